@@ -1,0 +1,274 @@
+"""Reads and writes traces: one JSON object a line, `.jsonl` or `.jsonl.gz`.
+
+The schema is `spec/trace.py`. A file that ends without its End record, also in the middle of a line, is *incomplete*:
+what a crashed server leaves behind. That is a state the reader shows (`TraceReader.end is None`), not an error. A file
+that cannot have been written by any recorder is a `UserError` which names path:line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from kvproof.spec.trace import RECORD, TRACE_FORMAT, Config, End, Event, EventName, Header, Observed, Producer, Terms
+
+from .errors import UserError, at, unknown_message
+
+READABLE_FORMATS = (TRACE_FORMAT,)
+
+
+class TraceWriter(AbstractContextManager["TraceWriter"]):
+    """Writes one trace. Same events, same bytes: no clock and no file name enters the file, packed or not.
+
+    The header reaches the disk at once and the events are buffered. Leaving the context by an exception closes the file
+    without an End record unless `close` was called before: the trace of a run that crashed must never look finished.
+    """
+
+    def __init__(self, path: str | Path, header: Header) -> None:
+        self.path = Path(path)
+        self.header = header
+        self._next_seq = 0
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = _open_for_writing(self.path)
+        except OSError as error:
+            raise UserError(f"cannot write the trace {self.path}: {error.strerror or error}") from error
+        # exclude_none, not exclude_defaults: the header always states its format and its record kind.
+        self._write_line(_line_of(header.model_dump(mode="json", exclude_none=True)))
+        self._file.flush()
+
+    @property
+    def events(self) -> int:
+        """How many events were written so far."""
+        return self._next_seq
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def event(self, **fields: Any) -> int:
+        """Write one event (fields of `spec.trace.Event` but `record` and `seq`); return its seq for later `cause`s."""
+        event = Event(seq=self._next_seq, **fields)
+        # Fields at their default are left out: absent means "not observed". `record` is one of them, so it is put back.
+        body = event.model_dump(mode="json", exclude_defaults=True)
+        self._write_line(_line_of({"record": event.record, **body}))
+        self._next_seq += 1
+        return event.seq
+
+    def close(self, reason: str = "finished", *, dropped: int = 0) -> None:
+        """Write the End record and close the file. Closing twice does nothing, so a recorder may close early."""
+        if self.closed:
+            return
+        end = End(events=self._next_seq, dropped=dropped, reason=reason)
+        self._write_line(_line_of(end.model_dump(mode="json")))
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Flush and close without an End record: the trace stays incomplete."""
+        self._file.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _write_line(self, text: str) -> None:
+        self._file.write(text.encode() + b"\n")
+
+
+class TraceReader:
+    """A trace on disk. Iterating streams (line number, Event or End); what was seen of its end is known afterwards.
+
+    Iterating again reads the file again. `end` is None and `complete` False until an iteration saw the end record.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.end: End | None = None
+        self.truncated_at: int | None = None
+        self.header = self._read_header()
+
+    @property
+    def complete(self) -> bool:
+        return self.end is not None
+
+    def __iter__(self) -> Iterator[tuple[int, Event | End]]:
+        self.end, self.truncated_at = None, None
+        next_seq = 0
+        for line_number, line in self._lines():
+            if line_number == 1:
+                continue
+            if self.end is not None:
+                raise self._error(line_number, "a record after the end record; an end record closes the trace")
+            record = self._parse(line_number, line)
+            if record is None:
+                self.truncated_at = line_number
+                return
+            if isinstance(record, Header):
+                raise self._error(line_number, "a second header; were two traces joined? replay them one by one")
+            if isinstance(record, Event):
+                if record.seq != next_seq:
+                    raise self._error(
+                        line_number, f"event seq {record.seq}, expected {next_seq}: lines lost or reordered"
+                    )
+                next_seq += 1
+            else:
+                if record.events != next_seq:
+                    raise self._error(
+                        line_number, f"the end record counts {record.events} events, the file holds {next_seq}"
+                    )
+                self.end = record
+            yield line_number, record
+
+    def _read_header(self) -> Header:
+        line = next((line for _, line in self._lines()), None)
+        if line is None:
+            if self.truncated_at is not None:
+                raise self._error(1, "the file breaks off inside the header: nothing can be checked")
+            raise self._error(None, "the file is empty; a trace starts with a header record")
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise self._error(1, f"not JSON: {error}; a trace starts with a header record") from error
+        if not isinstance(fields, dict) or fields.get("record") != "header":
+            raise self._error(1, 'the header is missing: the first line of a trace is {"record":"header", …}')
+        # The version is looked at before the fields: a later format may well have other ones.
+        version = fields.get("format")
+        if version not in READABLE_FORMATS:
+            readable = ", ".join(map(str, READABLE_FORMATS))
+            raise self._error(
+                1, f"trace format {version!r}; this kvproof reads format {readable}: record it again, or update"
+            )
+        return cast(Header, self._validate(1, line))
+
+    def _parse(self, line_number: int, line: bytes) -> Header | Event | End | None:
+        """The record of a line, or None if the line is the torn last one."""
+        try:
+            return RECORD.validate_json(line)
+        except ValidationError:
+            torn = not line.endswith(b"\n") and not _is_json(line)
+            return None if torn else self._validate(line_number, line)
+
+    def _validate(self, line_number: int, line: bytes) -> Header | Event | End:
+        try:
+            return RECORD.validate_json(line)
+        except ValidationError as error:
+            raise self._error(line_number, _explain(error.errors(include_url=False)[0])) from error
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`."""
+        line_number = 0
+        try:
+            with _open_for_reading(self.path) as file:
+                for line_number, line in enumerate(file, start=1):
+                    yield line_number, line
+        except (EOFError, zlib.error):
+            self.truncated_at = line_number + 1
+        except gzip.BadGzipFile as error:
+            raise self._error(None, f"named .gz but not gzip: {error}") from error
+        except OSError as error:
+            raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
+
+    def _error(self, line_number: int | None, what: str) -> UserError:
+        return UserError(f"{at(self.path, line_number)}: {what}")
+
+
+def read_trace(path: str | Path) -> TraceReader:
+    """Open a trace and read its header; iterate over the result for its records."""
+    return TraceReader(path)
+
+
+# Where a field error can sit, and which fields are valid there. Keys are pydantic's locations without the last part.
+_FIELDS_AT: dict[tuple[int | str, ...], type[BaseModel]] = {
+    ("header",): Header,
+    ("header", "producer"): Producer,
+    ("header", "config"): Config,
+    ("event",): Event,
+    ("event", "after"): Observed,
+    ("event", "terms"): Terms,
+    ("end",): End,
+}
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One sentence for pydantic's first complaint: which field, what was found, what is valid."""
+    place, found = error["loc"], error.get("input")
+    where = _name_of(place[1:])
+    match error["type"]:
+        case "json_invalid":
+            return f"not JSON: {error['ctx']['error']}"
+        case "union_tag_invalid":
+            return unknown_message("record", _tag_of(found), ("header", "event", "end"))
+        case "union_tag_not_found" | "model_attributes_type" | "model_type" | "dict_type" if len(place) <= 1:
+            return 'not a record: each line is an object with "record": header, event or end'
+        case "literal_error" if place == ("event", "action"):
+            return unknown_message("action", found, get_args(EventName))
+        case "extra_forbidden":
+            model = _FIELDS_AT[place[:-1]]
+            return unknown_message(f"field of {_name_of(place[:-1])}", place[-1], model.model_fields)
+        case "missing":
+            return f"field {where!r} is missing"
+        case _:
+            return f"field {where!r}: {error['msg']}, found {found!r}"
+
+
+def _name_of(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place))
+
+
+def _tag_of(found: object) -> object:
+    return found.get("record") if isinstance(found, dict) else found
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _line_of(fields: dict[str, Any]) -> str:
+    """Compact JSON in schema order (`record` and `seq` first, for people), params sorted by name."""
+    if "params" in fields:
+        fields["params"] = dict(sorted(fields["params"].items()))
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix == ".gz"
+
+
+def _open_for_writing(path: Path) -> IO[bytes]:
+    if not _is_packed(path):
+        return path.open("wb")
+    # GzipFile stamps the file name and the time into its header unless it is told not to.
+    return cast("IO[bytes]", _PackedFile(path.open("wb")))
+
+
+def _open_for_reading(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_packed(path) else path.open("rb")
+
+
+class _PackedFile(gzip.GzipFile):
+    """A gzip stream without name and time that closes the file below it too (GzipFile leaves that open)."""
+
+    def __init__(self, below: IO[bytes]) -> None:
+        super().__init__(filename="", mode="wb", fileobj=below, mtime=0)
+        self._below = below
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()
