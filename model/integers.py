@@ -1,0 +1,39 @@
+"""The domain of Python integers: the concrete oracle's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Lengths and counts are `int`, flags are `bool`; one page size, one row width (tokens)."""
+
+    page_size: int
+    row_width: int
+    zero: int = 0
+    one: int = 1
+
+    def every(self, *flags: bool) -> bool:
+        return all(flags)
+
+    def some(self, *flags: bool) -> bool:
+        return any(flags)
+
+    def no(self, flag: bool) -> bool:
+        return not flag
+
+    def where(self, flag: bool, then: T, otherwise: T) -> T:
+        return then if flag else otherwise
+
+    def ceil_pages(self, length: int) -> int:
+        return -(-length // self.page_size)
+
+    def floor_pages(self, length: int) -> int:
+        return length // self.page_size
+
+    def tokens(self, pages: int) -> int:
+        return pages * self.page_size

@@ -1,0 +1,126 @@
+"""The domain of Z3: lengths as (page, offset) pairs, so that the page size P is a free symbol.
+
+A length is q * P + r with 0 <= r < P. Then `+`, `-`, `<`, floor and ceil are linear in q, r and P, although P is unknown: one proof
+covers every page size. (A direct `mod P` would be non-linear and hopeless.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+
+from kvproof.spec.state import FIELDS, NONE, RUNNING, Ledger
+
+
+class PagedLength:
+    """A length of `pages` whole pages and `offset` tokens; `size` is the symbolic page size."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, pages: Any, offset: Any, size: Any) -> None:
+        self.pages, self.offset, self.size = pages, offset, size
+
+    def __add__(self, other: PagedLength) -> PagedLength:
+        offset = self.offset + other.offset
+        carries = offset >= self.size
+        pages = self.pages + other.pages + z3.If(carries, 1, 0)
+        return PagedLength(pages, z3.If(carries, offset - self.size, offset), self.size)
+
+    def __sub__(self, other: PagedLength) -> PagedLength:
+        """Only for self >= other, as for every domain."""
+        borrows = self.offset < other.offset
+        pages = self.pages - other.pages - z3.If(borrows, 1, 0)
+        offset = self.offset - other.offset + z3.If(borrows, self.size, 0)
+        return PagedLength(pages, offset, self.size)
+
+    def __lt__(self, other: PagedLength) -> Any:
+        return z3.Or(self.pages < other.pages, z3.And(self.pages == other.pages, self.offset < other.offset))
+
+    def __le__(self, other: PagedLength) -> Any:
+        return z3.Not(other < self)
+
+    def __eq__(self, other: object) -> Any:
+        assert isinstance(other, PagedLength)
+        return z3.And(self.pages == other.pages, self.offset == other.offset)
+
+    def is_well_formed(self) -> Any:
+        return z3.And(self.pages >= 0, self.offset >= 0, self.offset < self.size)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Z3 terms over one symbolic page size and row width."""
+
+    page_size: Any = field(default_factory=lambda: z3.Int("P"))
+
+    @property
+    def zero(self) -> PagedLength:
+        return PagedLength(z3.IntVal(0), z3.IntVal(0), self.page_size)
+
+    @property
+    def one(self) -> PagedLength:
+        single = self.page_size == 1
+        return PagedLength(z3.If(single, 1, 0), z3.If(single, 0, 1), self.page_size)
+
+    @property
+    def row_width(self) -> PagedLength:
+        return self.length("row_width")
+
+    def length(self, name: str) -> PagedLength:
+        return PagedLength(z3.Int(f"{name}.pages"), z3.Int(f"{name}.offset"), self.page_size)
+
+    def every(self, *flags: Any) -> Any:
+        return z3.And(*flags)
+
+    def some(self, *flags: Any) -> Any:
+        return z3.Or(*flags)
+
+    def no(self, flag: Any) -> Any:
+        return z3.Not(flag)
+
+    def where(self, flag: Any, then: Any, otherwise: Any) -> Any:
+        if then is otherwise:
+            return then
+        if isinstance(then, PagedLength):
+            pages = z3.If(flag, then.pages, otherwise.pages)
+            return PagedLength(pages, z3.If(flag, then.offset, otherwise.offset), self.page_size)
+        return z3.If(flag, then, otherwise)
+
+    def ceil_pages(self, length: PagedLength) -> Any:
+        return length.pages + z3.If(length.offset > 0, 1, 0)
+
+    def floor_pages(self, length: PagedLength) -> Any:
+        return length.pages
+
+    def tokens(self, pages: Any) -> PagedLength:
+        return PagedLength(pages, z3.IntVal(0), self.page_size)
+
+    def variable(self, sort: str, name: str) -> Any:
+        """A fresh symbol of a sort of the ledger or of a parameter."""
+        if sort == "length":
+            return self.length(name)
+        return z3.Bool(name) if sort == "flag" else z3.Int(name)
+
+    def is_well_formed(self, sort: str, value: Any) -> Any:
+        """What the sort alone says: lengths are proper pairs, phases are phases. Counts may be anything."""
+        if sort == "length":
+            return value.is_well_formed()
+        if sort == "phase":
+            return z3.And(value >= NONE, value <= RUNNING)
+        return z3.BoolVal(True)
+
+    def ledger(self, suffix: str = "") -> Ledger:
+        """An arbitrary ledger, every field a symbol."""
+        return Ledger(**{f.name: self.variable(f.metadata["sort"], f.name + suffix) for f in FIELDS})
+
+    def parameters(self, params: dict[str, str]) -> SimpleNamespace:
+        return SimpleNamespace(**{name: self.variable(sort, f"${name}") for name, sort in params.items()})
+
+    def domain_facts(self, s: Ledger, p: SimpleNamespace, params: dict[str, str]) -> list[Any]:
+        facts = [self.page_size >= 1, self.row_width.is_well_formed()]
+        facts += [self.is_well_formed(f.metadata["sort"], getattr(s, f.name)) for f in FIELDS]
+        facts += [self.is_well_formed(sort, getattr(p, name)) for name, sort in params.items()]
+        return facts

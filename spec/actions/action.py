@@ -1,0 +1,48 @@
+"""What an action is: when it applies, what it takes, and the step it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from kvproof.spec.domain import Domain, Flag
+from kvproof.spec.effects import Effect
+from kvproof.spec.state import Ledger
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition without which the step must not be taken, as a sentence."""
+
+    sentence: str
+    holds: Flag
+
+
+@dataclass(frozen=True)
+class Step:
+    """The outcome of an action: its guards, the successor (ghosts not yet updated) and its effects in order."""
+
+    after: Ledger
+    guards: tuple[Guard, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Action:
+    """One rule of the protocol.
+
+    `applies` chooses, by the state alone, which rule an event is judged by; `run` gives the step for parameters, whose
+    names and sorts (length, flag) are in `params`. `enabled` is both.
+    """
+
+    name: str
+    event: str
+    summary: str
+    applies: Callable[[Domain, Ledger], Flag]
+    run: Callable[[Domain, Ledger, SimpleNamespace], Step]
+    params: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+
+    def enabled(self, d: Domain, s: Ledger, p: SimpleNamespace) -> Flag:
+        return d.every(self.applies(d, s), *(g.holds for g in self.run(d, s, p).guards))

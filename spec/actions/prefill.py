@@ -1,0 +1,164 @@
+"""From the queue into the cache: match, extend, stash, insert."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.domain import Domain, Flag, Length, is_aligned, orphan_start, smaller
+from kvproof.spec.effects import Free, Insert, Lock, Require, Share, Take, TakeRow, Write
+from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
+
+
+def match_key_len(d: Domain, s: Ledger) -> Length:
+    """Length of the key that a match may use: one token is kept back, so that the extend has a logit to compute."""
+    return fill_len(s) - d.one
+
+
+def _match_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn without a slot reuses what the tree has: whole pages, which the extend will lock."""
+    guards = (
+        Guard("the tree matches whole pages", is_aligned(d, p.matched_len)),
+        Guard("one token is left to run", p.matched_len <= match_key_len(d, s)),
+    )
+    after = s.but(matched=d.every(), prefix_len=p.matched_len, cache_protected_len=p.matched_len)
+    return Step(after, guards)
+
+
+def restored(d: Domain, s: Ledger, prefix_len: Length) -> Ledger:
+    """The turn borrows the slot's row and lengths. The slot keeps its row: a rejected chunk matches again (#20476)."""
+    return s.but(
+        matched=d.every(),
+        lent=d.every(),
+        prefix_len=prefix_len,
+        kv_committed_len=s.slot_kv_committed_len,
+        kv_allocated_len=s.slot_kv_allocated_len,
+        cache_protected_len=s.slot_cache_protected_len,
+    )
+
+
+def without_tail(d: Domain, s: Ledger) -> Ledger:
+    """Slot and turn alike end at prefix_len, because the extend overwrites the row from there (#22862)."""
+    return s.but(
+        slot_kv_committed_len=smaller(d, s.slot_kv_committed_len, s.prefix_len),
+        slot_kv_allocated_len=s.prefix_len,
+        kv_committed_len=smaller(d, s.kv_committed_len, s.prefix_len),
+        kv_allocated_len=s.prefix_len,
+    )
+
+
+def append_only(d: Domain, s: Ledger, prefix_len: Length) -> Require:
+    return Require(
+        "I12", s.slot_cache_protected_len <= prefix_len, "prefix_len >= cache_protected_len on a session turn"
+    )
+
+
+def _match_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A later turn reuses what the slot holds, and frees the orphaned tail before the extend overwrites it."""
+    prefix_len = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
+    tail = Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)
+    after = without_tail(d, restored(d, s, prefix_len))
+    return Step(after, effects=(append_only(d, s, prefix_len), tail))
+
+
+def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """One chunk: take a row if the turn has none, take the pages of [prefix_len, seq_len), run the forward."""
+    first = d.every(s.phase == WAITING, d.no(s.lent))
+    guards = (
+        Guard("a chunk runs at least one token", s.prefix_len < p.seq_len),
+        Guard("a chunk ends within the input", p.seq_len <= fill_len(s)),
+        Guard("the last chunk is the one that ends the input", p.last == (p.seq_len == fill_len(s))),
+        Guard("a row is wide enough", p.seq_len <= d.row_width),
+    )
+    after = s.but(
+        phase=d.where(p.last, RUNNING, PREFILL),
+        matched=d.some(),
+        kv_committed_len=p.seq_len,
+        kv_allocated_len=p.seq_len,
+    )
+    effects = (
+        TakeRow(first),
+        Lock(first),
+        Share(first, d.floor_pages(s.prefix_len)),
+        Take(d.ceil_pages(s.prefix_len), d.ceil_pages(p.seq_len)),
+        Write(s.prefix_len, p.seq_len),
+    )
+    return Step(after, guards, effects)
+
+
+def _stash(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A session turn's chunk stays in its row; the next chunk begins where it ended."""
+    return Step(s.but(prefix_len=s.kv_committed_len))
+
+
+def _insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Whole pages of the prompt go to the tree; copies of what it already had are freed."""
+    pages = d.floor_pages(s.kv_committed_len)
+    guards = (
+        Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
+        Guard("duplicates are of inserted pages", d.floor_pages(p.dup_len) <= pages),
+        Guard("the locked prefix is still in the tree", s.cache_protected_len <= p.dup_len),
+        Guard("the last chunk's result is known", d.some(s.phase == PREFILL, s.kv_committed_len < fill_len(s))),
+        Guard("a session inserts its prompt, never its output", d.some(s.plain, s.kv_committed_len == s.origin_len)),
+    )
+    after = s.but(cache_protected_len=d.tokens(pages), prefix_len=s.kv_committed_len)
+    return Step(after, guards, (Insert(d.every(), pages, d.floor_pages(p.dup_len)),))
+
+
+def _may_insert(d: Domain, s: Ledger) -> Flag:
+    """An ordinary request after each chunk; a session's first turn once, after its last chunk."""
+    prompt_is_in = d.every(s.phase == RUNNING, d.no(s.slot_held), d.no(s.plain))
+    return d.every(s.phase != WAITING, d.some(d.every(s.plain, is_live(d, s)), prompt_is_in))
+
+
+def _is_waiting(d: Domain, s: Ledger) -> Flag:
+    return s.phase == WAITING
+
+
+def _may_extend(d: Domain, s: Ledger) -> Flag:
+    chunk_is_kept = d.every(s.phase == PREFILL, s.prefix_len == s.kv_committed_len)
+    return d.some(d.every(_is_waiting(d, s), s.matched), chunk_is_kept)
+
+
+PREFILL_ACTIONS = (
+    Action(
+        "match_tree",
+        "match",
+        "a turn without a slot, or an ordinary request, matches the tree",
+        lambda d, s: d.every(_is_waiting(d, s), d.no(s.slot_held)),
+        _match_tree,
+        {"matched_len": "length"},
+    ),
+    Action(
+        "match_slot",
+        "match",
+        "a later turn restores the slot and frees the orphaned tail",
+        lambda d, s: d.every(_is_waiting(d, s), s.slot_held, d.no(s.pre_aborted)),
+        _match_slot,
+        source="sglang #20070, #22862",
+    ),
+    Action(
+        "extend",
+        "extend",
+        "a prefill chunk takes its pages and runs",
+        _may_extend,
+        _extend,
+        {"seq_len": "length", "last": "flag"},
+    ),
+    Action(
+        "stash",
+        "stash",
+        "a session turn's chunk is kept by copying its row",
+        lambda d, s: d.every(s.phase == PREFILL, d.no(s.plain)),
+        _stash,
+    ),
+    Action(
+        "insert",
+        "insert",
+        "a prompt or chunk goes into the tree",
+        _may_insert,
+        _insert,
+        {"dup_len": "length"},
+        "sglang #12224",
+    ),
+)

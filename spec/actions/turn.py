@@ -1,0 +1,252 @@
+"""A turn that runs: decode, its results, and every way to end or interrupt it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.release import release_row, release_slot
+from kvproof.spec.domain import Domain, Flag, Length, footprint, is_aligned, larger, orphan_start, smaller
+from kvproof.spec.effects import Effect, Forget, Free, Insert, Report, Take, Write
+from kvproof.spec.state import (
+    RUNNING,
+    WAITING,
+    Ledger,
+    end_turn,
+    fill_len,
+    is_live,
+    owner_is_slot,
+)
+
+
+def kv_of_known_tokens(d: Domain, s: Ledger) -> Length:
+    """C once all results are in: every token but the last sampled one has its KV."""
+    return fill_len(s) - d.one
+
+
+def _results_are_in(d: Domain, s: Ledger) -> Flag:
+    return d.every(d.one <= s.output_len, s.kv_committed_len == kv_of_known_tokens(d, s))
+
+
+def _decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Prepare one step: the slot of the last sampled token is claimed, C += 1 and A += 1."""
+    guards = (
+        Guard("the previous result is known", _results_are_in(d, s)),
+        Guard("a row is wide enough", s.kv_allocated_len < d.row_width),
+    )
+    allocated = s.kv_allocated_len + d.one
+    after = s.but(kv_committed_len=s.kv_committed_len + d.one, kv_allocated_len=allocated)
+    return Step(after, guards, (Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(allocated)),))
+
+
+def _result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The forward has run: the claimed position holds KV, and one more output token is known."""
+    guards = (Guard("a step was prepared", s.kv_committed_len == fill_len(s)),)
+    after = s.but(output_len=s.output_len + d.one)
+    # A decode step computes the one position it claimed; after a prefill all of [0, C) is computed already.
+    claimed = d.where(s.kv_committed_len <= s.kv_valid, s.kv_committed_len, s.kv_committed_len - d.one)
+    return Step(after, guards, (Write(claimed, s.kv_committed_len),))
+
+
+def _late_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The turn is queued again or over: its result changes no length."""
+    return Step(s)
+
+
+def _finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Trim to T = O + F, save the slot, clear the marker, advance the checkpoint (#22790, #22897)."""
+    guards = (
+        Guard("the last result is known", _results_are_in(d, s)),
+        Guard("at least one output token is kept", d.one <= p.finished_len),
+        Guard("no more than what was generated is kept", p.finished_len <= s.output_len),
+        Guard("a pre-aborted turn never finishes with success", d.no(s.pre_aborted)),
+    )
+    target = s.origin_len + p.finished_len
+    trimmed = s.but(
+        kv_committed_len=smaller(d, s.kv_committed_len, target),
+        kv_allocated_len=smaller(d, s.kv_allocated_len, target),
+    )
+    after = end_turn(d, save_slot(d, trimmed)).but(
+        inflight=d.some(), turns=s.turns - 1, checkpoint_len=target, success_len=target
+    )
+    return Step(after, guards, (Free(orphan_start(d, target), s.kv_allocated_len), Forget(target)))
+
+
+def save_slot(d: Domain, s: Ledger) -> Ledger:
+    """The slot takes the turn's row and lengths; R and the tree lock only from the first turn."""
+    return s.but(
+        slot_held=d.every(),
+        slot_kv_committed_len=s.kv_committed_len,
+        slot_kv_allocated_len=s.kv_allocated_len,
+        slot_cache_protected_len=d.where(s.slot_held, s.slot_cache_protected_len, s.cache_protected_len),
+    )
+
+
+def queued_again(d: Domain, s: Ledger) -> Ledger:
+    """A retracted turn keeps its tokens and its place; its lengths become 0 and it will be matched again."""
+    kept = {name: getattr(s, name) for name in ("plain", "pre_aborted", "logprob", "origin_len", "output_len")}
+    return end_turn(d, s).but(phase=WAITING, **kept)
+
+
+def _retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Pool pressure: the slot keeps the turn's KV, the turn queues again; marker and checkpoint stay."""
+    guards = (
+        Guard(
+            "the last result is known, or one step was prepared and will not run",
+            d.some(_results_are_in(d, s), s.kv_committed_len == fill_len(s)),
+        ),
+        Guard("the turn has generated", d.one <= s.output_len),
+        Guard("a pre-aborted turn ends with its prefill", d.no(s.pre_aborted)),
+    )
+    return Step(queued_again(d, save_slot(d, s)), guards)
+
+
+def _over(d: Domain, s: Ledger) -> Ledger:
+    """The turn ends without success: the marker clears, the checkpoint stays."""
+    return end_turn(d, s).but(inflight=d.some(), turns=s.turns - d.where(s.plain, 0, 1))
+
+
+def _abort_first(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """No slot exists yet: the turn itself returns row, pages and tree lock."""
+    release = release_row(d, d.every(), s.cache_protected_len, s.kv_allocated_len)
+    return Step(_over(d, s), effects=release)
+
+
+def _abort_nth(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """All that slot and turn hold goes back; the tokens of the checkpoint stay, the next turn prefills from them."""
+    released, effects = release_slot(d, s, larger(d, s.slot_kv_allocated_len, s.kv_allocated_len))
+    return Step(_over(d, released), effects=effects)
+
+
+def slot_has_run_ahead(d: Domain, s: Ledger) -> Flag:
+    """The slot holds tokens of a turn that was retracted: more than the checkpoint's."""
+    return d.every(s.slot_held, s.checkpoint_len < s.slot_kv_committed_len)
+
+
+def _abort_queued(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The turn never ran: only the marker clears."""
+    return Step(_over(d, s))
+
+
+def _abort_retracted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The turn ran before it was queued again, and the slot holds its tokens: as an n-th abort."""
+    released, effects = release_slot(d, s, s.slot_kv_allocated_len)
+    return Step(_over(d, released), effects=effects)
+
+
+def _finish_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """One release entry: whole committed pages go to the tree (or are freed), the rest is freed, the row returns (#12224)."""
+    pages = d.floor_pages(s.kv_committed_len)
+    guards = (
+        Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
+        Guard("duplicates are of inserted pages", d.some(d.no(p.inserted), d.floor_pages(p.dup_len) <= pages)),
+        Guard("the locked prefix is still in the tree", d.some(d.no(p.inserted), s.cache_protected_len <= p.dup_len)),
+    )
+    own = d.where(p.inserted, d.tokens(pages), s.cache_protected_len)
+    insert: Effect = Insert(p.inserted, pages, d.floor_pages(p.dup_len))
+    return Step(_over(d, s), guards, (insert, *release_row(d, d.every(), own, s.kv_allocated_len)))
+
+
+def _retract_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """An ordinary request gives everything back and queues again."""
+    return Step(queued_again(d, s), effects=release_row(d, d.every(), s.cache_protected_len, s.kv_allocated_len))
+
+
+def session_held(d: Domain, s: Ledger) -> object:
+    """Pages that the memory check counts as held by the slot: none while its row is in a live batch (#22213, #22753)."""
+    held = footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len)
+    return d.where(owner_is_slot(d, s), held, 0)
+
+
+def uncached(d: Domain, s: Ledger) -> object:
+    """Pages that the memory check counts for a live turn beside what the tree owns."""
+    return d.where(is_live(d, s), footprint(d, s.kv_allocated_len, s.cache_protected_len), 0)
+
+
+def _check(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s, effects=(Report(session_held(d, s), uncached(d, s)),))
+
+
+def _is_session_turn(d: Domain, s: Ledger) -> Flag:
+    return d.every(s.is_open, is_live(d, s))
+
+
+TURN_ACTIONS = (
+    Action("decode", "decode", "one decode step is prepared", lambda d, s: s.phase == RUNNING, _decode),
+    Action("result", "result", "a forward's result is processed", lambda d, s: s.phase == RUNNING, _result),
+    Action(
+        "late_result",
+        "result",
+        "a result arrives for a turn that no longer runs",
+        lambda d, s: d.every(s.phase == WAITING),
+        _late_result,
+    ),
+    Action(
+        "finish",
+        "finish",
+        "a session turn ends with success and saves its slot",
+        lambda d, s: d.every(s.is_open, s.phase == RUNNING),
+        _finish,
+        {"finished_len": "length"},
+        "sglang #22790, #22897",
+    ),
+    Action(
+        "finish_plain",
+        "finish",
+        "an ordinary request ends",
+        lambda d, s: d.every(s.plain, is_live(d, s)),
+        _finish_plain,
+        {"dup_len": "length", "inserted": "flag"},
+        "sglang #12224",
+    ),
+    Action(
+        "retract",
+        "retract",
+        "a session turn is retracted into its slot",
+        lambda d, s: d.every(s.is_open, s.phase == RUNNING),
+        _retract,
+        source="sglang #22862",
+    ),
+    Action(
+        "retract_plain",
+        "retract",
+        "an ordinary request is retracted",
+        lambda d, s: d.every(s.plain, s.phase == RUNNING),
+        _retract_plain,
+        source="sglang #12224",
+    ),
+    Action(
+        "abort_first",
+        "abort",
+        "a session's first turn is aborted mid-way",
+        lambda d, s: d.every(_is_session_turn(d, s), d.no(s.slot_held)),
+        _abort_first,
+        source="sglang #22790",
+    ),
+    Action(
+        "abort_nth",
+        "abort",
+        "a later turn is aborted mid-way",
+        lambda d, s: d.every(_is_session_turn(d, s), s.slot_held),
+        _abort_nth,
+        source="sglang #22790",
+    ),
+    Action(
+        "abort_queued",
+        "abort",
+        "a queued turn that never ran is aborted",
+        lambda d, s: d.every(s.phase == WAITING, d.no(slot_has_run_ahead(d, s))),
+        _abort_queued,
+        source="sglang #22790",
+    ),
+    Action(
+        "abort_retracted",
+        "abort",
+        "a retracted turn is aborted in the queue",
+        lambda d, s: d.every(s.phase == WAITING, slot_has_run_ahead(d, s)),
+        _abort_retracted,
+    ),
+    Action(
+        "check", "check", "the memory check reads its terms", lambda d, s: d.every(), _check, source="sglang #22213"
+    ),
+)

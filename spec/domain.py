@@ -1,0 +1,82 @@
+"""The number domain that every rule is written over, and the page arithmetic on it.
+
+A rule is an ordinary function of values whose type it does not know: Python integers in the oracle, pairs of Z3 integers in
+the proof (so that the page size is a free symbol), columns in the compiled checker. Lengths support `+`, `-` (never
+below zero: the caller knows that the left side is larger), `<`, `<=`, `==`; page counts and counters are plain integers of
+the domain. Everything else a rule needs is a method here.
+
+Units: a *length* is in tokens, a *count* in pages (or rows, locks, turns). They never mix: `ceil_pages`, `floor_pages` and
+`tokens` are the only bridges (I22).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+# The values of a domain. Their arithmetic is the domain's business, so no static type fits all of them.
+Length = Any
+Count = Any
+Flag = Any
+
+
+class Domain(Protocol):
+    """What a rule may ask of numbers. `zero` and `one` are lengths of that many tokens; `row_width` bounds a row."""
+
+    zero: Length
+    one: Length
+    row_width: Length
+
+    def every(self, *flags: Flag) -> Flag: ...
+
+    def some(self, *flags: Flag) -> Flag: ...
+
+    def no(self, flag: Flag) -> Flag: ...
+
+    def where(self, flag: Flag, then: Any, otherwise: Any) -> Any: ...
+
+    def ceil_pages(self, length: Length) -> Count: ...
+
+    def floor_pages(self, length: Length) -> Count: ...
+
+    def tokens(self, pages: Count) -> Length: ...
+
+
+def implies(d: Domain, premise: Flag, conclusion: Flag) -> Flag:
+    return d.some(d.no(premise), conclusion)
+
+
+def smaller(d: Domain, a: Any, b: Any) -> Any:
+    return d.where(a <= b, a, b)
+
+
+def larger(d: Domain, a: Any, b: Any) -> Any:
+    return d.where(a <= b, b, a)
+
+
+def is_aligned(d: Domain, length: Length) -> Flag:
+    """The length ends on a page boundary."""
+    return d.tokens(d.floor_pages(length)) == length
+
+
+def ceil_align(d: Domain, length: Length) -> Length:
+    """The length rounded up to whole pages, in tokens."""
+    return d.tokens(d.ceil_pages(length))
+
+
+def floor_align(d: Domain, length: Length) -> Length:
+    """The length rounded down to whole pages, in tokens."""
+    return d.tokens(d.floor_pages(length))
+
+
+def footprint(d: Domain, kv_allocated_len: Length, cache_protected_len: Length) -> Count:
+    """Pages of row positions [R, ceil(A, P)): what a request or a slot owns beside the tree (sglang #20070)."""
+    return d.ceil_pages(kv_allocated_len) - d.floor_pages(cache_protected_len)
+
+
+def orphan_start(d: Domain, kept_len: Length) -> Length:
+    """Where the free of a tail begins when `kept_len` tokens stay: the next page boundary (sglang #22862).
+
+    The allocator returns whole pages (index // page_size), so a free from `kept_len` itself would take the page that still
+    holds kept tokens.
+    """
+    return ceil_align(d, kept_len)

@@ -1,0 +1,254 @@
+"""Effects: the few things that an action can do to rows, pages and locks, with the conditions under which they are safe.
+
+An action states its effects in order. Applying them writes the ghost state and yields side conditions: sentences that must
+hold for the effect to keep every page with exactly one owner. The ledger proof shows each condition for each action; the
+proof over unbounded rows and pages (`model/pages.py`) shows once per effect that, given its conditions, ownership is
+kept; the replay applies the same effects to real page ids.
+
+`when` makes an effect conditional, because the same action may or may not need it (a decode step takes a page only when
+it crosses a boundary).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvproof.spec.domain import Count, Domain, Flag, Length, implies, is_aligned, larger, smaller
+from kvproof.spec.state import Ledger, fill_len, is_live, owner_is_slot
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A sentence that must hold, and the invariant that is broken when it does not."""
+
+    invariant: str
+    holds: Flag
+    sentence: str
+
+
+Applied = tuple[Ledger, tuple[Condition, ...]]
+
+
+@dataclass(frozen=True)
+class TakeRow:
+    """A row of req_to_token is taken from the row pool."""
+
+    when: Flag
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        alone = Condition("I5", implies(d, self.when, s.rows == 0), "a ledger has at most one row")
+        took = s.but(rows=s.rows + 1, row_end=0, tree_end=0, kv_valid=d.zero)
+        return _if(d, self.when, took, s), (alone,)
+
+
+@dataclass(frozen=True)
+class DropRow:
+    """The row goes back to the row pool."""
+
+    when: Flag
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        conditions = (
+            Condition("I16", implies(d, self.when, s.rows == 1), "a row is returned once"),
+            Condition("I16", implies(d, self.when, s.row_end == s.tree_end), "a returned row owns no page any more"),
+            Condition("I5", implies(d, self.when, d.no(is_live(d, after))), "a returned row has no user"),
+        )
+        lost = s.row_end - s.tree_end
+        dropped = s.but(rows=s.rows - 1, orphans=s.orphans + lost, row_end=0, tree_end=0, kv_valid=d.zero)
+        return _if(d, self.when, dropped, s), conditions
+
+
+@dataclass(frozen=True)
+class Share:
+    """The matched prefix of the tree, `pages` whole pages, is written into a new row."""
+
+    when: Flag
+    pages: Count
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        empty = Condition("I7", implies(d, self.when, s.row_end == 0), "a shared prefix is written into an empty row")
+        shared = s.but(row_end=self.pages, tree_end=self.pages, kv_valid=d.tokens(self.pages))
+        return _if(d, self.when, shared, s), (empty,)
+
+
+@dataclass(frozen=True)
+class Take:
+    """Fresh pages are written behind the row's pages [first, last)."""
+
+    first: Count
+    last: Count
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        some = self.first < self.last
+        conditions = (
+            Condition("I5", implies(d, some, s.rows == 1), "pages are taken for a row that the ledger has"),
+            Condition(
+                "I7", implies(d, some, self.first == s.row_end), "no page is overwritten in the row before it was freed"
+            ),
+        )
+        overwritten = d.where(self.first < s.row_end, smaller(d, s.row_end, self.last) - self.first, 0)
+        took = s.but(row_end=larger(d, s.row_end, self.last), orphans=s.orphans + overwritten)
+        return _if(d, some, took, s), conditions
+
+
+@dataclass(frozen=True)
+class Write:
+    """The forward writes the KV of the turn's tokens at row positions [start, end), reading all before `start`."""
+
+    start: Length
+    end: Length
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        some = self.start < self.end
+        conditions = (
+            Condition(
+                "I8", implies(d, some, self.start <= s.kv_valid), "the reused prefix holds the turn's own tokens"
+            ),
+            Condition("I1", implies(d, some, d.ceil_pages(self.end) <= s.row_end), "every written position has a page"),
+            Condition(
+                "I12",
+                implies(d, some, s.tree_end <= d.floor_pages(self.start)),
+                "nothing is written into a page that the tree owns",
+            ),
+        )
+        return s.but(kv_valid=d.where(some, self.end, s.kv_valid)), conditions
+
+
+@dataclass(frozen=True)
+class Free:
+    """The KV indices of row positions [start, end) are handed to the allocator, which frees their whole pages."""
+
+    start: Length
+    end: Length
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        some = self.start < self.end
+        first, last = d.floor_pages(self.start), d.ceil_pages(self.end)
+        conditions = (
+            Condition("I4", implies(d, some, is_aligned(d, self.start)), "a free starts on a page boundary"),
+            Condition(
+                "I4", implies(d, some, last == s.row_end), "a free ends with the row's last page, each page once"
+            ),
+            Condition("I1", implies(d, some, s.tree_end <= first), "no page of the tree is freed by a row"),
+            Condition(
+                "I6",
+                implies(d, some, d.ceil_pages(_still_read(d, after)) <= first),
+                "no page is freed that the session or its turn still reads",
+            ),
+        )
+        beyond = d.where(last < s.row_end, s.row_end - last, 0)
+        freed = s.but(
+            row_end=first,
+            tree_end=smaller(d, s.tree_end, first),
+            orphans=s.orphans + beyond,
+            kv_valid=smaller(d, s.kv_valid, d.tokens(first)),
+        )
+        return _if(d, some, freed, s), conditions
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Tokens behind `length` are no longer the session's: what the row holds there matches no later turn."""
+
+    length: Length
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        return s.but(kv_valid=smaller(d, s.kv_valid, self.length)), ()
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Pages [R, pages) of the row are handed to the tree; up to `duplicates` it had them already: those copies are freed."""
+
+    when: Flag
+    pages: Count
+    duplicates: Count
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        conditions = (
+            Condition(
+                "I12", implies(d, self.when, self.pages <= s.row_end), "only pages behind the row go to the tree"
+            ),
+            Condition("I12", implies(d, self.when, s.tree_end <= self.pages), "what the tree owns it keeps"),
+            Condition("I4", implies(d, self.when, self.duplicates <= self.pages), "only duplicates are freed"),
+        )
+        return _if(d, self.when, s.but(tree_end=self.pages), s), conditions
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The tree node at the end of the protected prefix is locked (inc_lock_ref)."""
+
+    when: Flag
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        return s.but(locks=s.locks + d.where(self.when, 1, 0)), ()
+
+
+@dataclass(frozen=True)
+class Unlock:
+    """That lock is undone (dec_lock_ref)."""
+
+    when: Flag
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        held = Condition("I11", implies(d, self.when, s.locks == 1), "a lock is undone once")
+        return s.but(locks=s.locks - d.where(self.when, 1, 0)), (held,)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The memory check counts this ledger's pages: those of the slot as held, those of the live turn as uncached."""
+
+    session_held: Count
+    uncached: Count
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        equal = self.session_held + self.uncached == true_pages(s)
+        return s, (Condition("I2", equal, "the terms of the memory check count each owned page once"),)
+
+
+@dataclass(frozen=True)
+class Require:
+    """No effect on pages: a condition that the action itself must establish."""
+
+    invariant: str
+    holds: Flag
+    sentence: str
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        return s, (Condition(self.invariant, self.holds, self.sentence),)
+
+
+Effect = TakeRow | DropRow | Share | Take | Write | Free | Forget | Insert | Lock | Unlock | Report | Require
+
+
+def true_pages(s: Ledger) -> Count:
+    """Pages that were taken for this ledger's row and are neither free nor the tree's."""
+    return s.row_end - s.tree_end + s.orphans
+
+
+def apply_effects(d: Domain, after: Ledger, effects: tuple[Effect, ...]) -> Applied:
+    """The successor with its ghosts brought up to date, and every side condition of the effects."""
+    conditions: list[Condition] = []
+    ghosts = after
+    for effect in effects:
+        ghosts, found = effect.apply(d, ghosts, after)
+        conditions.extend(found)
+    return ghosts, tuple(conditions)
+
+
+def _still_read(d: Domain, after: Ledger) -> Length:
+    """Leading tokens of the row that a later step reads: the live turn's, else the slot's.
+
+    A retracted turn's last position may be allocated and never computed; the slot still counts it as committed.
+    """
+    of_turn = smaller(d, after.kv_committed_len, fill_len(after))
+    of_slot = after.slot_kv_committed_len
+    return d.where(is_live(d, after), of_turn, d.where(owner_is_slot(d, after), of_slot, d.zero))
+
+
+def _if(d: Domain, flag: Flag, then: Ledger, otherwise: Ledger) -> Ledger:
+    """Ghost fields of one ledger or the other; effects change no other field."""
+    ghosts = ("rows", "locks", "row_end", "tree_end", "orphans", "kv_valid")
+    return otherwise.but(**{g: d.where(flag, getattr(then, g), getattr(otherwise, g)) for g in ghosts})

@@ -1,0 +1,383 @@
+"""The invariants: what must hold in every state, each with its statement, source and explanation.
+
+An invariant has up to two parts: a predicate on the ledger (`holds`), and side conditions that effects name with its id
+(`spec/effects.py`). An action keeps an invariant when the successor satisfies the predicate and all of the action's side
+conditions of that id hold.
+
+`AUXILIARY` are facts that no one asked for but that induction needs: the ids begin with X, each with the reason it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvproof.spec.actions.turn import session_held, uncached
+from kvproof.spec.domain import Domain, Flag, implies, is_aligned, smaller
+from kvproof.spec.effects import true_pages
+from kvproof.spec.state import (
+    FIELDS,
+    NONE,
+    PREFILL,
+    RUNNING,
+    WAITING,
+    Ledger,
+    end_turn,
+    fill_len,
+    holds_row,
+    is_live,
+    owner_is_slot,
+)
+
+
+@dataclass(frozen=True)
+class Invariant:
+    id: str
+    statement: str
+    source: str
+    explanation: str
+    holds: Callable[[Domain, Ledger], Flag]
+
+
+def _one_owner(d: Domain, s: Ledger) -> Flag:
+    return d.every(
+        s.orphans == 0,
+        s.tree_end <= s.row_end,
+        implies(d, is_live(d, s), s.row_end == d.ceil_pages(s.kv_allocated_len)),
+        implies(d, owner_is_slot(d, s), s.row_end == d.ceil_pages(s.slot_kv_allocated_len)),
+    )
+
+
+def _terms_are_true(d: Domain, s: Ledger) -> Flag:
+    return session_held(d, s) + uncached(d, s) == true_pages(s)
+
+
+def _lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
+    turn = d.every(
+        s.cache_protected_len <= s.kv_committed_len,
+        s.kv_committed_len <= s.kv_allocated_len,
+        s.kv_allocated_len <= d.row_width,
+    )
+    slot = d.every(
+        s.slot_cache_protected_len <= s.slot_kv_committed_len,
+        s.slot_kv_committed_len <= s.slot_kv_allocated_len,
+        s.slot_kv_allocated_len <= d.row_width,
+    )
+    return d.every(implies(d, is_live(d, s), turn), implies(d, s.slot_held, slot))
+
+
+def _frees_are_whole(d: Domain, s: Ledger) -> Flag:
+    return d.every()
+
+
+def _row_has_one_user(d: Domain, s: Ledger) -> Flag:
+    return d.every(
+        implies(d, holds_row(d, s), s.turns <= 1),
+        implies(d, s.lent, s.slot_held),
+        implies(d, d.every(is_live(d, s), d.no(s.lent)), d.no(s.slot_held)),
+        s.rows <= 1,
+    )
+
+
+def _content_is_handed_on(d: Domain, s: Ledger) -> Flag:
+    idle = d.every(s.slot_held, s.turns == 0)
+    queued = d.every(s.slot_held, s.phase == WAITING)
+    # The last sampled token has no KV; a prepared step that never ran leaves one claimed position uncomputed.
+    known = smaller(d, s.slot_kv_committed_len, fill_len(s))
+    return d.every(
+        implies(
+            d, idle, d.every(s.slot_kv_committed_len <= s.checkpoint_len, s.slot_kv_committed_len <= s.kv_valid)
+        ),
+        implies(d, queued, known <= s.kv_valid + d.one),
+        implies(d, d.every(queued, d.no(slot_is_ahead(d, s))), s.slot_kv_committed_len <= s.kv_valid),
+        implies(d, s.phase == PREFILL, s.kv_committed_len <= s.kv_valid),
+        implies(d, s.phase == RUNNING, s.kv_committed_len <= s.kv_valid + d.one),
+        implies(d, d.every(s.phase == RUNNING, d.no(s.kv_committed_len == fill_len(s))), s.kv_committed_len <= s.kv_valid),
+    )
+
+
+def slot_is_ahead(d: Domain, s: Ledger) -> Flag:
+    """The slot of a retracted turn has claimed the last token, which the next match keeps back."""
+    return s.slot_kv_committed_len == fill_len(s)
+
+
+def _locks_have_holders(d: Domain, s: Ledger) -> Flag:
+    return s.locks == d.where(holds_row(d, s), 1, 0)
+
+
+def _protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
+    return d.every(
+        is_aligned(d, s.cache_protected_len),
+        is_aligned(d, s.slot_cache_protected_len),
+        implies(d, is_live(d, s), s.cache_protected_len == d.tokens(s.tree_end)),
+        implies(d, s.slot_held, s.slot_cache_protected_len == d.tokens(s.tree_end)),
+        implies(d, d.every(s.lent, s.phase == WAITING), s.slot_cache_protected_len <= s.prefix_len),
+        implies(d, s.lent, s.cache_protected_len == s.slot_cache_protected_len),
+    )
+
+
+def _only_success_advances(d: Domain, s: Ledger) -> Flag:
+    idle = d.every(s.slot_held, s.turns == 0)
+    return d.every(
+        s.checkpoint_len == s.success_len,
+        implies(d, idle, s.slot_kv_committed_len <= s.success_len),
+    )
+
+
+def _marker_is_set_iff_in_flight(d: Domain, s: Ledger) -> Flag:
+    has_turn = d.no(s.phase == NONE)
+    return d.every(
+        d.some(s.turns == 0, s.turns == 1),
+        s.inflight == (s.turns == 1),
+        implies(d, s.inflight, d.every(has_turn, s.is_open)),
+        implies(d, d.every(has_turn, d.no(s.plain)), s.inflight),
+    )
+
+
+def _released_exactly_once(d: Domain, s: Ledger) -> Flag:
+    nothing = d.every(s.rows == 0, s.row_end == 0, s.tree_end == 0, s.orphans == 0, s.locks == 0)
+    return d.every(
+        implies(d, d.no(holds_row(d, s)), nothing),
+        implies(d, holds_row(d, s), s.rows == 1),
+        implies(d, s.phase == NONE, d.no(s.plain)),
+    )
+
+
+def _late_results_change_nothing(d: Domain, s: Ledger) -> Flag:
+    zero = d.every(s.kv_committed_len == d.zero, s.kv_allocated_len == d.zero)
+    return d.every(
+        implies(d, s.phase == NONE, d.every(zero, s.output_len == d.zero)),
+        implies(d, d.every(s.phase == WAITING, d.no(s.lent)), zero),
+    )
+
+
+_INVARIANTS = (
+    Invariant(
+        "I1",
+        "every page that is not free has exactly one owner: tree, one request row, one session slot",
+        "domain page; sglang #22862",
+        "A page nobody names is leaked for ever; a page with two owners is overwritten under one of them. Sums stay "
+        "balanced when both happen at once.",
+        _one_owner,
+    ),
+    Invariant(
+        "I2",
+        "each term of the memory check equals the true count of that owner's pages",
+        "sglang #20070, #22213, #22753",
+        "A term that counts a lent slot twice, or does not round up, raises false alarms and hides true ones.",
+        _terms_are_true,
+    ),
+    Invariant(
+        "I3",
+        "0 <= R <= C <= A <= row width, for every live request and every slot",
+        "domain page",
+        "Lengths out of order make footprints negative and let one release free what another owns.",
+        _lengths_are_ordered,
+    ),
+    Invariant(
+        "I4",
+        "a free covers whole pages only, each once",
+        "sglang #22862",
+        "The allocator returns index // page_size: a free that starts inside a page takes the tokens before it along.",
+        _frees_are_whole,
+    ),
+    Invariant(
+        "I5",
+        "a row has one user; it is not handed out while a reader or a writer remains",
+        "sglang #22790, #17850",
+        "Two turns of one session share the session's one row, and overwrite each other.",
+        _row_has_one_user,
+    ),
+    Invariant(
+        "I6",
+        "nothing that a step in flight reads or writes is in the free pool",
+        "sglang #21875, #22862",
+        "A freed page is handed to the next request, which writes into it while the first still attends to it.",
+        lambda d, s: d.every(),
+    ),
+    Invariant(
+        "I7",
+        "before row [a, b) is overwritten, the pages behind [a, A) were freed or are kept by name",
+        "sglang #22862",
+        "alloc_for_extend overwrites the page table; a page it no longer names stays taken for ever.",
+        lambda d, s: d.every(),
+    ),
+    Invariant(
+        "I8",
+        "what a slot hands on equals the KV-backed prefix of the next turn, and its content matches those tokens",
+        "sglang #22651, #22897",
+        "A slot one token too long hands on KV of a token that is not in the next prompt: wrong answers, no counter sees it.",
+        _content_is_handed_on,
+    ),
+    Invariant(
+        "I11",
+        "a tree node's lock count equals its holders; each acquire is undone once",
+        "sglang #22790, #20476",
+        "A lock too many pins pages for ever; one too few lets the tree evict a prefix that a row still reads.",
+        _locks_have_holders,
+    ),
+    Invariant(
+        "I12",
+        "R is a multiple of P and equals the tree-owned prefix; prefix_len >= R on every session turn",
+        "sglang #20070, #22862",
+        "R tells which pages are the tree's. Everything that is freed or written starts at or behind it.",
+        _protected_is_the_trees,
+    ),
+    Invariant(
+        "I14",
+        "only a turn that finished with success advances the session's checkpoint",
+        "sglang #22790",
+        "After an abort the next turn must build on the last good turn, not on half an answer.",
+        _only_success_advances,
+    ),
+    Invariant(
+        "I15",
+        "the in-flight marker is set iff one admitted, unfinished turn exists; only that turn clears it",
+        "sglang #22790",
+        "Without it a second turn is admitted onto the same row, and a close frees the KV of a running one; left set, the "
+        "session never takes a turn again.",
+        _marker_is_set_iff_in_flight,
+    ),
+    Invariant(
+        "I16",
+        "every terminal path releases each resource exactly once",
+        "sglang #22790, #12224",
+        "Row, pages and lock go back on every way out, and never twice.",
+        _released_exactly_once,
+    ),
+    Invariant(
+        "I17",
+        "a result that arrives for a finished or retracted request changes no length",
+        "domain page",
+        "Its lengths were reset or handed on; a late change would describe pages that are someone else's.",
+        _late_results_change_nothing,
+    ),
+)
+
+INVARIANTS: dict[str, Invariant] = {i.id: i for i in _INVARIANTS}
+
+
+def _phases(d: Domain, s: Ledger) -> Flag:
+    return d.some(*(s.phase == phase for phase in (NONE, WAITING, PREFILL, RUNNING)))
+
+
+def _session_or_plain(d: Domain, s: Ledger) -> Flag:
+    closed = d.every(
+        d.no(s.slot_held), d.no(s.inflight), d.no(s.closing), s.turns == 0, s.checkpoint_len == d.zero
+    )
+    return d.every(
+        implies(d, d.no(s.is_open), closed),
+        implies(d, s.plain, d.no(s.is_open)),
+        implies(d, s.plain, d.no(s.pre_aborted)),
+        implies(d, s.lent, d.no(s.phase == NONE)),
+        implies(d, s.pre_aborted, d.no(s.lent)),
+        implies(d, is_live(d, s), d.some(s.plain, s.is_open)),
+        implies(d, d.no(s.slot_held), s.slot_cache_protected_len == d.zero),
+        implies(d, s.phase == NONE, _has_no_turn(d, s)),
+    )
+
+
+def _has_no_turn(d: Domain, s: Ledger) -> Flag:
+    none = end_turn(d, s)
+    return d.every(*(getattr(s, f.name) == getattr(none, f.name) for f in FIELDS if f.metadata["group"] == "turn"))
+
+
+def _turn_appends(d: Domain, s: Ledger) -> Flag:
+    active = d.no(s.phase == NONE)
+    appending = d.every(active, s.is_open, d.no(s.pre_aborted))
+    return d.every(
+        implies(d, active, d.one <= s.origin_len),
+        implies(d, appending, s.checkpoint_len < s.origin_len),
+        implies(d, d.every(s.slot_held, s.turns == 0), s.slot_cache_protected_len < s.checkpoint_len),
+        implies(d, d.every(s.slot_held, appending), s.slot_cache_protected_len < fill_len(s)),
+        implies(d, d.every(s.is_open, s.phase == WAITING, d.no(s.slot_held)), s.output_len == d.zero),
+        implies(d, appending, d.every(s.cache_protected_len <= s.origin_len, s.slot_cache_protected_len <= s.origin_len)),
+        implies(
+            d,
+            d.every(s.slot_held, s.phase == WAITING, d.no(s.pre_aborted)),
+            d.every(
+                s.slot_kv_committed_len <= fill_len(s),
+                d.some(
+                    d.every(s.checkpoint_len < s.slot_kv_committed_len, d.one <= s.output_len),
+                    d.every(
+                        s.slot_cache_protected_len < s.checkpoint_len,
+                        s.slot_kv_committed_len <= s.checkpoint_len,
+                        s.slot_kv_committed_len <= s.kv_valid,
+                    ),
+                ),
+            ),
+        ),
+        implies(
+            d,
+            d.every(s.slot_held, s.phase == WAITING, s.pre_aborted),
+            d.every(
+                s.slot_cache_protected_len < s.checkpoint_len,
+                s.slot_kv_committed_len <= s.checkpoint_len,
+                s.slot_kv_committed_len <= s.kv_valid,
+            ),
+        ),
+    )
+
+
+def _turn_lengths(d: Domain, s: Ledger) -> Flag:
+    waiting_matched = d.every(s.phase == WAITING, s.matched, d.no(s.lent))
+    return d.every(
+        implies(d, waiting_matched, d.every(s.cache_protected_len == s.prefix_len, s.prefix_len < fill_len(s))),
+        implies(
+            d,
+            d.every(s.phase == WAITING, s.lent),
+            d.every(s.prefix_len == s.kv_allocated_len, s.prefix_len == s.slot_kv_allocated_len, s.prefix_len <= s.kv_valid),
+        ),
+        implies(d, d.every(s.phase == WAITING, s.matched, s.slot_held), s.lent),
+        implies(d, s.phase == PREFILL, d.every(s.kv_committed_len == s.kv_allocated_len, s.kv_committed_len < fill_len(s))),
+        implies(
+            d,
+            s.phase == RUNNING,
+            d.every(
+                s.kv_committed_len == s.kv_allocated_len,
+                s.kv_committed_len <= fill_len(s),
+                fill_len(s) <= s.kv_committed_len + d.one,
+            ),
+        ),
+        implies(
+            d,
+            is_live(d, s),
+            d.every(s.cache_protected_len < fill_len(s), s.kv_valid <= s.kv_committed_len, s.prefix_len <= s.kv_committed_len),
+        ),
+        implies(d, d.every(is_live(d, s), s.lent), s.slot_kv_allocated_len <= s.kv_allocated_len),
+    )
+
+
+_AUXILIARY = (
+    Invariant(
+        "X1",
+        "a turn is in one of the four phases",
+        "",
+        "The solver knows phases as integers.",
+        _phases,
+    ),
+    Invariant(
+        "X2",
+        "a closed session has nothing, an ordinary request has no session, only a waiting or live turn borrows",
+        "",
+        "Rules out mixtures of a session's and an ordinary request's state, which one ledger type could express.",
+        _session_or_plain,
+    ),
+    Invariant(
+        "X3",
+        "a turn appends: O > checkpoint, and R of the slot stays below the tokens of the turn",
+        "",
+        "This is why prefix_len = min(C, fill - 1) never falls below R.",
+        _turn_appends,
+    ),
+    Invariant(
+        "X4",
+        "without speculation C = A, and C is O + out or one less while the turn runs",
+        "",
+        "Ties the lengths to the tokens; the guards of decode, result and retract rest on it.",
+        _turn_lengths,
+    ),
+)
+
+AUXILIARY: dict[str, Invariant] = {i.id: i for i in _AUXILIARY}
+ALL_INVARIANTS: dict[str, Invariant] = {**INVARIANTS, **AUXILIARY}

@@ -1,0 +1,114 @@
+"""The ledger: lengths and protocol state of one session, its slot and its turn, or of one ordinary request.
+
+Sessions never touch each other's ledgers; they meet only in the pools, and what an action does there it states as effects
+(`spec/effects.py`). So a proof about one arbitrary ledger holds for any number of sessions.
+
+The last group of fields is *ghost* state: no implementation has it. Only effects write it. It counts what really happened to
+the row and its pages, so that an invariant can compare what the lengths claim with what is true.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof.spec.domain import Count, Domain, Flag, Length
+
+# Phases of a turn. WAITING: queued, first time or after a retract. PREFILL: between chunks. RUNNING: in the decode batch.
+NONE, WAITING, PREFILL, RUNNING = range(4)
+PHASE_NAMES = ("none", "waiting", "prefill", "running")
+
+
+def _of(sort: str, group: str, doc: str) -> Any:
+    return field(metadata={"sort": sort, "group": group, "doc": doc})
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All values of one ledger. Each field's metadata names its sort (length, count, flag, phase), group and meaning."""
+
+    # The session.
+    is_open: Flag = _of("flag", "session", "the session exists")
+    closing: Flag = _of("flag", "session", "a close waits for the turn in flight")
+    inflight: Flag = _of("flag", "session", "the in-flight marker")
+    checkpoint_len: Length = _of("length", "session", "tokens of the last turn that finished with success")
+    # The slot.
+    slot_held: Flag = _of("flag", "slot", "the slot has a row")
+    slot_kv_committed_len: Length = _of("length", "slot", "C of the slot")
+    slot_kv_allocated_len: Length = _of("length", "slot", "A of the slot")
+    slot_cache_protected_len: Length = _of("length", "slot", "R of the slot")
+    # The turn.
+    plain: Flag = _of("flag", "turn", "an ordinary request, of no session")
+    phase: Any = _of("phase", "turn", "where the turn stands")
+    matched: Flag = _of("flag", "turn", "a waiting turn has its prefix")
+    pre_aborted: Flag = _of("flag", "turn", "will be aborted before it generates; its input is cut to one token")
+    logprob: Flag = _of("flag", "turn", "asks for input logprobs from position 0")
+    lent: Flag = _of("flag", "turn", "runs on the row of the session's slot")
+    origin_len: Length = _of("length", "turn", "O: input tokens, earlier turns included")
+    output_len: Length = _of("length", "turn", "output tokens known so far")
+    prefix_len: Length = _of("length", "turn", "leading tokens whose KV the next extend reuses")
+    kv_committed_len: Length = _of("length", "turn", "C")
+    kv_allocated_len: Length = _of("length", "turn", "A")
+    cache_protected_len: Length = _of("length", "turn", "R")
+    # Ghosts.
+    turns: Count = _of("count", "ghost", "admitted turns that have not ended")
+    success_len: Length = _of("length", "ghost", "tokens of the last turn that really finished with success")
+    rows: Count = _of("count", "ghost", "rows taken for this ledger and not returned")
+    locks: Count = _of("count", "ghost", "tree locks acquired for this ledger and not undone")
+    row_end: Count = _of("count", "ghost", "pages behind the row, from position 0")
+    tree_end: Count = _of("count", "ghost", "leading pages of the row that the tree owns")
+    orphans: Count = _of("count", "ghost", "pages taken for the row that nothing names any more")
+    kv_valid: Length = _of("length", "ghost", "leading tokens of the row whose KV is that of the session's tokens")
+
+    def but(self, **changes: Any) -> Ledger:
+        """The same ledger with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+FIELDS: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(Ledger)
+FIELD_NAMES: tuple[str, ...] = tuple(f.name for f in FIELDS)
+GHOSTS: frozenset[str] = frozenset(f.name for f in FIELDS if f.metadata["group"] == "ghost")
+
+
+def pristine(d: Domain) -> Ledger:
+    """Nothing: no session, no turn, no row. Every ledger starts here and, once all is returned, ends here."""
+    empty = {"flag": d.some(), "length": d.zero, "count": 0, "phase": NONE}
+    return Ledger(**{f.name: empty[f.metadata["sort"]] for f in FIELDS})
+
+
+def is_live(d: Domain, s: Ledger) -> Flag:
+    """The turn has a row and counts its pages itself: it is being prefilled or decoded."""
+    return d.some(s.phase == PREFILL, s.phase == RUNNING)
+
+
+def fill_len(s: Ledger) -> Length:
+    """Tokens to run: the input and the output so far."""
+    return s.origin_len + s.output_len
+
+
+def owner_is_turn(d: Domain, s: Ledger) -> Flag:
+    """The turn's lengths, not the slot's, tell what the row holds."""
+    return is_live(d, s)
+
+
+def owner_is_slot(d: Domain, s: Ledger) -> Flag:
+    """A slot whose row is in no live batch counts its own pages (sglang #22753)."""
+    return d.every(s.slot_held, d.no(d.every(s.lent, is_live(d, s))))
+
+
+def holds_row(d: Domain, s: Ledger) -> Flag:
+    return d.some(s.slot_held, is_live(d, s))
+
+
+def end_turn(d: Domain, s: Ledger) -> Ledger:
+    """The turn is over: nothing of it remains in the ledger."""
+    none = pristine(d)
+    fields = {f.name: getattr(none, f.name) for f in FIELDS if f.metadata["group"] == "turn"}
+    return s.but(**fields)
+
+
+def drop_slot(d: Domain, s: Ledger) -> Ledger:
+    none = pristine(d)
+    fields = {f.name: getattr(none, f.name) for f in FIELDS if f.metadata["group"] == "slot"}
+    return s.but(**fields)
