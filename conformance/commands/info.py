@@ -1,0 +1,120 @@
+"""`kvproof info`: what a trace holds, without judging it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..exit_codes import ExitCode
+from ..terminal import say
+
+if TYPE_CHECKING:
+    from kvproof.spec.trace import Event
+
+    from ..trace_io import TraceReader
+
+
+def info(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces (.jsonl or .jsonl.gz).")],
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each trace.")] = False,
+) -> None:
+    """Summarise traces: who wrote them, with which configuration, what they hold, and whether they are complete.
+
+    Exits with 3 if a trace is incomplete.
+
+    Example: [bold]kvproof info out/retract.jsonl[/bold]
+    """
+    from ..trace_io import read_trace
+
+    all_complete = True
+    for path in traces:
+        trace = read_trace(path)
+        totals = count(trace)
+        all_complete = all_complete and _is_whole(trace)
+        for line in [_one_line(trace, totals)] if quiet else _lines(trace, totals):
+            say(line)
+    if not all_complete:
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+@dataclass
+class Totals:
+    """Sums over the events of one trace."""
+
+    actions: Counter[str] = field(default_factory=Counter)
+    sessions: set[str] = field(default_factory=set)
+    turns: set[str] = field(default_factory=set)
+    pages: Counter[str] = field(default_factory=Counter)
+    lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        return self.actions.total()
+
+    def add(self, event: Event) -> None:
+        self.actions[event.action] += 1
+        self.sessions |= {event.session} - {None}
+        self.turns |= {event.turn} - {None}
+        self.pages.update(alloc=len(event.alloc), free=len(event.free), shared=len(event.shared or ()))
+        for name, value in event.after:
+            if name.endswith("_len") and value is not None:
+                least, most = self.lengths.get(name, (value, value))
+                self.lengths[name] = (min(least, value), max(most, value))
+
+
+def count(trace: TraceReader) -> Totals:
+    from kvproof.spec.trace import Event
+
+    totals = Totals()
+    for _, record in trace:
+        if isinstance(record, Event):
+            totals.add(record)
+    return totals
+
+
+def _is_whole(trace: TraceReader) -> bool:
+    return trace.end is not None and trace.end.dropped == 0
+
+
+def _state(trace: TraceReader) -> str:
+    """How the trace ends, as a sentence."""
+    if trace.end is None:
+        torn = f", line {trace.truncated_at} is torn" if trace.truncated_at is not None else ""
+        return f"incomplete: no end record{torn}; the recorder crashed or still runs"
+    if trace.end.dropped:
+        return f"incomplete: the recorder dropped {trace.end.dropped} events"
+    return f"complete ({trace.end.reason})"
+
+
+def _one_line(trace: TraceReader, totals: Totals) -> str:
+    return f"{trace.path}: {totals.events} events, page size {trace.header.config.page_size}, {_state(trace)}"
+
+
+def _lines(trace: TraceReader, totals: Totals) -> list[str]:
+    header, config = trace.header, trace.header.config
+    chunk = config.chunked_prefill_size
+    pages = totals.pages
+    rows = [
+        ("producer", f"{header.producer.name} {header.producer.version}, driving {header.producer.target}"),
+        ("format", f"{header.format}, spec {header.spec}"),
+        ("scenario", header.scenario or "none named"),
+        ("page size", f"{config.page_size} tokens"),
+        ("pool", f"{config.pool_pages} pages, {config.rows} rows of {config.row_width} tokens"),
+        ("chunked prefill", f"{chunk} tokens" if chunk is not None else "off"),
+        *((name, str(value)) for name, value in sorted(header.extra.items())),
+        *(("cannot see", gap) for gap in header.gaps),
+        ("known deviations", ", ".join(header.known_deviations) or "none"),
+        ("sessions", str(len(totals.sessions))),
+        ("turns", str(len(totals.turns))),
+        ("events", str(totals.events)),
+        *((f"  {action}", str(number)) for action, number in totals.actions.most_common()),
+        ("pages moved", f"{pages['alloc']} taken, {pages['free']} freed, {pages['shared']} shared"),
+        *((name, f"{least} to {most} tokens") for name, (least, most) in sorted(totals.lengths.items())),
+        ("state", _state(trace)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return [str(trace.path), *(f"  {name:<{width}}  {value}" for name, value in rows)]

@@ -1,0 +1,78 @@
+"""`kvproof list`: the tables that everything else refers to by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from ..errors import UserError, unknown
+from ..scenarios import TARGETS, scenarios_of
+from ..terminal import note, print_table, say
+
+
+@dataclass(frozen=True)
+class Listing:
+    columns: tuple[str, ...]
+    rows: Callable[[], Iterable[tuple[str, ...]]]
+
+
+def _faults() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.faults import FAULTS
+
+    for fault in FAULTS.values():
+        needs = fault.needs if isinstance(fault.needs, str) else ", ".join(fault.needs)
+        yield fault.id, fault.action, fault.summary, needs, " ".join(fault.breaks), fault.source
+
+
+def _invariants() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.invariants import INVARIANTS
+
+    return ((invariant.id, invariant.statement, invariant.source) for invariant in INVARIANTS.values())
+
+
+def _actions() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.actions import ACTIONS
+
+    return ((action.name, action.event, action.summary) for action in ACTIONS.values())
+
+
+def _scenarios() -> Iterable[tuple[str, ...]]:
+    """The scenarios of every target that is installed; a note on stderr for each that is not."""
+    for target in TARGETS:
+        try:
+            found = scenarios_of(target)
+        except UserError as error:
+            note(f"scenarios of {target} left out: {error.message}")
+            continue
+        yield from ((name, target, summary) for name, summary in found.items())
+
+
+LISTINGS: dict[str, Listing] = {
+    "faults": Listing(("id", "action", "what the faulty rule does", "needs", "breaks", "source"), _faults),
+    "invariants": Listing(("id", "statement", "source"), _invariants),
+    "actions": Listing(("name", "event", "what it does"), _actions),
+    "scenarios": Listing(("name", "target", "what it drives"), _scenarios),
+}
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help=f"One of: {', '.join(LISTINGS)}.")],
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Names only, one a line.")] = False,
+) -> None:
+    """List the faults, invariants, actions or scenarios that kvproof knows.
+
+    A table on a terminal, tab-separated lines in a pipe.
+
+    Example: [bold]kvproof list faults[/bold]
+    """
+    if what not in LISTINGS:
+        raise unknown("list", what, LISTINGS)
+    listing = LISTINGS[what]
+    if quiet:
+        for name in dict.fromkeys(row[0] for row in listing.rows()):
+            say(name)
+    else:
+        print_table(listing.columns, listing.rows())

@@ -1,0 +1,131 @@
+"""`kvproof record`: drive an implementation and write down what it did."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from ..errors import UserError, unknown
+from ..scenarios import TARGETS, load, require_scenario
+from ..terminal import Progress, say
+from ..workload import WorkloadRequest, read_workload
+
+Setting = int | float | bool | str | None
+
+
+class Recording(Protocol):
+    """What an adapter returns."""
+
+    path: Path
+    events: int
+    reason: str
+
+
+def record(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl or .jsonl.gz.")],
+    target: Annotated[str, typer.Option(help=f"What to drive: {' or '.join(TARGETS)}.")] = "reference",
+    scenario: Annotated[str | None, typer.Option(help="A scenario by name: see `kvproof list scenarios`.")] = None,
+    workload: Annotated[Path | None, typer.Option(help="Or a workload: Mooncake JSONL or Azure CSV.")] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
+    ] = None,
+    page_size: Annotated[int, typer.Option(help="Tokens of one page.")] = 16,
+    seed: Annotated[int, typer.Option(help="Seed of everything random: same seed, same trace.")] = 0,
+    scale: Annotated[int, typer.Option(help="Divide the workload's token counts, rounded up.")] = 1,
+    limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the target (repeatable).")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.
+
+    Recording never judges. `kvproof replay` does.
+
+    Example: [bold]kvproof record --scenario retract --page-size 4 --fault F22862b --out out/retract.jsonl[/bold]
+    """
+    faults = tuple(fault or ())
+    _refuse_what_cannot_run(target, scenario, workload, faults, page_size, scale, limit)
+    options = {"page_size": page_size, "seed": seed, "settings": _parse_settings(settings or [])}
+    if target == "reference":
+        options["faults"] = faults
+
+    run: Callable[..., Recording]
+    what: str | list[WorkloadRequest]
+    if scenario is not None:
+        require_scenario(target, scenario)
+        run, what, named = load(target, TARGETS[target].adapter).record_scenario, scenario, f"scenario {scenario}"
+    else:
+        assert workload is not None  # exactly one of the two is given: _refuse_what_cannot_run
+        what = read_workload(workload, scale=scale, limit=limit)
+        run, named = load(target, TARGETS[target].adapter).record_workload, _describe_workload(workload, what, scale)
+    with Progress(f"recording {target}", quiet=quiet) as progress:
+        recording = run(what, out, **options, progress=progress)
+
+    if not quiet:
+        say(f"recorded {recording.path}: {recording.events} events, page size {page_size}, {named}")
+        if faults:
+            say(f"  with {', '.join(faults)} turned on")
+        if recording.reason != "finished":
+            say(f"  the run ended early: {recording.reason}", "yellow")
+        say(f"check it: kvproof replay {shlex.quote(str(recording.path))}")
+
+
+def _refuse_what_cannot_run(
+    target: str,
+    scenario: str | None,
+    workload: Path | None,
+    faults: tuple[str, ...],
+    page_size: int,
+    scale: int,
+    limit: int | None,
+) -> None:
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    if (scenario is None) == (workload is None):
+        raise UserError("give either --scenario NAME (see `kvproof list scenarios`) or --workload FILE")
+    if page_size < 1:
+        raise UserError(f"page size {page_size}: a page holds 1 token or more")
+    if workload is None and (scale != 1 or limit is not None):
+        raise UserError("--scale and --limit shape a workload; a scenario has its own lengths")
+    if target != "reference" and workload is not None:
+        raise UserError(f"--workload drives the reference only; for {target} give --scenario NAME")
+    if target != "reference" and faults:
+        raise UserError(f"--fault works on the reference only: the code of {target} is recorded as it is")
+    if faults:
+        from kvproof.spec.faults import FAULTS
+
+        for name in faults:
+            if name not in FAULTS:
+                raise unknown("fault", name, FAULTS)
+
+
+def _parse_settings(pairs: list[str]) -> dict[str, Setting]:
+    """`rows=4` -> {"rows": 4}. Values are read as JSON where they are, else as text; a later one wins."""
+    settings: dict[str, Setting] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UserError(f"--set {pair!r}: expected KEY=VALUE, for example --set rows=4")
+        settings[key] = _parse_value(value)
+    return settings
+
+
+def _parse_value(text: str) -> Setting:
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, int | float | bool | str) else text
+
+
+def _describe_workload(path: Path, requests: list[WorkloadRequest], scale: int) -> str:
+    sessions = len({request.session for request in requests} - {None})
+    scaled = f", token counts divided by {scale}" if scale != 1 else ""
+    return f"{len(requests)} requests in {sessions} sessions of {path.name}{scaled}"

@@ -1,0 +1,94 @@
+"""What the command line writes, and where: results to stdout, everything about the run to stderr.
+
+rich turns colours off where there is no terminal and where NO_COLOR is set.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+SILENT_SECONDS = 2.0
+PLAIN_SECONDS = 10.0
+
+
+def out() -> Console:
+    """Stdout. Made anew on each call, so that it follows a redirected stream."""
+    return Console(highlight=False)
+
+
+def err() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def say(text: str, style: str = "") -> None:
+    """One line of a result. Neither wrapped (paths and commands are copied) nor read as markup."""
+    out().print(Text(text, style), soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """The one line that a user's mistake is answered with."""
+    err().print(Text("error: ", "bold red") + Text(message, "not bold"), soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """Something the user should know that does not stop the command."""
+    err().print(Text(f"note: {message}", "dim"), soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table for people; tab-separated lines, without the head, for a pipe: grep and cut must find whole rows."""
+    console = out()
+    if not console.is_terminal:
+        for row in rows:
+            say("\t".join(row))
+        return
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+class Progress:
+    """Says how far a run is once it takes longer than two seconds: one live line on a terminal, else a line at times.
+
+    Call it with the number of events so far, and the number of work items done and in all where these are known.
+    """
+
+    def __init__(self, what: str, *, quiet: bool = False) -> None:
+        self._what = what
+        self._quiet = quiet
+        self._console = err()
+        self._next = time.monotonic() + SILENT_SECONDS
+        self._status: Status | None = None
+
+    def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None:
+        now = time.monotonic()
+        if self._quiet or now < self._next:
+            return
+        share = f", {done} of {total}" if done is not None and total is not None else ""
+        line = f"{self._what}: {events} events{share}"
+        if not self._console.is_terminal:
+            self._console.print(Text(line), soft_wrap=True)
+            self._next = now + PLAIN_SECONDS
+            return
+        if self._status is None:
+            self._status = self._console.status(Text(line))
+            self._status.start()
+        self._status.update(Text(line))
+        self._next = now + 0.1
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
