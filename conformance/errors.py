@@ -42,5 +42,5 @@ def unknown_message(kind: str, name: object, valid: Iterable[str]) -> str:
 def _nearest(name: str, choices: list[str]) -> list[str]:
     """At most two candidates. Upper and lower case are a typing matter, so they do not count as a difference."""
     by_folded = {choice.casefold(): choice for choice in choices}
-    close = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.6)
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.7)
     return [by_folded[folded] for folded in close]

@@ -46,7 +46,10 @@ def require_scenario(target: str, name: str) -> str:
 
 
 def load(target: str, module: str) -> Any:
-    """Import a target's module; its names are looked up when they are used. What it needs is optional, so a missing package is the user's to install."""
+    """Import a target's module; its names are looked up when they are used.
+
+    What a target needs is optional, so a missing package is the user's to install.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -57,8 +57,10 @@ class Totals:
 
     def add(self, event: Event) -> None:
         self.actions[event.action] += 1
-        self.sessions |= {event.session} - {None}
-        self.turns |= {event.turn} - {None}
+        if event.session is not None:
+            self.sessions.add(event.session)
+        if event.turn is not None:
+            self.turns.add(event.turn)
         self.pages.update(alloc=len(event.alloc), free=len(event.free), shared=len(event.shared or ()))
         for name, value in event.after:
             if name.endswith("_len") and value is not None:

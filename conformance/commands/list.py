@@ -23,8 +23,7 @@ def _faults() -> Iterable[tuple[str, ...]]:
     from kvproof.spec.faults import FAULTS
 
     for fault in FAULTS.values():
-        needs = fault.needs if isinstance(fault.needs, str) else ", ".join(fault.needs)
-        yield fault.id, fault.action, fault.summary, needs, " ".join(fault.breaks), fault.source
+        yield fault.id, fault.kind, fault.action, fault.summary, fault.needs, " ".join(fault.breaks), fault.source
 
 
 def _invariants() -> Iterable[tuple[str, ...]]:
@@ -51,7 +50,7 @@ def _scenarios() -> Iterable[tuple[str, ...]]:
 
 
 LISTINGS: dict[str, Listing] = {
-    "faults": Listing(("id", "action", "what the faulty rule does", "needs", "breaks", "source"), _faults),
+    "faults": Listing(("id", "kind", "action", "what the faulty rule does", "needs", "breaks", "source"), _faults),
     "invariants": Listing(("id", "statement", "source"), _invariants),
     "actions": Listing(("name", "event", "what it does"), _actions),
     "scenarios": Listing(("name", "target", "what it drives"), _scenarios),

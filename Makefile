@@ -1,0 +1,58 @@
+# Each target makes the environment that it needs, and makes it again only when pyproject.toml or constraints.txt changed.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := .make/venv.stamp
+TYPED := .make/types
+SOURCES := package spec model impl kernels conformance
+
+.PHONY: help demo test test-full test-sglang lint types clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(STAMP) ## prove, break, record and replay, on one screen
+	@KVPROOF=$(BIN)/kvproof bash examples/demo.sh
+
+test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
+	@echo "== test: all but slow and sglang"
+	$(BIN)/python -m pytest -m "not slow and not sglang"
+
+test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
+	@echo "== test-full: all but sglang"
+	$(BIN)/python -m pytest -m "not sglang"
+
+test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
+	@echo "== test-sglang: environments, then tests"
+	$(PYTHON) tests/sglang/make_env.py
+	$(BIN)/python -m pytest -m sglang
+
+lint: $(STAMP) ## ruff: rules and layout
+	@echo "== lint"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# mypy cannot follow the editable install: folder `spec` is package `kvproof.spec` only once it is installed plainly.
+types: $(STAMP) ## mypy, on the package as it installs
+	@echo "== types"
+	rm -rf build $(TYPED)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target $(TYPED) .
+	rm -rf build
+	MYPYPATH=$(TYPED) $(BIN)/mypy -p kvproof | sed 's#^$(TYPED)/kvproof/##'
+
+clean: ## remove what the other targets made
+	rm -rf .venv .venv-sglang .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "== environment: $(VENV), by $$($(PYTHON) --version)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation torch==2.13.0 -e '.[dev]'
+	mkdir -p $(@D)
+	touch $@
