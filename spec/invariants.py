@@ -66,14 +66,11 @@ def _lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
     return d.every(implies(d, is_live(d, s), turn), implies(d, s.slot_held, slot))
 
 
-def _frees_are_whole(d: Domain, s: Ledger) -> Flag:
-    return d.every()
-
-
 def _row_has_one_user(d: Domain, s: Ledger) -> Flag:
     return d.every(
         implies(d, holds_row(d, s), s.turns <= 1),
         implies(d, s.lent, s.slot_held),
+        implies(d, d.every(s.phase == WAITING, s.matched, s.slot_held), s.lent),
         implies(d, d.every(is_live(d, s), d.no(s.lent)), d.no(s.slot_held)),
         s.rows <= 1,
     )
@@ -94,6 +91,11 @@ def _content_is_handed_on(d: Domain, s: Ledger) -> Flag:
         implies(d, s.phase == RUNNING, s.kv_committed_len <= s.kv_valid + d.one),
         implies(d, d.every(s.phase == RUNNING, d.no(s.kv_committed_len == fill_len(s))), s.kv_committed_len <= s.kv_valid),
     )
+
+
+def _nothing_will_be_orphaned(d: Domain, s: Ledger) -> Flag:
+    """A turn that was matched to its slot will overwrite the row from prefix_len: no page lies behind it any more."""
+    return implies(d, d.every(s.phase == WAITING, s.lent), s.row_end <= d.ceil_pages(s.prefix_len))
 
 
 def slot_is_ahead(d: Domain, s: Ledger) -> Flag:
@@ -179,7 +181,7 @@ _INVARIANTS = (
         "a free covers whole pages only, each once",
         "sglang #22862",
         "The allocator returns index // page_size: a free that starts inside a page takes the tokens before it along.",
-        _frees_are_whole,
+        lambda d, s: d.every(),
     ),
     Invariant(
         "I5",
@@ -200,7 +202,7 @@ _INVARIANTS = (
         "before row [a, b) is overwritten, the pages behind [a, A) were freed or are kept by name",
         "sglang #22862",
         "alloc_for_extend overwrites the page table; a page it no longer names stays taken for ever.",
-        lambda d, s: d.every(),
+        _nothing_will_be_orphaned,
     ),
     Invariant(
         "I8",
@@ -328,7 +330,6 @@ def _turn_lengths(d: Domain, s: Ledger) -> Flag:
             d.every(s.phase == WAITING, s.lent),
             d.every(s.prefix_len == s.kv_allocated_len, s.prefix_len == s.slot_kv_allocated_len, s.prefix_len <= s.kv_valid),
         ),
-        implies(d, d.every(s.phase == WAITING, s.matched, s.slot_held), s.lent),
         implies(d, s.phase == PREFILL, d.every(s.kv_committed_len == s.kv_allocated_len, s.kv_committed_len < fill_len(s))),
         implies(
             d,

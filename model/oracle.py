@@ -1,0 +1,63 @@
+"""The concrete oracle: one step of the specification in Python integers, with everything that is wrong about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from kvproof.model.integers import Integers
+from kvproof.spec.actions import ACTIONS, Action, Guard
+from kvproof.spec.effects import Condition, Effect, apply_effects
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.state import Ledger
+
+Value = int | bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A step taken: the successor, its effects, and what was violated (empty when all is well)."""
+
+    action: Action
+    before: Ledger
+    after: Ledger
+    effects: tuple[Effect, ...]
+    failed_guards: tuple[Guard, ...]
+    failed_conditions: tuple[Condition, ...]
+
+    def broken(self, d: Integers) -> dict[str, str]:
+        """Invariants that this step breaks (it held before, or a side condition failed), each with the sentence."""
+        found = {c.invariant: c.sentence for c in self.failed_conditions}
+        for invariant in INVARIANTS.values():
+            if invariant.id not in found and not invariant.holds(d, self.after) and invariant.holds(d, self.before):
+                found[invariant.id] = invariant.statement
+        return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Runs actions over one page size and row width; `actions` may hold a deviating one."""
+
+    d: Integers
+    actions: Mapping[str, Action]
+
+    @staticmethod
+    def of(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS) -> Oracle:
+        return Oracle(Integers(page_size, row_width), actions)
+
+    def applicable(self, event: str, s: Ledger) -> Action | None:
+        """The rule that an event is judged by in this state; None where the protocol has no such event now."""
+        return next((a for a in self.actions.values() if a.event == event and a.applies(self.d, s)), None)
+
+    def step(self, action: Action, s: Ledger, params: Mapping[str, Value]) -> Outcome:
+        step = action.run(self.d, s, SimpleNamespace(**params))
+        after, conditions = apply_effects(self.d, step.after, step.effects)
+        return Outcome(
+            action,
+            s,
+            after,
+            step.effects,
+            tuple(g for g in step.guards if not g.holds),
+            tuple(c for c in conditions if not c.holds),
+        )

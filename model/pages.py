@@ -1,0 +1,302 @@
+"""Page identity: each effect keeps every page with exactly one owner, over unbounded rows, positions and pages.
+
+The ledger proof knows counts and ranges of one row. Here stands what those ranges mean: `table` maps row and position to a page,
+`owner` a page to its owner, and the effects of `spec/effects.py` move pages between owners. Each is shown once to keep J1 to
+J4, given its side conditions; the ledger proof discharges those for every action.
+
+The owner of a page is a function, so a page never has two. What must be shown is that the function agrees with the tables:
+J1 a row's own positions name pages that are this row's, at that position (so no page stands in two rows or twice in one);
+J2 a page owned by a row is named by it (so no page is orphaned);
+J3 a row's protected prefix names pages of the tree;
+J4 0 <= tree_end <= row_end.
+
+Quantifiers prove; they do not refute (a false goal comes back `unknown`). So each effect has a twin with one side condition dropped, on
+a small finite instance, that must be satisfiable: a proof that cannot fail proves nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+
+FREE, TREE = -1, -2
+VERDICTS = {"unsat": "proved", "sat": "broken", "unknown": "unknown"}
+INT = z3.IntSort()
+
+J_STATEMENTS = {
+    "J1": "a row's own positions name pages of that row, at that position",
+    "J2": "a page owned by a row is named by it",
+    "J3": "a row's protected prefix names pages of the tree",
+    "J4": "0 <= tree_end <= row_end",
+}
+
+
+@dataclass(frozen=True)
+class Lemma:
+    """One effect keeps one J; `seconds` is the solver's time. Verdicts: proved, broken, unknown."""
+
+    effect: str
+    goal: str
+    verdict: str
+    seconds: float
+
+
+class Universe:
+    """How `for all` is meant: over everything, with a pattern, or over a small finite instance."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size
+
+    def all(self, count: int, body: Callable[..., Any], pattern: Callable[..., Any]) -> Any:
+        if self.size is None:
+            names = z3.Ints(" ".join("ijk"[:count]))
+            return z3.ForAll(list(names), body(*names), patterns=[pattern(*names)])
+        return z3.And(*(body(*map(z3.IntVal, values)) for values in itertools.product(range(self.size), repeat=count)))
+
+    def inside(self, *values: Any) -> Any:
+        if self.size is None:
+            return z3.BoolVal(True)
+        return z3.And(*(z3.And(v >= 0, v < self.size) for v in values))
+
+
+def _state(suffix: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        owner=z3.Array("owner" + suffix, INT, INT),
+        pos=z3.Array("pos" + suffix, INT, INT),
+        table=z3.Array("table" + suffix, INT, z3.ArraySort(INT, INT)),
+        tree_end=z3.Array("tree_end" + suffix, INT, INT),
+        row_end=z3.Array("row_end" + suffix, INT, INT),
+    )
+
+
+def _named(s: SimpleNamespace, row: Any, k: Any) -> Any:
+    return z3.Select(z3.Select(s.table, row), k)
+
+
+def ownership(u: Universe, s: SimpleNamespace) -> dict[str, Any]:
+    """J1 to J4 of a state."""
+
+    def j1(i: Any, k: Any) -> Any:
+        own = z3.And(i >= 0, s.tree_end[i] <= k, k < s.row_end[i])
+        page = _named(s, i, k)
+        return z3.Implies(own, z3.And(s.owner[page] == i, s.pos[page] == k, u.inside(page)))
+
+    def j2(g: Any) -> Any:
+        row, k = s.owner[g], s.pos[g]
+        return z3.Implies(row >= 0, z3.And(s.tree_end[row] <= k, k < s.row_end[row], _named(s, row, k) == g, u.inside(row)))
+
+    def j3(i: Any, k: Any) -> Any:
+        page = _named(s, i, k)
+        return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), z3.And(s.owner[page] == TREE, u.inside(page)))
+
+    def j4(i: Any) -> Any:
+        ordered = z3.And(s.tree_end[i] >= 0, s.tree_end[i] <= s.row_end[i])
+        return z3.Implies(i >= 0, ordered if u.size is None else z3.And(ordered, s.row_end[i] <= u.size))
+
+    return {
+        "J1": u.all(2, j1, lambda i, k: _named(s, i, k)),
+        "J2": u.all(1, j2, lambda g: s.owner[g]),
+        "J3": u.all(2, j3, lambda i, k: _named(s, i, k)),
+        "J4": u.all(1, j4, lambda i: s.row_end[i]),
+    }
+
+
+def _same(s: SimpleNamespace, t: SimpleNamespace, *changed: str) -> list[Any]:
+    return [getattr(t, name) == getattr(s, name) for name in vars(s) if name not in changed]
+
+
+# An effect: its meaning (a list of formulas over before s and after t) and its side conditions by name.
+Meaning = tuple[list[Any], dict[str, Any]]
+
+
+def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
+    """Fresh pages fresh[k] for positions [first, last) of row r."""
+    r, first, last = z3.Ints("r first last")
+    fresh, at = z3.Array("fresh", INT, INT), z3.Array("fresh_at", INT, INT)
+    k, g = z3.Ints("k g")
+
+    def is_free(j: Any) -> Any:
+        taken = z3.And(first <= j, j < last)
+        return z3.Implies(taken, z3.And(s.owner[fresh[j]] == FREE, at[fresh[j]] == j, u.inside(fresh[j])))
+
+    hit = z3.And(first <= at[g], at[g] < last, fresh[at[g]] == g)
+    row = z3.Lambda([k], z3.If(z3.And(first <= k, k < last), fresh[k], _named(s, r, k)))
+    meaning = [
+        r >= 0,
+        first >= 0,
+        first < last,
+        u.inside(r),
+        *_same(s, t, "owner", "pos", "table", "row_end"),
+        u.all(1, is_free, lambda j: fresh[j]),
+        t.row_end == z3.Store(s.row_end, r, last),
+        t.table == z3.Store(s.table, r, row),
+        t.owner == z3.Lambda([g], z3.If(hit, r, s.owner[g])),
+        t.pos == z3.Lambda([g], z3.If(hit, at[g], s.pos[g])),
+    ]
+    if u.size is not None:
+        meaning.append(last <= u.size)
+    return meaning, {"it begins where the row ends (I7)": first == s.row_end[r]}
+
+
+def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
+    """The pages behind positions [first, last) of row r become free; the row ends at first."""
+    r, first, last = z3.Ints("r first last")
+
+    def freed(k: Any) -> Any:
+        return z3.Implies(z3.And(first <= k, k < last), t.owner[_named(s, r, k)] == FREE)
+
+    def only(g: Any) -> Any:
+        at = z3.And(first <= s.pos[g], s.pos[g] < last, _named(s, r, s.pos[g]) == g)
+        by_prefix = z3.And(s.owner[g] == TREE, t.owner[g] == FREE, first < s.tree_end[r])
+        return z3.Or(t.owner[g] == s.owner[g], z3.And(t.owner[g] == FREE, at), by_prefix)
+
+    meaning = [
+        r >= 0,
+        first >= 0,
+        first < last,
+        u.inside(r),
+        *_same(s, t, "owner", "row_end"),
+        t.row_end == z3.Store(s.row_end, r, first),
+        u.all(1, freed, lambda k: _named(s, r, k)),
+        u.all(1, only, lambda g: t.owner[g]),
+    ]
+    if u.size is not None:
+        meaning.append(last <= u.size)
+    return meaning, {
+        "it begins behind the protected prefix (I1, I12)": s.tree_end[r] <= first,
+        "it ends with the row's last page (I4)": last == s.row_end[r],
+    }
+
+
+def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
+    """A matched prefix of `pages` tree pages is written into row r."""
+    r, pages = z3.Ints("r pages")
+    matched = z3.Array("matched", INT, INT)
+    k = z3.Int("k")
+
+    def of_tree(j: Any) -> Any:
+        return z3.Implies(z3.And(j >= 0, j < pages), z3.And(s.owner[matched[j]] == TREE, u.inside(matched[j])))
+
+    meaning = [
+        r >= 0,
+        pages >= 0,
+        u.inside(r),
+        *_same(s, t, "table", "tree_end", "row_end"),
+        u.all(1, of_tree, lambda j: matched[j]),
+        t.table == z3.Store(s.table, r, z3.Lambda([k], z3.If(z3.And(k >= 0, k < pages), matched[k], _named(s, r, k)))),
+        t.tree_end == z3.Store(s.tree_end, r, pages),
+        t.row_end == z3.Store(s.row_end, r, pages),
+    ]
+    if u.size is not None:
+        meaning.append(pages <= u.size)
+    return meaning, {"the row was empty (I7)": s.row_end[r] == 0}
+
+
+def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
+    """Pages [tree_end, last) of row r go to the tree; below `duplicates` it had copies: those are freed, its own named."""
+    r, last, duplicates = z3.Ints("r last duplicates")
+    trees = z3.Array("trees", INT, INT)
+    k, g = z3.Ints("k g")
+    start = s.tree_end[r]
+
+    def of_tree(j: Any) -> Any:
+        replaced = z3.And(start <= j, j < duplicates)
+        return z3.Implies(replaced, z3.And(s.owner[trees[j]] == TREE, u.inside(trees[j])))
+
+    in_row = z3.And(s.owner[g] == r, start <= s.pos[g], s.pos[g] < last)
+    moved = z3.If(s.pos[g] < duplicates, FREE, TREE)
+    row = z3.Lambda([k], z3.If(z3.And(start <= k, k < duplicates), trees[k], _named(s, r, k)))
+    meaning = [
+        r >= 0,
+        u.inside(r),
+        start <= last,
+        *_same(s, t, "owner", "table", "tree_end"),
+        u.all(1, of_tree, lambda j: trees[j]),
+        t.table == z3.Store(s.table, r, row),
+        t.tree_end == z3.Store(s.tree_end, r, last),
+        t.owner == z3.Lambda([g], z3.If(in_row, moved, s.owner[g])),
+    ]
+    return meaning, {
+        "only pages behind the row go to the tree (I12)": last <= s.row_end[r],
+        "only inserted pages are duplicates (I4)": duplicates <= last,
+    }
+
+
+def _drop_row(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
+    """Row r is returned: it names nothing any more."""
+    r = z3.Int("r")
+    meaning = [
+        r >= 0,
+        u.inside(r),
+        *_same(s, t, "tree_end", "row_end"),
+        t.tree_end == z3.Store(s.tree_end, r, 0),
+        t.row_end == z3.Store(s.row_end, r, 0),
+    ]
+    return meaning, {"the row owns no page any more (I16)": s.row_end[r] == s.tree_end[r]}
+
+
+def _evict(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
+    """The tree frees one page of its own."""
+    g = z3.Int("page")
+
+    def unpinned(i: Any, k: Any) -> Any:
+        return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), _named(s, i, k) != g)
+
+    meaning = [u.inside(g), s.owner[g] == TREE, *_same(s, t, "owner"), t.owner == z3.Store(s.owner, g, FREE)]
+    return meaning, {"no row's locked prefix names the page (I11)": u.all(2, unpinned, lambda i, k: _named(s, i, k))}
+
+
+EFFECTS: dict[str, Callable[[Universe, SimpleNamespace, SimpleNamespace], Meaning]] = {
+    "Take": _take,
+    "Free": _free,
+    "Share": _share,
+    "Insert": _insert,
+    "DropRow": _drop_row,
+    "Evict": _evict,
+}
+
+
+def prove_effects(timeout_ms: int = 10_000) -> Iterator[Lemma]:
+    """Each effect keeps each J, for any number of rows, positions and pages."""
+    u = Universe()
+    for name, effect in EFFECTS.items():
+        s, t = _state(""), _state("'")
+        meaning, sides = effect(u, s, t)
+        for goal, formula in ownership(u, t).items():
+            solver = z3.Solver()
+            solver.set("timeout", timeout_ms)
+            solver.add(*ownership(u, s).values(), *meaning, *sides.values(), z3.Not(formula))
+            begin = time.perf_counter()
+            verdict = VERDICTS[str(solver.check())]
+            yield Lemma(name, goal, verdict, time.perf_counter() - begin)
+
+
+def refute_without(effect: str, dropped: str, size: int = 3) -> bool:
+    """The twin that must fail: without one side condition, a finite instance has a run that breaks some J."""
+    u = Universe(size)
+    s, t = _state(""), _state("'")
+    meaning, sides = EFFECTS[effect](u, s, t)
+    kept = [formula for name, formula in sides.items() if name != dropped]
+    solver = z3.Solver()
+    solver.add(*ownership(u, s).values(), *meaning, *kept, z3.Not(z3.And(*ownership(u, t).values())))
+    return bool(solver.check() == z3.sat)
+
+
+def side_conditions(effect: str) -> tuple[str, ...]:
+    return tuple(EFFECTS[effect](Universe(), _state(""), _state("'"))[1])
+
+
+def can_happen(effect: str, size: int = 3) -> bool:
+    """The effect, with all side conditions, has a run in a finite instance: its lemmas are not vacuous."""
+    u = Universe(size)
+    s, t = _state(""), _state("'")
+    meaning, sides = EFFECTS[effect](u, s, t)
+    solver = z3.Solver()
+    solver.add(*ownership(u, s).values(), *meaning, *sides.values())
+    return bool(solver.check() == z3.sat)
