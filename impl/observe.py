@@ -1,0 +1,190 @@
+"""What an onlooker is told: one event when a step of a request's life is complete. No event decides anything.
+
+The field names are those of docs/events.md. Lengths are in tokens, pages are page ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvproof.impl.pools import PageMoves
+from kvproof.impl.request import Request
+from kvproof.impl.session import Session, StreamingSessionCache
+
+Observed = dict[str, int | bool]
+
+
+@dataclass(frozen=True)
+class Event:
+    action: str
+    step: int
+    session: str | None = None
+    turn: str | None = None
+    row: int | None = None
+    params: dict[str, int | bool] = field(default_factory=dict)
+    alloc: tuple[int, ...] = ()
+    free: tuple[int, ...] = ()
+    shared: tuple[int, ...] | None = None
+    after: Observed = field(default_factory=dict)
+    terms: dict[str, int] | None = None
+    free_list: tuple[int, ...] | None = None
+
+
+class Observer(Protocol):
+    def on_event(self, event: Event) -> None: ...
+
+
+class Reporter:
+    """Describes each step to the observer: reads the state as it is after the step, and takes the pages that moved."""
+
+    def __init__(self, observer: Observer, cache: StreamingSessionCache, moves: PageMoves) -> None:
+        self.step = 0
+        self._observer = observer
+        self._cache = cache
+        self._moves = moves
+
+    def open(self, session: Session) -> None:
+        self._tell("open", session)
+
+    def create(self, session: Session, req: Request, *, admitted: bool) -> None:
+        params: dict[str, int | bool] = {
+            "origin_len": len(req.origin_input_ids),
+            "admitted": admitted,
+            "too_long": req.is_too_long,
+            "logprob": req.logprob_start_len is not None,
+        }
+        self._tell("create", session, req, params=params, after={"attached": admitted})
+
+    def arrive(self, req: Request) -> None:
+        self._tell("arrive", None, req, params={"origin_len": len(req.origin_input_ids)})
+
+    def detached(self, session: Session, req: Request) -> None:
+        """The match of a turn that left its session: it reused nothing, so the turn has no lengths to show."""
+        self._tell("match", session, req, params={"fill_len": len(req.fill_ids)}, after={"attached": False})
+
+    def match(self, req: Request) -> None:
+        self._tell(
+            "match",
+            req.session,
+            req,
+            row=req.req_pool_idx if req.lent else None,
+            params={"fill_len": len(req.fill_ids)},
+            after={
+                "attached": req.session is not None,
+                "lent": req.lent,
+                "prefix_len": req.prefix_len,
+                **_kv_lengths(req),
+            },
+        )
+
+    def extend(self, req: Request, *, seq_len: int, shared: tuple[int, ...] | None) -> None:
+        self._tell(
+            "extend",
+            req.session,
+            req,
+            row=req.req_pool_idx,
+            params={"seq_len": seq_len, "last": seq_len == len(req.fill_ids)},
+            shared=shared,
+            after=_prefill_lengths(req),
+        )
+
+    def stash(self, req: Request) -> None:
+        self._tell("stash", req.session, req, row=req.req_pool_idx, after=_prefill_lengths(req))
+
+    def insert(self, req: Request, *, dup_len: int, shared: tuple[int, ...]) -> None:
+        self._tell(
+            "insert",
+            req.session,
+            req,
+            row=req.req_pool_idx,
+            params={"dup_len": dup_len},
+            shared=shared,
+            after=_prefill_lengths(req),
+        )
+
+    def decode(self, req: Request) -> None:
+        self._tell("decode", req.session, req, row=req.req_pool_idx, after=_run_lengths(req))
+
+    def result(self, req: Request) -> None:
+        self._tell("result", req.session, req, params={"tokens": 1}, after=_run_lengths(req))
+
+    def finish_turn(self, session: Session, req: Request) -> None:
+        self._tell("finish", session, req, params={"finished_len": len(req.output_ids)})
+
+    def finish_ordinary(self, req: Request, *, dup_len: int) -> None:
+        params: dict[str, int | bool] = {"finished_len": len(req.output_ids), "dup_len": dup_len, "inserted": True}
+        self._tell("finish", None, req, params=params)
+
+    def retract(self, req: Request) -> None:
+        self._tell("retract", req.session, req, after=_kv_lengths(req))
+
+    def abort(self, session: Session | None, req: Request) -> None:
+        self._tell("abort", session, req)
+
+    def close(self, session: Session, row: int | None) -> None:
+        self._tell("close", session, row=row)
+
+    def evict(self) -> None:
+        self._tell("evict", None)
+
+    def check(self, *, busy: bool, terms: dict[str, int], free_list: tuple[int, ...] | None) -> None:
+        self._observer.on_event(Event("check", self.step, params={"busy": busy}, terms=terms, free_list=free_list))
+
+    def _tell(
+        self,
+        action: str,
+        session: Session | None,
+        req: Request | None = None,
+        *,
+        row: int | None = None,
+        params: dict[str, int | bool] | None = None,
+        shared: tuple[int, ...] | None = None,
+        after: Observed | None = None,
+    ) -> None:
+        alloc, free = self._moves.take()
+        seen = self._session_state(session) if session is not None else {}
+        self._observer.on_event(
+            Event(
+                action,
+                self.step,
+                session=session.session_id if session is not None else None,
+                turn=req.rid if req is not None else None,
+                row=row,
+                params=params or {},
+                alloc=alloc,
+                free=free,
+                shared=shared,
+                after={**seen, **(after or {})},
+            )
+        )
+
+    def _session_state(self, session: Session) -> Observed:
+        state: Observed = {
+            "inflight": session.inflight,
+            "closing": session.close_on_finish,
+            "checkpoint_len": len(session.checkpoint_ids),
+        }
+        slot = self._cache.slots.get(session.session_id)
+        state["slot_held"] = slot is not None and slot.is_holding_kv
+        if slot is not None and slot.is_holding_kv:
+            state["slot_kv_committed_len"] = slot.kv_committed_len
+            state["slot_kv_allocated_len"] = slot.kv_allocated_len
+            state["slot_cache_protected_len"] = slot.cache_protected_len
+        return state
+
+
+def _kv_lengths(req: Request) -> Observed:
+    return {
+        "kv_committed_len": req.kv_committed_len,
+        "kv_allocated_len": req.kv_allocated_len,
+        "cache_protected_len": req.cache_protected_len,
+    }
+
+
+def _run_lengths(req: Request) -> Observed:
+    return {**_kv_lengths(req), "output_len": len(req.output_ids)}
+
+
+def _prefill_lengths(req: Request) -> Observed:
+    return {"prefix_len": req.prefix_len, **_run_lengths(req)}

@@ -1,0 +1,134 @@
+"""The three pools: KV pages, rows of the page table, and the KV buffers themselves.
+
+Page 0 and row 0 are padding and never handed out. The KV index of position i of a row is page * page_size + i mod
+page_size; `req_to_token[row, i]` holds it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kvproof.impl.config import RowOrder
+
+
+class OutOfPages(RuntimeError):
+    """An allocation asked for more pages than are free. The scheduler makes room first, so this is its mistake."""
+
+
+class OutOfRows(RuntimeError):
+    """A row was asked for while none was free. The scheduler admits no more than fit, so this is its mistake."""
+
+
+class PageMoves:
+    """The pages that moved since the last `take`: what one event reports as its alloc and free."""
+
+    def __init__(self) -> None:
+        self.alloc: list[int] = []
+        self.free: list[int] = []
+
+    def take(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        moved = tuple(self.alloc), tuple(self.free)
+        self.alloc, self.free = [], []
+        return moved
+
+
+class KVAllocator:
+    """Hands out whole pages and takes them back.
+
+    Like the allocator of a server it keeps no owners and detects no double free: a page that is freed twice is handed
+    out twice. `moves` sees every page that passes.
+    """
+
+    def __init__(self, pool_pages: int, page_size: int) -> None:
+        self.pool_pages = pool_pages
+        self.page_size = page_size
+        self.moves = PageMoves()
+        self._free_pages = list(range(pool_pages, 0, -1))
+        self._offsets = torch.arange(page_size, dtype=torch.int64)
+
+    @property
+    def available_pages(self) -> int:
+        return len(self._free_pages)
+
+    def free_list(self) -> tuple[int, ...]:
+        """Every free page, as often as it is listed, in ascending order."""
+        return tuple(sorted(self._free_pages))
+
+    def pages_for(self, start: int, end: int) -> int:
+        """New pages that positions [start, end) need when the pages of [0, start) are there."""
+        return -(-end // self.page_size) - -(-start // self.page_size)
+
+    def alloc_extend(self, prefix_len: int, seq_len: int, last_loc: int) -> torch.Tensor:
+        """KV indices of positions [prefix_len, seq_len). `last_loc` is the KV index of position prefix_len - 1.
+
+        The page that position prefix_len - 1 lies in is filled up first, so a partly filled page is continued.
+        """
+        missing = seq_len - prefix_len
+        room = min(-prefix_len % self.page_size, missing)
+        continued = torch.arange(last_loc + 1, last_loc + 1 + room, dtype=torch.int64)
+        pages = self._take(self.pages_for(prefix_len, seq_len))
+        fresh = (torch.tensor(pages, dtype=torch.int64)[:, None] * self.page_size + self._offsets).reshape(-1)
+        return torch.cat((continued, fresh[: missing - room]))
+
+    def alloc_decode(self, seq_len: int, last_loc: int) -> int:
+        """KV index of position seq_len - 1. `last_loc` is the KV index of the position before it."""
+        if (seq_len - 1) % self.page_size:
+            return last_loc + 1
+        [page] = self._take(1)
+        return page * self.page_size
+
+    def free(self, kv_indices: torch.Tensor) -> None:
+        """Return the pages that these KV indices lie in: whole pages, each once per call."""
+        if kv_indices.numel() == 0:
+            return
+        pages: list[int] = torch.unique(kv_indices // self.page_size).tolist()
+        self.moves.free.extend(pages)
+        self._free_pages.extend(reversed(pages))
+
+    def _take(self, count: int) -> list[int]:
+        if count > len(self._free_pages):
+            raise OutOfPages(f"{count} pages asked for, {len(self._free_pages)} free")
+        pages = [self._free_pages.pop() for _ in range(count)]
+        self.moves.alloc.extend(pages)
+        return pages
+
+
+class RowPool:
+    """The page table `req_to_token` and its free rows. `fifo` reuses the row that was free for the longest time."""
+
+    def __init__(self, rows: int, row_width: int, order: RowOrder) -> None:
+        self.rows = rows
+        self.req_to_token = torch.zeros((rows + 1, row_width), dtype=torch.int32)
+        self._order = order
+        self._free_slots = list(range(1, rows + 1))
+
+    @property
+    def available_rows(self) -> int:
+        return len(self._free_slots)
+
+    def free_list(self) -> tuple[int, ...]:
+        return tuple(sorted(self._free_slots))
+
+    def alloc(self) -> int:
+        if not self._free_slots:
+            raise OutOfRows(f"all {self.rows} rows are taken")
+        return self._free_slots.pop(0 if self._order == "fifo" else -1)
+
+    def free(self, row: int) -> None:
+        self._free_slots.append(row)
+
+    def read(self, row: int, start: int, end: int) -> torch.Tensor:
+        """A copy of the KV indices of positions [start, end): the row may be overwritten while the copy is in use."""
+        return self.req_to_token[row, start:end].to(torch.int64, copy=True)
+
+    def write(self, row: int, start: int, kv_indices: torch.Tensor) -> None:
+        self.req_to_token[row, start : start + len(kv_indices)] = kv_indices.to(torch.int32)
+
+
+class KVBuffers:
+    """Keys and values of every layer, one line per KV index. The lines of page 0 are padding."""
+
+    def __init__(self, pool_pages: int, page_size: int, layers: int, kv_heads: int, head_dim: int, device: str) -> None:
+        shape = ((pool_pages + 1) * page_size, kv_heads, head_dim)
+        self.keys = [torch.zeros(shape, device=device) for _ in range(layers)]
+        self.values = [torch.zeros(shape, device=device) for _ in range(layers)]

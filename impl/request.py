@@ -1,0 +1,75 @@
+"""One request: its tokens, its place in the cache, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from kvproof.impl.radix import NO_INDICES, TreeNode
+
+if TYPE_CHECKING:
+    from kvproof.impl.session import Session
+
+PAD_TOKEN = 0
+"""What is left of an input that is too long: the request still makes one forward, as every request does."""
+
+
+@dataclass(eq=False)
+class Request:
+    rid: str
+    origin_input_ids: list[int]
+    max_new_tokens: int
+    session: Session | None = None
+    """The session that this turn belongs to; None for an ordinary request."""
+    logprob_start_len: int | None = None
+    """First input position whose logprob is asked for; None: none is."""
+    to_finish: str | None = None
+    """Why this request will be aborted when its next result is in."""
+    output_ids: list[int] = field(default_factory=list)
+    fill_ids: list[int] = field(default_factory=list)
+    """The tokens that prefill has to cover: input, and output of a request that was retracted."""
+
+    req_pool_idx: int | None = None
+    kv_committed_len: int = 0
+    kv_allocated_len: int = 0
+    cache_protected_len: int = 0
+    prefix_indices: torch.Tensor = field(default_factory=lambda: NO_INDICES)
+    """KV indices of the leading tokens that the next extend reuses."""
+    last_node: TreeNode | None = None
+    """The tree node that this request locks; None on a turn whose slot holds the lock."""
+    lent: bool = False
+    """The row is the slot's."""
+
+    @property
+    def prefix_len(self) -> int:
+        return len(self.prefix_indices)
+
+    @property
+    def is_too_long(self) -> bool:
+        return self.to_finish == TOO_LONG
+
+    def is_done(self) -> bool:
+        return self.to_finish is not None or len(self.output_ids) >= self.max_new_tokens
+
+    def init_next_round_input(self) -> None:
+        self.fill_ids = self.origin_input_ids + self.output_ids
+
+    def abort_before_running(self, reason: str) -> None:
+        """Cut the input to one token: the request passes through prefill once, so every stage sees it end (#21875)."""
+        self.to_finish = reason
+        self.origin_input_ids = [PAD_TOKEN]
+
+    def reset_for_retract(self) -> None:
+        """Back to the queue: the tokens stay, every length and every hold on the cache is gone."""
+        self.req_pool_idx = None
+        self.kv_committed_len = 0
+        self.kv_allocated_len = 0
+        self.cache_protected_len = 0
+        self.prefix_indices = NO_INDICES
+        self.last_node = None
+        self.lent = False
+
+
+TOO_LONG = "input too long"
