@@ -47,7 +47,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console = out()
     if not console.is_terminal:
         for row in rows:
-            say("\t".join(row))
+            print("\t".join(row))  # not by rich, which turns tabs into spaces
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:

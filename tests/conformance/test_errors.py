@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from kvproof.conformance.errors import UserError, at, unknown
@@ -34,3 +36,9 @@ def test_the_message_is_the_text_of_the_exception() -> None:
 def test_exit_codes_are_the_documented_ones_and_each_is_explained() -> None:
     assert [code.value for code in ExitCode] == [0, 1, 2, 3, 130]
     assert set(MEANING) == set(ExitCode)
+
+
+def test_the_readme_explains_the_exit_codes_in_the_same_words() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for code, meaning in MEANING.items():
+        assert f"| {code.value} | {meaning} |" in readme

@@ -1,0 +1,280 @@
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kvproof.conformance import cli, scenarios
+from kvproof.conformance.commands import record as record_command
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.trace_io import TraceWriter
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.trace import Config, Header, Producer
+
+EXCERPT = Path(__file__).parents[2] / "examples" / "mooncake_conversation_excerpt.jsonl"
+HEADER = Header(
+    spec="1",
+    producer=Producer(name="test", version="0", target="none"),
+    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
+    gaps=("tree nodes",),
+    known_deviations=("F994a",),
+)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def refusal(*arguments: object) -> str:
+    """The one line on stderr of a command that could not run."""
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    with TraceWriter(tmp_path / "t.jsonl", HEADER) as writer:
+        writer.event(action="open", session="s")
+        writer.event(action="extend", session="s", turn="a", alloc=(1, 2), after={"kv_committed_len": 7})
+        writer.event(action="finish", session="s", turn="a", free=(2,), after={"kv_committed_len": 3})
+    return tmp_path / "t.jsonl"
+
+
+# --- the program ----------------------------------------------------------------------------------------------------------
+
+
+def test_version_names_every_part() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert [line.rsplit(" ", 1)[0] for line in result.stdout.splitlines()] == ["kvproof", "spec", "trace format", "z3"]
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"kvproof {command}" in result.stdout
+
+
+def test_starting_up_imports_neither_z3_nor_torch_nor_the_schema() -> None:
+    heavy = ("z3", "torch", "pydantic", "kvproof.model", "kvproof.impl")
+    code = f"import sys, kvproof.conformance.cli; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert run("prov").exit_code == 2
+
+
+def test_no_command_is_never_a_pass() -> None:
+    assert run().exit_code == 2
+
+
+def test_no_color_is_respected() -> None:
+    environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "xterm"}
+    command = [sys.executable, "-m", "kvproof.conformance.cli", "list", "nothing"]
+    stderr = subprocess.run(command, capture_output=True, text=True, env=environment).stderr
+    assert stderr.startswith("error: unknown list 'nothing'") and "\x1b" not in stderr
+
+
+def _raising(error: BaseException) -> Any:
+    def command() -> None:
+        raise error
+
+    app = cli.typer.Typer()
+    app.command()(cli._answering(command))
+    return CliRunner().invoke(app, [])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UserError("no such thing"), 2, "error: no such thing\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (AttributeError("oops"), 2, "this is a bug in kvproof, not in what it checked: AttributeError: oops"),
+        (cli.typer.Exit(3), 3, ""),
+    ],
+)
+def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: int, said: str) -> None:
+    result = _raising(error)
+    assert result.exit_code == code
+    assert said in result.stderr
+
+
+# --- list -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("what", "table"), [("faults", FAULTS), ("invariants", INVARIANTS)])
+def test_list_has_a_line_for_each_row_of_the_table(what: str, table: dict[str, Any]) -> None:
+    lines = run("list", what).stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines] == list(table)
+    assert run("list", what, "-q").stdout.splitlines() == list(table)
+
+
+def test_list_of_something_else_names_what_can_be_listed() -> None:
+    message = refusal("list", "fauls")
+    assert "unknown list 'fauls'; did you mean faults?; valid: faults, invariants, actions, scenarios" in message
+
+
+def test_a_target_that_is_not_installed_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = scenarios.Target(adapter="no_such_package", scenarios="no_such_package", install="pip install it")
+    monkeypatch.setattr(scenarios, "TARGETS", {"other": target})
+    monkeypatch.setattr("kvproof.conformance.commands.list.TARGETS", {"other": target})
+    result = run("list", "scenarios")
+    assert result.exit_code == 0 and result.stdout == ""
+    assert "note: scenarios of other left out: target other needs no_such_package" in result.stderr
+
+
+# --- info -----------------------------------------------------------------------------------------------------------------
+
+
+def test_info_of_a_complete_trace(trace: Path) -> None:
+    result = run("info", trace)
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    for part in (
+        "producer test 0, driving none",
+        "page size 4 tokens",
+        "pool 8 pages, 2 rows of 32 tokens",
+        "cannot see tree nodes",
+        "known deviations F994a",
+        "sessions 1 turns 1 events 3 open 1 extend 1 finish 1",
+        "pages moved 2 taken, 1 freed, 0 shared",
+        "kv_committed_len 3 to 7 tokens",
+        "state complete (finished)",
+    ):
+        assert part in text
+
+
+def test_info_of_a_trace_without_its_end_is_inconclusive(trace: Path) -> None:
+    trace.write_text("".join(trace.read_text().splitlines(keepends=True)[:-1]))
+    result = run("info", trace)
+    assert result.exit_code == 3
+    assert "incomplete: no end record;" in result.stdout
+
+
+def test_info_names_the_torn_line(trace: Path) -> None:
+    trace.write_bytes(trace.read_bytes()[:-20])
+    result = run("info", "-q", trace)
+    assert result.exit_code == 3
+    assert result.stdout.startswith(f"{trace}: 3 events, page size 4, incomplete: no end record, line 5 is torn")
+
+
+def test_info_of_a_trace_with_dropped_events_is_inconclusive(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "t.jsonl", HEADER)
+    writer.close(dropped=5)
+    result = run("info", tmp_path / "t.jsonl")
+    assert result.exit_code == 3
+    assert "the recorder dropped 5 events" in result.stdout
+
+
+def test_one_incomplete_trace_among_several_decides_the_exit_code(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.jsonl").write_text(trace.read_text().splitlines(keepends=True)[0])
+    result = run("info", "-q", tmp_path / "cut.jsonl", trace)
+    assert result.exit_code == 3
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_info_refuses_what_is_no_trace(trace: Path, tmp_path: Path) -> None:
+    assert "cannot read the trace" in refusal("info", tmp_path / "none.jsonl")
+    assert "the header is missing" in refusal("info", EXCERPT)
+    trace.write_text(trace.read_text().replace('"format":1', '"format":7'))
+    assert "trace format 7; this kvproof reads format 1" in refusal("info", trace)
+
+
+# --- record ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Adapter:
+    """Stands for any adapter module: remembers what it was asked for."""
+
+    SCENARIOS: dict[str, Any] = field(default_factory=lambda: {"retract": SimpleNamespace(summary="pool pressure")})
+    reason: str = "finished"
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def record_scenario(self, what: Any, out: Path, **options: Any) -> SimpleNamespace:
+        self.asked = {"what": what, **options}
+        options["progress"](3)
+        return SimpleNamespace(path=out, events=3, reason=self.reason)
+
+    record_workload = record_scenario
+
+
+@pytest.fixture
+def adapter(monkeypatch: pytest.MonkeyPatch) -> Adapter:
+    adapter = Adapter()
+    for module in (scenarios, record_command):
+        monkeypatch.setattr(module, "load", lambda target, module: adapter)
+    return adapter
+
+
+def test_record_hands_everything_to_the_adapter_and_says_how_to_check_it(adapter: Adapter) -> None:
+    result = run(
+        *("record", "--out", "a b.jsonl", "--scenario", "retract", "--page-size", 4, "--seed", 7),
+        *("--fault", "F22862b", "--set", "rows=4", "--set", "overlap=true", "--set", "mode=fifo"),
+    )
+    assert result.exit_code == 0, result.output
+    asked = adapter.asked
+    assert (asked["what"], asked["page_size"], asked["seed"], asked["faults"]) == ("retract", 4, 7, ("F22862b",))
+    assert asked["settings"] == {"rows": 4, "overlap": True, "mode": "fifo"}
+    assert result.stdout.splitlines() == [
+        "recorded a b.jsonl: 3 events, page size 4, scenario retract",
+        "  with F22862b turned on",
+        "check it: kvproof replay 'a b.jsonl'",
+    ]
+
+
+def test_record_of_a_workload_says_that_it_was_scaled(adapter: Adapter) -> None:
+    result = run("record", "-o", "t.jsonl", "--workload", EXCERPT, "--scale", 32, "--limit", 10)
+    assert result.exit_code == 0
+    assert len(adapter.asked["what"]) == 10 and adapter.asked["what"][0].new_tokens == 64
+    assert (
+        "10 requests in 9 sessions of mooncake_conversation_excerpt.jsonl, token counts divided by 32" in result.stdout
+    )
+
+
+def test_record_says_when_the_run_ended_early(adapter: Adapter) -> None:
+    adapter.reason = "the pool ran dry"
+    assert "the run ended early: the pool ran dry" in run("record", "-o", "t.jsonl", "--scenario", "retract").stdout
+
+
+def test_sglang_is_never_asked_for_a_fault(adapter: Adapter) -> None:
+    assert run("record", "-o", "t.jsonl", "--target", "sglang", "--scenario", "retract").exit_code == 0
+    assert "faults" not in adapter.asked
+
+
+def test_quiet_record_prints_nothing(adapter: Adapter) -> None:
+    assert run("record", "-q", "-o", "t.jsonl", "--scenario", "retract").output == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--scenario", "retrct"], "unknown scenario of reference 'retrct'; did you mean retract?; valid: retract"),
+        (["--scenario", "retract", "--fault", "F22862"], "unknown fault 'F22862'; did you mean F22862"),
+        (["--scenario", "retract", "--page-size", "0"], "page size 0: a page holds 1 token or more"),
+        (["--scenario", "retract", "--target", "vllm"], "unknown target 'vllm'; valid: reference, sglang"),
+        (["--scenario", "retract", "--scale", "2"], "--scale and --limit shape a workload"),
+        (["--scenario", "retract", "--set", "rows"], "--set 'rows': expected KEY=VALUE"),
+        (["--scenario", "retract", "--workload", str(EXCERPT)], "give either --scenario NAME"),
+        ([], "give either --scenario NAME"),
+        (["--workload", str(EXCERPT), "--scale", "0"], "scale 0"),
+        (["--workload", str(EXCERPT), "--target", "sglang"], "--workload drives the reference only"),
+        (["--scenario", "retract", "--target", "sglang", "--fault", "F22862b"], "--fault works on the reference only"),
+        (["--workload", __file__], f"{__file__}:1: kvproof reads Mooncake JSONL"),
+    ],
+)
+def test_record_refuses_in_one_line(adapter: Adapter, arguments: list[str], expected: str) -> None:
+    assert expected in refusal("record", "-o", "t.jsonl", *arguments)
+    assert adapter.asked == {}
