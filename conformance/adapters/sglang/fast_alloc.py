@@ -1,0 +1,42 @@
+"""Paged allocation without Triton, whose interpreter makes 100 steps a second of thousands.
+
+Up to 0.5.11 the paged allocator launches two kernels. The extend kernel is replaced by the release's own torch version, the decode kernel by four lines of torch. Both write the
+same indices into `out_indices` as the kernels do; the caller then takes the pages off the free list itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class _Launch:
+    """Stands where a kernel stood: `kernel[grid](*args)` calls the function."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        return self._function
+
+
+def install() -> None:
+    import sglang.srt.mem_cache.allocator as allocator
+
+    def extend(
+        prefix_lens: Any, seq_lens: Any, last_loc: Any, free_pages: Any, out: Any, _bs_upper: int, page_size: int
+    ) -> None:
+        pages = (seq_lens + page_size - 1) // page_size - (prefix_lens + page_size - 1) // page_size
+        if int(pages.sum()) > len(free_pages):
+            return  # too few pages: the allocator finds that out next and drops `out`
+        allocator.alloc_extend_naive(prefix_lens, seq_lens, last_loc, free_pages, out, page_size, free_pages.device)
+
+    def decode(seq_lens: Any, last_loc: Any, free_pages: Any, out: Any, _bs_upper: int, page_size: int) -> None:
+        opens_page = (seq_lens - 1) % page_size == 0
+        if int(opens_page.sum()) > len(free_pages):
+            return
+        out.copy_(last_loc.to(out.dtype) + 1)
+        out[opens_page] = free_pages[: int(opens_page.sum())] * page_size
+
+    allocator.alloc_extend_kernel = _Launch(extend)
+    allocator.alloc_decode_kernel = _Launch(decode)

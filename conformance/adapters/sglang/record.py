@@ -1,0 +1,134 @@
+"""Runs one scenario on the installed SGLang and writes its trace."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from kvproof.conformance.errors import unknown
+from kvproof.conformance.trace_io import TraceWriter
+from kvproof.spec import SPEC_VERSION
+from kvproof.spec.trace import Config, Header, Producer
+
+from .headless import Headless, NeverIdle, Settings
+from .recorder import Recorder
+from .releases import Release
+from .scenarios import SCENARIOS, Scenario
+
+# A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
+LEAST_PAGES = 64
+LEAST_CONTEXT_PAGES = 16
+
+Progress = Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class RecordResult:
+    path: Path
+    events: int
+    reason: str
+    """`finished`, or how the release under test broke the run off"""
+    release: str
+    steps: int
+    stray_frees: int
+    """pages freed outside every watched action; the trace counts them as dropped"""
+
+
+def record_scenario(
+    name: str,
+    out: str | Path,
+    *,
+    page_size: int = 1,
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> RecordResult:
+    """Run scenario `name` and write its trace to `out`. Needs an environment in which SGLang can be imported.
+
+    `settings` overrides fields of `Settings`. What SGLang does wrong is recorded, not raised: an assertion of its own
+    ends the trace with the reason `crashed: ...`.
+    """
+    if name not in SCENARIOS:
+        raise unknown("scenario of sglang", name, SCENARIOS)
+    scenario = SCENARIOS[name]
+    headless = Headless(settings_for(scenario, page_size, seed, settings or {}), checks=scenario.checks)
+    with TraceWriter(out, header_of(headless, name)) as writer:
+        if progress is not None:
+            headless.on_step = lambda: progress(writer.events)
+        with Recorder(headless, writer) as recorder:
+            reason = run_to_its_end(scenario, headless)
+        writer.close(reason, dropped=recorder.stray_frees)
+    return RecordResult(
+        path=Path(out),
+        events=writer.events,
+        reason=reason,
+        release=headless.release.version,
+        steps=headless.steps,
+        stray_frees=recorder.stray_frees,
+    )
+
+
+def run_to_its_end(scenario: Scenario, headless: Headless) -> str:
+    """Run the scenario; the reason why it ended. A mistake of ours is raised, one of the release is a reason."""
+    try:
+        scenario.run(headless)
+    except NeverIdle as error:
+        return f"stuck: {error}"
+    except Exception as error:
+        if not _raised_in_sglang(error):
+            raise
+        lines = str(error).strip().splitlines()
+        return f"crashed: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+    return "finished"
+
+
+def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
+    """The settings of a run: what the page size asks for, then what the scenario needs, then what the user wants."""
+    known = {field.name for field in fields(Settings)}
+    for key in overrides:
+        if key not in known:
+            raise unknown("setting of sglang", key, sorted(known))
+    values: dict[str, Any] = {"page_size": page_size, "seed": seed}
+    values["pool_tokens"] = max(Settings.pool_tokens, LEAST_PAGES * page_size)
+    values["context_length"] = max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size)
+    needs = dict(scenario.settings)
+    if "chunk" in needs:
+        values["chunked_prefill_size"] = max(needs.pop("chunk"), page_size)
+    if "pool_pages" in needs:
+        values["pool_tokens"] = needs.pop("pool_pages") * page_size
+    return Settings(**{**values, **needs, **overrides})
+
+
+def header_of(headless: Headless, scenario: str | None) -> Header:
+    release: Release = headless.release
+    page_size = headless.settings.page_size
+    return Header(
+        spec=SPEC_VERSION,
+        producer=Producer(name="kvproof-sglang", version=version("kvproof"), target=f"sglang {release.version}"),
+        config=Config(
+            page_size=page_size,
+            pool_pages=headless.allocator.size // page_size,
+            rows=headless.rows.size,
+            row_width=headless.rows.req_to_token.shape[1],
+            chunked_prefill_size=headless.settings.chunked_prefill_size,
+        ),
+        scenario=scenario,
+        gaps=release.gaps,
+        known_deviations=release.known_deviations,
+        extra=headless.settings.as_dict(),
+    )
+
+
+def _raised_in_sglang(error: BaseException) -> bool:
+    """Whether the deepest frame that is SGLang's or ours is SGLang's."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if "kvproof" in path.parts or Path(__file__).parent == path.parent:
+            return False
+        if "sglang" in path.parts:
+            return True
+    return False

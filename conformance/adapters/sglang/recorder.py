@@ -1,0 +1,419 @@
+"""Records what SGLang's scheduler does with KV pages as events of `docs/events.md`, by wrapping the real methods.
+
+`WATCHED` is the table of what is wrapped and which handler writes about it. A handler calls the real method exactly once
+and changes nothing. What moves pages is opened as an *action*: every page that `allocator.free` is handed meanwhile
+belongs to it, whether the allocator frees at once or collects for the end of a free group. Pages that were allocated for a
+batch are read back from the row table, request by request.
+
+A recorder shows what happened, also where that was wrong; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof.conformance.trace_io import TraceWriter
+
+from .headless import Headless
+from .observe import Observer, Values, session_of
+from .releases import read_terms
+from .watch import Watch
+
+# Where `release_kv_cache` is called from; each module imported it by name.
+RELEASES_KV = ("schedule_batch", "scheduler", "scheduler_output_processor_mixin")
+
+
+@dataclass
+class Action:
+    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert."""
+
+    name: str
+    free: list[int] = field(default_factory=list)
+    inserted: Any | None = None
+    evicted_after: list[list[int]] = field(default_factory=list)
+
+
+class Recorder:
+    """Writes one trace of one `Headless`. Use as a context: wrappers are in place inside it only."""
+
+    def __init__(self, headless: Headless, writer: TraceWriter) -> None:
+        self._headless = headless
+        self._scheduler = headless.scheduler
+        self._writer = writer
+        self._observe = Observer(headless.release, headless.scheduler)
+        self._watch = Watch()
+        self._actions: list[Action] = []
+        self._closing_free_group = False
+        self._reaping = False
+        self._refused_at_create: set[str] = set()
+        self._not_arrived: set[str] = set()
+        # Requests of the batch whose result is being processed, with their output length before it.
+        self._awaiting_result: dict[Any, int] = {}
+        self.stray_frees = 0
+        """pages freed outside every known action: the trace names them as dropped"""
+
+    def __enter__(self) -> Recorder:
+        for owner, name, handler in self._watched():
+            self._watch.around(owner, name, handler)
+        # The scheduler's dispatcher keeps bound methods; it is built anew so that it finds the wrapped ones.
+        self._scheduler.init_request_dispatcher()
+        self._headless.on_check = self._check
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._watch.take_away()
+        self._scheduler.init_request_dispatcher()
+        self._headless.on_check = lambda busy, passed: None
+
+    def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        """The table of watched methods: (class or module, name, handler)."""
+        release, scheduler = self._headless.release, self._scheduler
+        managers = {name: importlib.import_module(f"sglang.srt.managers.{name}") for name in RELEASES_KV}
+        allocator, tree = type(scheduler.token_to_kv_pool_allocator), type(scheduler.tree_cache.inner)
+        controller, request = release.load("session_controller"), managers["schedule_batch"].Req
+        batch, the_scheduler = managers["schedule_batch"].ScheduleBatch, managers["scheduler"].Scheduler
+        yield allocator, "free", self._free
+        yield allocator, "free_group_end", self._free_group_end
+        yield tree, "insert", self._tree_insert
+        yield tree, "evict", self._tree_evict
+        yield controller, "open", self._open
+        yield controller, "_close", self._close
+        yield controller, "maybe_reap", self._maybe_reap
+        yield release.load("session"), "create_req", self._create_req
+        yield the_scheduler, "handle_generate_request", self._handle_generate_request
+        yield the_scheduler, "abort_request", self._abort_request
+        yield the_scheduler, "process_batch_result", self._process_batch_result
+        yield request, "init_next_round_input", self._init_next_round_input
+        yield batch, "prepare_for_extend", self._prepare_for_extend
+        yield batch, "prepare_for_decode", self._prepare_for_decode
+        yield batch, "release_req", self._release_req
+        yield release.load("session_cache"), "cache_unfinished_req", self._cache_unfinished_req
+        for module in managers.values():
+            yield module, "release_kv_cache", self._release_kv_cache
+
+    # -- pages --
+
+    @contextmanager
+    def _action(self, name: str) -> Iterator[Action]:
+        action = Action(name)
+        self._actions.append(action)
+        try:
+            yield action
+        finally:
+            self._actions.pop()
+
+    def _free(self, free: Callable[..., Any], allocator: Any, free_index: Any) -> Any:
+        if not self._closing_free_group:
+            pages = self._observe.pages_of_indices(free_index)
+            if self._actions:
+                self._actions[-1].free += pages
+            else:
+                self.stray_frees += len(pages)
+        return free(allocator, free_index)
+
+    def _free_group_end(self, end: Callable[..., Any], allocator: Any) -> Any:
+        # What the group collected was counted when it was handed in; the end frees the whole of it in one call.
+        self._closing_free_group = True
+        try:
+            return end(allocator)
+        finally:
+            self._closing_free_group = False
+
+    def _tree_insert(self, insert: Callable[..., Any], tree: Any, params: Any) -> Any:
+        result = insert(tree, params)
+        if self._actions:
+            self._actions[-1].inserted = result
+        return result
+
+    def _tree_evict(self, evict: Callable[..., Any], tree: Any, params: Any) -> Any:
+        with self._action("evict") as action:
+            result = evict(tree, params)
+        outer = self._actions[-1] if self._actions else None
+        if outer is None:
+            self._write_evict(action.free)
+        else:
+            # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
+            outer.evicted_after.append(action.free)
+        return result
+
+    def _write_evict(self, pages: list[int]) -> None:
+        if pages:
+            self._event("evict", free=pages)
+
+    # -- sessions --
+
+    def _open(self, open_: Callable[..., Any], controller: Any, request: Any) -> Any:
+        known = request.session_id in controller.sessions
+        output = open_(controller, request)
+        if not known and request.session_id in controller.sessions:
+            self._session_event("open", controller.sessions[request.session_id])
+        return output
+
+    def _maybe_reap(self, reap: Callable[..., Any], controller: Any, *args: Any, **kwargs: Any) -> Any:
+        self._reaping = True
+        try:
+            return reap(controller, *args, **kwargs)
+        finally:
+            self._reaping = False
+
+    def _close(self, close: Callable[..., Any], controller: Any, session_id: str) -> Any:
+        session, slot = controller.sessions[session_id], self._observe.held_slot(session_id)
+        with self._action("close") as action:
+            result = close(controller, session_id)
+        # The reaper tries every waiting close at every round; only the round that carries it out is an event.
+        if not self._reaping or session_id not in controller.sessions:
+            row = slot.req_pool_idx if slot is not None else None
+            self._session_event("close", session, turn_ended=True, row=row, free=action.free)
+        return result
+
+    # -- arrival --
+
+    def _create_req(self, create: Callable[..., Any], session: Any, *args: Any, **kwargs: Any) -> Any:
+        req = create(session, *args, **kwargs)
+        if req.to_finish is not None or req.finished_reason is not None:
+            self._refused_at_create.add(req.rid)
+        return req
+
+    def _handle_generate_request(self, handle: Callable[..., Any], scheduler: Any, message: Any) -> Any:
+        named = message.session_params.id if message.session_params is not None else None
+        session = scheduler.session_controller.get(named) if named is not None else None
+        result = handle(scheduler, message)
+        req = next((req for req in reversed(scheduler.waiting_queue) if req.rid == message.rid), None)
+        if req is None:
+            return result
+        if session is None:
+            self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+            return result
+        admitted = session_of(req) is session and req.rid not in self._refused_at_create
+        if not admitted:
+            self._not_arrived.add(req.rid)
+        self._session_event(
+            "create",
+            session,
+            turn=req.rid,
+            params={
+                "origin_len": len(req.origin_input_ids),
+                "admitted": admitted,
+                "too_long": admitted and req.to_finish is not None,
+                "logprob": bool(message.return_logprob and message.logprob_start_len == 0),
+            },
+            after={"attached": admitted},
+        )
+        return result
+
+    def _arrive_if_refused(self, req: Any) -> None:
+        """A turn that its session refused stays in the queue; it arrives as a request when the scheduler takes it up."""
+        if req.rid in self._not_arrived:
+            self._not_arrived.remove(req.rid)
+            self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+
+    def _abort_request(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
+        queued = [(req, session_of(req)) for req in scheduler.waiting_queue]
+        result = abort(scheduler, message)
+        still_queued = set(scheduler.waiting_queue)
+        for req, session in reversed(queued):
+            if req not in still_queued:
+                self._arrive_if_refused(req)
+                self._turn_event("abort", req, session, turn_ended=True)
+        return result
+
+    # -- prefill --
+
+    def _init_next_round_input(
+        self, init: Callable[..., Any], req: Any, tree_cache: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if tree_cache is None:  # the next chunk: nothing is matched
+            return init(req, tree_cache, *args, **kwargs)
+        self._arrive_if_refused(req)
+        refused, before = req.rid in self._refused_at_create, session_of(req)
+        with self._action("match") as action:
+            result = init(req, tree_cache, *args, **kwargs)
+        session, params = session_of(req), {"fill_len": len(req.fill_ids)}
+        if before is not None and session is None and not refused:
+            # Looking for its slot, the release cut the turn off its session; what was matched then is a new request.
+            detached = {"attached": False, "lent": False}
+            self._turn_event("match", req, before, params=params, after=detached)
+            self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+        lent = self._observe.runs_on_slot_row(req)
+        self._turn_event(
+            "match",
+            req,
+            session,
+            row=req.req_pool_idx if lent else None,
+            params=params,
+            free=action.free,
+            after={
+                "attached": session is not None,
+                "lent": lent,
+                "prefix_len": len(req.prefix_indices),
+                **self._observe.lengths(req),
+            },
+        )
+        return result
+
+    def _prepare_for_extend(self, prepare: Callable[..., Any], batch: Any) -> Any:
+        without_row = {req for req in batch.reqs if req.req_pool_idx is None}
+        result = prepare(batch)
+        for req, prefix_len, seq_len in zip(batch.reqs, batch.prefix_lens, batch.seq_lens_cpu.tolist(), strict=True):
+            row = req.req_pool_idx
+            shared = self._observe.pages_of_row(row, 0, prefix_len) if req in without_row else None
+            self._turn_event(
+                "extend",
+                req,
+                session_of(req),
+                row=row,
+                params={"seq_len": seq_len, "last": seq_len >= len(req.origin_input_ids) + len(req.output_ids)},
+                alloc=self._observe.new_pages(row, prefix_len, seq_len),
+                shared=shared,
+                after=self._observe.turn(req, prefix=True),
+            )
+        return result
+
+    def _cache_unfinished_req(
+        self, cache: Callable[..., Any], tree_cache: Any, req: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        self._write_results_up_to(req)
+        session, row = session_of(req), req.req_pool_idx
+        with self._action("cache_unfinished_req") as action:
+            result = cache(tree_cache, req, *args, **kwargs)
+        if action.inserted is not None:
+            self._turn_event(
+                "insert",
+                req,
+                session,
+                row=row,
+                params={"dup_len": action.inserted.prefix_len},
+                free=action.free,
+                shared=self._observe.pages_of_row(row, 0, req.cache_protected_len),
+                after=self._observe.turn(req, prefix=True),
+            )
+        elif kwargs.get("chunked"):
+            self._turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
+        return result
+
+    # -- decode and results --
+
+    def _prepare_for_decode(self, prepare: Callable[..., Any], batch: Any) -> Any:
+        result = prepare(batch)
+        for req, seq_len in zip(batch.reqs, batch.seq_lens_cpu.tolist(), strict=True):
+            self._turn_event(
+                "decode",
+                req,
+                session_of(req),
+                row=req.req_pool_idx,
+                alloc=self._observe.new_pages(req.req_pool_idx, seq_len - 1, seq_len),
+                after=self._observe.turn(req, prefix=False),
+            )
+        return result
+
+    def _process_batch_result(self, process: Callable[..., Any], scheduler: Any, batch: Any, *args: Any) -> Any:
+        self._awaiting_result = {req: len(req.output_ids) for req in batch.reqs}
+        result = process(scheduler, batch, *args)
+        self._write_results_up_to(None)
+        return result
+
+    def _write_results_up_to(self, last: Any | None) -> None:
+        """Write `result` for the requests of the batch, in its order, through `last`: it is about to be cached or released."""
+        if last is not None and last not in self._awaiting_result:
+            return
+        for req in list(self._awaiting_result):
+            tokens = len(req.output_ids) - self._awaiting_result.pop(req)
+            if tokens:
+                seen = self._observe.turn(req, prefix=False)
+                self._turn_event("result", req, session_of(req), params={"tokens": tokens}, after=seen)
+            if req is last:
+                return
+
+    # -- ends --
+
+    def _release_kv_cache(self, release: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._actions and self._actions[-1].name == "release_req":
+            return release(req, *args, **kwargs)
+        self._write_results_up_to(req)
+        session = session_of(req)
+        params: Values = {"finished_len": _finished_len(req)}
+        with self._action("release_kv_cache") as action:
+            result = release(req, *args, **kwargs)
+        if session is not None and _is_aborted(req):
+            self._turn_event("abort", req, session, turn_ended=True, free=action.free)
+            return result
+        if session is None:
+            params["inserted"] = action.inserted is not None
+            params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
+        self._turn_event("finish", req, session, turn_ended=True, params=params, free=action.free)
+        return result
+
+    def _release_req(
+        self, release: Callable[..., Any], batch: Any, idx: int, remaining_req_count: int, *args: Any
+    ) -> Any:
+        """A running request gives its pages back: retracted, or given up when it does not even fit alone."""
+        req = batch.reqs[idx]
+        session = session_of(req)
+        with self._action("release_req") as action:
+            result = release(batch, idx, remaining_req_count, *args)
+        given_up = remaining_req_count == 0
+        self._turn_event(
+            "abort" if given_up else "retract",
+            req,
+            session,
+            turn_ended=given_up,
+            free=action.free,
+            after={} if given_up else self._observe.lengths(req),
+        )
+        for pages in action.evicted_after:
+            self._write_evict(pages)
+        return result
+
+    # -- the memory check --
+
+    def _check(self, busy: bool, passed: bool) -> None:
+        page_size = self._headless.settings.page_size
+        try:
+            terms = read_terms(self._headless.release, self._scheduler, busy=busy)
+        except AssertionError:  # the release's own counting refuses; `own_check_ok` says so
+            in_pages = None
+        else:
+            in_pages = {name: tokens // page_size for name, tokens in vars(terms).items()}
+        params = {"busy": busy, "own_check_ok": passed}
+        self._event("check", params=params, terms=in_pages, free_list=self._headless.free_pages())
+
+    # -- writing --
+
+    def _session_event(
+        self, action: str, session: Any, *, turn_ended: bool = False, after: Values | None = None, **fields: Any
+    ) -> None:
+        seen = {**self._observe.session(session, turn_ended=turn_ended), **(after or {})}
+        self._event(action, session=session.session_id, after=seen, **fields)
+
+    def _turn_event(
+        self,
+        action: str,
+        req: Any,
+        session: Any | None,
+        *,
+        turn_ended: bool = False,
+        after: Values | None = None,
+        **fields: Any,
+    ) -> None:
+        """An event of a turn; `session` is the one it belonged to when the step began."""
+        if session is None:
+            self._event(action, turn=req.rid, after=after or {}, **fields)
+        else:
+            self._session_event(action, session, turn_ended=turn_ended, turn=req.rid, after=after, **fields)
+
+    def _event(self, action: str, **fields: Any) -> None:
+        self._writer.event(action=action, step=self._headless.steps, **fields)
+
+
+def _finished_len(req: Any) -> int:
+    return int(req.finished_len) if req.finished_len is not None else len(req.output_ids)
+
+
+def _is_aborted(req: Any) -> bool:
+    from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+    return isinstance(req.finished_reason, FINISH_ABORT)

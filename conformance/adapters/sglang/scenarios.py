@@ -1,0 +1,329 @@
+"""Schedules that bring the real scheduler into every corner of a session's life.
+
+A scenario drives a `Headless` as clients would and says nothing about what should come out. Names are shared with the
+reference implementation where the meaning is the same. Lengths are tokens; they are chosen small and odd, so that pages end
+inside turns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .headless import Checks, Headless
+
+
+@dataclass(frozen=True)
+class Scenario:
+    summary: str
+    run: Callable[[Headless], None]
+    settings: dict[str, Any] = field(default_factory=dict)
+    checks: Checks = "idle"
+    """Memory checks are read when idle only, so that a known false alarm of the busy check hides nothing else."""
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def _scenario(
+    name: str, summary: str, *, checks: Checks = "idle", **settings: Any
+) -> Callable[[Callable[[Headless], None]], Callable[[Headless], None]]:
+    def enter(run: Callable[[Headless], None]) -> Callable[[Headless], None]:
+        SCENARIOS[name] = Scenario(summary, run, settings, checks)
+        return run
+
+    return enter
+
+
+def turn(session: str, number: int) -> str:
+    """A request id that is no prefix of another one: SGLang aborts by prefix."""
+    return f"{session}/{number:02}"
+
+
+def whole_turn(h: Headless, session: str, number: int, new_tokens: int = 7, output: int = 5) -> None:
+    h.send(turn(session, number), new_tokens, output, session=session)
+    h.drain()
+
+
+def start_turn(h: Headless, session: str, number: int, new_tokens: int = 7, output: int = 12, steps: int = 4) -> None:
+    """Send a turn and stop in the middle of its decode."""
+    h.send(turn(session, number), new_tokens, output, session=session)
+    h.run(steps)
+
+
+def close_all(h: Headless, *sessions: str) -> None:
+    for session in sessions:
+        h.close(session)
+    h.drain()
+
+
+# -- no trouble --
+
+
+@_scenario("basic", "one session, four turns, closed when idle")
+def basic(h: Headless) -> None:
+    h.open("s1")
+    for number, (new_tokens, output) in enumerate([(21, 6), (7, 5), (1, 1), (13, 9)], start=1):
+        whole_turn(h, "s1", number, new_tokens, output)
+    close_all(h, "s1")
+
+
+@_scenario("many-sessions", "four sessions and ordinary requests with a common prefix, interleaved")
+def many_sessions(h: Headless) -> None:
+    sessions, prefix = ["s1", "s2", "s3", "s4"], h.tokens(17)
+    for session in sessions:
+        h.open(session)
+    for number in range(1, 5):
+        for place, session in enumerate(sessions):
+            if number == 1:
+                h.send_tokens(turn(session, 1), prefix + h.tokens(place + 2), 4 + place, session=session)
+            else:
+                h.send(turn(session, number), 3 + place, 4 + place, session=session)
+            h.run(1)
+        h.send_tokens(f"plain/{number}", prefix + h.tokens(number * 3), 5)
+        h.drain()
+    close_all(h, *sessions)
+
+
+@_scenario("chunked", "prompts longer than a chunk, in first and later turns, beside ordinary requests", chunk=16)
+def chunked(h: Headless) -> None:
+    h.open("s1")
+    h.open("s2")
+    for number in (1, 2, 3):
+        h.send(turn("s1", number), 37, 4, session="s1")
+        h.send(turn("s2", number), 21, 6, session="s2")
+        h.send(f"plain/{number}", 45, 3)
+        h.drain()
+    close_all(h, "s1", "s2")
+
+
+@_scenario("busy-check", "the memory is checked after every step, not only when idle", checks="every", chunk=16)
+def busy_check(h: Headless) -> None:
+    h.open("s1")
+    h.open("s2")
+    for number in (1, 2, 3):
+        h.send(turn("s1", number), 23, 5, session="s1")
+        h.run(2)
+        h.send(turn("s2", number), 9, 7, session="s2")
+        h.send(f"plain/{number}", 11, 3)
+        h.drain()
+    close_all(h, "s1", "s2")
+
+
+# -- pool pressure --
+
+
+@_scenario("retract", "in each of five turns one forced retract, one decode step later from turn to turn")
+def retract(h: Headless) -> None:
+    # The last running request is never retracted, so there are two. One step later per turn: the lengths at the
+    # retract pass through every remainder of the page size.
+    h.open("s1")
+    h.open("s2")
+    for number in range(1, 6):
+        h.send(turn("s1", number), 9, 12, session="s1")
+        h.send(turn("s2", number), 8, 12, session="s2")
+        h.run(1 + number)
+        with h.force_retract():
+            h.step()
+        h.drain()
+    close_all(h, "s1", "s2")
+
+
+@_scenario("retract-twice", "the same turn is retracted twice; then the session goes on")
+def retract_twice(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 9)
+    h.send("plain/1", 3, 40)
+    h.send(turn("s1", 2), 30, 12, session="s1")
+    for _ in range(2):
+        h.run(3)
+        with h.force_retract():
+            h.step()
+    h.drain()
+    whole_turn(h, "s1", 3)
+    close_all(h, "s1")
+
+
+@_scenario("small-pool", "a pool too small for its load: the scheduler evicts and retracts by itself", pool_pages=24)
+def small_pool(h: Headless) -> None:
+    page = h.settings.page_size
+    sessions = ["s1", "s2", "s3"]
+    for session in sessions:
+        h.open(session)
+    for number in (1, 2, 3):
+        for session in sessions:
+            h.send(turn(session, number), page + 1, page + 3, session=session)
+        h.send(f"plain/{number}", 3 * page, 2 * page)
+        for _ in range(12 * page + 40):
+            h.step()
+        if h.waiting():
+            break
+    close_all(h, *sessions)
+
+
+# -- turns that end badly --
+
+
+@_scenario("too-long", "the second turn exceeds the context length and is refused; the third is good")
+def too_long(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 13)
+    whole_turn(h, "s1", 2, h.settings.context_length + 10)
+    whole_turn(h, "s1", 3)
+    close_all(h, "s1")
+
+
+@_scenario("abort-first", "the first turn is aborted while it decodes; the next turn starts anew")
+def abort_first(h: Headless) -> None:
+    h.open("s1")
+    start_turn(h, "s1", 1, 13)
+    h.abort(turn("s1", 1))
+    h.drain()
+    whole_turn(h, "s1", 2)
+    whole_turn(h, "s1", 3)
+    close_all(h, "s1")
+
+
+@_scenario("abort-nth", "the third turn is aborted while it decodes; the next one builds on the second")
+def abort_nth(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 13)
+    whole_turn(h, "s1", 2)
+    start_turn(h, "s1", 3)
+    h.abort(turn("s1", 3))
+    h.drain()
+    whole_turn(h, "s1", 4)
+    whole_turn(h, "s1", 5)
+    close_all(h, "s1")
+
+
+@_scenario("abort-queued", "a turn is aborted before it ran; the session goes on and is closed")
+def abort_queued(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 13)
+    h.send(turn("s1", 2), 7, 5, session="s1")
+    h.abort(turn("s1", 2))
+    h.drain()
+    whole_turn(h, "s1", 3)
+    whole_turn(h, "s1", 4)
+    close_all(h, "s1")
+
+
+@_scenario("abort-queued-close", "a turn is aborted before it ran, and the session is closed then")
+def abort_queued_close(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 13)
+    h.send(turn("s1", 2), 7, 5, session="s1")
+    h.abort(turn("s1", 2))
+    h.drain()
+    close_all(h, "s1")
+    h.drain()
+
+
+@_scenario("abort-retracted", "a turn is retracted, and aborted while it waits to run again; then a close")
+def abort_retracted(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 9)
+    h.send("plain/1", 3, 40)
+    h.send(turn("s1", 2), 30, 12, session="s1")
+    h.run(4)
+    with h.force_retract():
+        h.step()
+    h.abort(turn("s1", 2))
+    h.drain()
+    close_all(h, "s1")
+    h.drain()
+
+
+@_scenario("abort-then-retract", "a running turn is aborted and retracted in the same step; the session goes on")
+def abort_then_retract(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 9)
+    h.send("plain/1", 3, 40)
+    h.send(turn("s1", 2), 30, 12, session="s1")
+    h.run(4)
+    h.abort(turn("s1", 2))
+    with h.force_retract():
+        h.step()
+    h.drain()
+    whole_turn(h, "s1", 3)
+    close_all(h, "s1")
+
+
+# -- clients that do not wait --
+
+
+@_scenario("busy", "a second turn while one runs, in the first and in a later turn")
+def busy(h: Headless) -> None:
+    h.open("s1")
+    for number in (1, 3):
+        start_turn(h, "s1", number)
+        h.send(turn("s1", number + 1), 5, 4, session="s1")
+        h.drain()
+    whole_turn(h, "s1", 5)
+    close_all(h, "s1")
+
+
+@_scenario("busy-twice", "while a later turn runs two more come, one after the other")
+def busy_twice(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, 13)
+    start_turn(h, "s1", 2, output=20, steps=3)
+    for number in (3, 4):
+        h.send(turn("s1", number), 5, 4, session="s1")
+        h.run(2)
+    h.drain()
+    whole_turn(h, "s1", 5)
+    close_all(h, "s1")
+
+
+@_scenario("busy-at-once", "two turns of a new session arrive together; the first one needs a single token")
+def busy_at_once(h: Headless) -> None:
+    h.open("s1")
+    h.send(turn("s1", 1), 13, 1, session="s1")
+    h.send(turn("s1", 2), 5, 4, session="s1")
+    h.drain()
+    whole_turn(h, "s1", 3)
+    close_all(h, "s1")
+
+
+@_scenario("close-running", "sessions are closed in the middle of a first and of a second turn")
+def close_running(h: Headless) -> None:
+    h.open("s1")
+    h.open("s2")
+    whole_turn(h, "s2", 1, 13)
+    start_turn(h, "s1", 1, 11)
+    h.close("s1")
+    h.drain()
+    start_turn(h, "s2", 2)
+    h.close("s2")
+    h.drain()
+    h.drain()
+
+
+@_scenario(
+    "storm", "many sessions with chunked prompts; turns are aborted at random points and sessions closed", chunk=16
+)
+def storm(h: Headless) -> None:
+    """Each client waits for its own turn to end, as the protocol asks; aborts hit turns that have begun to run."""
+    dice = random.Random(h.settings.seed + 1)
+    sessions = [f"s{number}" for number in range(1, 5)]
+    number = dict.fromkeys(sessions, 0)
+    for session in sessions:
+        h.open(session)
+    for round_ in range(120):
+        for session in sessions:
+            current = turn(session, number[session])
+            if h.request(current) is not None:
+                if current in h.running() and dice.random() < 0.08:
+                    h.abort(current)
+            elif number[session] < 8 and dice.random() < 0.4:
+                number[session] += 1
+                h.send(turn(session, number[session]), dice.randrange(1, 30), dice.randrange(1, 9), session=session)
+        if dice.random() < 0.1:
+            h.send(f"plain/{round_:03}", dice.randrange(1, 40), dice.randrange(1, 6))
+        h.step()
+    h.drain()
+    close_all(h, *sessions)
