@@ -43,6 +43,8 @@ class EngineConfig:
         for name in ("chunked_prefill_size", "max_running_requests"):
             if getattr(self, name) is not None:
                 self._require_at_least(1, name)
+        for name in ("retract_after_prepare", "check_every_step"):
+            self._require_one_of((True, False), name)
         self._require_one_of(("lifo", "fifo"), "row_order")
         self._require_one_of(("transformer", "none"), "forward")
         if self.chunked_prefill_size is not None and self.chunked_prefill_size < self.page_size:
@@ -62,10 +64,12 @@ class EngineConfig:
 
     def _require_at_least(self, least: int, name: str) -> None:
         value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ConfigError(f"{name} {value!r}: must be a whole number")
         if value < least:
             raise ConfigError(f"{name} {value}: must be {least} or more")
 
-    def _require_one_of(self, valid: tuple[str, ...], name: str) -> None:
+    def _require_one_of(self, valid: tuple[str | bool, ...], name: str) -> None:
         value = getattr(self, name)
         if value not in valid:
-            raise ConfigError(f"unknown {name} {value!r}; valid: {', '.join(valid)}")
+            raise ConfigError(f"unknown {name} {value!r}; valid: {', '.join(map(str, valid))}")

@@ -106,6 +106,23 @@ class PreAbortedTurnStays(StreamingSessionCache):
         return None if req.is_too_long else super().find_active_slot(req)
 
 
+class RetractCountsAsSuccess(StreamingSessionCache):
+    """S0511a: a retract ends the turn as a success: the marker clears and the checkpoint moves to the unfinished turn."""
+
+    def retract_turn(self, session: Session, req: Request) -> None:
+        session.finish_req(req)
+        super().retract_turn(session, req)
+
+
+class QueuedAbortKeepsMarker(StreamingSessionCache):
+    """S0511b: the abort of a queued turn leaves the in-flight marker set: the session never takes a turn again."""
+
+    def abort_queued_turn(self, session: Session) -> None:
+        turn = session.turn_in_flight
+        super().abort_queued_turn(session)
+        session.turn_in_flight = turn
+
+
 class CloseUnderRunningTurn(SessionController):
     """F21875a: close frees the slot at once. The turn that runs on its row is left behind as an ordinary request."""
 
@@ -157,6 +174,8 @@ FAULTS: dict[str, Fault] = {
     "F22790e": Fault(BusySessionAdmits),
     "F22862a": Fault(NoTailFree),
     "F22862b": Fault(TailFreeUnaligned),
+    "S0511a": Fault(RetractCountsAsSuccess),
+    "S0511b": Fault(QueuedAbortKeepsMarker),
 }
 
 

@@ -16,7 +16,9 @@ LEAST_DOT_SIZE = 16
 
 
 @triton.jit
-def _kv_store_kernel(k_cache, v_cache, k, v, kv_indices, stride_cache, stride_k, stride_v, width, BLOCK: tl.constexpr):
+def _kv_store_kernel(  # type: ignore[no-untyped-def]
+    k_cache, v_cache, k, v, kv_indices, stride_cache, stride_k, stride_v, width, BLOCK: tl.constexpr
+):
     """Program (t, w) copies block w of token t's keys and values, all kv heads in a line."""
     token = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -27,7 +29,7 @@ def _kv_store_kernel(k_cache, v_cache, k, v, kv_indices, stride_cache, stride_k,
 
 
 @triton.jit
-def _decode_kernel(
+def _decode_kernel(  # type: ignore[no-untyped-def]
     q, k_cache, v_cache, page_table, seq_lens, out,
     stride_q_batch, stride_q_head, stride_cache, stride_cache_head, stride_pages, stride_out_batch, stride_out_head,
     scale, page_size, group, head_dim,

@@ -1,0 +1,319 @@
+"""Named scenarios: short scripts, the same for every page size, each with the faults that it brings to light.
+
+This module imports no torch, so that the table can be listed anywhere; `script.py` plays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvproof.impl.script import Script
+
+
+@dataclass(frozen=True)
+class Scenario:
+    summary: str
+    run: Callable[[Script], None]
+    exposes: tuple[str, ...] = ()
+    """Faults whose deviation happens in this scenario at page size 4."""
+    in_pages: Mapping[str, int] = field(default_factory=dict)
+    """Settings in tokens, given in pages."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self, page_size: int) -> dict[str, Any]:
+        scaled = {name: pages * page_size for name, pages in self.in_pages.items()}
+        return {"row_width": 16 * page_size + 64, **self.fixed, **scaled}
+
+
+def basic(s: Script) -> None:
+    s.open("s")
+    s.run_turn("s", s.length(2, 3), 6)
+    s.run_turn("s", 5, 6)
+    s.run_turn("s", 1, 1)
+    s.close("s")
+
+
+def busy_check(s: Script) -> None:
+    s.open("s")
+    s.run_turn("s", s.length(2, 3), 6)
+    s.scheduler.check()
+    s.run_turn("s", s.length(1, 1), 6)
+    s.close("s")
+
+
+def many_sessions(s: Script) -> None:
+    """Three conversations and ordinary requests that begin with the same tokens, all at once."""
+    sessions = ("a", "b", "c")
+    shared = s.tokens(s.length(2))
+    s.open(*sessions)
+    for turn in range(3):
+        for session in sessions:
+            s.send_turn(session, [*shared, *s.tokens(3)] if turn == 0 else s.length(1, turn), 4)
+            s.send([*shared, *s.tokens(turn + 1)], 5)
+            s.step()
+        s.drain()
+    s.close(*sessions)
+
+
+def chunked(s: Script) -> None:
+    """The chunks of a long prompt use up the budget, so a session's turn is matched and rejected until they are through."""
+    s.open("s", "t")
+    s.run_turn("s", s.length(5, 3), 5)
+    s.send_turn("t", s.length(7, 1), 5)
+    s.step()
+    s.send_turn("s", s.length(1, 2), 5)
+    s.drain()
+    s.send(s.length(7, 2), 3)
+    s.step()
+    s.send_turn("s", s.length(4, 1), 5)
+    s.send_turn("t", 3, 5)
+    s.drain()
+    s.close("s", "t")
+
+
+def retract(s: Script) -> None:
+    """Turns are sent back to the queue with one prepared step: once on a page boundary, where the prepared position opened a
+    page, and once inside a page, where it shares the page with kept tokens."""
+    s.open("s", "t")
+    s.run_turn("s", s.length(2, 3), 2)
+    for past_boundary in (0, 1):
+        held = len(s.scheduler.controller.get("s").checkpoint_ids)
+        turn = s.send_turn("s", s.length(held // s.page_size + 2, past_boundary) - held, 6)
+        s.step()
+        s.retract(turn)
+        s.drain()
+    first = s.send_turn("t", s.length(2, 2), 6)
+    s.step_until_output(first, 3)
+    s.retract(first)
+    s.step_until_output(first, 5)
+    s.retract(first)
+    s.drain()
+    s.run_turn("t", 3, 4)
+    ordinary = s.send(s.length(2, 1), 5)
+    s.step_until_output(ordinary, 2)
+    s.retract(ordinary)
+    s.drain()
+    s.close("s", "t")
+
+
+def pressure(s: Script) -> None:
+    """More work than the pool holds: the tree evicts, requests are retracted, and what cannot fit is given up."""
+    sessions = ("a", "b")
+    s.open(*sessions)
+    for _ in range(3):
+        for session in sessions:
+            s.send_turn(session, s.length(1, 1), s.length(1, 2))
+        for _ in range(3):
+            s.send(s.length(2, 1), s.length(2, 1))
+        s.drain()
+    s.close(*sessions)
+
+
+def abort_first(s: Script) -> None:
+    s.open("s", "t")
+    decoding = s.send_turn("s", s.length(2, 3), 8)
+    s.step_until_output(decoding, 3)
+    s.abort(decoding)
+    s.run_turn("s", s.length(2, 1), 4)
+    between_chunks = s.send_turn("t", s.length(7, 1), 4)
+    s.step()
+    s.abort(between_chunks)
+    s.run_turn("t", s.length(1, 1), 4)
+    s.close("s", "t")
+
+
+def abort_nth(s: Script) -> None:
+    """Turn 2 is aborted while it decodes, turn 3 between chunks; each time the next turn starts from the last success."""
+    s.open("s")
+    s.run_turn("s", s.length(2, 3), 5)
+    decoding = s.send_turn("s", s.length(1, 2), 8)
+    s.step_until_output(decoding, 3)
+    s.abort(decoding)
+    s.run_turn("s", s.length(1, 1), 5)
+    between_chunks = s.send_turn("s", s.length(7, 1), 8)
+    s.step()
+    s.abort(between_chunks)
+    s.run_turn("s", 3, 4)
+    s.close("s")
+
+
+def abort_queued(s: Script) -> None:
+    """A turn is aborted before it ran: once before it was matched, once after it was matched and rejected."""
+    s.open("s", "t")
+    s.abort(s.send_turn("t", 3, 4))
+    s.run_turn("s", s.length(2, 3), 5)
+    s.abort(s.send_turn("s", 3, 4))
+    s.run_turn("s", 2, 4)
+    s.send(s.length(7, 1), 3)
+    s.step()
+    rejected = s.send_turn("s", s.length(1, 1), 4)
+    s.step()
+    s.abort(rejected)
+    s.drain()
+    s.run_turn("s", 3, 4)
+    s.abort(s.send(3, 3))
+    s.close("s", "t")
+
+
+def abort_retracted(s: Script) -> None:
+    """A turn that ran, was retracted and is aborted in the queue: its own KV lies in the slot."""
+    s.open("s")
+    first = s.send_turn("s", s.length(2, 3), 8)
+    s.step_until_output(first, 3)
+    s.retract(first)
+    s.abort(first)
+    s.run_turn("s", s.length(2, 1), 4)
+    later = s.send_turn("s", s.length(1, 2), 8)
+    s.step_until_output(later, 3)
+    s.retract(later)
+    s.abort(later)
+    s.run_turn("s", 3, 4)
+    s.close("s")
+
+
+def too_long(s: Script) -> None:
+    """Turns whose input exceeds the row: on a session with a slot, and as the first turn of one without."""
+    s.open("s", "t")
+    s.run_turn("s", s.length(2, 3), 5)
+    s.run_turn("s", s.scheduler.config.row_width, 4)
+    s.run_turn("s", 3, 4)
+    s.run_turn("t", s.scheduler.config.row_width, 4)
+    s.run_turn("t", s.length(1, 1), 4)
+    s.send(s.scheduler.config.row_width, 3)
+    s.drain()
+    s.close("s", "t")
+
+
+def busy(s: Script) -> None:
+    """A turn is refused while another one of its session waits, and while it decodes."""
+    s.open("s")
+    s.run_turn("s", s.length(2, 3), 5)
+    running = s.send_turn("s", 3, 8)
+    s.send_turn("s", 2, 4)
+    s.step_until_output(running, 3)
+    s.send_turn("s", 4, 4)
+    s.drain()
+    s.run_turn("s", 3, 4)
+    s.close("s")
+
+
+def close_running(s: Script) -> None:
+    """Closed while turn 2 decodes, while a first turn decodes, while a turn waits, and while none runs."""
+    s.open("s", "t", "u", "v")
+    s.run_turn("s", s.length(2, 3), 5)
+    s.run_turn("u", s.length(1, 3), 5)
+    running = s.send_turn("s", s.length(1, 3), 8)
+    first = s.send_turn("t", s.length(1, 1), 8)
+    s.step_until_output(running, 3)
+    s.step_until_output(first, 3)
+    s.close("s", "t")
+    s.send(s.length(2, 1), 8)
+    s.drain()
+    s.send_turn("u", 3, 4)
+    s.close("u")
+    s.drain()
+    s.close("v")
+
+
+def logprob(s: Script) -> None:
+    s.open("s")
+    s.run_turn("s", s.length(2, 3), 5, logprob=True)
+    s.run_turn("s", 3, 5, logprob=True)
+    s.run_turn("s", 2, 4)
+    s.close("s")
+
+
+def storm(s: Script) -> None:
+    """Everything at once, by chance: turns, ordinary requests, aborts, retracts, closes, on a small pool with chunks."""
+    sessions = [f"s{n}" for n in range(4)]
+    s.open(*sessions)
+    alive = list(sessions)
+    sent: list[str] = []
+    for _ in range(150):
+        chance = s.random.random()
+        if chance < 0.35:
+            session = s.random.choice(alive)
+            new = s.random.choice((1, 3, s.length(1, 1), s.length(2), s.length(5, 2), s.scheduler.config.row_width))
+            sent.append(s.send_turn(session, new, s.random.randint(1, 7), logprob=s.random.random() < 0.2))
+        elif chance < 0.5:
+            sent.append(s.send(s.random.choice((2, s.length(1, 3), s.length(3))), s.random.randint(1, 7)))
+        elif chance < 0.6 and sent:
+            s.abort(s.random.choice(sent[-4:]))
+        elif chance < 0.7 and s.scheduler.running:
+            s.retract(s.random.choice(s.scheduler.running).rid)
+        elif chance < 0.73:
+            session = s.random.choice(alive)
+            s.close(session)
+            alive.remove(session)
+            alive.append(f"s{len(sessions)}")
+            sessions.append(alive[-1])
+            s.open(alive[-1])
+        else:
+            s.step(s.random.randint(1, 3))
+    s.drain()
+    s.close(*alive)
+
+
+EVERY_STEP = {"check_every_step": True}
+CHUNKS = {"chunked_prefill_size": 2}
+
+SCENARIOS: dict[str, Scenario] = {
+    "basic": Scenario("three turns of one session, then its close", basic, ("F20070",)),
+    "busy-check": Scenario(
+        "two turns with the memory check read after every step", busy_check, ("F20070", "F22213"), fixed=EVERY_STEP
+    ),
+    "many-sessions": Scenario(
+        "three sessions and ordinary requests with a common prefix, side by side", many_sessions, ("F20070",)
+    ),
+    "chunked": Scenario(
+        "long prompts in chunks; turns that are matched, rejected and matched again",
+        chunked,
+        ("F20070", "F20476"),
+        in_pages=CHUNKS,
+    ),
+    "retract": Scenario(
+        "forced retracts of first and later turns with one step prepared, and their retries",
+        retract,
+        ("F22862a", "F22862b", "S0511a"),
+        fixed={"retract_after_prepare": True},
+    ),
+    "pressure": Scenario(
+        "a pool too small for its load: evictions, retracts, and one that is given up",
+        pressure,
+        ("F20070", "F22213"),
+        fixed={"pool_pages": 14, "retract_after_prepare": True, **EVERY_STEP},
+    ),
+    "abort-first": Scenario(
+        "a first turn is aborted while it decodes, and between chunks", abort_first, ("F22790b",), in_pages=CHUNKS
+    ),
+    "abort-nth": Scenario(
+        "a later turn is aborted while it decodes, and between chunks",
+        abort_nth,
+        ("F22790a", "F22790d"),
+        in_pages=CHUNKS,
+    ),
+    "abort-queued": Scenario(
+        "turns are aborted in the queue before they ran", abort_queued, ("F22790d", "S0511b"), in_pages=CHUNKS
+    ),
+    "abort-retracted": Scenario(
+        "turns are aborted in the queue after they ran and were retracted", abort_retracted, ("F22790d", "S0511a")
+    ),
+    "too-long": Scenario(
+        "a turn that is too long for its row, and the recovery from it",
+        too_long,
+        ("F21875b", "F22790b", "F22790c", "F22790d"),
+    ),
+    "busy": Scenario("a second turn while one waits or runs", busy, ("F22790e",)),
+    "close-running": Scenario("sessions closed in the middle of a turn", close_running, ("F21875a",)),
+    "logprob": Scenario("later turns that ask for input logprobs", logprob, ("F20557",)),
+    "storm": Scenario(
+        "everything at once, by chance",
+        storm,
+        ("F20070", "F22213"),
+        in_pages=CHUNKS,
+        fixed={"pool_pages": 40, "rows": 7, "retract_after_prepare": True, **EVERY_STEP},
+    ),
+}

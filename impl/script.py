@@ -1,0 +1,149 @@
+"""Plays a scenario: a script that talks to a scheduler as users do, step by step and from one seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.observe import Observer
+from kvproof.impl.runner import VOCAB_SIZE
+from kvproof.impl.scenarios import SCENARIOS, Scenario
+from kvproof.impl.scheduler import Outcome, Scheduler
+
+MOST_STEPS = 20_000
+"""No scenario needs nearly as many: a run that does has lost the way to its end."""
+
+SETTINGS = (
+    "pool_pages",
+    "rows",
+    "row_width",
+    "chunked_prefill_size",
+    "max_prefill_tokens",
+    "max_running_requests",
+    "row_order",
+    "retract_after_prepare",
+    "forward",
+    "check_every_step",
+    "device",
+)
+"""The settings that a user may change; page size, seed and faults have places of their own."""
+
+
+class Stuck(RuntimeError):
+    """The requests of a scenario do not come to an end."""
+
+
+AfterStep = Callable[[Scheduler], None]
+
+
+class Script:
+    """The words that scenarios are written in. Token counts are given in pages and tokens, to mean the same at any size."""
+
+    def __init__(self, scheduler: Scheduler, random_: random.Random, after_step: AfterStep | None = None) -> None:
+        self.scheduler = scheduler
+        self.random = random_
+        self.page_size = scheduler.config.page_size
+        self._after_step = after_step
+        self._steps = 0
+        self._named = 0
+
+    def length(self, pages: int, tokens: int = 0) -> int:
+        return pages * self.page_size + tokens
+
+    def tokens(self, count: int) -> list[int]:
+        return [self.random.randrange(1, VOCAB_SIZE) for _ in range(count)]
+
+    def open(self, *session_ids: str) -> None:
+        for session_id in session_ids:
+            self.scheduler.open_session(session_id)
+
+    def send_turn(self, session_id: str, new: int | list[int], output: int, *, logprob: bool = False) -> str:
+        """Send a turn and return its request id; whether the session takes it, is the session's matter."""
+        rid = self._name(session_id)
+        tokens = self.tokens(new) if isinstance(new, int) else new
+        self.scheduler.submit_turn(session_id, rid, tokens, output, logprob=logprob)
+        return rid
+
+    def run_turn(self, session_id: str, new: int | list[int], output: int, *, logprob: bool = False) -> Outcome:
+        rid = self.send_turn(session_id, new, output, logprob=logprob)
+        self.drain()
+        return self.scheduler.outcomes[rid]
+
+    def send(self, new: int | list[int], output: int) -> str:
+        """Send an ordinary request."""
+        rid = self._name("plain")
+        self.scheduler.submit(rid, self.tokens(new) if isinstance(new, int) else new, output)
+        return rid
+
+    def abort(self, rid: str) -> None:
+        self.scheduler.abort(rid)
+
+    def retract(self, rid: str) -> None:
+        self.scheduler.retract(rid)
+
+    def close(self, *session_ids: str) -> None:
+        for session_id in session_ids:
+            self.scheduler.close_session(session_id)
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._steps += 1
+            if self._steps > MOST_STEPS:
+                raise Stuck(f"not at the end after {MOST_STEPS} steps")
+            self.scheduler.step()
+            if self._after_step is not None:
+                self._after_step(self.scheduler)
+
+    def step_until_output(self, rid: str, tokens: int) -> None:
+        """Step until the request has this many output tokens, or is over."""
+        while rid not in self.scheduler.outcomes and self._output_len(rid) < tokens:
+            self.step()
+
+    def drain(self) -> None:
+        while not self.scheduler.is_idle:
+            self.step()
+
+    def _output_len(self, rid: str) -> int:
+        return next((len(req.output_ids) for req in self.scheduler.running if req.rid == rid), 0)
+
+    def _name(self, prefix: str) -> str:
+        self._named += 1
+        return f"{prefix}-{self._named}"
+
+
+def scenario_config(
+    name: str,
+    *,
+    page_size: int = 4,
+    seed: int = 0,
+    faults: tuple[str, ...] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> EngineConfig:
+    """The configuration of a scenario at a page size; `settings` win over what the scenario asks for."""
+    chosen = {**find_scenario(name).settings(page_size), **checked_settings(settings or {})}
+    return EngineConfig(page_size=page_size, seed=seed, faults=faults, **chosen)
+
+
+def checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    for key in settings:
+        if key not in SETTINGS:
+            raise ConfigError(f"unknown setting {key!r}; valid: {', '.join(SETTINGS)}")
+    return dict(settings)
+
+
+def find_scenario(name: str) -> Scenario:
+    if name not in SCENARIOS:
+        raise ConfigError(f"unknown scenario {name!r}; valid: {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+def play(name: str, config: EngineConfig, observer: Observer, after_step: AfterStep | None = None) -> Scheduler:
+    """Play a scenario to its end: every session closed, every request over, and one last memory check."""
+    scheduler = Scheduler(config, observer)
+    script = Script(scheduler, random.Random(config.seed), after_step)
+    find_scenario(name).run(script)
+    script.drain()
+    scheduler.check()
+    return scheduler
