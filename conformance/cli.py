@@ -56,7 +56,10 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def answered(*args: object, **kwargs: object) -> None:
         try:
-            command(*args, **kwargs)
+            try:
+                command(*args, **kwargs)
+            finally:
+                sys.stdout.flush()  # here, where a closed pipe still gets its exit code
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except UserError as error:

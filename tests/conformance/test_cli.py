@@ -278,3 +278,12 @@ def test_quiet_record_prints_nothing(adapter: Adapter) -> None:
 def test_record_refuses_in_one_line(adapter: Adapter, arguments: list[str], expected: str) -> None:
     assert expected in refusal("record", "-o", "t.jsonl", *arguments)
     assert adapter.asked == {}
+
+
+def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
+    command = [sys.executable, "-m", "kvproof.conformance.cli", "list", "actions"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 2
