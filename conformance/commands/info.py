@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -92,6 +92,15 @@ def _state(trace: TraceReader) -> str:
     return f"complete ({trace.end.reason})"
 
 
+def _in_words(value: Any) -> str:
+    """A free-form setting of the producer on one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_in_words(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return " ".join(map(_in_words, value)) or "none"
+    return str(value)
+
+
 def _one_line(trace: TraceReader, totals: Totals) -> str:
     return f"{trace.path}: {totals.events} events, page size {trace.header.config.page_size}, {_state(trace)}"
 
@@ -107,7 +116,7 @@ def _lines(trace: TraceReader, totals: Totals) -> list[str]:
         ("page size", f"{config.page_size} tokens"),
         ("pool", f"{config.pool_pages} pages, {config.rows} rows of {config.row_width} tokens"),
         ("chunked prefill", f"{chunk} tokens" if chunk is not None else "off"),
-        *((name, str(value)) for name, value in sorted(header.extra.items())),
+        *((name, _in_words(value)) for name, value in sorted(header.extra.items()) if value not in ({}, [])),
         *(("cannot see", gap) for gap in header.gaps),
         ("known deviations", ", ".join(header.known_deviations) or "none"),
         ("sessions", str(len(totals.sessions))),

@@ -24,6 +24,7 @@ HEADER = Header(
     config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
     gaps=("tree nodes",),
     known_deviations=("F994a",),
+    extra={"engine": {"rows": 2, "faults": ["F994a"]}, "settings": {}},
 )
 
 
@@ -111,6 +112,15 @@ def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: in
     assert said in result.stderr
 
 
+def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
+    command = [sys.executable, "-m", "kvproof.conformance.cli", "list", "actions"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 2
+
+
 # --- list -----------------------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +158,7 @@ def test_info_of_a_complete_trace(trace: Path) -> None:
         "pool 8 pages, 2 rows of 32 tokens",
         "cannot see tree nodes",
         "known deviations F994a",
+        "engine rows=2, faults=F994a",
         "sessions 1 turns 1 events 3 open 1 extend 1 finish 1",
         "pages moved 2 taken, 1 freed, 0 shared",
         "kv_committed_len 3 to 7 tokens",
@@ -280,10 +291,43 @@ def test_record_refuses_in_one_line(adapter: Adapter, arguments: list[str], expe
     assert adapter.asked == {}
 
 
-def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
-    command = [sys.executable, "-m", "kvproof.conformance.cli", "list", "actions"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-        assert process.wait() == 2
+# --- all of it, on the reference implementation ---------------------------------------------------------------------------
+
+
+def test_a_recorded_scenario_is_the_same_each_time_and_conforms(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    for out in (one, two):
+        assert run("record", "-o", out, "--scenario", "basic", "--page-size", 4, "--set", "forward=none").exit_code == 0
+    assert one.read_bytes() == two.read_bytes()
+    assert run("info", one).exit_code == 0
+    assert run("replay", one).exit_code == 0
+
+
+def test_a_recorded_production_workload_conforms(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "chat.jsonl.gz"
+    assert run("record", "-o", out, "--workload", EXCERPT, "--scale", 32).exit_code == 0
+    assert run("replay", out).exit_code == 0
+
+
+def test_a_recorded_fault_is_a_violation_that_replay_names(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "broken.jsonl"
+    fault = ("--scenario", "retract", "--page-size", 4, "--fault", "F22862b", "--set", "forward=none")
+    assert run("record", "-o", out, *fault).exit_code == 0
+    result = run("replay", out)
+    assert result.exit_code == 1
+    assert "F22862b" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("row=1", "unknown setting of reference 'row'; did you mean rows?; valid: "),
+        ("rows=0", "rows 0: must be 1 or more"),
+    ],
+)
+def test_a_setting_that_the_reference_does_not_take_is_refused(tmp_path: Path, settings: str, expected: str) -> None:
+    pytest.importorskip("torch")
+    assert expected in refusal("record", "-o", tmp_path / "t.jsonl", "--scenario", "basic", "--set", settings)
