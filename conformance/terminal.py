@@ -69,11 +69,15 @@ class Progress:
         self._status: Status | None = None
 
     def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None:
+        share = f", {done} of {total}" if done is not None and total is not None else ""
+        self.show(f"{events} events{share}")
+
+    def show(self, how_far: str) -> None:
+        """Say in words how far the run is."""
         now = time.monotonic()
         if self._quiet or now < self._next:
             return
-        share = f", {done} of {total}" if done is not None and total is not None else ""
-        line = f"{self._what}: {events} events{share}"
+        line = f"{self._what}: {how_far}"
         if not self._console.is_terminal:
             self._console.print(Text(line), soft_wrap=True)
             self._next = now + PLAIN_SECONDS

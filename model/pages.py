@@ -10,8 +10,8 @@ J2 a page owned by a row is named by it (so no page is orphaned);
 J3 a row's protected prefix names pages of the tree;
 J4 0 <= tree_end <= row_end.
 
-Quantifiers prove; they do not refute (a false goal comes back `unknown`). So each effect has a twin with one side condition dropped, on
-a small finite instance, that must be satisfiable: a proof that cannot fail proves nothing.
+Quantifiers prove; they do not refute (a false goal comes back `unknown`). So each effect has a twin with one side
+condition dropped, on a small finite instance, that must be satisfiable: a proof that cannot fail proves nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ def ownership(u: Universe, s: SimpleNamespace) -> dict[str, Any]:
 
     def j2(g: Any) -> Any:
         row, k = s.owner[g], s.pos[g]
-        return z3.Implies(row >= 0, z3.And(s.tree_end[row] <= k, k < s.row_end[row], _named(s, row, k) == g, u.inside(row)))
+        return z3.Implies(
+            row >= 0, z3.And(s.tree_end[row] <= k, k < s.row_end[row], _named(s, row, k) == g, u.inside(row))
+        )
 
     def j3(i: Any, k: Any) -> Any:
         page = _named(s, i, k)

@@ -1,8 +1,9 @@
 """Faults: what real code did wrong, each as a deviation of one action.
 
-A fault replaces the `run` of its action and nothing else. Proofs must fail with it, a replay that it explains is diagnosed
-with its name. Kinds: `fault` is a bug that was fixed (id = the pull request that fixed it), `release` is a deviation that a release
-still has (id = S and the release), `mutation` is no real bug but keeps an invariant from being vacuous.
+A fault replaces the `run` of its action and nothing else. Proofs must fail with it, a replay that it explains is
+diagnosed with its name. Kinds: `fault` is a bug that was fixed (id = the pull request that fixed it), `release` is a
+deviation that a release still has (id = S and the release), `mutation` is no real bug but keeps an invariant from
+being vacuous.
 
 `breaks` is pinned: the prover computes it and a test compares. The first is the one that a counterexample is looked for.
 """
@@ -85,7 +86,9 @@ def _f22213(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def _f21875a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The session is gone at once; its turn runs on, of no session."""
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
-    gone = released.but(is_open=d.some(), closing=d.some(), inflight=d.some(), checkpoint_len=d.zero, success_len=d.zero)
+    gone = released.but(
+        is_open=d.some(), closing=d.some(), inflight=d.some(), checkpoint_len=d.zero, success_len=d.zero
+    )
     return Step(gone, effects=effects)
 
 

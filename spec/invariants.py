@@ -82,14 +82,14 @@ def _content_is_handed_on(d: Domain, s: Ledger) -> Flag:
     # The last sampled token has no KV; a prepared step that never ran leaves one claimed position uncomputed.
     known = smaller(d, s.slot_kv_committed_len, fill_len(s))
     return d.every(
-        implies(
-            d, idle, d.every(s.slot_kv_committed_len <= s.checkpoint_len, s.slot_kv_committed_len <= s.kv_valid)
-        ),
+        implies(d, idle, d.every(s.slot_kv_committed_len <= s.checkpoint_len, s.slot_kv_committed_len <= s.kv_valid)),
         implies(d, queued, known <= s.kv_valid + d.one),
         implies(d, d.every(queued, d.no(slot_is_ahead(d, s))), s.slot_kv_committed_len <= s.kv_valid),
         implies(d, s.phase == PREFILL, s.kv_committed_len <= s.kv_valid),
         implies(d, s.phase == RUNNING, s.kv_committed_len <= s.kv_valid + d.one),
-        implies(d, d.every(s.phase == RUNNING, d.no(s.kv_committed_len == fill_len(s))), s.kv_committed_len <= s.kv_valid),
+        implies(
+            d, d.every(s.phase == RUNNING, d.no(s.kv_committed_len == fill_len(s))), s.kv_committed_len <= s.kv_valid
+        ),
     )
 
 
@@ -259,14 +259,8 @@ _INVARIANTS = (
 INVARIANTS: dict[str, Invariant] = {i.id: i for i in _INVARIANTS}
 
 
-def _phases(d: Domain, s: Ledger) -> Flag:
-    return d.some(*(s.phase == phase for phase in (NONE, WAITING, PREFILL, RUNNING)))
-
-
 def _session_or_plain(d: Domain, s: Ledger) -> Flag:
-    closed = d.every(
-        d.no(s.slot_held), d.no(s.inflight), d.no(s.closing), s.turns == 0, s.checkpoint_len == d.zero
-    )
+    closed = d.every(d.no(s.slot_held), d.no(s.inflight), d.no(s.closing), s.turns == 0, s.checkpoint_len == d.zero)
     return d.every(
         implies(d, d.no(s.is_open), closed),
         implies(d, s.plain, d.no(s.is_open)),
@@ -293,7 +287,9 @@ def _turn_appends(d: Domain, s: Ledger) -> Flag:
         implies(d, d.every(s.slot_held, s.turns == 0), s.slot_cache_protected_len < s.checkpoint_len),
         implies(d, d.every(s.slot_held, appending), s.slot_cache_protected_len < fill_len(s)),
         implies(d, d.every(s.is_open, s.phase == WAITING, d.no(s.slot_held)), s.output_len == d.zero),
-        implies(d, appending, d.every(s.cache_protected_len <= s.origin_len, s.slot_cache_protected_len <= s.origin_len)),
+        implies(
+            d, appending, d.every(s.cache_protected_len <= s.origin_len, s.slot_cache_protected_len <= s.origin_len)
+        ),
         implies(
             d,
             d.every(s.slot_held, s.phase == WAITING, d.no(s.pre_aborted)),
@@ -328,9 +324,13 @@ def _turn_lengths(d: Domain, s: Ledger) -> Flag:
         implies(
             d,
             d.every(s.phase == WAITING, s.lent),
-            d.every(s.prefix_len == s.kv_allocated_len, s.prefix_len == s.slot_kv_allocated_len, s.prefix_len <= s.kv_valid),
+            d.every(
+                s.prefix_len == s.kv_allocated_len, s.prefix_len == s.slot_kv_allocated_len, s.prefix_len <= s.kv_valid
+            ),
         ),
-        implies(d, s.phase == PREFILL, d.every(s.kv_committed_len == s.kv_allocated_len, s.kv_committed_len < fill_len(s))),
+        implies(
+            d, s.phase == PREFILL, d.every(s.kv_committed_len == s.kv_allocated_len, s.kv_committed_len < fill_len(s))
+        ),
         implies(
             d,
             s.phase == RUNNING,
@@ -343,7 +343,11 @@ def _turn_lengths(d: Domain, s: Ledger) -> Flag:
         implies(
             d,
             is_live(d, s),
-            d.every(s.cache_protected_len < fill_len(s), s.kv_valid <= s.kv_committed_len, s.prefix_len <= s.kv_committed_len),
+            d.every(
+                s.cache_protected_len < fill_len(s),
+                s.kv_valid <= s.kv_committed_len,
+                s.prefix_len <= s.kv_committed_len,
+            ),
         ),
         implies(d, d.every(is_live(d, s), s.lent), s.slot_kv_allocated_len <= s.kv_allocated_len),
     )
@@ -352,27 +356,20 @@ def _turn_lengths(d: Domain, s: Ledger) -> Flag:
 _AUXILIARY = (
     Invariant(
         "X1",
-        "a turn is in one of the four phases",
-        "",
-        "The solver knows phases as integers.",
-        _phases,
-    ),
-    Invariant(
-        "X2",
         "a closed session has nothing, an ordinary request has no session, only a waiting or live turn borrows",
         "",
         "Rules out mixtures of a session's and an ordinary request's state, which one ledger type could express.",
         _session_or_plain,
     ),
     Invariant(
-        "X3",
+        "X2",
         "a turn appends: O > checkpoint, and R of the slot stays below the tokens of the turn",
         "",
         "This is why prefix_len = min(C, fill - 1) never falls below R.",
         _turn_appends,
     ),
     Invariant(
-        "X4",
+        "X3",
         "without speculation C = A, and C is O + out or one less while the turn runs",
         "",
         "Ties the lengths to the tokens; the guards of decode, result and retract rest on it.",

@@ -11,7 +11,7 @@ is absent was not observed, which is not the same as false: what a recorder can 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -129,5 +129,5 @@ class End(_Strict):
     reason: str = "finished"
 
 
-Record = Annotated[Union[Header, Event, End], Field(discriminator="record")]
+Record = Annotated[Header | Event | End, Field(discriminator="record")]
 RECORD: TypeAdapter[Header | Event | End] = TypeAdapter(Record)

@@ -1,10 +1,78 @@
-"""`kvproof prove`."""
+"""`kvproof prove`: every invariant for every action, or what a fault breaks."""
 
 from __future__ import annotations
 
-from ..errors import UserError
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UserError, unknown
+from ..exit_codes import ExitCode
+from ..terminal import Progress, out, say
 
 
-def prove() -> None:
-    """Not built yet."""
-    raise UserError("kvproof prove is not built yet")
+def prove(
+    fault: Annotated[
+        str | None, typer.Option("--fault", metavar="F", help="Break one rule on purpose; see `kvproof list faults`.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the verdict.")] = False,
+) -> None:
+    """Prove every invariant for every action, for every page size and any number of sessions.
+
+    With --fault: show which invariants the faulty rule breaks, and the shortest run that does. Exits with 0 if all is
+    proved, 1 if something is broken, 3 if the solver gave no answer.
+
+    Example: [bold]kvproof prove --fault F22862b[/bold]
+    """
+    from kvproof.model.prove import prove as run_proof
+    from kvproof.spec.faults import FAULTS
+
+    from ..show_proof import as_json, effects_table, failures, matrix, run_lines, summary
+
+    if fault is not None and fault not in FAULTS:
+        raise unknown("fault", fault, FAULTS)
+    chosen = FAULTS[fault] if fault else None
+    with Progress("proving", quiet=quiet) as progress:
+        proof = run_proof(chosen, progress.show)
+    if json_file is not None:
+        _write(json_file, json.dumps(as_json(proof), indent=1, default=str))
+    console = out()
+    if not quiet:
+        if chosen:
+            say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")
+            say(f"deviates: {chosen.action}")
+        console.print(matrix(proof), soft_wrap=True)
+        if not chosen:
+            console.print(effects_table(proof), soft_wrap=True)
+        for line in summary(proof):
+            say(line)
+        for line in failures(proof):
+            say(line, "red")
+        if proof.counterexample:
+            say("")
+            for text in run_lines(proof.counterexample):
+                console.print(text, soft_wrap=True)
+        elif chosen and proof.verdict == "broken":
+            say(
+                "no run of the small instances shows it: the step above may start from a state that is never reached",
+                "yellow",
+            )
+    verdict = {"proved": "PROVED", "broken": "BROKEN", "unknown": "UNKNOWN"}[proof.verdict]
+    say(verdict, {"proved": "bold green", "broken": "bold red", "unknown": "bold yellow"}[proof.verdict])
+    if proof.verdict == "broken":
+        raise typer.Exit(ExitCode.VIOLATION)
+    if proof.verdict == "unknown":
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,10 +1,68 @@
-"""`kvproof replay`."""
+"""`kvproof replay`: traces against the specification."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from ..errors import UserError
+from ..exit_codes import ExitCode
+from ..terminal import Progress, out, say
 
 
-def replay() -> None:
-    """Not built yet."""
-    raise UserError("kvproof replay is not built yet")
+def replay(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces (.jsonl or .jsonl.gz).")],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each trace.")] = False,
+) -> None:
+    """Check traces event by event and page by page; show the first bad event and the fault that explains it.
+
+    Exits with 0 if all conform, 1 if one violates a rule, 3 if one is incomplete, 2 if nothing was checked.
+
+    Example: [bold]kvproof replay out/retract.jsonl[/bold]
+    """
+    from ..replay import CONFORMS, INCOMPLETE, VIOLATES
+    from ..replay import replay as run_replay
+    from ..show_replay import as_json, checked, verdict_lines
+
+    reports = []
+    for path in traces:
+        with Progress(f"replaying {path}", quiet=quiet) as progress:
+            report = run_replay(path, strict=strict, progress=progress)
+        reports.append(report)
+        if quiet:
+            names = sorted({f.id for finding in report.findings for f in finding.explained_by})
+            say(f"{report.verdict}\t{path}\t{checked(report)}" + (f"\t{' '.join(names)}" if names else ""))
+        else:
+            for line in verdict_lines(report):
+                out().print(line, soft_wrap=True)
+        if report.verdict == VIOLATES and not quiet:
+            options = " --strict" if strict else ""
+            say(f"\n  again: kvproof replay {shlex.quote(str(path))}{options}", "dim")
+    if json_file is not None:
+        _write(json_file, json.dumps([as_json(r) for r in reports], indent=1, default=str))
+    verdicts = {r.verdict for r in reports}
+    if VIOLATES in verdicts:
+        raise typer.Exit(ExitCode.VIOLATION)
+    empty = [str(r.path) for r in reports if r.events == 0]
+    if empty and verdicts <= {CONFORMS}:
+        raise UserError(f"nothing was checked: no events in {', '.join(empty)}")
+    if INCOMPLETE in verdicts:
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

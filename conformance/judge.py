@@ -1,0 +1,112 @@
+"""One event against one rule: what the rule says must be seen, what was seen, and where they differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvproof.conformance.pagebook import Moves, PageBook
+from kvproof.model.oracle import Oracle, Outcome, Value
+from kvproof.spec.actions import Action
+from kvproof.spec.state import GHOSTS, Ledger
+from kvproof.spec.trace import Event
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that was seen and is not what the rule says. `before` is None where it has no earlier value."""
+
+    name: str
+    before: object
+    expected: object
+    seen: object
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An event under one rule (right or faulty): the outcome, its page moves, and every difference."""
+
+    outcome: Outcome
+    moves: Moves
+    differences: tuple[Difference, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """The rule predicts exactly what was seen."""
+        return not self.differences
+
+
+def parameters(event: Event, action: Action) -> dict[str, Value]:
+    """The action's parameters as the event gives them; what the environment chose is read off what was seen."""
+    given = {name: value for name, value in event.params.items() if value is not None}
+    given.setdefault("logprob", False)
+    given.setdefault("too_long", False)
+    if "matched_len" in action.params:
+        given["matched_len"] = event.after.prefix_len or 0
+    if "dup_len" in action.params:
+        given.setdefault("dup_len", 0)
+        given.setdefault("inserted", True)
+    return given
+
+
+def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
+    outcome = oracle.step(action, before, parameters(event, action))
+    moves = book.foresee(key, outcome.effects, event)
+    differences = [*_values(outcome, event), *_pages(moves, event)]
+    return Judgement(outcome, moves, tuple(differences))
+
+
+def _values(outcome: Outcome, event: Event) -> list[Difference]:
+    """Observed fields against the successor's. Flags that no ledger has are read off the action."""
+    before, after = _visible(outcome.before), _visible(outcome.after)
+    after["attached"] = _is_attached(outcome)
+    if not after["slot_held"]:
+        for name in ("slot_kv_committed_len", "slot_kv_allocated_len", "slot_cache_protected_len"):
+            after.pop(name)
+    differences = []
+    for name, seen in event.after.model_dump(exclude_none=True).items():
+        if name in after and after[name] != seen:
+            differences.append(Difference(name, before.get(name), after[name], seen))
+    admitted = event.params.get("admitted")
+    if admitted is not None and admitted != _is_admitted(outcome):
+        differences.append(Difference("admitted", None, _is_admitted(outcome), admitted))
+    known = outcome.before.origin_len + outcome.before.output_len
+    fill = event.params.get("fill_len")
+    if fill is not None and fill != known:
+        differences.append(Difference("fill_len", None, known, fill))
+    return differences
+
+
+def _pages(moves: Moves, event: Event) -> list[Difference]:
+    differences = []
+    if Counter(moves.freed) != Counter(event.free):
+        differences.append(Difference("freed pages", None, sorted(moves.freed), sorted(event.free)))
+    if moves.wanted != len(event.alloc):
+        differences.append(Difference("number of pages taken", None, moves.wanted, len(event.alloc)))
+    return differences
+
+
+def _visible(s: Ledger) -> dict[str, object]:
+    return {name: value for name, value in vars(s).items() if name not in GHOSTS}
+
+
+def _is_admitted(outcome: Outcome) -> bool:
+    return bool(outcome.after.turns > outcome.before.turns)
+
+
+def _is_attached(outcome: Outcome) -> bool:
+    """The event's turn belongs to its session afterwards."""
+    if outcome.action.event == "create":
+        return _is_admitted(outcome)
+    return bool(outcome.after.inflight or outcome.after.turns > 0)
+
+
+def check_terms(oracle: Oracle, ledgers: Mapping[str, Ledger]) -> tuple[int, int]:
+    """(session_held, uncached) in pages over all ledgers, by the oracle's own rule of the memory check."""
+    held = uncached = 0
+    for ledger in ledgers.values():
+        (report,) = oracle.step(oracle.actions["check"], ledger, {}).effects
+        held += report.session_held  # type: ignore[union-attr]
+        uncached += report.uncached  # type: ignore[union-attr]
+    return held, uncached

@@ -1,0 +1,199 @@
+"""Who owns which page: the specification's effects, applied to the page ids of a trace.
+
+The ledger knows how many pages a row has; the book knows which. For one event `foresee` works out, without changing anything,
+what the effects mean in page ids: which pages must be freed, how many must be taken, and what is wrong with those that
+were taken. `commit` then makes it so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kvproof.model.integers import Integers
+from kvproof.spec.effects import DropRow, Effect, Free, Insert, Share, Take, TakeRow
+from kvproof.spec.trace import Event
+
+FREE = "free list"
+TREE = "tree"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with page ids: the invariant it breaks, in a sentence with page ids and owners."""
+
+    invariant: str
+    sentence: str
+
+
+@dataclass
+class RowTable:
+    """The pages behind one row, from position 0; the first `tree_end` are the tree's. `row` is its index."""
+
+    row: int
+    pages: list[int] = field(default_factory=list)
+    tree_end: int = 0
+
+    def copy(self) -> RowTable:
+        return RowTable(self.row, list(self.pages), self.tree_end)
+
+
+@dataclass
+class Moves:
+    """What one event does to pages: ids that become free, ids that are taken, the owners after it."""
+
+    key: str
+    table: RowTable | None
+    owners: dict[int, str] = field(default_factory=dict)
+    freed: list[int] = field(default_factory=list)
+    wanted: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+
+class PageBook:
+    """Owners of all pages of one pool, and the page tables of all rows in use, by ledger."""
+
+    def __init__(self, pool_pages: int, d: Integers) -> None:
+        self.d = d
+        self.pool_pages = pool_pages
+        self._owners: dict[int, str] = dict.fromkeys(range(1, pool_pages + 1), FREE)
+        self._tables: dict[str, RowTable] = {}
+        self._users: dict[int, str] = {}
+        self._pins: Counter[int] = Counter()
+        self._counts: Counter[str] = Counter({FREE: pool_pages})
+
+    def owner(self, page: int) -> str:
+        """The owner of a page in words."""
+        return self._owners.get(page, "nobody: not a page of this pool")
+
+    def count(self, owner: str) -> int:
+        return self._counts[owner]
+
+    def free_pages(self) -> set[int]:
+        return {page for page, owner in self._owners.items() if owner == FREE}
+
+    def table(self, key: str) -> RowTable | None:
+        return self._tables.get(key)
+
+    def foresee(self, key: str, effects: Iterable[Effect], event: Event) -> Moves:
+        """What the effects mean for the pages of ledger `key`, given the ids that the event took or shared."""
+        table = self._tables.get(key)
+        moves = Moves(key, table.copy() if table else None)
+        fresh = list(event.alloc)
+        for effect in effects:
+            match effect:
+                case TakeRow(when=True):
+                    self._take_row(moves, event)
+                case Share(when=True, pages=pages):
+                    self._share(moves, pages, event)
+                case Take(first=first, last=last) if first < last:
+                    self._take(moves, first, last, fresh)
+                case Free(start=start, end=end) if start < end:
+                    self._free(moves, self.d.floor_pages(start), self.d.ceil_pages(end))
+                case Insert(when=True, pages=pages, duplicates=duplicates):
+                    self._insert(moves, pages, duplicates, event)
+                case DropRow(when=True):
+                    moves.table = None
+                case _:
+                    pass
+        return moves
+
+    def commit(self, moves: Moves) -> None:
+        old = self._tables.pop(moves.key, None)
+        if old is not None:
+            self._users.pop(old.row, None)
+            self._pins.subtract(old.pages[: old.tree_end])
+        if moves.table is not None:
+            self._tables[moves.key] = moves.table
+            self._users[moves.table.row] = moves.key
+            self._pins.update(moves.table.pages[: moves.table.tree_end])
+        for page, owner in moves.owners.items():
+            self._own(page, owner)
+
+    def evict(self, pages: Iterable[int]) -> list[Problem]:
+        """The tree frees pages of its own; none may be in the protected prefix of a row."""
+        problems = []
+        for page in pages:
+            if self.owner(page) != TREE:
+                problems.append(Problem("I1", f"evicted page {page} belongs to {self.owner(page)}, not to the tree"))
+            elif self._pins[page] > 0:
+                readers = [key for key, t in self._tables.items() if page in t.pages[: t.tree_end]]
+                problems.append(
+                    Problem("I11", f"evicted page {page} is in the protected prefix of {', '.join(readers)}")
+                )
+            else:
+                self._own(page, FREE)
+        return problems
+
+    def _own(self, page: int, owner: str) -> None:
+        self._counts[self._owners[page]] -= 1
+        self._counts[owner] += 1
+        self._owners[page] = owner
+
+    def _now(self, moves: Moves, page: int) -> str:
+        return moves.owners.get(page) or self.owner(page)
+
+    def _take_row(self, moves: Moves, event: Event) -> None:
+        if event.row is None:
+            moves.problems.append(Problem("I5", "the turn needs a row, the event names none"))
+            return
+        user = self._users.get(event.row)
+        if user is not None:
+            moves.problems.append(Problem("I5", f"row {event.row} is handed out while {user} uses it"))
+        moves.table = RowTable(event.row)
+
+    def _share(self, moves: Moves, pages: int, event: Event) -> None:
+        shared = list((event.shared or ())[:pages])
+        if len(shared) < pages:
+            moves.problems.append(Problem("I12", f"{pages} matched pages, but {len(shared)} were written to the row"))
+        for page in shared:
+            if self._now(moves, page) != TREE:
+                moves.problems.append(Problem("I1", f"shared page {page} belongs to {self._now(moves, page)}"))
+        if moves.table is not None:
+            moves.table.pages, moves.table.tree_end = shared, pages
+
+    def _take(self, moves: Moves, first: int, last: int, fresh: list[int]) -> None:
+        moves.wanted += last - first
+        got, fresh[: last - first] = fresh[: last - first], []
+        for page in got:
+            owner = self._now(moves, page)
+            if page not in self._owners:
+                name = "the padding page" if page == 0 else f"not one of the pool's {self.pool_pages} pages"
+                moves.problems.append(Problem("I1", f"page {page} was handed out: it is {name}"))
+                continue
+            if owner != FREE:
+                moves.problems.append(Problem("I1", f"page {page} was handed out while {owner} owns it"))
+            moves.owners[page] = moves.key
+        if moves.table is not None:
+            moves.table.pages[first:last] = got
+
+    def _free(self, moves: Moves, first: int, last: int) -> None:
+        if moves.table is None:
+            return
+        for page in moves.table.pages[first:last]:
+            moves.freed.append(page)
+            moves.owners[page] = FREE
+        del moves.table.pages[first:last]
+
+    def _insert(self, moves: Moves, pages: int, duplicates: int, event: Event) -> None:
+        if moves.table is None:
+            return
+        start = moves.table.tree_end
+        for position in range(start, min(pages, len(moves.table.pages))):
+            page = moves.table.pages[position]
+            if position < duplicates:
+                moves.freed.append(page)
+                moves.owners[page] = FREE
+                if event.shared is not None and position < len(event.shared):
+                    self._adopt(moves, position, event.shared[position])
+            else:
+                moves.owners[page] = TREE
+        moves.table.tree_end = pages
+
+    def _adopt(self, moves: Moves, position: int, page: int) -> None:
+        """The row now names the tree's own copy instead of its duplicate."""
+        if self._now(moves, page) != TREE:
+            moves.problems.append(Problem("I12", f"duplicate replaced by page {page} of {self._now(moves, page)}"))
+        assert moves.table is not None
+        moves.table.pages[position] = page

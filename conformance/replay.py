@@ -1,0 +1,319 @@
+"""Replay: a trace against the specification, event by event, page by page.
+
+For each event the model's own state says which rule applies. The rule predicts lengths, flags and pages; the trace says what
+happened. The first difference ends the replay: what follows a broken state says nothing. Deviations that the trace's
+header declares as known of its release are followed and counted, never silent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvproof.conformance.errors import UserError, at, unknown
+from kvproof.conformance.judge import Difference, Judgement, check_terms, judge
+from kvproof.conformance.pagebook import FREE, TREE, PageBook
+from kvproof.conformance.trace_io import TraceReader, read_trace
+from kvproof.model.integers import Integers
+from kvproof.model.oracle import Oracle
+from kvproof.spec import SPEC_VERSION
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import FAULTS, Fault, actions_with
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.state import Ledger, pristine
+from kvproof.spec.trace import Config, End, Event
+
+CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One event that the rules do not allow."""
+
+    path: Path
+    line: int
+    event: Event
+    ledger: str
+    action: str
+    rule: str
+    before: Ledger | None
+    differences: tuple[Difference, ...]
+    pages: tuple[str, ...]
+    invariants: dict[str, str]
+    explained_by: tuple[Fault, ...] = ()
+
+
+@dataclass
+class Report:
+    """What a replay found: verdict, findings, and how much was checked."""
+
+    path: Path
+    config: Config
+    verdict: str = INCOMPLETE
+    why: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    followed: Counter[str] = field(default_factory=Counter)
+    actions: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    pages_moved: int = 0
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> Finding | None:
+        return self.findings[0] if self.findings else None
+
+
+class Replayer:
+    """The state of one replay: all ledgers, the page book, and which request belongs to which ledger."""
+
+    def __init__(self, reader: TraceReader, known: Iterable[Fault]) -> None:
+        config = reader.header.config
+        self.path = Path(reader.path)
+        self.known = tuple(known)
+        self.d = Integers(config.page_size, config.row_width)
+        self.oracle = Oracle(self.d, ACTIONS)
+        self.book = PageBook(config.pool_pages, self.d)
+        self.ledgers: dict[str, Ledger] = {}
+        self.of_turn: dict[str, str] = {}
+        self.report = Report(self.path, config, gaps=reader.header.gaps)
+
+    def feed(self, line: int, event: Event) -> Finding | None:
+        """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
+        self.report.events += 1
+        self.report.pages_moved += len(event.alloc) + len(event.free)
+        if event.action == "evict":
+            return self._evict(line, event)
+        if event.action == "check":
+            return self._check(line, event)
+        key = self._key(event)
+        before = self.ledgers.get(key, pristine(self.d))
+        action = self.oracle.applicable(event.action, before)
+        if action is None:
+            self.report.actions[event.action] += 1
+            return self._out_of_order(line, event, key, before)
+        self.report.actions[action.name] += 1
+        judgement = judge(self.oracle, self.book, key, action, before, event)
+        if self._is_clean(judgement):
+            self._advance(key, judgement, event)
+            return None
+        return self._deviation(line, event, key, before, judgement)
+
+    def _key(self, event: Event) -> str:
+        """The ledger that an event is about. A request that its session refused or detached has one of its own."""
+        if event.session is not None:
+            key = f"session {event.session}"
+            if event.turn is not None and event.params.get("admitted") is not False:
+                self.of_turn[event.turn] = key
+            return key
+        assert event.turn is not None
+        key = self.of_turn.get(event.turn, f"request {event.turn}")
+        if event.action == "arrive":
+            key = f"request {event.turn}"
+        self.of_turn[event.turn] = key
+        return key
+
+    def _is_clean(self, judgement: Judgement) -> bool:
+        outcome = judgement.outcome
+        return (
+            judgement.agrees
+            and not outcome.failed_guards
+            and not judgement.moves.problems
+            and not outcome.broken(self.d)
+        )
+
+    def _advance(self, key: str, judgement: Judgement, event: Event) -> None:
+        self.book.commit(judgement.moves)
+        after = judgement.outcome.after
+        if after == pristine(self.d):
+            self.ledgers.pop(key, None)
+        else:
+            self.ledgers[key] = after
+
+    def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
+        """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
+        for fault in self.known:
+            if fault.action == right.outcome.action.name:
+                followed = self._under(fault, key, before, event)
+                if followed.agrees and not followed.moves.problems:
+                    self.report.followed[fault.id] += 1
+                    self._advance(key, followed, event)
+                    return None
+        outcome = right.outcome
+        explained = [f for f in _catalogue(outcome.action.name) if self._under(f, key, before, event).agrees]
+        return Finding(
+            self.path,
+            line,
+            event,
+            key,
+            outcome.action.name,
+            outcome.action.summary,
+            before,
+            right.differences,
+            tuple(_page_lines(right, event, self.book)),
+            self._broken(right, explained, key, before, event),
+            tuple(explained),
+        )
+
+    def _under(self, fault: Fault, key: str, before: Ledger, event: Event) -> Judgement:
+        """The same event judged by the faulty rule."""
+        return judge(Oracle(self.d, actions_with(fault)), self.book, key, fault.deviate(), before, event)
+
+    def _broken(
+        self, right: Judgement, explained: list[Fault], key: str, before: Ledger, event: Event
+    ) -> dict[str, str]:
+        """Invariants that the event breaks: by what it did to pages, by its guards, by the state it left."""
+        found = {problem.invariant: problem.sentence for problem in right.moves.problems}
+        for fault in explained[:1]:
+            under = self._under(fault, key, before, event)
+            found.update({k: v for k, v in under.outcome.broken(self.d).items() if k not in found})
+            found.update({i: INVARIANTS[i].statement for i in fault.breaks if i not in found and not found})
+        if not explained:
+            seen = {d.name: d.seen for d in right.differences if hasattr(right.outcome.after, d.name)}
+            state = right.outcome.after.but(**seen)
+            for invariant in INVARIANTS.values():
+                if not invariant.holds(self.d, state) and invariant.id not in found:
+                    found[invariant.id] = invariant.statement
+        found.update({f"guard: {g.sentence}": "the rule's guard does not hold" for g in right.outcome.failed_guards})
+        return found
+
+    def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
+        rules = ", ".join(a.name for a in ACTIONS.values() if a.event == event.action)
+        sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
+        return Finding(self.path, line, event, key, event.action, sentence, before, (), (), {})
+
+    def _evict(self, line: int, event: Event) -> Finding | None:
+        self.report.actions["evict"] += 1
+        problems = self.book.evict(event.free)
+        if not problems:
+            return None
+        broken = {p.invariant: p.sentence for p in problems}
+        rule = "the tree evicts pages that no row's protected prefix holds"
+        return Finding(
+            self.path, line, event, "tree", "evict", rule, None, (), tuple(p.sentence for p in problems), broken
+        )
+
+    def _check(self, line: int, event: Event) -> Finding | None:
+        """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
+        self.report.actions["check"] += 1
+        if event.terms is None:
+            return None
+        held, uncached = check_terms(self.oracle, self.ledgers)
+        terms = event.terms
+        true = {
+            "available": (self.book.count(FREE), terms.available),
+            "evictable + protected": (self.book.count(TREE), terms.evictable + terms.protected),
+            "session_held": (held, terms.session_held),
+            "uncached": (uncached, terms.uncached),
+        }
+        differences = [Difference(name, None, t, seen) for name, (t, seen) in true.items() if t != seen]
+        lines = []
+        if event.free_list is not None and set(event.free_list) != self.book.free_pages():
+            lines = list(_free_list_lines(set(event.free_list), self.book))
+            differences.append(Difference("free list", None, "as the trace's own moves say", lines[0]))
+        if not differences:
+            return None
+        explained = [f for f in _catalogue("check") if _terms_under(f, self.d, self.ledgers) == _seen(event)]
+        if explained and all(d.name in ("session_held", "uncached") for d in differences):
+            known = [f for f in explained if f in self.known]
+            if known:
+                self.report.followed[known[0].id] += 1
+                return None
+        else:
+            explained = []
+        rule = ACTIONS["check"].summary
+        broken = {"I2": INVARIANTS["I2"].statement}
+        return Finding(
+            self.path,
+            line,
+            event,
+            "all",
+            "check",
+            rule,
+            None,
+            tuple(differences),
+            tuple(lines),
+            broken,
+            tuple(explained),
+        )
+
+
+def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambda _: None) -> Report:
+    """Replay one trace. `strict`: deviations that the header declares as known of the release are violations too."""
+    reader = read_trace(path)
+    if reader.header.spec != SPEC_VERSION:
+        raise UserError(
+            f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
+        )
+    known = [] if strict else [_known(name, path) for name in reader.header.known_deviations]
+    replayer = Replayer(reader, known)
+    report = replayer.report
+    for line, record in reader:
+        if isinstance(record, End):
+            break
+        if isinstance(record, Event):
+            finding = replayer.feed(line, record)
+            progress(report.events)
+            if finding is not None:
+                report.findings.append(finding)
+                if finding.action != "check":
+                    break
+    return _conclude(report, reader)
+
+
+def _conclude(report: Report, reader: TraceReader) -> Report:
+    end = reader.end
+    if report.findings:
+        report.verdict = VIOLATES
+    elif reader.truncated_at is not None:
+        report.why = f"{at(report.path, reader.truncated_at)}: the file breaks off in the middle of a record"
+    elif end is None:
+        report.why = f"{report.path}: no terminal record: the recorder did not finish"
+    elif end.dropped:
+        report.why = f"{report.path}: the recorder dropped {end.dropped} events"
+    elif end.reason != "finished":
+        report.why = f"{report.path}: the run ended early: {end.reason}"
+    else:
+        report.verdict = CONFORMS
+    return report
+
+
+def _known(name: str, path: str | Path) -> Fault:
+    if name not in FAULTS:
+        raise UserError(f"{at(path, 1)}: known_deviations: {unknown('deviation', name, FAULTS).message}")
+    return FAULTS[name]
+
+
+def _catalogue(action: str) -> list[Fault]:
+    """Real deviations of one action; mutations explain nothing."""
+    return [f for f in FAULTS.values() if f.action == action and f.kind != "mutation"]
+
+
+def _terms_under(fault: Fault, d: Integers, ledgers: dict[str, Ledger]) -> tuple[int, int]:
+    return check_terms(Oracle(d, actions_with(fault)), ledgers)
+
+
+def _seen(event: Event) -> tuple[int, int]:
+    assert event.terms is not None
+    return event.terms.session_held, event.terms.uncached
+
+
+def _page_lines(right: Judgement, event: Event, book: PageBook) -> Iterable[str]:
+    """Each page that moved wrongly, with its owners."""
+    for problem in right.moves.problems:
+        yield problem.sentence
+    expected, seen = Counter(right.moves.freed), Counter(event.free)
+    for page in sorted((seen - expected).elements()):
+        yield f"page {page} was freed; its owner was {book.owner(page)}"
+    for page in sorted((expected - seen).elements()):
+        yield f"page {page} was not freed; its owner was {book.owner(page)}, and nothing will name it"
+
+
+def _free_list_lines(listed: set[int], book: PageBook) -> Iterable[str]:
+    free = book.free_pages()
+    for page in sorted(listed - free)[:8]:
+        yield f"page {page} is in the free list and owned by {book.owner(page)}"
+    for page in sorted(free - listed)[:8]:
+        yield f"page {page} is in no free list and has no owner"

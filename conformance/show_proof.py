@@ -1,0 +1,135 @@
+"""A proof and its counterexample, for people (text) and machines (JSON)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from kvproof.conformance.show_ledger import changes, value
+from kvproof.model.explore import Run, Taken
+from kvproof.model.pages import EFFECTS, J_STATEMENTS
+from kvproof.model.prove import WITNESS_INSTANCE, Proof
+from kvproof.spec.invariants import ALL_INVARIANTS, AUXILIARY, INVARIANTS
+
+MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
+SCOPE = (
+    "page sizes: every P >= 1; sessions, rows and pool pages: unbounded; one pool, no speculation, no overlap scheduler"
+)
+
+
+def matrix(proof: Proof) -> Table:
+    """action x invariant, with the solver's time of each action."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("action", no_wrap=True)
+    for invariant in ALL_INVARIANTS:
+        table.add_column(invariant, justify="center", no_wrap=True)
+    table.add_column("ms", justify="right")
+    rows: dict[str, dict[str, str]] = {}
+    spent: dict[str, float] = {}
+    for o in proof.obligations:
+        rows.setdefault(o.action, {})[o.invariant] = o.verdict
+        spent[o.action] = spent.get(o.action, 0.0) + o.seconds
+    for action, cells in rows.items():
+        marks = [Text(*MARKS[cells[i]]) for i in ALL_INVARIANTS]
+        table.add_row(action, *marks, f"{1000 * spent[action]:.0f}")
+    return table
+
+
+def effects_table(proof: Proof) -> Table:
+    """effect x page-identity lemma."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("effect", no_wrap=True)
+    for name in J_STATEMENTS:
+        table.add_column(name, justify="center")
+    table.add_column("ms", justify="right")
+    for effect in EFFECTS:
+        lemmas = {lemma.goal: lemma for lemma in proof.lemmas if lemma.effect == effect}
+        marks = [Text(*MARKS[lemmas[j].verdict]) for j in J_STATEMENTS]
+        table.add_row(effect, *marks, f"{1000 * sum(lemma.seconds for lemma in lemmas.values()):.0f}")
+    return table
+
+
+def summary(proof: Proof) -> list[str]:
+    """The verdict in words, with its bounds."""
+    goals = sum(o.goals for o in proof.obligations) + len(proof.lemmas)
+    shown = sum(o.verdict == "proved" for o in proof.obligations)
+    lines = [
+        f"{shown} of {len(proof.obligations)} cells proved ({goals} goals, {proof.seconds:.1f} s): "
+        f"{len(INVARIANTS)} invariants, {len(AUXILIARY)} auxiliary (X: what induction needed)",
+        SCOPE,
+    ]
+    if proof.reachable is not None:
+        page_size, row_width = WITNESS_INSTANCE
+        r = proof.reachable
+        lines.append(
+            f"witness: all {r.states} states of the instance P={page_size}, row width {row_width}, explored to depth {r.depth}; "
+            f"each of {len(r.taken)} actions happens"
+        )
+    return lines
+
+
+def failures(proof: Proof) -> list[str]:
+    """Which part of which cell was not shown."""
+    lines = [f"{o.action} breaks {o.invariant}: {o.sentence}" for o in proof.obligations if o.verdict == "broken"]
+    lines += [
+        f"{o.action} / {o.invariant}: no answer within the time limit"
+        for o in proof.obligations
+        if o.verdict == "unknown"
+    ]
+    lines += [f"{m.effect} / {m.goal}: {m.verdict}" for m in proof.lemmas if m.verdict != "proved"]
+    return lines + [f"vacuous: {what}" for what in proof.vacuous]
+
+
+def run_lines(run: Run) -> list[Text]:
+    """A counterexample as numbered states: the action's name and only what changed."""
+    lines = [Text(f"page size {run.page_size}, row width {run.row_width}, from an empty pool:", "dim")]
+    for number, taken in enumerate(run.steps, start=1):
+        last = number == len(run.steps)
+        lines.append(Text(f"{number:3} ", "dim") + Text(_call(taken), "bold red" if last else "bold"))
+        lines.extend(Text(f"      {line}") for line in changes(taken.outcome.before, taken.outcome.after))
+    for invariant, sentence in run.broken.items():
+        lines.append(Text(f"  ✗ {invariant} ", "bold red") + Text(sentence))
+    return lines
+
+
+def _call(taken: Taken) -> str:
+    given = ", ".join(f"{name}={value(name, v)}" for name, v in taken.params.items() if v is not False)
+    return f"{taken.outcome.action.name}({given})"
+
+
+def as_json(proof: Proof) -> dict[str, Any]:
+    run = proof.counterexample
+    return {
+        "verdict": proof.verdict,
+        "fault": proof.fault.id if proof.fault else None,
+        "scope": {"page_sizes": "every P >= 1", "sessions": "unbounded", "pool": "unbounded"},
+        "seconds": round(proof.seconds, 3),
+        "broken": list(proof.broken),
+        "obligations": [
+            {
+                "action": o.action,
+                "invariant": o.invariant,
+                "verdict": o.verdict,
+                "seconds": round(o.seconds, 4),
+                "part": o.sentence,
+            }
+            for o in proof.obligations
+        ],
+        "effects": [
+            {"effect": m.effect, "lemma": m.goal, "verdict": m.verdict, "seconds": round(m.seconds, 4)}
+            for m in proof.lemmas
+        ],
+        "vacuous": proof.vacuous,
+        "reachable": vars(proof.reachable) if proof.reachable else None,
+        "counterexample": run
+        and {
+            "page_size": run.page_size,
+            "row_width": run.row_width,
+            "broken": run.broken,
+            "steps": [
+                {"action": t.outcome.action.name, "params": t.params, "after": vars(t.outcome.after)} for t in run.steps
+            ],
+        },
+    }

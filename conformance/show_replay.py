@@ -1,0 +1,111 @@
+"""A replay's verdict for people: the first bad event, the rule, the pages with their owners, the fault that explains it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rich.text import Text
+
+from kvproof.conformance.errors import at
+from kvproof.conformance.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
+from kvproof.conformance.show_ledger import value
+from kvproof.spec.faults import FAULTS
+
+STYLES = {CONFORMS: "bold green", VIOLATES: "bold red", INCOMPLETE: "bold yellow"}
+MAX_PAGE_LINES = 8
+
+
+def verdict_lines(report: Report) -> list[Text]:
+    lines = [Text(f"{report.verdict.upper()}  ", STYLES[report.verdict]) + Text(f"{report.path}")]
+    lines.append(Text(f"  {checked(report)}", "dim"))
+    if report.why:
+        lines.append(Text(f"  {report.why}", "yellow"))
+    for fault_id, times in sorted(report.followed.items()):
+        lines.append(Text(f"  known deviation {fault_id}, {times} times: {FAULTS[fault_id].summary}", "yellow"))
+    lines += [Text(f"  not checked: {gap}", "dim") for gap in report.gaps]
+    for finding, times in _grouped(report.findings):
+        lines.append(Text(""))
+        lines += finding_lines(finding, times)
+    return lines
+
+
+def checked(report: Report) -> str:
+    c = report.config
+    return (
+        f"{report.events} events, {report.pages_moved} page moves, page size {c.page_size}, {c.pool_pages} pages, "
+        f"{len(report.actions)} kinds of action checked"
+    )
+
+
+def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
+    e = finding.event
+    where = f"{at(finding.path, finding.line)}: event {e.seq}" + (f", step {e.step}" if e.step is not None else "")
+    who = f"{finding.ledger}" + (f", turn {e.turn}" if e.turn else "") + (f", row {e.row}" if e.row is not None else "")
+    lines = [Text(f"  {where}: {finding.action}", "bold") + Text(f"  ({who})")]
+    lines.append(Text("  rule      ") + Text(finding.rule))
+    for d in finding.differences:
+        was = f"{value(d.name, d.before)} → " if d.before is not None else ""
+        lines.append(
+            Text("  differs   ")
+            + Text(f"{d.name}: {was}")
+            + Text(f"{value(d.name, d.seen)}", "bold red")
+            + Text(f", the rule says {value(d.name, d.expected)}")
+        )
+    for line in finding.pages[:MAX_PAGE_LINES]:
+        lines.append(Text("  page      ") + Text(line))
+    if len(finding.pages) > MAX_PAGE_LINES:
+        lines.append(Text(f"            and {len(finding.pages) - MAX_PAGE_LINES} more pages"))
+    for invariant, sentence in finding.invariants.items():
+        lines.append(Text("  breaks    ") + Text(f"{invariant} ", "bold red") + Text(sentence))
+    for fault in finding.explained_by:
+        lines.append(Text("  explained ") + Text(f"{fault.id} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
+        lines.append(
+            Text(
+                f"            with {fault.id} on, the model accepts this event: kvproof prove --fault {fault.id}", "dim"
+            )
+        )
+    if not finding.explained_by:
+        lines.append(Text("  explained by no fault of the catalogue", "dim"))
+    if times > 1:
+        lines.append(Text(f"            and {times - 1} more events like this", "dim"))
+    return lines
+
+
+def _grouped(findings: list[Finding]) -> list[tuple[Finding, int]]:
+    """The first finding of each kind (rule and explanation), with how often it was found."""
+    kinds: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    first: dict[tuple[str, tuple[str, ...]], Finding] = {}
+    for finding in findings:
+        kind = (finding.action, tuple(f.id for f in finding.explained_by))
+        kinds[kind] += 1
+        first.setdefault(kind, finding)
+    return [(finding, kinds[kind]) for kind, finding in first.items()]
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    return {
+        "path": str(report.path),
+        "verdict": report.verdict,
+        "why": report.why,
+        "events": report.events,
+        "page_moves": report.pages_moved,
+        "actions": dict(sorted(report.actions.items())),
+        "known_deviations": dict(sorted(report.followed.items())),
+        "gaps": list(report.gaps),
+        "findings": [_finding_json(f) for f in report.findings],
+    }
+
+
+def _finding_json(f: Finding) -> dict[str, Any]:
+    return {
+        "line": f.line,
+        "seq": f.event.seq,
+        "ledger": f.ledger,
+        "action": f.action,
+        "rule": f.rule,
+        "differences": [vars(d) for d in f.differences],
+        "pages": list(f.pages),
+        "invariants": f.invariants,
+        "explained_by": [fault.id for fault in f.explained_by],
+    }
