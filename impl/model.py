@@ -20,6 +20,8 @@ LAYERS, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 16
 HIDDEN = HEADS * HEAD_DIM
 SCALE = HEAD_DIM**-0.5
 ROTARY_BASE = 10_000.0
+ATTENTION_GAIN = 4.0
+"""Makes what attention brings in outweigh the token itself: else a random model repeats its last token, whatever the KV."""
 
 
 class Layer:
@@ -43,7 +45,7 @@ class Layer:
         return _rotate(q, positions), _rotate(k, positions), v
 
     def after_attention(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        x = x + attended.reshape(-1, HEADS * HEAD_DIM) @ self.output.T
+        x = x + ATTENTION_GAIN * attended.reshape(-1, HEADS * HEAD_DIM) @ self.output.T
         return x + torch.nn.functional.silu(_rms_norm(x) @ self.up.T) @ self.down.T
 
 
@@ -52,10 +54,11 @@ class Transformer:
         random = torch.Generator().manual_seed(seed)
         self.embedding = torch.randn(VOCAB_SIZE, HIDDEN, generator=random).to(device)
         self.layers = [Layer(random, device) for _ in range(LAYERS)]
+        self.head = (torch.randn(VOCAB_SIZE, HIDDEN, generator=random) * HIDDEN**-0.5).to(device)
         self.device = device
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
-        return _rms_norm(x) @ self.embedding.T
+        return _rms_norm(x) @ self.head.T
 
 
 def logits_from_scratch(model: Transformer, token_ids: Sequence[int]) -> torch.Tensor:
