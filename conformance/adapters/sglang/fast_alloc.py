@@ -1,7 +1,8 @@
-"""Paged allocation without Triton, whose interpreter makes 100 steps a second of thousands.
+"""Paged allocation without Triton, whose interpreter runs 100 steps a second where torch runs thousands.
 
-Up to 0.5.11 the paged allocator launches two kernels. The extend kernel is replaced by the release's own torch version, the decode kernel by four lines of torch. Both write the
-same indices into `out_indices` as the kernels do; the caller then takes the pages off the free list itself.
+Up to 0.5.11 the paged allocator launches two kernels. The extend kernel is replaced by the release's own torch version,
+the decode kernel by a few lines of torch. Both write the same indices into `out` as the kernels do; the allocator then
+takes the pages off its free list itself.
 """
 
 from __future__ import annotations

@@ -99,6 +99,28 @@ def chunked(h: Headless) -> None:
     close_all(h, "s1", "s2")
 
 
+@_scenario("mixed-chunk", "chunks share their batch with running decodes", chunk=16, mixed_chunk=True)
+def mixed_chunk(h: Headless) -> None:
+    h.open("s1")
+    h.open("s2")
+    for number in (1, 2, 3):
+        h.send(turn("s1", number), 9, 14, session="s1")
+        h.run(2)
+        h.send(turn("s2", number), 41, 6, session="s2")
+        h.send(f"plain/{number}", 33, 3)
+        h.drain()
+    close_all(h, "s1", "s2")
+
+
+@_scenario("logprob", "turns that ask for input logprobs from position 0")
+def logprob(h: Headless) -> None:
+    h.open("s1")
+    for number in (1, 2, 3):
+        h.send(turn("s1", number), 9, 4, session="s1", logprob=True)
+        h.drain()
+    close_all(h, "s1")
+
+
 @_scenario("busy-check", "the memory is checked after every step, not only when idle", checks="every", chunk=16)
 def busy_check(h: Headless) -> None:
     h.open("s1")
@@ -117,13 +139,13 @@ def busy_check(h: Headless) -> None:
 
 @_scenario("retract", "in each of five turns one forced retract, one decode step later from turn to turn")
 def retract(h: Headless) -> None:
-    # The last running request is never retracted, so there are two. One step later per turn: the lengths at the
-    # retract pass through every remainder of the page size.
+    # The last running request is never retracted, so there are two; of equal ones the longest goes: always s1. Its turns
+    # add 20 tokens each and are retracted one step later each: the lengths pass through every remainder modulo 4.
     h.open("s1")
     h.open("s2")
     for number in range(1, 6):
-        h.send(turn("s1", number), 9, 12, session="s1")
-        h.send(turn("s2", number), 8, 12, session="s2")
+        h.send(turn("s1", number), 9 if number == 1 else 8, 12, session="s1")
+        h.send(turn("s2", number), 7, 12, session="s2")
         h.run(1 + number)
         with h.force_retract():
             h.step()
@@ -146,20 +168,44 @@ def retract_twice(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@_scenario("small-pool", "a pool too small for its load: the scheduler evicts and retracts by itself", pool_pages=24)
+@_scenario(
+    "small-pool", "running requests outgrow the pool: the scheduler evicts and retracts by itself", pool_pages=100
+)
 def small_pool(h: Headless) -> None:
     page = h.settings.page_size
-    sessions = ["s1", "s2", "s3"]
+    sessions = ["s1", "s2"]
     for session in sessions:
         h.open(session)
-    for number in (1, 2, 3):
-        for session in sessions:
-            h.send(turn(session, number), page + 1, page + 3, session=session)
-        h.send(f"plain/{number}", 3 * page, 2 * page)
-        for _ in range(12 * page + 40):
-            h.step()
-        if h.waiting():
-            break
+    # One after the other: for those that run already the scheduler reserves only a part of what they may still need.
+    for number in (1, 2):
+        for place in range(4):
+            if place < len(sessions):
+                h.send(turn(sessions[place], number), 4 + page, 6 * page, session=sessions[place])
+            h.send(f"plain/{number}{place}", 4 + page, 24 * page)
+            h.run(2)
+        h.drain()
+    close_all(h, *sessions)
+
+
+@_scenario("full-of-sessions", "idle sessions hold the pool when a request comes; then they are closed", pool_pages=40)
+def full_of_sessions(h: Headless) -> None:
+    page = h.settings.page_size
+    for session in ("s1", "s2"):
+        h.open(session)
+        whole_turn(h, session, 1, 14 * page, 2)
+    h.send("plain/1", 14 * page, 2)
+    h.run(3)
+    close_all(h, "s1", "s2")
+
+
+@_scenario("full-of-rows", "as many idle sessions as there are rows, when a request comes")
+def full_of_rows(h: Headless) -> None:
+    sessions = [f"s{number}" for number in range(1, h.rows.size + 1)]
+    for session in sessions:
+        h.open(session)
+        whole_turn(h, session, 1)
+    h.send("plain/1", 5, 3)
+    h.drain()
     close_all(h, *sessions)
 
 
@@ -171,6 +217,15 @@ def too_long(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 13)
     whole_turn(h, "s1", 2, h.settings.context_length + 10)
+    whole_turn(h, "s1", 3)
+    close_all(h, "s1")
+
+
+@_scenario("too-long-first", "the first turn of a session exceeds the context length; the second is good")
+def too_long_first(h: Headless) -> None:
+    h.open("s1")
+    whole_turn(h, "s1", 1, h.settings.context_length + 10)
+    whole_turn(h, "s1", 2, 13)
     whole_turn(h, "s1", 3)
     close_all(h, "s1")
 
@@ -304,7 +359,11 @@ def close_running(h: Headless) -> None:
 
 
 @_scenario(
-    "storm", "many sessions with chunked prompts; turns are aborted at random points and sessions closed", chunk=16
+    "storm",
+    "many sessions with chunked prompts; turns are aborted at random points and sessions closed",
+    chunk=16,
+    pool_pages=1024,
+    max_running_requests=16,
 )
 def storm(h: Headless) -> None:
     """Each client waits for its own turn to end, as the protocol asks; aborts hit turns that have begun to run."""

@@ -122,12 +122,9 @@ class _StandInFinder(MetaPathFinder, Loader):
 def _is_only_asked_for() -> bool:
     """True below `importlib.util.find_spec`: the caller wants to know, not to import."""
     frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.endswith("importlib/util.py") and frame.f_code.co_name == "find_spec":
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("importlib"):
+        if frame.f_globals["__name__"] == "importlib.util":
             return True
-        if "importlib" not in name:
-            return False
         frame = frame.f_back
     return False
 

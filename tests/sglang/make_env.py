@@ -1,0 +1,130 @@
+"""Makes the environment in which real SGLang releases run without a GPU; a second run finds everything done.
+
+One virtual environment, `.venv-sglang`, holds what the releases share (pins.txt). Each release lies in a folder of its own,
+`.venv-sglang/site/<version>`, and is chosen by PYTHONPATH. Everything is installed without dependencies: SGLang's own list
+asks for GPU packages, which stand-ins take the place of. About 3 GB and two minutes.
+
+    python tests/sglang/make_env.py [--python PATH]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PINS = Path(__file__).with_name("pins.txt")
+ENVIRONMENT = ROOT / ".venv-sglang"
+PYTHON_VERSION = "3.11"
+
+# transformers changes with the release, and brings what it was tested with.
+SITES = {
+    "0.5.10.post1": ("transformers==5.3.0", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+    "0.5.11": ("transformers==5.6.0", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Done once for each `content`: what was installed is remembered by a stamp that holds the content's hash."""
+
+    name: str
+    content: str
+    install: Callable[[], None]
+
+    @property
+    def stamp(self) -> Path:
+        return ENVIRONMENT / "made" / self.name
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.content.encode()).hexdigest()
+
+    def is_done(self) -> bool:
+        return self.stamp.exists() and self.stamp.read_text() == self.fingerprint
+
+    def run(self) -> None:
+        print(f"{self.name} ...", flush=True)
+        start = time.monotonic()
+        self.stamp.unlink(missing_ok=True)
+        self.install()
+        self.stamp.parent.mkdir(parents=True, exist_ok=True)
+        self.stamp.write_text(self.fingerprint)
+        print(f"{self.name}: done in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def steps(python: str | None) -> Iterator[Step]:
+    yield Step(f"python-{PYTHON_VERSION}", PYTHON_VERSION, lambda: make_venv(python))
+    yield Step("shared-packages", PINS.read_text(), lambda: pip("install", "--no-deps", "-r", str(PINS)))
+    for version, companions in SITES.items():
+        wanted = (f"sglang=={version}", *companions)
+        yield Step(f"sglang-{version}", " ".join(wanted), lambda v=version, w=wanted: install_site(v, w))  # type: ignore[misc]
+    # The list of packages in pyproject.toml is read when kvproof is installed, so a change of it installs anew.
+    project = (ROOT / "pyproject.toml").read_text()
+    yield Step("kvproof", project, lambda: pip("install", "--no-deps", "-e", str(ROOT)))
+
+
+def make_venv(python: str | None) -> None:
+    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    subprocess.run([find_python(python), "-m", "venv", str(ENVIRONMENT)], check=True)
+
+
+def install_site(version: str, wanted: tuple[str, ...]) -> None:
+    """Beside its place first: a folder that exists is whole."""
+    site = ENVIRONMENT / "site" / version
+    beside = site.with_name(f"{version}.part")
+    for folder in (site, beside):
+        shutil.rmtree(folder, ignore_errors=True)
+    pip("install", "--no-deps", "--target", str(beside), *wanted)
+    beside.rename(site)
+
+
+def pip(*arguments: str) -> None:
+    command = [str(ENVIRONMENT / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
+
+
+def find_python(named: str | None) -> str:
+    """SGLang's wheels and the pins were chosen for one Python version."""
+    candidates = [named] if named else [sys.executable, f"python{PYTHON_VERSION}", "python3", "python"]
+    for candidate in candidates:
+        if candidate and shutil.which(candidate) and _version_of(candidate) == PYTHON_VERSION:
+            return candidate
+    sys.exit(
+        f"error: Python {PYTHON_VERSION} is needed and {' or '.join(map(str, candidates))} is not it: pass --python PATH"
+    )
+
+
+def _version_of(python: str) -> str:
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", help=f"a Python {PYTHON_VERSION} to build on")
+    arguments = parser.parse_args()
+    to_do = [step for step in steps(arguments.python) if not step.is_done()]
+    if not to_do:
+        print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(SITES)}")
+        return
+    try:
+        for step in to_do:
+            step.run()
+    except subprocess.CalledProcessError as error:
+        sys.exit(
+            f"error: step {step.name} failed with exit code {error.returncode}; run this again to go on from there"
+        )
+    print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(SITES)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What the adapter can say without SGLang: its tables, and the answers to a user's mistakes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from kvproof.conformance.adapters.sglang import RELEASES, SCENARIOS, record_scenario, stand_ins
+from kvproof.conformance.adapters.sglang.releases import installed_release, release_named
+from kvproof.conformance.errors import UserError
+
+
+def test_every_scenario_has_a_summary_of_one_line() -> None:
+    assert all(scenario.summary and "\n" not in scenario.summary for scenario in SCENARIOS.values())
+
+
+def test_unknown_scenario_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean retract"):
+        record_scenario("retrct", tmp_path / "t.jsonl")
+
+
+def test_unknown_release_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UserError) as refused:
+        release_named("0.4.0")
+    assert all(release.version in refused.value.message for release in RELEASES)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sglang") is not None, reason="SGLang is installed here")
+def test_without_sglang_the_answer_says_how_to_install_it() -> None:
+    with pytest.raises(UserError, match="make test-sglang"):
+        installed_release()
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("sglang")
+
+
+@pytest.fixture
+def stand_ins_in_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(stand_ins, "GPU_ONLY_PACKAGES", ("gpu_only_package",))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    stand_ins.install()
+    yield
+    for name in [name for name in sys.modules if name.startswith("gpu_only_package")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("stand_ins_in_place")
+class TestStandIns:
+    def test_answer_imports_at_any_depth(self) -> None:
+        module = importlib.import_module("gpu_only_package.deep.down")
+        assert module.Thing.Nested is not None
+
+    def test_answer_no_question_whether_they_are_there(self) -> None:
+        assert importlib.util.find_spec("gpu_only_package") is None
+
+    def test_give_a_decorated_function_back(self) -> None:
+        module = importlib.import_module("gpu_only_package")
+
+        @module.register
+        def plain() -> int:
+            return 1
+
+        @module.register_with(name="x")
+        def with_arguments() -> int:
+            return 2
+
+        assert (plain(), with_arguments()) == (1, 2)
+
+    def test_serve_as_a_field_of_a_pydantic_model(self) -> None:
+        import pydantic
+
+        field_type = importlib.import_module("gpu_only_package").Schema
+        model = pydantic.create_model("Model", value=(field_type, ...))
+        assert model(value=3).value == 3
+
+    def test_leave_real_packages_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(stand_ins, "GPU_ONLY_PACKAGES", ("colorsys",))
+        assert importlib.import_module("colorsys").rgb_to_hsv is not None
