@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from kvproof.conformance.pagebook import Moves, PageBook
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
-from kvproof.spec.state import GHOSTS, Ledger
+from kvproof.spec.effects import Report
+from kvproof.spec.state import FIELDS, GHOSTS, Ledger
 from kvproof.spec.trace import Event
+
+TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
     if not after["slot_held"]:
         for name in ("slot_kv_committed_len", "slot_kv_allocated_len", "slot_cache_protected_len"):
             after.pop(name)
+    if outcome.action.of_refused:  # the turn's own values are not those of the session's turn
+        after = {name: value for name, value in after.items() if name not in TURN_FIELDS}
     differences = []
     for name, seen in event.after.model_dump(exclude_none=True).items():
         if name in after and after[name] != seen:
@@ -73,7 +78,7 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
         differences.append(Difference("admitted", None, _is_admitted(outcome), admitted))
     known = outcome.before.origin_len + outcome.before.output_len
     fill = event.params.get("fill_len")
-    if fill is not None and fill != known:
+    if fill is not None and fill != known and not outcome.action.of_refused:
         differences.append(Difference("fill_len", None, known, fill))
     return differences
 
@@ -97,16 +102,20 @@ def _is_admitted(outcome: Outcome) -> bool:
 
 def _is_attached(outcome: Outcome) -> bool:
     """The event's turn belongs to its session afterwards."""
-    if outcome.action.event == "create":
+    if outcome.action.event == "create" or outcome.action.of_refused:
         return _is_admitted(outcome)
     return bool(outcome.after.inflight or outcome.after.turns > 0)
 
 
-def check_terms(oracle: Oracle, ledgers: Mapping[str, Ledger]) -> tuple[int, int]:
-    """(session_held, uncached) in pages over all ledgers, by the oracle's own rule of the memory check."""
+def check_terms(oracle: Oracle, ledgers: Mapping[str, Ledger], lingering: Set[str]) -> tuple[int, int]:
+    """(session_held, uncached) in pages over all ledgers, by the oracle's own rule of the memory check.
+
+    `lingering`: ledgers whose last turn may still stand in the batch that the check looks at.
+    """
     held = uncached = 0
-    for ledger in ledgers.values():
-        (report,) = oracle.step(oracle.actions["check"], ledger, {}).effects
-        held += report.session_held  # type: ignore[union-attr]
-        uncached += report.uncached  # type: ignore[union-attr]
+    for key, ledger in ledgers.items():
+        (report,) = oracle.step(oracle.actions["check"], ledger, {"lingering": key in lingering}).effects
+        assert isinstance(report, Report)
+        held += report.session_held
+        uncached += report.uncached
     return held, uncached

@@ -78,6 +78,8 @@ class Replayer:
         self.book = PageBook(config.pool_pages, self.d)
         self.ledgers: dict[str, Ledger] = {}
         self.of_turn: dict[str, str] = {}
+        self.refused: set[str] = set()
+        self.ended_in: dict[str, int | None] = {}
         self.report = Report(self.path, config, gaps=reader.header.gaps)
 
     def feed(self, line: int, event: Event) -> Finding | None:
@@ -90,7 +92,8 @@ class Replayer:
             return self._check(line, event)
         key = self._key(event)
         before = self.ledgers.get(key, pristine(self.d))
-        action = self.oracle.applicable(event.action, before)
+        is_refused = event.session is not None and event.turn in self.refused
+        action = self.oracle.applicable(event.action, before, is_refused)
         if action is None:
             self.report.actions[event.action] += 1
             return self._out_of_order(line, event, key, before)
@@ -106,7 +109,7 @@ class Replayer:
         if event.session is not None:
             key = f"session {event.session}"
             if event.turn is not None and event.params.get("admitted") is not False:
-                self.of_turn[event.turn] = key
+                self.of_turn.setdefault(event.turn, key)
             return key
         assert event.turn is not None
         key = self.of_turn.get(event.turn, f"request {event.turn}")
@@ -127,6 +130,10 @@ class Replayer:
     def _advance(self, key: str, judgement: Judgement, event: Event) -> None:
         self.book.commit(judgement.moves)
         after = judgement.outcome.after
+        if event.turn is not None and event.params.get("admitted") is False:
+            self.refused.add(event.turn)
+        if event.action in ("finish", "abort"):
+            self.ended_in[key] = event.step
         if after == pristine(self.d):
             self.ledgers.pop(key, None)
         else:
@@ -200,7 +207,7 @@ class Replayer:
         self.report.actions["check"] += 1
         if event.terms is None:
             return None
-        held, uncached = check_terms(self.oracle, self.ledgers)
+        held, uncached = check_terms(self.oracle, self.ledgers, frozenset())
         terms = event.terms
         true = {
             "available": (self.book.count(FREE), terms.available),
@@ -215,7 +222,7 @@ class Replayer:
             differences.append(Difference("free list", None, "as the trace's own moves say", lines[0]))
         if not differences:
             return None
-        explained = [f for f in _catalogue("check") if _terms_under(f, self.d, self.ledgers) == _seen(event)]
+        explained = [f for f in _catalogue("check") if _seen(event) in self._terms_under(f, event)]
         if explained and all(d.name in ("session_held", "uncached") for d in differences):
             known = [f for f in explained if f in self.known]
             if known:
@@ -238,6 +245,12 @@ class Replayer:
             broken,
             tuple(explained),
         )
+
+    def _terms_under(self, fault: Fault, event: Event) -> list[tuple[int, int]]:
+        """What the faulty check may read: turns that ended in this step may or may not stand in the last batch."""
+        oracle = Oracle(self.d, actions_with(fault))
+        ended = {key for key, step in self.ended_in.items() if step is not None and step == event.step}
+        return [check_terms(oracle, self.ledgers, lingering) for lingering in (set[str](), ended)]
 
 
 def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambda _: None) -> Report:
@@ -289,10 +302,6 @@ def _known(name: str, path: str | Path) -> Fault:
 def _catalogue(action: str) -> list[Fault]:
     """Real deviations of one action; mutations explain nothing."""
     return [f for f in FAULTS.values() if f.action == action and f.kind != "mutation"]
-
-
-def _terms_under(fault: Fault, d: Integers, ledgers: dict[str, Ledger]) -> tuple[int, int]:
-    return check_terms(Oracle(d, actions_with(fault)), ledgers)
 
 
 def _seen(event: Event) -> tuple[int, int]:

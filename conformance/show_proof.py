@@ -7,8 +7,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.conformance.show_effects import all_in_words
 from kvproof.conformance.show_ledger import changes, value
 from kvproof.model.explore import Run, Taken
+from kvproof.model.integers import Integers
 from kvproof.model.pages import EFFECTS, J_STATEMENTS
 from kvproof.model.prove import WITNESS_INSTANCE, Proof
 from kvproof.spec.invariants import ALL_INVARIANTS, AUXILIARY, INVARIANTS
@@ -84,11 +86,14 @@ def failures(proof: Proof) -> list[str]:
 
 def run_lines(run: Run) -> list[Text]:
     """A counterexample as numbered states: the action's name and only what changed."""
+    d = Integers(run.page_size, run.row_width)
     lines = [Text(f"page size {run.page_size}, row width {run.row_width}, from an empty pool:", "dim")]
     for number, taken in enumerate(run.steps, start=1):
         last = number == len(run.steps)
         lines.append(Text(f"{number:3} ", "dim") + Text(_call(taken), "bold red" if last else "bold"))
         lines.extend(Text(f"      {line}") for line in changes(taken.outcome.before, taken.outcome.after))
+        if effects := all_in_words(taken.outcome.effects, d):
+            lines.append(Text(f"      {effects}", "red" if last else "dim"))
     for invariant, sentence in run.broken.items():
         lines.append(Text(f"  ✗ {invariant} ", "bold red") + Text(sentence))
     return lines

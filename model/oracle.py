@@ -46,9 +46,10 @@ class Oracle:
     def of(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS) -> Oracle:
         return Oracle(Integers(page_size, row_width), actions)
 
-    def applicable(self, event: str, s: Ledger) -> Action | None:
+    def applicable(self, event: str, s: Ledger, of_refused: bool = False) -> Action | None:
         """The rule that an event is judged by in this state; None where the protocol has no such event now."""
-        return next((a for a in self.actions.values() if a.event == event and a.applies(self.d, s)), None)
+        rules = (a for a in self.actions.values() if a.event == event and a.of_refused == of_refused)
+        return next((a for a in rules if a.applies(self.d, s)), None)
 
     def step(self, action: Action, s: Ledger, params: Mapping[str, Value]) -> Outcome:
         step = action.run(self.d, s, SimpleNamespace(**params))

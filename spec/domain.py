@@ -22,9 +22,14 @@ Flag = Any
 class Domain(Protocol):
     """What a rule may ask of numbers. `zero` and `one` are lengths of that many tokens; `row_width` bounds a row."""
 
-    zero: Length
-    one: Length
-    row_width: Length
+    @property
+    def zero(self) -> Length: ...
+
+    @property
+    def one(self) -> Length: ...
+
+    @property
+    def row_width(self) -> Length: ...
 
     def every(self, *flags: Flag) -> Flag: ...
 

@@ -21,7 +21,7 @@ from kvproof.spec.actions.release import release_slot
 from kvproof.spec.actions.turn import save_slot, uncached
 from kvproof.spec.domain import Domain, Length, footprint, orphan_start, smaller
 from kvproof.spec.effects import Forget, Free, Report
-from kvproof.spec.state import Ledger, end_turn, fill_len
+from kvproof.spec.state import Ledger, end_turn, fill_len, is_live
 
 Run = Callable[[Domain, Ledger, SimpleNamespace], Step]
 
@@ -79,8 +79,11 @@ def _fields(s: Ledger) -> tuple[dataclasses.Field[object], ...]:
 
 
 def _f22213(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    held = d.where(s.slot_held, footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len), 0)
-    return Step(s, effects=(Report(held, uncached(d, s)),))
+    """A lent slot counts as held; a turn that just ended counts as uncached although its slot holds the pages."""
+    footprint_of_slot = footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len)
+    held = d.where(s.slot_held, footprint_of_slot, 0)
+    ended = d.every(p.lingering, s.slot_held, d.no(is_live(d, s)))
+    return Step(s, effects=(Report(held, uncached(d, s) + d.where(ended, footprint_of_slot, 0)),))
 
 
 def _f21875a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -140,6 +143,26 @@ def _s0511a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def _s0511b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("abort_queued", d, s, p)
     return dataclasses.replace(right, after=right.after.but(inflight=s.inflight))
+
+
+def _s0511c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(inflight=d.some()))
+
+
+def _s0511d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(turns=s.turns + 1))
+
+
+def _saved_as_if_finished(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Before #22790 an abort took the path of a finish: the slot and the checkpoint take the partial turn."""
+    after = end_turn(d, save_slot(d, s)).but(inflight=d.some(), turns=s.turns - 1, checkpoint_len=fill_len(s))
+    return Step(after, effects=(Forget(s.checkpoint_len),))
+
+
+def _s0510c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("abort_queued", d, s, p)
+    checkpoint_len = d.where(s.plain, s.checkpoint_len, fill_len(s))
+    return dataclasses.replace(right, after=right.after.but(checkpoint_len=checkpoint_len))
 
 
 def _m3(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -270,6 +293,36 @@ _FAULTS = (
         _f22862b,
     ),
     Fault(
+        "S0510a",
+        "abort_first",
+        "a first turn aborted mid-way is saved like a finished one: slot and checkpoint take the partial turn",
+        "abort",
+        "seen in sglang 0.5.10.post1, before #22790",
+        ("I14", "I8"),
+        _saved_as_if_finished,
+        kind="release",
+    ),
+    Fault(
+        "S0510b",
+        "abort_nth",
+        "a later turn aborted mid-way is saved like a finished one: slot and checkpoint take the partial turn",
+        "abort",
+        "seen in sglang 0.5.10.post1, before #22790",
+        ("I14", "I8"),
+        _saved_as_if_finished,
+        kind="release",
+    ),
+    Fault(
+        "S0510c",
+        "abort_queued",
+        "a turn aborted in the queue stays the session's checkpoint",
+        "abort in the queue",
+        "seen in sglang 0.5.10.post1, before #22790",
+        ("I14", "I8"),
+        _s0510c,
+        kind="release",
+    ),
+    Fault(
         "S0511a",
         "retract",
         "a retract clears the in-flight marker and advances the checkpoint to the unfinished turn",
@@ -287,6 +340,26 @@ _FAULTS = (
         "seen in sglang 0.5.11",
         ("I15",),
         _s0511b,
+        kind="release",
+    ),
+    Fault(
+        "S0511c",
+        "pass_by",
+        "a refused turn, answered while the session holds a slot, clears the marker of the turn in flight",
+        "a second turn on a busy session",
+        "seen in sglang 0.5.11",
+        ("I15",),
+        _s0511c,
+        kind="release",
+    ),
+    Fault(
+        "S0511d",
+        "pass_by",
+        "a refused turn stays the session's while it has no slot: its end runs the session's abort path",
+        "a second turn on a busy session",
+        "seen in sglang 0.5.11",
+        ("I15", "I5"),
+        _s0511d,
         kind="release",
     ),
     Fault(

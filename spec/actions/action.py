@@ -43,6 +43,8 @@ class Action:
     run: Callable[[Domain, Ledger, SimpleNamespace], Step]
     params: dict[str, str] = field(default_factory=dict)
     source: str = ""
+    of_refused: bool = False
+    """It judges events of turns that their session refused; every other action judges all but those."""
 
     def enabled(self, d: Domain, s: Ledger, p: SimpleNamespace) -> Flag:
         return d.every(self.applies(d, s), *(g.holds for g in self.run(d, s, p).guards))

@@ -45,6 +45,11 @@ def _refuse(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s)
 
 
+def _pass_by(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A refused turn is answered as an ordinary request; to the session it never comes back."""
+    return Step(s)
+
+
 def _detach(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A pre-aborted turn leaves its session before it can touch the slot; it goes on as an ordinary request."""
     return Step(end_turn(d, s).but(inflight=d.some(), turns=s.turns - 1))
@@ -85,6 +90,15 @@ SESSION_ACTIONS = (
         lambda d, s: d.every(s.is_open, s.inflight),
         _refuse,
         source="sglang #22790",
+    ),
+    Action(
+        "pass_by",
+        "match",
+        "a refused turn is answered outside its session, where it changes nothing",
+        lambda d, s: s.is_open,
+        _pass_by,
+        source="sglang #22790",
+        of_refused=True,
     ),
     Action(
         "detach",

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions.action import Action, Guard, Step
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.domain import Domain, Flag, Length, footprint, is_aligned, larger, orphan_start, smaller
+from kvproof.spec.domain import Count, Domain, Flag, Length, footprint, is_aligned, larger, orphan_start, smaller
 from kvproof.spec.effects import Effect, Forget, Free, Insert, Report, Take, Write
 from kvproof.spec.state import (
     RUNNING,
@@ -152,18 +152,19 @@ def _retract_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(queued_again(d, s), effects=release_row(d, d.every(), s.cache_protected_len, s.kv_allocated_len))
 
 
-def session_held(d: Domain, s: Ledger) -> object:
+def session_held(d: Domain, s: Ledger) -> Count:
     """Pages that the memory check counts as held by the slot: none while its row is in a live batch (#22213, #22753)."""
     held = footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len)
     return d.where(owner_is_slot(d, s), held, 0)
 
 
-def uncached(d: Domain, s: Ledger) -> object:
+def uncached(d: Domain, s: Ledger) -> Count:
     """Pages that the memory check counts for a live turn beside what the tree owns."""
     return d.where(is_live(d, s), footprint(d, s.kv_allocated_len, s.cache_protected_len), 0)
 
 
 def _check(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """`lingering`: the last turn ended in this very step and may still stand in the last batch. It counts nowhere."""
     return Step(s, effects=(Report(session_held(d, s), uncached(d, s)),))
 
 
@@ -247,6 +248,12 @@ TURN_ACTIONS = (
         _abort_retracted,
     ),
     Action(
-        "check", "check", "the memory check reads its terms", lambda d, s: d.every(), _check, source="sglang #22213"
+        "check",
+        "check",
+        "the memory check reads its terms",
+        lambda d, s: d.every(),
+        _check,
+        {"lingering": "flag"},
+        "sglang #22213",
     ),
 )

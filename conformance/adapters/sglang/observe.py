@@ -67,6 +67,12 @@ class Observer:
             "cache_protected_len": req.cache_protected_len,
         }
 
+    def lengths_after_retract(self, req: Any) -> Values:
+        seen = self.lengths(req)
+        if not self._release.retract_clears_protected_len:
+            del seen["cache_protected_len"]
+        return seen
+
     def turn(self, req: Any, *, prefix: bool) -> Values:
         seen = {**self.lengths(req), "output_len": len(req.output_ids)}
         if prefix:

@@ -362,7 +362,7 @@ class Recorder:
             session,
             turn_ended=given_up,
             free=action.free,
-            after={} if given_up else self._observe.lengths(req),
+            after={} if given_up else self._observe.lengths_after_retract(req),
         )
         for pages in action.evicted_after:
             self._write_evict(pages)

@@ -48,6 +48,8 @@ class Release:
     """attribute of a session that says that a close waits"""
     checkpoint_is_stable: bool
     """the checkpoint changes only when a turn ends, so it may be read at any time"""
+    retract_clears_protected_len: bool
+    """a retract sets cache_protected_len to 0; else the old value stays until the next match overwrites it"""
     known_deviations: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
@@ -91,10 +93,12 @@ RELEASES: tuple[Release, ...] = (
         marker=None,
         closing=None,
         checkpoint_is_stable=False,
+        retract_clears_protected_len=False,
         gaps=(
             "inflight: this release has no in-flight marker",
             "checkpoint_len: observed after finish, abort and close only, as the session names its turn in flight "
             "where later releases keep the last successful one",
+            "cache_protected_len after a retract: the value of before stays and is not read until the next match sets it",
         ),
     ),
     Release(
@@ -108,6 +112,7 @@ RELEASES: tuple[Release, ...] = (
         marker="_inflight",
         closing="close_on_finish",
         checkpoint_is_stable=True,
+        retract_clears_protected_len=True,
         known_deviations=("S0511a", "S0511b"),
     ),
 )

@@ -168,10 +168,8 @@ def retract_twice(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@_scenario(
-    "small-pool", "running requests outgrow the pool: the scheduler evicts and retracts by itself", pool_pages=100
-)
-def small_pool(h: Headless) -> None:
+@_scenario("pressure", "running requests outgrow the pool: the scheduler evicts and retracts by itself", pool_pages=100)
+def pressure(h: Headless) -> None:
     page = h.settings.page_size
     sessions = ["s1", "s2"]
     for session in sessions:
@@ -251,6 +249,17 @@ def abort_nth(h: Headless) -> None:
     h.drain()
     whole_turn(h, "s1", 4)
     whole_turn(h, "s1", 5)
+    close_all(h, "s1")
+
+
+@_scenario("abort-chunked", "a first and a later turn are aborted between two chunks of their prompt", chunk=16)
+def abort_chunked(h: Headless) -> None:
+    h.open("s1")
+    for number in (1, 3):
+        start_turn(h, "s1", number, 61, 4, steps=2)
+        h.abort(turn("s1", number))
+        h.drain()
+        whole_turn(h, "s1", number + 1)
     close_all(h, "s1")
 
 
