@@ -312,7 +312,7 @@ SCENARIOS: dict[str, Scenario] = {
     "storm": Scenario(
         "everything at once, by chance",
         storm,
-        ("F20070", "F22213"),
+        ("F20070", "F20476", "F20557", "F21875a", "F22213", "F22790b", "F22790e", "F22862a", "F22862b", "S0511a"),
         in_pages=CHUNKS,
         fixed={"pool_pages": 40, "rows": 7, "retract_after_prepare": True, **EVERY_STEP},
     ),

@@ -187,8 +187,8 @@ class Scheduler:
             lock = None if req.lent else req.last_node
             if lock is not None:
                 self.tree.inc_lock_ref(lock)
-            left = budget - sum(chunk.seq_len - chunk.req.prefix_len for chunk in batch)
-            seq_len = self._fitting_seq_len(req, left, batch)
+            spent = sum(chunk.seq_len - chunk.req.prefix_len for chunk in batch)
+            seq_len = self._fitting_seq_len(req, budget - spent, batch)
             if seq_len is None:
                 if lock is not None:
                     self.tree.dec_lock_ref(lock)
@@ -208,7 +208,7 @@ class Scheduler:
 
     def _prefill_budget(self) -> int:
         size = self.config.chunked_prefill_size
-        return self.config.max_prefill_tokens if size is None else min(size, self.config.max_prefill_tokens)
+        return self.config.max_prefill_tokens if size is None else size
 
     def _fitting_seq_len(self, req: Request, budget: int, batch: list[Chunk]) -> int | None:
         """Where this step's part of the prompt ends; None if nothing of it fits into rows, budget and pages.
