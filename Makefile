@@ -11,7 +11,7 @@ STAMP := .make/venv.stamp
 TYPED := .make/types
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang lint types clean
+.PHONY: help demo test test-full test-sglang lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ types: $(STAMP) ## mypy, on the package as it installs
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target $(TYPED) .
 	rm -rf build
 	MYPYPATH=$(TYPED) $(BIN)/mypy -p kvproof | sed 's#^$(TYPED)/kvproof/##'
+
+docs: $(STAMP) ## write the generated pages anew: kill matrix, rules, faults, trace format
+	$(BIN)/python -m kvproof.conformance.documentation
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-sglang .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache

@@ -205,11 +205,13 @@ class Recorder:
         )
         return result
 
-    def _arrive_if_refused(self, req: Any) -> None:
+    def _arrive_if_refused(self, req: Any) -> bool:
         """A turn that its session refused stays in the queue; it arrives as a request when the scheduler takes it up."""
-        if req.rid in self._not_arrived:
-            self._not_arrived.remove(req.rid)
-            self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+        if req.rid not in self._not_arrived:
+            return False
+        self._not_arrived.remove(req.rid)
+        self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+        return True
 
     def _abort_request(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
         queued = [(req, session_of(req)) for req in scheduler.waiting_queue]
@@ -217,8 +219,9 @@ class Recorder:
         still_queued = set(scheduler.waiting_queue)
         for req, session in reversed(queued):
             if req not in still_queued:
-                self._arrive_if_refused(req)
-                self._turn_event("abort", req, session, turn_ended=True)
+                # A refused turn that the scheduler never took up was never a turn of its session.
+                refused = self._arrive_if_refused(req)
+                self._turn_event("abort", req, None if refused else session, turn_ended=True)
         return result
 
     # -- prefill --

@@ -1,0 +1,141 @@
+"""The parts of the documentation that are generated, not typed: `python -m kvproof.conformance.documentation [--check]`.
+
+The kill matrix is computed by the prover each time: what stands in the README is what the rules do today.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kvproof.model.explore import Run
+from kvproof.model.prove import prove
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.invariants import AUXILIARY, INVARIANTS
+from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
+
+KINDS = {
+    "fault": "bug that was fixed",
+    "release": "seen in a release by replaying it",
+    "mutation": "no real bug: keeps an invariant from being vacuous",
+}
+
+
+def kill_matrix() -> str:
+    """Fault x invariant: ✗ where the proof of the deviating action fails; the first run that shows it, step by step."""
+    head = ["fault", "deviates", *INVARIANTS, "shortest run"]
+    lines = [_row(head), _row(["---", "---", *(":-:" for _ in INVARIANTS), "---"])]
+    for fault in FAULTS.values():
+        proof = prove(fault)
+        cells = ["✗" if i in proof.broken else "" for i in INVARIANTS]
+        lines.append(_row([f"**{fault.id}**", f"`{fault.action}`", *cells, _shortest(proof.counterexample)]))
+    lines += [
+        "",
+        f"{len(FAULTS)} deviations, {len(INVARIANTS)} invariants; each deviation breaks at least one, each invariant is broken.",
+    ]
+    return "\n".join(lines)
+
+
+def _shortest(run: Run | None) -> str:
+    return f"{len(run.steps)} steps, P = {run.page_size}" if run else "none"
+
+
+def faults_page() -> str:
+    """What each deviation did wrong."""
+    lines = ["# Deviations", "", "Generated from `spec/faults.py`. Each replaces one action and nothing else.", ""]
+    lines += [_row(["id", "kind", "action", "what it does wrong", "needs", "source"]), _row(["---"] * 6)]
+    lines += [_row([f.id, KINDS[f.kind], f"`{f.action}`", f.summary, f.needs, f.source]) for f in FAULTS.values()]
+    return "\n".join(lines) + "\n"
+
+
+def rules_page() -> str:
+    """Actions and invariants."""
+    lines = [
+        "# Rules",
+        "",
+        "Generated from `spec/`. An event of a trace is judged by the action that applies in the model's state.",
+        "",
+    ]
+    lines += ["## Actions", "", _row(["action", "event", "rule", "source"]), _row(["---"] * 4)]
+    lines += [_row([f"`{a.name}`", f"`{a.event}`", a.summary, a.source]) for a in ACTIONS.values()]
+    lines += ["", "## Invariants", "", _row(["id", "statement", "why it matters", "source"]), _row(["---"] * 4)]
+    lines += [_row([i.id, i.statement, i.explanation, i.source]) for i in INVARIANTS.values()]
+    lines += ["", "## Auxiliary", "", "Facts that induction needed; without each of them it fails.", ""]
+    lines += [_row(["id", "statement", "reason"]), _row(["---"] * 3)]
+    lines += [_row([i.id, i.statement, i.explanation]) for i in AUXILIARY.values()]
+    return "\n".join(lines) + "\n"
+
+
+def trace_page() -> str:
+    """The trace format, field by field."""
+    lines = [
+        "# Trace format",
+        "",
+        "Generated from `spec/trace.py`; the JSON Schema is `trace.schema.json`. What each event means: `events.md`.",
+        "",
+    ]
+    for model in (Header, Producer, Config, Event, Observed, Terms, End):
+        doc = (model.__doc__ or "").strip().splitlines()
+        lines += [f"## {model.__name__}", "", *([doc[0], ""] if doc and "pydantic" not in doc[0] else [])]
+        lines += [_row(["field", "type", "meaning"]), _row(["---"] * 3)]
+        for name, info in model.model_fields.items():
+            kind = (
+                str(info.annotation)
+                .replace("typing.", "")
+                .replace("kvproof.spec.trace.", "")
+                .replace("<class '", "")
+                .replace("'>", "")
+            )
+            lines.append(_row([f"`{name}`", f"`{kind}`".replace("|", "or"), info.description or ""]))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def schema() -> str:
+    return json.dumps(RECORD.json_schema(), indent=1, sort_keys=True) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _in_readme(text: str, path: Path) -> str:
+    begin, end = "<!-- kill-matrix:begin -->", "<!-- kill-matrix:end -->"
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+
+
+def generated(root: Path) -> Iterator[tuple[Path, str]]:
+    """Every generated file with its text as of today."""
+    pages: dict[str, Callable[[], str]] = {
+        "docs/faults.md": faults_page,
+        "docs/rules.md": rules_page,
+        "docs/trace.md": trace_page,
+        "docs/trace.schema.json": schema,
+    }
+    readme = root / "README.md"
+    yield readme, _in_readme(kill_matrix(), readme)
+    for name, page in pages.items():
+        yield root / name, page()
+
+
+def main(arguments: list[str]) -> int:
+    root = Path.cwd()
+    if not (root / "README.md").exists():
+        print("run this from the root of the checkout, where README.md is", file=sys.stderr)
+        return 2
+    stale = [path for path, text in generated(root) if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" not in arguments:
+        for path, text in generated(root):
+            path.write_text(text, encoding="utf-8")
+        return 0
+    for path in stale:
+        print(f"{path.relative_to(root)} is not what the specification says now: make docs", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
