@@ -12,7 +12,7 @@ from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.trace_io import TraceWriter
 
-DRIVEN = ("storm", "retract", "small-pool", "many-sessions", "mixed-chunk", "busy-check")
+DRIVEN = ("storm", "retract", "pressure", "many-sessions", "mixed-chunk", "busy-check")
 
 
 def outcome(name: str, page_size: int, seed: int, record_to: Path | None) -> Any:

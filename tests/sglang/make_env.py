@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +67,7 @@ def steps(python: str | None) -> Iterator[Step]:
     yield Step("shared-packages", PINS.read_text(), lambda: pip("install", "--no-deps", "-r", str(PINS)))
     for version, companions in SITES.items():
         wanted = (f"sglang=={version}", *companions)
-        yield Step(f"sglang-{version}", " ".join(wanted), lambda v=version, w=wanted: install_site(v, w))  # type: ignore[misc]
+        yield Step(f"sglang-{version}", " ".join(wanted), partial(install_site, version, wanted))
     # The list of packages in pyproject.toml is read when kvproof is installed, so a change of it installs anew.
     project = (ROOT / "pyproject.toml").read_text()
     yield Step("kvproof", project, lambda: pip("install", "--no-deps", "-e", str(ROOT)))

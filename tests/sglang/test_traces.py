@@ -103,7 +103,7 @@ def test_scenarios_reach_what_they_are_for(trace_of: TraceOf, release: str, page
     def seen(scenario: str) -> set[str]:
         return {str(event.action) for event in trace_of(release, scenario, page_size).events}
 
-    assert {"evict", "retract"} <= seen("small-pool")
+    assert {"evict", "retract"} <= seen("pressure")
     assert {"stash", "insert"} <= seen("chunked")
     assert {"stash", "abort", "close"} <= seen("storm")
     assert any(event.params["logprob"] for event in trace_of(release, "logprob", page_size).of("create"))

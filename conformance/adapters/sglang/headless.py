@@ -52,6 +52,8 @@ TINY_LLAMA = {
 FIRST_ORDINARY_TOKEN = 3
 # A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
 MANY_IDLE_STEPS = 20
+# No scenario needs as many: some of them decode several pages.
+MANY_STEPS, MANY_STEPS_PER_TOKEN_OF_A_PAGE = 2000, 200
 
 
 @dataclass(frozen=True)
@@ -170,9 +172,9 @@ class Headless:
         for _ in range(steps):
             self.step()
 
-    def drain(self, limit: int = 2000) -> None:
+    def drain(self) -> None:
         """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-        idle_steps = 0
+        idle_steps, limit = 0, MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * self.settings.page_size
         for _ in range(limit):
             idle_steps = 0 if self.step() else idle_steps + 1
             if idle_steps and not self.waiting():
@@ -231,30 +233,13 @@ class Headless:
 
     def _build_scheduler(self) -> Any:
         from sglang.srt.managers.scheduler import Scheduler
-        from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler
+        from sglang.srt.server_args import PortArgs, set_global_server_args_for_scheduler
 
         _leave_earlier_distributed_groups()
-        settings = self.settings
-        args = ServerArgs(
-            model_path=str(_tiny_model_folder()),
-            load_format="dummy",
-            device="cpu",
-            attention_backend="torch_native",
-            sampling_backend="pytorch",
-            grammar_backend="none",
-            skip_tokenizer_init=True,
-            max_total_tokens=settings.pool_tokens,
-            max_running_requests=settings.max_running_requests,
-            page_size=settings.page_size,
-            chunked_prefill_size=settings.chunked_prefill_size or -1,
-            enable_mixed_chunk=settings.mixed_chunk,
-            context_length=settings.context_length,
-            disable_cuda_graph=True,
-            disable_overlap_schedule=True,
-            enable_streaming_session=True,
-            mem_fraction_static=0.5,
-            random_seed=settings.seed,
-        )
+        try:
+            args = _server_args(self.settings)
+        except (AssertionError, ValueError) as error:
+            raise UserError(f"SGLang {self.release.version} refuses {self.settings}: {error}") from error
         set_global_server_args_for_scheduler(args)
         scheduler = Scheduler(args, PortArgs.init_new(args), 0, 0, 0, 0, 0, 0, None)
         for name in ("send_to_tokenizer", "send_to_detokenizer"):
@@ -287,6 +272,32 @@ def import_sglang() -> Release:
             f"SGLang {release.version} is installed but cannot be imported ({error}): {INSTALL_HINT}"
         ) from error
     return release
+
+
+def _server_args(settings: Settings) -> Any:
+    """A tiny model on a CPU, with everything that decides about pages as in a server; overlap is off."""
+    from sglang.srt.server_args import ServerArgs
+
+    return ServerArgs(
+        model_path=str(_tiny_model_folder()),
+        load_format="dummy",
+        device="cpu",
+        attention_backend="torch_native",
+        sampling_backend="pytorch",
+        grammar_backend="none",
+        skip_tokenizer_init=True,
+        disable_cuda_graph=True,
+        disable_overlap_schedule=True,
+        enable_streaming_session=True,
+        mem_fraction_static=0.5,
+        max_total_tokens=settings.pool_tokens,
+        max_running_requests=settings.max_running_requests,
+        page_size=settings.page_size,
+        chunked_prefill_size=settings.chunked_prefill_size or -1,
+        enable_mixed_chunk=settings.mixed_chunk,
+        context_length=settings.context_length,
+        random_seed=settings.seed,
+    )
 
 
 def _leave_earlier_distributed_groups() -> None:

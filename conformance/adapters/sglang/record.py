@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.errors import unknown
+from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.trace_io import TraceWriter
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
@@ -49,8 +49,8 @@ def record_scenario(
 ) -> RecordResult:
     """Run scenario `name` and write its trace to `out`. Needs an environment in which SGLang can be imported.
 
-    `settings` overrides fields of `Settings`. What SGLang does wrong is recorded, not raised: an assertion of its own
-    ends the trace with the reason `crashed: ...`.
+    `settings` overrides fields of `Settings`. What SGLang does wrong is recorded, not raised: an assertion of its own ends
+    the trace with the reason `crashed: ...`, and requests that it never brings to an end with `stuck: ...`.
     """
     if name not in SCENARIOS:
         raise unknown("scenario of sglang", name, SCENARIOS)
@@ -88,19 +88,23 @@ def run_to_its_end(scenario: Scenario, headless: Headless) -> str:
 
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
     """The settings of a run: what the page size asks for, then what the scenario needs, then what the user wants."""
-    known = {field.name for field in fields(Settings)}
-    for key in overrides:
+    known = sorted({field.name for field in fields(Settings)} - {"page_size", "seed"})
+    for key, value in overrides.items():
         if key not in known:
-            raise unknown("setting of sglang", key, sorted(known))
-    values: dict[str, Any] = {"page_size": page_size, "seed": seed}
-    values["pool_tokens"] = max(Settings.pool_tokens, LEAST_PAGES * page_size)
-    values["context_length"] = max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size)
-    needs = dict(scenario.settings)
-    if "chunk" in needs:
-        values["chunked_prefill_size"] = max(needs.pop("chunk"), page_size)
-    if "pool_pages" in needs:
-        values["pool_tokens"] = needs.pop("pool_pages") * page_size
-    return Settings(**{**values, **needs, **overrides})
+            raise unknown("setting of sglang", key, known)
+        if not isinstance(value, int) and not (key == "chunked_prefill_size" and value is None):
+            raise UserError(f"setting {key} of sglang is a whole number, not {value!r}")
+    pages = scenario.pool_pages or max(LEAST_PAGES, -(-Settings.pool_tokens // page_size))
+    settings = Settings(
+        page_size=page_size,
+        pool_tokens=pages * page_size,
+        max_running_requests=scenario.rows or Settings.max_running_requests,
+        chunked_prefill_size=-(-scenario.chunk // page_size) * page_size if scenario.chunk else None,
+        mixed_chunk=scenario.mixed_chunk,
+        context_length=max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
+        seed=seed,
+    )
+    return settings.but(**overrides)
 
 
 def header_of(headless: Headless, scenario: str | None) -> Header:

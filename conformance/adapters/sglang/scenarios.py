@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .headless import Checks, Headless
@@ -19,19 +19,23 @@ from .headless import Checks, Headless
 class Scenario:
     summary: str
     run: Callable[[Headless], None]
-    settings: dict[str, Any] = field(default_factory=dict)
     checks: Checks = "idle"
     """Memory checks are read when idle only, so that a known false alarm of the busy check hides nothing else."""
+    chunk: int | None = None
+    """tokens of one prefill chunk, at least; it is rounded up to whole pages"""
+    pool_pages: int | None = None
+    rows: int | None = None
+    mixed_chunk: bool = False
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def _scenario(
-    name: str, summary: str, *, checks: Checks = "idle", **settings: Any
+    name: str, summary: str, **needs: Any
 ) -> Callable[[Callable[[Headless], None]], Callable[[Headless], None]]:
     def enter(run: Callable[[Headless], None]) -> Callable[[Headless], None]:
-        SCENARIOS[name] = Scenario(summary, run, settings, checks)
+        SCENARIOS[name] = Scenario(summary, run, **needs)
         return run
 
     return enter
@@ -372,7 +376,7 @@ def close_running(h: Headless) -> None:
     "many sessions with chunked prompts; turns are aborted at random points and sessions closed",
     chunk=16,
     pool_pages=1024,
-    max_running_requests=16,
+    rows=16,
 )
 def storm(h: Headless) -> None:
     """Each client waits for its own turn to end, as the protocol asks; aborts hit turns that have begun to run."""
