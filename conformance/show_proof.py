@@ -84,16 +84,26 @@ def failures(proof: Proof) -> list[str]:
     return lines + [f"vacuous: {what}" for what in proof.vacuous]
 
 
+def breaks_line(proof: Proof) -> str:
+    """What a deviating action does not keep, for arbitrary states and page sizes."""
+    own = [i for i in proof.broken if i in INVARIANTS]
+    return f"by induction it breaks {', '.join(own)} (every P >= 1, {proof.seconds:.1f} s)"
+
+
 def run_lines(run: Run) -> list[Text]:
-    """A counterexample as numbered states: the action's name and only what changed."""
+    """A counterexample as numbered states: the action's name, only what changed, and what its effects were."""
     d = Integers(run.page_size, run.row_width)
-    lines = [Text(f"page size {run.page_size}, row width {run.row_width}, from an empty pool:", "dim")]
+    lines = [Text(f"shortest run: page size {run.page_size}, row width {run.row_width}, from an empty pool", "dim")]
     for number, taken in enumerate(run.steps, start=1):
         last = number == len(run.steps)
-        lines.append(Text(f"{number:3} ", "dim") + Text(_call(taken), "bold red" if last else "bold"))
-        lines.extend(Text(f"      {line}") for line in changes(taken.outcome.before, taken.outcome.after))
-        if effects := all_in_words(taken.outcome.effects, d):
-            lines.append(Text(f"      {effects}", "red" if last else "dim"))
+        seen, *truth = [*changes(taken.outcome.before, taken.outcome.after), ""]
+        lines.append(
+            Text(f"{number:3} ", "dim") + Text(_call(taken), "bold red" if last else "bold") + Text(f"  {seen}")
+        )
+        effects = all_in_words(taken.outcome.effects, d)
+        below = "; ".join(part for part in (effects, *truth) if part)
+        if below:
+            lines.append(Text(f"      {below}", "red" if last else "dim"))
     for invariant, sentence in run.broken.items():
         lines.append(Text(f"  ✗ {invariant} ", "bold red") + Text(sentence))
     return lines

@@ -29,14 +29,17 @@ expect 0 prove --quiet
 heading "2. One rule broken on purpose: the freed tail starts inside a page that still holds tokens"
 expect 1 prove --fault "$FAULT"
 
-heading "3. Forty requests of a production chat service, on the reference implementation (token counts / 32)"
-expect 0 record --workload examples/mooncake_conversation_excerpt.jsonl --scale 32 --page-size 16 --out "$OUT/chat.jsonl"
+WORKLOAD=(--workload examples/mooncake_conversation_excerpt.jsonl --scale 32 --page-size 16
+  --set retract_interval=8 --set retract_after_prepare=true)
+
+heading "3. Forty requests of a production chat service, on the reference implementation, with forced retracts"
+expect 0 record "${WORKLOAD[@]}" --out "$OUT/chat.jsonl"
 
 heading "4. What it did with its pages, checked event by event"
 expect 0 replay "$OUT/chat.jsonl"
 
-heading "5. The same implementation with the broken rule"
-expect 0 record --scenario retract --page-size 4 --fault "$FAULT" --out "$OUT/broken.jsonl"
+heading "5. The same requests, with the broken rule in the implementation"
+expect 0 record "${WORKLOAD[@]}" --fault "$FAULT" --out "$OUT/broken.jsonl"
 
 heading "6. Replay finds the event and names the fault"
 expect 1 replay "$OUT/broken.jsonl"

@@ -30,6 +30,8 @@ class EngineConfig:
     row_order: RowOrder = "fifo"
     retract_after_prepare: bool = False
     """Retract a request when its next decode step is already prepared, as a scheduler that overlaps steps does."""
+    retract_interval: int | None = None
+    """Force a retract every so many decode steps while others run, as SGLANG_TEST_RETRACT_INTERVAL does; None: never."""
     forward: Forward = "transformer"
     seed: int = 0
     check_every_step: bool = False
@@ -43,6 +45,8 @@ class EngineConfig:
         for name in ("chunked_prefill_size", "max_running_requests"):
             if getattr(self, name) is not None:
                 self._require_at_least(1, name)
+        if self.retract_interval is not None:
+            self._require_at_least(2, "retract_interval")  # with 1, a retracted request would prefill for ever (F994e)
         for name in ("retract_after_prepare", "check_every_step"):
             self._require_one_of((True, False), name)
         self._require_one_of(("lifo", "fifo"), "row_order")

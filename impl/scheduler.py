@@ -66,6 +66,7 @@ class Scheduler:
         self.running: list[Request] = []
         self.chunked_req: Request | None = None
         """The one request whose prompt is partly prefilled."""
+        self._decode_steps = 0
         self.outcomes: dict[str, Outcome] = {}
         self._chunk_is_kept = False
 
@@ -271,6 +272,7 @@ class Scheduler:
 
     def _run_decode(self) -> None:
         self._retract_until_decode_fits()
+        self._retract_at_interval()
         batch = list(self.running)
         if not batch:
             return
@@ -297,8 +299,18 @@ class Scheduler:
             if len(self.running) == 1:
                 self.abort(self.running[0].rid, "out of memory, and no other request is left to retract")
                 return
-            # The least output is lost first, and of equal ones the longest input gives back the most.
-            self._retract(min(self.running, key=lambda req: (len(req.output_ids), -len(req.origin_input_ids))))
+            self._retract(self._victim())
+
+    def _retract_at_interval(self) -> None:
+        """The test switch: one request goes back to the queue now and then, although all fit."""
+        self._decode_steps += 1
+        interval = self.config.retract_interval
+        if interval is not None and self._decode_steps % interval == 0 and len(self.running) > 1:
+            self._retract(self._victim())
+
+    def _victim(self) -> Request:
+        """The least output is lost first, and of equal ones the longest input gives back the most."""
+        return min(self.running, key=lambda req: (len(req.output_ids), -len(req.origin_input_ids)))
 
     def _pages_to_decode(self, req: Request) -> int:
         return self.allocator.pages_for(req.kv_committed_len, req.kv_committed_len + 1)

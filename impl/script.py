@@ -24,6 +24,7 @@ SETTINGS = (
     "max_running_requests",
     "row_order",
     "retract_after_prepare",
+    "retract_interval",
     "forward",
     "check_every_step",
     "device",

@@ -20,7 +20,7 @@ def prove(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the verdict.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Leave out the tables.")] = False,
 ) -> None:
     """Prove every invariant for every action, for every page size and any number of sessions.
 
@@ -30,9 +30,10 @@ def prove(
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """
     from kvproof.model.prove import prove as run_proof
+    from kvproof.spec.actions import ACTIONS
     from kvproof.spec.faults import FAULTS
 
-    from ..show_proof import as_json, effects_table, failures, matrix, run_lines, summary
+    from ..show_proof import as_json, breaks_line, effects_table, failures, matrix, run_lines, summary
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
@@ -42,26 +43,24 @@ def prove(
     if json_file is not None:
         _write(json_file, json.dumps(as_json(proof), indent=1, default=str))
     console = out()
-    if not quiet:
-        if chosen:
-            say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")
-            say(f"deviates: {chosen.action}")
+    if chosen and not quiet:
+        say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")
+        say(f"deviates from: {chosen.action} ({ACTIONS[chosen.action].summary})")
+        say(breaks_line(proof))
+        if proof.counterexample is None:
+            say(
+                "no run of the small instances shows it: perhaps it starts from a state that is never reached", "yellow"
+            )
+        for text in run_lines(proof.counterexample) if proof.counterexample else []:
+            console.print(text, soft_wrap=True)
+    elif not quiet:
         console.print(matrix(proof), soft_wrap=True)
-        if not chosen:
-            console.print(effects_table(proof), soft_wrap=True)
+        console.print(effects_table(proof), soft_wrap=True)
+    if not chosen:
         for line in summary(proof):
             say(line)
         for line in failures(proof):
             say(line, "red")
-        if proof.counterexample:
-            say("")
-            for text in run_lines(proof.counterexample):
-                console.print(text, soft_wrap=True)
-        elif chosen and proof.verdict == "broken":
-            say(
-                "no run of the small instances shows it: the step above may start from a state that is never reached",
-                "yellow",
-            )
     verdict = {"proved": "PROVED", "broken": "BROKEN", "unknown": "UNKNOWN"}[proof.verdict]
     say(verdict, {"proved": "bold green", "broken": "bold red", "unknown": "bold yellow"}[proof.verdict])
     if proof.verdict == "broken":
