@@ -26,6 +26,29 @@ class Difference:
     seen: object
 
 
+# The invariant that a value is about: what is named when no rule of the catalogue predicts what was seen.
+ABOUT = {
+    "inflight": "I15",
+    "closing": "I15",
+    "attached": "I15",
+    "admitted": "I15",
+    "checkpoint_len": "I14",
+    "fill_len": "I14",
+    "slot_held": "I16",
+    "lent": "I5",
+    "slot_kv_committed_len": "I8",
+    "slot_kv_allocated_len": "I7",
+    "slot_cache_protected_len": "I12",
+    "prefix_len": "I12",
+    "kv_committed_len": "I3",
+    "kv_allocated_len": "I3",
+    "cache_protected_len": "I12",
+    "output_len": "I17",
+    "freed pages": "I16",
+    "number of pages taken": "I1",
+}
+
+
 @dataclass(frozen=True)
 class Judgement:
     """An event under one rule (right or faulty): the outcome, its page moves, and every difference."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvproof.conformance.errors import UserError, at, unknown
-from kvproof.conformance.judge import Difference, Judgement, check_terms, judge
+from kvproof.conformance.judge import ABOUT, Difference, Judgement, check_terms, judge
 from kvproof.conformance.pagebook import FREE, TREE, PageBook
 from kvproof.conformance.trace_io import TraceReader, read_trace
 from kvproof.model.integers import Integers
@@ -171,20 +171,19 @@ class Replayer:
     def _broken(
         self, right: Judgement, explained: list[Fault], key: str, before: Ledger, event: Event
     ) -> dict[str, str]:
-        """Invariants that the event breaks: by what it did to pages, by its guards, by the state it left."""
+        """Invariants that the event breaks: by what it did to pages, by what the fault that explains it does.
+
+        Without an explanation the true state is unknown: then those are named that the differing values are about.
+        """
         found = {problem.invariant: problem.sentence for problem in right.moves.problems}
-        for fault in explained[:1]:
-            under = self._under(fault, key, before, event)
-            found.update({k: v for k, v in under.outcome.broken(self.d).items() if k not in found})
-            found.update({i: INVARIANTS[i].statement for i in fault.breaks if i not in found and not found})
-        if not explained:
-            seen = {d.name: d.seen for d in right.differences if hasattr(right.outcome.after, d.name)}
-            state = right.outcome.after.but(**seen)
-            for invariant in INVARIANTS.values():
-                if not invariant.holds(self.d, state) and invariant.id not in found:
-                    found[invariant.id] = invariant.statement
-        found.update({f"guard: {g.sentence}": "the rule's guard does not hold" for g in right.outcome.failed_guards})
-        return found
+        if explained:
+            fault = explained[0]
+            broken = self._under(fault, key, before, event).outcome.broken(self.d)
+            found = {**broken, **found} or {i: INVARIANTS[i].statement for i in fault.breaks}
+        else:
+            about = dict.fromkeys(ABOUT[d.name] for d in right.differences)
+            found = {**{i: INVARIANTS[i].statement for i in about}, **found}
+        return {**found, **{f"guard of {event.action}": g.sentence for g in right.outcome.failed_guards}}
 
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
         rules = ", ".join(a.name for a in ACTIONS.values() if a.event == event.action)
@@ -310,14 +309,25 @@ def _seen(event: Event) -> tuple[int, int]:
 
 
 def _page_lines(right: Judgement, event: Event, book: PageBook) -> Iterable[str]:
-    """Each page that moved wrongly, with its owners."""
+    """Pages that moved wrongly, by owner."""
     for problem in right.moves.problems:
         yield problem.sentence
     expected, seen = Counter(right.moves.freed), Counter(event.free)
-    for page in sorted((seen - expected).elements()):
-        yield f"page {page} was freed; its owner was {book.owner(page)}"
-    for page in sorted((expected - seen).elements()):
-        yield f"page {page} was not freed; its owner was {book.owner(page)}, and nothing will name it"
+    for owner, pages in _by_owner((seen - expected).elements(), book):
+        yield f"{_named(pages)} freed; the owner was {owner}"
+    for owner, pages in _by_owner((expected - seen).elements(), book):
+        yield f"{_named(pages)} not freed; the owner was {owner}"
+
+
+def _by_owner(pages: Iterable[int], book: PageBook) -> Iterable[tuple[str, list[int]]]:
+    groups: dict[str, list[int]] = {}
+    for page in sorted(pages):
+        groups.setdefault(book.owner(page), []).append(page)
+    return groups.items()
+
+
+def _named(pages: list[int]) -> str:
+    return f"page {pages[0]} was" if len(pages) == 1 else f"pages {', '.join(map(str, pages))} were"
 
 
 def _free_list_lines(listed: set[int], book: PageBook) -> Iterable[str]:

@@ -45,19 +45,20 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
     lines = [Text(f"  {where}: {finding.action}", "bold") + Text(f"  ({who})")]
     lines.append(Text("  rule      ") + Text(finding.rule))
     for d in finding.differences:
-        was = f"{value(d.name, d.before)} → " if d.before is not None else ""
+        was = f" (before: {value(d.name, d.before)})" if d.before is not None else ""
         lines.append(
             Text("  differs   ")
-            + Text(f"{d.name}: {was}")
-            + Text(f"{value(d.name, d.seen)}", "bold red")
-            + Text(f", the rule says {value(d.name, d.expected)}")
+            + Text(f"{d.name}: ")
+            + Text(value(d.name, d.seen), "bold red")
+            + Text(f", the rule says {value(d.name, d.expected)}{was}")
         )
     for line in finding.pages[:MAX_PAGE_LINES]:
         lines.append(Text("  page      ") + Text(line))
     if len(finding.pages) > MAX_PAGE_LINES:
         lines.append(Text(f"            and {len(finding.pages) - MAX_PAGE_LINES} more pages"))
+    label = "breaks" if finding.explained_by or finding.pages else "concerns"
     for invariant, sentence in finding.invariants.items():
-        lines.append(Text("  breaks    ") + Text(f"{invariant} ", "bold red") + Text(sentence))
+        lines.append(Text(f"  {label:<10}") + Text(f"{invariant} ", "bold red") + Text(sentence))
     for fault in finding.explained_by:
         lines.append(Text("  explained ") + Text(f"{fault.id} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
         lines.append(

@@ -155,7 +155,8 @@ def _s0511d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _saved_as_if_finished(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Before #22790 an abort took the path of a finish: the slot and the checkpoint take the partial turn."""
-    after = end_turn(d, save_slot(d, s)).but(inflight=d.some(), turns=s.turns - 1, checkpoint_len=fill_len(s))
+    tokens = d.where(s.pre_aborted, s.origin_len, fill_len(s))
+    after = end_turn(d, save_slot(d, s)).but(inflight=d.some(), turns=s.turns - 1, checkpoint_len=tokens)
     return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
@@ -163,6 +164,11 @@ def _s0510c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("abort_queued", d, s, p)
     checkpoint_len = d.where(s.plain, s.checkpoint_len, fill_len(s))
     return dataclasses.replace(right, after=right.after.but(checkpoint_len=checkpoint_len))
+
+
+def _s0510d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    after = end_turn(d, s).but(inflight=d.some(), turns=s.turns - 1, checkpoint_len=fill_len(s))
+    return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
 def _m3(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -320,6 +326,16 @@ _FAULTS = (
         "seen in sglang 0.5.10.post1, before #22790",
         ("I14", "I8"),
         _s0510c,
+        kind="release",
+    ),
+    Fault(
+        "S0510d",
+        "abort_retracted",
+        "a retracted turn aborted in the queue stays in the slot and is the session's checkpoint",
+        "retract, abort in the queue",
+        "seen in sglang 0.5.10.post1, before #22790",
+        ("I14", "I8"),
+        _s0510d,
         kind="release",
     ),
     Fault(
