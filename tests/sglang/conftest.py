@@ -1,53 +1,11 @@
-"""Runs the recorder where SGLang lives: in a process of the environment that make_env.py made, once per release."""
+"""The traces that the tests look at: every scenario at every page size, recorded once per release."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-
-from kvproof.conformance.trace_io import read_trace
-from kvproof.spec.trace import Event, Header
-
-ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-sglang"
-RELEASES = ("0.5.10.post1", "0.5.11")
-PAGE_SIZES = (1, 4)
-
-
-@dataclass(frozen=True)
-class Trace:
-    path: Path
-    header: Header
-    events: list[Event]
-    reason: str
-    dropped: int
-
-    @classmethod
-    def read(cls, path: Path) -> Trace:
-        reader = read_trace(path)
-        events = [record for _, record in reader if isinstance(record, Event)]
-        assert reader.end is not None, f"{path} has no end record"
-        return cls(path, reader.header, events, reader.end.reason, reader.end.dropped)
-
-    def of(self, *actions: str) -> list[Event]:
-        return [event for event in self.events if event.action in actions]
-
-
-def run_with_sglang(release: str, *arguments: str) -> str:
-    """Run the environment's Python on a release; its output."""
-    site = ENVIRONMENT / "site" / release
-    if not site.exists():
-        pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
-    command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", *arguments]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+from sglang_process import PAGE_SIZES, Trace, run_with_sglang
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from census import Census
-from conftest import PAGE_SIZES, RELEASES, Trace, run_with_sglang
+from sglang_census import Census
+from sglang_process import PAGE_SIZES, RELEASES, Trace, run_with_sglang
 
 from kvproof.conformance.adapters.sglang import SCENARIOS
 
@@ -24,7 +24,7 @@ CRASHES = {
     (OLD, "close-running"): "no attribute 'lock_ref'",
     **{(release, "full-of-rows"): "alloc_req_slots runs out of memory" for release in RELEASES},
 }
-STUCK = {(release, "full-of-sessions") for release in RELEASES}
+STUCK = {(release, scenario) for release in RELEASES for scenario in ("full-of-sessions", "given-up")}
 LEAKS = {
     (OLD, "retract"),
     (OLD, "retract-twice"),
@@ -179,6 +179,19 @@ class TestFindingsIn0511:
         assert first.after.slot_held is True and second.after.slot_held is False
         taken = {e.turn: set(e.alloc) for e in trace_of(NEW, "busy-at-once", page_size).of("extend")}
         assert set(second.free) == taken["s1/01"] and not set(second.free) & taken["s1/02"]
+
+    def test_a_request_that_did_not_fit_once_is_never_looked_at_again(self, trace_of: TraceOf, page_size: int) -> None:
+        trace = trace_of(NEW, "full-of-sessions", page_size)
+        closed = [event.seq for event in trace.of("close")]
+        assert all(event.after.slot_held is False for event in trace.of("close"))
+        matches = [event for event in trace.of("match") if event.turn == "plain/1"]
+        assert [match.seq < min(closed) for match in matches] == [True]
+        available = [event.terms.available + event.terms.evictable for event in trace.of("check") if event.terms]
+        assert available[-1] == trace.header.config.pool_pages  # the whole pool is there for it
+
+    def test_retract_of_a_session_turn_frees_nothing(self, trace_of: TraceOf, page_size: int) -> None:
+        [retract] = trace_of(NEW, "given-up", page_size).of("retract")
+        assert retract.session is not None and retract.free == ()
 
 
 @pytest.mark.parametrize("release", RELEASES)

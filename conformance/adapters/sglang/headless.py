@@ -7,11 +7,13 @@ and two Triton kernels are replaced.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import random
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -265,6 +267,7 @@ def import_sglang() -> Release:
     stand_ins.install()
     release = installed_release()
     logging.getLogger("sglang").setLevel(logging.CRITICAL)  # what it logs about a run is in the trace
+    warnings.filterwarnings("ignore", module=r"sglang\.")  # it warns about every kernel that a CPU has not
     try:
         fast_alloc.install()
     except ImportError as error:
@@ -279,7 +282,7 @@ def _server_args(settings: Settings) -> Any:
     from sglang.srt.server_args import ServerArgs
 
     return ServerArgs(
-        model_path=str(_tiny_model_folder()),
+        model_path=_tiny_model_folder().name,
         load_format="dummy",
         device="cpu",
         attention_backend="torch_native",
@@ -335,8 +338,9 @@ def _time_stats() -> dict[str, Any]:
     return {"time_stats": req_time_stats.APIServerReqTimeStats()}
 
 
-def _tiny_model_folder() -> Path:
-    folder = Path(tempfile.gettempdir()) / f"kvproof-tiny-llama-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(TINY_LLAMA))
+@functools.cache
+def _tiny_model_folder() -> tempfile.TemporaryDirectory[str]:
+    """Kept as long as the process lives, and removed with it."""
+    folder = tempfile.TemporaryDirectory(prefix="kvproof-tiny-llama-")
+    (Path(folder.name) / "config.json").write_text(json.dumps(TINY_LLAMA))
     return folder

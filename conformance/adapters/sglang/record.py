@@ -128,11 +128,12 @@ def header_of(headless: Headless, scenario: str | None) -> Header:
 
 
 def _raised_in_sglang(error: BaseException) -> bool:
-    """Whether the deepest frame that is SGLang's or ours is SGLang's."""
+    """Whether SGLang rather than this adapter was the last of the two to run."""
+    import sglang
+
+    theirs, ours = Path(sglang.__file__).parent, Path(__file__).parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        if "kvproof" in path.parts or Path(__file__).parent == path.parent:
-            return False
-        if "sglang" in path.parts:
-            return True
+        folders = Path(frame.filename).parents
+        if theirs in folders or ours in folders:
+            return theirs in folders
     return False

@@ -1,9 +1,9 @@
 """Records what SGLang's scheduler does with KV pages as events of `docs/events.md`, by wrapping the real methods.
 
-`WATCHED` is the table of what is wrapped and which handler writes about it. A handler calls the real method exactly once
-and changes nothing. What moves pages is opened as an *action*: every page that `allocator.free` is handed meanwhile
-belongs to it, whether the allocator frees at once or collects for the end of a free group. Pages that were allocated for a
-batch are read back from the row table, request by request.
+`Recorder._watched` is the table of what is wrapped and which handler writes about it. A handler calls the real method
+exactly once and changes nothing. What moves pages is opened as an *action*: every page that `allocator.free` is handed
+meanwhile belongs to it, whether the allocator frees at once or collects for the end of a free group. Pages that were
+allocated for a batch are read back from the row table, request by request.
 
 A recorder shows what happened, also where that was wrong; it decides nothing.
 """
@@ -106,6 +106,9 @@ class Recorder:
         finally:
             self._actions.pop()
 
+    def _in_action(self, name: str) -> bool:
+        return bool(self._actions) and self._actions[-1].name == name
+
     def _free(self, free: Callable[..., Any], allocator: Any, free_index: Any) -> Any:
         if not self._closing_free_group:
             pages = self._observe.pages_of_indices(free_index)
@@ -132,12 +135,11 @@ class Recorder:
     def _tree_evict(self, evict: Callable[..., Any], tree: Any, params: Any) -> Any:
         with self._action("evict") as action:
             result = evict(tree, params)
-        outer = self._actions[-1] if self._actions else None
-        if outer is None:
-            self._write_evict(action.free)
-        else:
+        if self._in_action("release_req"):
             # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
-            outer.evicted_after.append(action.free)
+            self._actions[-1].evicted_after.append(action.free)
+        else:
+            self._write_evict(action.free)
         return result
 
     def _write_evict(self, pages: list[int]) -> None:
@@ -334,7 +336,7 @@ class Recorder:
     # -- ends --
 
     def _release_kv_cache(self, release: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._actions and self._actions[-1].name == "release_req":
+        if self._in_action("release_req"):
             return release(req, *args, **kwargs)
         self._write_results_up_to(req)
         session = session_of(req)

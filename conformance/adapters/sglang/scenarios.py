@@ -189,6 +189,18 @@ def pressure(h: Headless) -> None:
     close_all(h, *sessions)
 
 
+@_scenario("given-up", "two turns outgrow the pool, and the retract of a session's turn frees nothing", pool_pages=38)
+def given_up(h: Headless) -> None:
+    page = h.settings.page_size
+    for session in ("s1", "s2"):
+        h.open(session)
+        h.send(turn(session, 1), page, 20 * page, session=session)
+        h.run(2)
+    h.run(22 * page)
+    close_all(h, "s1")  # with its pages free again, what still waits could run
+    close_all(h, "s2")
+
+
 @_scenario("full-of-sessions", "idle sessions hold the pool when a request comes; then they are closed", pool_pages=40)
 def full_of_sessions(h: Headless) -> None:
     page = h.settings.page_size
