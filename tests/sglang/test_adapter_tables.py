@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.conformance.adapters.sglang import RELEASES, SCENARIOS, record_scenario, stand_ins
+from kvproof.conformance.adapters.sglang.record import settings_for
 from kvproof.conformance.adapters.sglang.releases import installed_release, release_named
 from kvproof.conformance.errors import UserError
 
@@ -31,12 +32,27 @@ def test_unknown_release_is_answered_with_the_known_ones() -> None:
     assert all(release.version in refused.value.message for release in RELEASES)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("sglang") is not None, reason="SGLang is installed here")
-def test_without_sglang_the_answer_says_how_to_install_it() -> None:
+def test_without_sglang_the_answer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing_installed(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nothing_installed)
     with pytest.raises(UserError, match="make test-sglang"):
         installed_release()
-    with pytest.raises(metadata.PackageNotFoundError):
-        metadata.version("sglang")
+
+
+def test_settings_that_are_no_settings_are_refused() -> None:
+    with pytest.raises(UserError, match="did you mean pool_tokens"):
+        settings_for(SCENARIOS["basic"], 4, 0, {"pool_token": 64})
+    with pytest.raises(UserError, match="whole number"):
+        settings_for(SCENARIOS["basic"], 4, 0, {"pool_tokens": "many"})
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 4, 256])
+def test_chunks_and_pools_are_whole_pages(page_size: int) -> None:
+    settings = settings_for(SCENARIOS["storm"], page_size, 0, {})
+    assert settings.chunked_prefill_size and settings.chunked_prefill_size % page_size == 0
+    assert settings.pool_tokens % page_size == 0
 
 
 @pytest.fixture
