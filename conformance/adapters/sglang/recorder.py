@@ -207,8 +207,8 @@ class Recorder:
         )
         return result
 
-    def _arrive_if_refused(self, req: Any) -> bool:
-        """A turn that its session refused stays in the queue; it arrives as a request when the scheduler takes it up."""
+    def _arrive_if_due(self, req: Any) -> bool:
+        """A turn that its session refused or cut off goes on as an ordinary request when the scheduler takes it up."""
         if req.rid not in self._not_arrived:
             return False
         self._not_arrived.remove(req.rid)
@@ -222,7 +222,7 @@ class Recorder:
         for req, session in reversed(queued):
             if req not in still_queued:
                 # A refused turn that the scheduler never took up was never a turn of its session.
-                refused = self._arrive_if_refused(req)
+                refused = self._arrive_if_due(req)
                 self._turn_event("abort", req, None if refused else session, turn_ended=True)
         return result
 
@@ -233,16 +233,17 @@ class Recorder:
     ) -> Any:
         if tree_cache is None:  # the next chunk: nothing is matched
             return init(req, tree_cache, *args, **kwargs)
-        self._arrive_if_refused(req)
-        refused, before = req.rid in self._refused_at_create, session_of(req)
+        before = session_of(req)
         with self._action("match") as action:
             result = init(req, tree_cache, *args, **kwargs)
         session, params = session_of(req), {"fill_len": len(req.fill_ids)}
-        if before is not None and session is None and not refused:
+        if before is not None and session is None:
             # Looking for its slot, the release cut the turn off its session; what was matched then is a new request.
             detached = {"attached": False, "lent": False}
             self._turn_event("match", req, before, params=params, after=detached)
-            self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+            self._not_arrived.add(req.rid)
+        if session is None:
+            self._arrive_if_due(req)
         lent = self._observe.runs_on_slot_row(req)
         self._turn_event(
             "match",
