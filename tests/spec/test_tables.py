@@ -11,10 +11,22 @@ from kvproof.spec.invariants import ALL_INVARIANTS, AUXILIARY, INVARIANTS
 from kvproof.spec.state import FIELDS
 from kvproof.spec.trace import EventName, Observed
 
-SLICE_FAULTS = (
-    ["F20070", "F20476", "F20557", "F22862a", "F22862b", "F21875a", "F21875b", "F22790a", "F22790b", "F22790c", "F22790d", "F22790e", "F22213"]
-)
-SLICE_INVARIANTS = ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "I12", "I14", "I15", "I16", "I17"]
+SLICE_FAULTS = [
+    "F20070",
+    "F20476",
+    "F20557",
+    "F22862a",
+    "F22862b",
+    "F21875a",
+    "F21875b",
+    "F22790a",
+    "F22790b",
+    "F22790c",
+    "F22790d",
+    "F22790e",
+    "F22213",
+]
+SLICE_INVARIANTS = [f"I{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 14, 15, 16, 17)]
 
 
 def test_the_slice_has_its_invariants_and_faults() -> None:
