@@ -5,14 +5,18 @@ rich turns colours off where there is no terminal and where NO_COLOR is set.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
+
+from .errors import UserError
 
 SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0
@@ -40,6 +44,15 @@ def complain(message: str) -> None:
 def note(message: str) -> None:
     """Something the user should know that does not stop the command."""
     err().print(Text(f"note: {message}", "dim"), soft_wrap=True)
+
+
+def write_json(path: Path, result: object) -> None:
+    """A result for machines, in a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

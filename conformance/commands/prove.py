@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..errors import UserError, unknown
+from ..errors import unknown
 from ..exit_codes import ExitCode
-from ..terminal import Progress, out, say
+from ..terminal import Progress, out, say, write_json
 
 
 def prove(
@@ -41,7 +40,7 @@ def prove(
     with Progress("proving", quiet=quiet) as progress:
         proof = run_proof(chosen, progress.show)
     if json_file is not None:
-        _write(json_file, json.dumps(as_json(proof), indent=1, default=str))
+        write_json(json_file, as_json(proof))
     console = out()
     if chosen and not quiet:
         say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")
@@ -67,11 +66,3 @@ def prove(
         raise typer.Exit(ExitCode.VIOLATION)
     if proof.verdict == "unknown":
         raise typer.Exit(ExitCode.INCONCLUSIVE)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from ..errors import UserError
 from ..exit_codes import ExitCode
-from ..terminal import Progress, out, say
+from ..terminal import Progress, out, say, write_json
 
 
 def replay(
@@ -49,7 +48,7 @@ def replay(
             options = " --strict" if strict else ""
             say(f"\n  again: kvproof replay {shlex.quote(str(path))}{options}", "dim")
     if json_file is not None:
-        _write(json_file, json.dumps([as_json(r) for r in reports], indent=1, default=str))
+        write_json(json_file, [as_json(r) for r in reports])
     verdicts = {r.verdict for r in reports}
     if VIOLATES in verdicts:
         raise typer.Exit(ExitCode.VIOLATION)
@@ -58,11 +57,3 @@ def replay(
         raise UserError(f"nothing was checked: no events in {', '.join(empty)}")
     if INCOMPLETE in verdicts:
         raise typer.Exit(ExitCode.INCONCLUSIVE)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
