@@ -10,12 +10,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Integers:
-    """Lengths and counts are `int`, flags are `bool`; one page size, one row width (tokens)."""
+    """Lengths and counts are `int`, flags are `bool`; one configuration. `window` 0 is full attention."""
 
     page_size: int
     row_width: int
+    overlap: bool = False
+    speculation: int = 0
+    drafts: int = 1
+    window: int = 0
+    tree: bool = True
     zero: int = 0
     one: int = 1
+
+    @property
+    def spec_v1(self) -> bool:
+        return self.speculation == 1
+
+    @property
+    def spec_v2(self) -> bool:
+        return self.speculation == 2
+
+    @property
+    def windowed(self) -> bool:
+        return self.window > 0
 
     def every(self, *flags: bool) -> bool:
         return all(flags)

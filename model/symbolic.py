@@ -69,6 +69,46 @@ class Symbols:
     def row_width(self) -> PagedLength:
         return self.length("row_width")
 
+    @property
+    def drafts(self) -> PagedLength:
+        return self.length("drafts")
+
+    @property
+    def window(self) -> PagedLength:
+        return self.length("window")
+
+    @property
+    def overlap(self) -> Any:
+        return z3.Bool("overlap")
+
+    @property
+    def spec_v1(self) -> Any:
+        return z3.Bool("spec_v1")
+
+    @property
+    def spec_v2(self) -> Any:
+        return z3.Bool("spec_v2")
+
+    @property
+    def windowed(self) -> Any:
+        return z3.Bool("windowed")
+
+    @property
+    def tree(self) -> Any:
+        return z3.Bool("tree")
+
+    def configuration(self) -> list[Any]:
+        """Every configuration that a server accepts: v1 never overlaps, v2 always does (sglang #22651)."""
+        lengths = (self.row_width, self.drafts, self.window)
+        return [
+            self.page_size >= 1,
+            *(length.is_well_formed() for length in lengths),
+            self.one <= self.drafts,
+            z3.Implies(self.windowed, self.one <= self.window),
+            z3.Implies(self.spec_v1, z3.Not(self.overlap)),
+            z3.Implies(self.spec_v2, self.overlap),
+        ]
+
     def length(self, name: str) -> PagedLength:
         return PagedLength(z3.Int(f"{name}.pages"), z3.Int(f"{name}.offset"), self.page_size)
 
@@ -116,7 +156,7 @@ class Symbols:
         return SimpleNamespace(**{name: self.variable(sort, f"${name}") for name, sort in params.items()})
 
     def domain_facts(self, s: Ledger, p: SimpleNamespace, params: dict[str, str]) -> list[Any]:
-        facts = [self.page_size >= 1, self.row_width.is_well_formed()]
+        facts = self.configuration()
         facts += [self.is_well_formed(f.metadata["sort"], getattr(s, f.name)) for f in FIELDS]
         facts += [self.is_well_formed(sort, getattr(p, name)) for name, sort in params.items()]
         return facts

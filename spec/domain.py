@@ -20,7 +20,34 @@ Flag = Any
 
 
 class Domain(Protocol):
-    """What a rule may ask of numbers. `zero` and `one` are lengths of that many tokens; `row_width` bounds a row."""
+    """What a rule may ask of numbers and of the configuration.
+
+    `zero` and `one` are lengths of that many tokens; `row_width` bounds a row. The configuration is fixed for a run and free in
+    a proof: `overlap` (a step is prepared before the last result is known), `spec_v1` and `spec_v2` (speculation, at most
+    one), `drafts` (draft tokens of a round, at least one), `windowed` and `window` (sliding-window attention, a second
+    pool), `tree` (a radix tree; else a chunk cache, which shares nothing).
+    """
+
+    @property
+    def overlap(self) -> Flag: ...
+
+    @property
+    def spec_v1(self) -> Flag: ...
+
+    @property
+    def spec_v2(self) -> Flag: ...
+
+    @property
+    def drafts(self) -> Length: ...
+
+    @property
+    def windowed(self) -> Flag: ...
+
+    @property
+    def window(self) -> Length: ...
+
+    @property
+    def tree(self) -> Flag: ...
 
     @property
     def zero(self) -> Length: ...
@@ -85,3 +112,28 @@ def orphan_start(d: Domain, kept_len: Length) -> Length:
     holds kept tokens.
     """
     return ceil_align(d, kept_len)
+
+
+def one_page(d: Domain) -> Length:
+    """P tokens."""
+    return d.tokens(d.floor_pages(d.zero) + 1)
+
+
+def minus(d: Domain, a: Length, b: Length) -> Length:
+    """a - b, or nothing where b is larger."""
+    return d.where(b <= a, a - d.where(b <= a, b, d.zero), d.zero)
+
+
+def reserve(d: Domain) -> Length:
+    """Positions that one decode step allocates: one, or with speculation the drafts and the bonus (sglang #22651)."""
+    return d.where(d.some(d.spec_v1, d.spec_v2), d.drafts + d.one, d.one)
+
+
+def window_from(d: Domain, cache_protected_len: Length, swa_evicted_seqlen: Length) -> Count:
+    """First page of a row that owns a page of the window pool: from max(R, E), whole pages."""
+    return larger(d, d.floor_pages(cache_protected_len), d.ceil_pages(swa_evicted_seqlen))
+
+
+def window_keep_from(d: Domain, pre_len: Length) -> Length:
+    """Where the sliding window still needs KV: floor_P(pre_len - W - P); a page of slack covers a retract's gap."""
+    return floor_align(d, minus(d, pre_len, d.window + one_page(d)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvproof.spec.domain import Count, Domain, Flag, Length, implies, is_aligned, larger, smaller
-from kvproof.spec.state import Ledger, fill_len, is_live, owner_is_slot
+from kvproof.spec.state import Ledger, is_live, owner_is_slot
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TakeRow:
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
         alone = Condition("I5", implies(d, self.when, s.rows == 0), "a ledger has at most one row")
-        took = s.but(rows=s.rows + 1, row_end=0, tree_end=0, kv_valid=d.zero)
+        took = s.but(rows=s.rows + 1, row_end=0, tree_end=0, window_start=0, kv_valid=d.zero)
         return _if(d, self.when, took, s), (alone,)
 
 
@@ -54,7 +54,9 @@ class DropRow:
             Condition("I5", implies(d, self.when, d.no(is_live(d, after))), "a returned row has no user"),
         )
         lost = s.row_end - s.tree_end
-        dropped = s.but(rows=s.rows - 1, orphans=s.orphans + lost, row_end=0, tree_end=0, kv_valid=d.zero)
+        dropped = s.but(
+            rows=s.rows - 1, orphans=s.orphans + lost, row_end=0, tree_end=0, window_start=0, kv_valid=d.zero
+        )
         return _if(d, self.when, dropped, s), conditions
 
 
@@ -67,7 +69,7 @@ class Share:
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
         empty = Condition("I7", implies(d, self.when, s.row_end == 0), "a shared prefix is written into an empty row")
-        shared = s.but(row_end=self.pages, tree_end=self.pages, kv_valid=d.tokens(self.pages))
+        shared = s.but(row_end=self.pages, tree_end=self.pages, window_start=0, kv_valid=d.tokens(self.pages))
         return _if(d, self.when, shared, s), (empty,)
 
 
@@ -140,10 +142,28 @@ class Free:
         freed = s.but(
             row_end=first,
             tree_end=smaller(d, s.tree_end, first),
+            window_start=smaller(d, s.window_start, first),
             orphans=s.orphans + beyond,
             kv_valid=smaller(d, s.kv_valid, d.tokens(first)),
         )
         return _if(d, some, freed, s), conditions
+
+
+@dataclass(frozen=True)
+class FreeWindow:
+    """The window pool's pages behind the row's pages [first, last) are freed; the pages of the full pool stay."""
+
+    first: Count
+    last: Count
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        some = self.first < self.last
+        live_from = larger(d, s.tree_end, s.window_start)
+        conditions = (
+            Condition("I10", implies(d, some, self.first == live_from), "a window page is freed once, oldest first"),
+            Condition("I10", implies(d, some, self.last <= s.row_end), "only window pages behind the row are freed"),
+        )
+        return s.but(window_start=d.where(some, self.last, s.window_start)), conditions
 
 
 @dataclass(frozen=True)
@@ -158,21 +178,29 @@ class Forget:
 
 @dataclass(frozen=True)
 class Insert:
-    """Pages [R, pages) of the row are handed to the tree; up to `duplicates` it had them already: those copies are freed."""
+    """Pages [R, pages) of the row go to the tree; up to `duplicates` it had them already: those copies are freed.
+
+    `freed_from`: the page from which duplicates are freed; the right one is R (sglang-jax #994).
+    """
 
     when: Flag
     pages: Count
     duplicates: Count
+    freed_from: Count
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        some = d.every(self.when, s.tree_end < self.duplicates)
         conditions = (
             Condition(
                 "I12", implies(d, self.when, self.pages <= s.row_end), "only pages behind the row go to the tree"
             ),
             Condition("I12", implies(d, self.when, s.tree_end <= self.pages), "what the tree owns it keeps"),
             Condition("I4", implies(d, self.when, self.duplicates <= self.pages), "only duplicates are freed"),
+            Condition("I16", implies(d, some, self.freed_from == s.tree_end), "each duplicate is freed, and once"),
         )
-        return _if(d, self.when, s.but(tree_end=self.pages), s), conditions
+        skipped = d.where(some, smaller(d, self.freed_from, self.duplicates) - s.tree_end, 0)
+        inserted = s.but(tree_end=self.pages, orphans=s.orphans + larger(d, skipped, 0))
+        return _if(d, self.when, inserted, s), conditions
 
 
 @dataclass(frozen=True)
@@ -202,10 +230,16 @@ class Report:
 
     session_held: Count
     uncached: Count
+    window_held: Count
+    window_uncached: Count
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
-        equal = self.session_held + self.uncached == true_pages(s)
-        return s, (Condition("I2", equal, "the terms of the memory check count each owned page once"),)
+        full = self.session_held + self.uncached == true_pages(s)
+        window = self.window_held + self.window_uncached == true_window_pages(d, s)
+        return s, (
+            Condition("I2", full, "the terms of the memory check count each owned page once"),
+            Condition("I2", implies(d, d.windowed, window), "and each owned page of the window pool once"),
+        )
 
 
 @dataclass(frozen=True)
@@ -220,12 +254,17 @@ class Require:
         return s, (Condition(self.invariant, self.holds, self.sentence),)
 
 
-Effect = TakeRow | DropRow | Share | Take | Write | Free | Forget | Insert | Lock | Unlock | Report | Require
+Effect = TakeRow | DropRow | Share | Take | Write | Free | FreeWindow | Forget | Insert | Lock | Unlock | Report | Require
 
 
 def true_pages(s: Ledger) -> Count:
     """Pages that were taken for this ledger's row and are neither free nor the tree's."""
     return s.row_end - s.tree_end + s.orphans
+
+
+def true_window_pages(d: Domain, s: Ledger) -> Count:
+    """Pages of the window pool behind the row's own pages that were not evicted."""
+    return s.row_end - larger(d, s.tree_end, s.window_start) + s.orphans
 
 
 def apply_effects(d: Domain, after: Ledger, effects: tuple[Effect, ...]) -> Applied:
@@ -239,16 +278,12 @@ def apply_effects(d: Domain, after: Ledger, effects: tuple[Effect, ...]) -> Appl
 
 
 def _still_read(d: Domain, after: Ledger) -> Length:
-    """Leading tokens of the row that a later step reads: the live turn's, else the slot's.
-
-    A retracted turn's last position may be allocated and never computed; the slot still counts it as committed.
-    """
-    of_turn = smaller(d, after.kv_committed_len, fill_len(after))
-    of_slot = after.slot_kv_committed_len
-    return d.where(is_live(d, after), of_turn, d.where(owner_is_slot(d, after), of_slot, d.zero))
+    """Leading tokens of the row that a later step reads: the live turn's, else the slot's."""
+    of_slot = d.where(owner_is_slot(d, after), after.slot_kv_committed_len, d.zero)
+    return d.where(is_live(d, after), after.kv_committed_len, of_slot)
 
 
 def _if(d: Domain, flag: Flag, then: Ledger, otherwise: Ledger) -> Ledger:
     """Ghost fields of one ledger or the other; effects change no other field."""
-    ghosts = ("rows", "locks", "row_end", "tree_end", "orphans", "kv_valid")
+    ghosts = ("rows", "locks", "row_end", "tree_end", "window_start", "orphans", "kv_valid")
     return otherwise.but(**{g: d.where(flag, getattr(then, g), getattr(otherwise, g)) for g in ghosts})

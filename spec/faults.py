@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from kvproof.spec.actions import ACTIONS, Action, Step
 from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
 from kvproof.spec.actions.release import release_slot
-from kvproof.spec.actions.turn import save_slot, uncached
+from kvproof.spec.actions.turn import report, save_slot
 from kvproof.spec.domain import Domain, Length, footprint, orphan_start, smaller
-from kvproof.spec.effects import Forget, Free, Report
+from kvproof.spec.effects import Forget, Free
 from kvproof.spec.state import Ledger, end_turn, fill_len, is_live
 
 Run = Callable[[Domain, Ledger, SimpleNamespace], Step]
@@ -80,10 +80,13 @@ def _fields(s: Ledger) -> tuple[dataclasses.Field[object], ...]:
 
 def _f22213(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A lent slot counts as held; a turn that just ended counts as uncached although its slot holds the pages."""
-    footprint_of_slot = footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len)
-    held = d.where(s.slot_held, footprint_of_slot, 0)
+    held = footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len)
     ended = d.every(p.lingering, s.slot_held, d.no(is_live(d, s)))
-    return Step(s, effects=(Report(held, uncached(d, s) + d.where(ended, footprint_of_slot, 0)),))
+    right = report(d, s)
+    terms = dataclasses.replace(
+        right, session_held=d.where(s.slot_held, held, 0), uncached=right.uncached + d.where(ended, held, 0)
+    )
+    return Step(s, effects=(terms,))
 
 
 def _f21875a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvproof.spec.actions.turn import session_held, uncached
-from kvproof.spec.domain import Domain, Flag, implies, is_aligned, smaller
-from kvproof.spec.effects import true_pages
+from kvproof.spec.actions.turn import report
+from kvproof.spec.domain import Domain, Flag, implies, is_aligned, larger, minus, smaller, window_from
+from kvproof.spec.effects import true_pages, true_window_pages
 from kvproof.spec.state import (
     FIELDS,
     NONE,
@@ -49,7 +49,9 @@ def _one_owner(d: Domain, s: Ledger) -> Flag:
 
 
 def _terms_are_true(d: Domain, s: Ledger) -> Flag:
-    return session_held(d, s) + uncached(d, s) == true_pages(s)
+    terms = report(d, s)
+    window = terms.window_held + terms.window_uncached == true_window_pages(d, s)
+    return d.every(terms.session_held + terms.uncached == true_pages(s), implies(d, d.windowed, window))
 
 
 def _lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
@@ -78,29 +80,46 @@ def _row_has_one_user(d: Domain, s: Ledger) -> Flag:
 
 def _content_is_handed_on(d: Domain, s: Ledger) -> Flag:
     idle = d.every(s.slot_held, s.turns == 0)
+    handed_on = d.every(s.slot_kv_committed_len == s.kv_valid, s.slot_kv_committed_len <= s.checkpoint_len)
     queued = d.every(s.slot_held, s.phase == WAITING)
-    # The last sampled token has no KV; a prepared step that never ran leaves one claimed position uncomputed.
-    known = smaller(d, s.slot_kv_committed_len, fill_len(s))
+    # The next match keeps one token back: what it reuses is never the one that a dropped step had claimed.
+    reused = smaller(d, s.slot_kv_committed_len, minus(d, fill_len(s), d.one))
     return d.every(
-        implies(d, idle, d.every(s.slot_kv_committed_len <= s.checkpoint_len, s.slot_kv_committed_len <= s.kv_valid)),
-        implies(d, queued, known <= s.kv_valid + d.one),
-        implies(d, d.every(queued, d.no(slot_is_ahead(d, s))), s.slot_kv_committed_len <= s.kv_valid),
-        implies(d, s.phase == PREFILL, s.kv_committed_len <= s.kv_valid),
-        implies(d, s.phase == RUNNING, s.kv_committed_len <= s.kv_valid + d.one),
-        implies(
-            d, d.every(s.phase == RUNNING, d.no(s.kv_committed_len == fill_len(s))), s.kv_committed_len <= s.kv_valid
-        ),
+        implies(d, idle, handed_on),
+        implies(d, queued, reused <= s.kv_valid),
+        implies(d, is_live(d, s), s.kv_committed_len <= s.kv_valid),
     )
 
 
+def _cursor_moves_with_lengths(d: Domain, s: Ledger) -> Flag:
+    none = d.every(s.swa_evicted_seqlen == d.zero, s.slot_swa_evicted_seqlen == d.zero, s.window_start == 0)
+    return d.every(
+        implies(d, d.no(d.windowed), none),
+        implies(d, is_live(d, s), s.swa_evicted_seqlen <= s.kv_committed_len),
+        implies(d, owner_is_slot(d, s), s.slot_swa_evicted_seqlen <= s.slot_kv_committed_len),
+    )
+
+
+def _map_names_live_window_pages(d: Domain, s: Ledger) -> Flag:
+    true = larger(d, s.tree_end, s.window_start)
+    turn = window_from(d, s.cache_protected_len, s.swa_evicted_seqlen)
+    slot = window_from(d, s.slot_cache_protected_len, s.slot_swa_evicted_seqlen)
+    return d.every(implies(d, is_live(d, s), true == turn), implies(d, owner_is_slot(d, s), true == slot))
+
+
+def _lengths_have_one_unit(d: Domain, s: Ledger) -> Flag:
+    """C counts tokens with KV, O + out tokens known; they differ by the last sampled one and the steps in flight."""
+    in_flight = d.where(s.pending == 0, d.zero, d.where(s.pending == 1, d.one, d.one + d.one))
+    return implies(d, s.phase == RUNNING, s.kv_committed_len + d.one == fill_len(s) + in_flight)
+
+
 def _nothing_will_be_orphaned(d: Domain, s: Ledger) -> Flag:
-    """A turn that was matched to its slot will overwrite the row from prefix_len: no page lies behind it any more."""
-    return implies(d, d.every(s.phase == WAITING, s.lent), s.row_end <= d.ceil_pages(s.prefix_len))
-
-
-def slot_is_ahead(d: Domain, s: Ledger) -> Flag:
-    """The slot of a retracted turn has claimed the last token, which the next match keeps back."""
-    return s.slot_kv_committed_len == fill_len(s)
+    """No page lies behind the position from which a matched turn will overwrite, or behind an idle slot's tokens."""
+    matched, idle = d.every(s.phase == WAITING, s.lent), d.every(s.slot_held, s.turns == 0)
+    return d.every(
+        implies(d, matched, s.row_end <= d.ceil_pages(s.prefix_len)),
+        implies(d, idle, s.slot_kv_allocated_len <= s.checkpoint_len),
+    )
 
 
 def _locks_have_holders(d: Domain, s: Ledger) -> Flag:
@@ -212,6 +231,20 @@ _INVARIANTS = (
         _content_is_handed_on,
     ),
     Invariant(
+        "I9",
+        "window cursor: E is at most the length it belongs to, and moves down with it",
+        "sglang #22900",
+        "A cursor above the lengths says that slots were freed which the next turn takes anew: they are never evicted.",
+        _cursor_moves_with_lengths,
+    ),
+    Invariant(
+        "I10",
+        "the full->window map of a slot is non-zero iff that slot owns a live window page",
+        "sglang #22900; sglang-jax #994",
+        "A window page that no cursor counts leaks; one that is counted and was freed is freed twice.",
+        _map_names_live_window_pages,
+    ),
+    Invariant(
         "I11",
         "a tree node's lock count equals its holders; each acquire is undone once",
         "sglang #22790, #20476",
@@ -254,6 +287,20 @@ _INVARIANTS = (
         "Its lengths were reset or handed on; a late change would describe pages that are someone else's.",
         _late_results_change_nothing,
     ),
+    Invariant(
+        "I18",
+        "an admission's charge covers what the allocator takes",
+        "domain page; sglang-jax #994",
+        "A charge that is too small lets the allocator fail in the middle of a batch that was already admitted.",
+        lambda d, s: d.every(),
+    ),
+    Invariant(
+        "I22",
+        "two lengths are compared in one unit",
+        "sglang-jax #994",
+        "Counting a chunk as a finished prompt, or pages as tokens, appends tokens that have no KV: wrong lengths ever after.",
+        _lengths_have_one_unit,
+    ),
 )
 
 INVARIANTS: dict[str, Invariant] = {i.id: i for i in _INVARIANTS}
@@ -278,6 +325,14 @@ def _has_no_turn(d: Domain, s: Ledger) -> Flag:
     return d.every(*(getattr(s, f.name) == getattr(none, f.name) for f in FIELDS if f.metadata["group"] == "turn"))
 
 
+def _is_as_the_last_turn_left_it(d: Domain, s: Ledger) -> Flag:
+    return d.every(
+        s.slot_kv_committed_len <= s.checkpoint_len,
+        s.slot_kv_committed_len == s.kv_valid,
+        s.slot_kv_allocated_len <= s.checkpoint_len,
+    )
+
+
 def _turn_appends(d: Domain, s: Ledger) -> Flag:
     active = d.no(s.phase == NONE)
     appending = d.every(active, s.is_open, d.no(s.pre_aborted))
@@ -299,8 +354,7 @@ def _turn_appends(d: Domain, s: Ledger) -> Flag:
                     d.every(s.checkpoint_len < s.slot_kv_committed_len, d.one <= s.output_len),
                     d.every(
                         s.slot_cache_protected_len < s.checkpoint_len,
-                        s.slot_kv_committed_len <= s.checkpoint_len,
-                        s.slot_kv_committed_len <= s.kv_valid,
+                        _is_as_the_last_turn_left_it(d, s),
                     ),
                 ),
             ),
@@ -308,48 +362,47 @@ def _turn_appends(d: Domain, s: Ledger) -> Flag:
         implies(
             d,
             d.every(s.slot_held, s.phase == WAITING, s.pre_aborted),
-            d.every(
-                s.slot_cache_protected_len < s.checkpoint_len,
-                s.slot_kv_committed_len <= s.checkpoint_len,
-                s.slot_kv_committed_len <= s.kv_valid,
-            ),
+            d.every(s.slot_cache_protected_len < s.checkpoint_len, _is_as_the_last_turn_left_it(d, s)),
         ),
     )
 
 
 def _turn_lengths(d: Domain, s: Ledger) -> Flag:
     waiting_matched = d.every(s.phase == WAITING, s.matched, d.no(s.lent))
+    exact = s.kv_committed_len == s.kv_allocated_len
     return d.every(
         implies(d, waiting_matched, d.every(s.cache_protected_len == s.prefix_len, s.prefix_len < fill_len(s))),
         implies(
             d,
             d.every(s.phase == WAITING, s.lent),
             d.every(
-                s.prefix_len == s.kv_allocated_len, s.prefix_len == s.slot_kv_allocated_len, s.prefix_len <= s.kv_valid
+                s.prefix_len == s.kv_allocated_len,
+                s.prefix_len == s.slot_kv_allocated_len,
+                s.prefix_len <= s.kv_valid,
+                s.prefix_len < fill_len(s),
+                s.swa_evicted_seqlen == s.slot_swa_evicted_seqlen,
             ),
         ),
-        implies(
-            d, s.phase == PREFILL, d.every(s.kv_committed_len == s.kv_allocated_len, s.kv_committed_len < fill_len(s))
-        ),
-        implies(
-            d,
-            s.phase == RUNNING,
-            d.every(
-                s.kv_committed_len == s.kv_allocated_len,
-                s.kv_committed_len <= fill_len(s),
-                fill_len(s) <= s.kv_committed_len + d.one,
-            ),
-        ),
+        implies(d, s.phase == PREFILL, d.every(exact, s.kv_committed_len < fill_len(s), s.pending == 0)),
+        implies(d, d.every(s.phase == RUNNING, d.no(d.spec_v2)), exact),
+        implies(d, s.phase == RUNNING, d.every(s.pending >= 0, s.pending <= d.where(d.overlap, 2, 1))),
+        implies(d, d.every(s.phase == RUNNING, s.pending == 0), d.one <= s.output_len),
+        implies(d, d.no(is_live(d, s)), s.pending == 0),
         implies(
             d,
             is_live(d, s),
             d.every(
                 s.cache_protected_len < fill_len(s),
-                s.kv_valid <= s.kv_committed_len,
+                s.kv_valid == s.kv_committed_len,
                 s.prefix_len <= s.kv_committed_len,
             ),
         ),
         implies(d, d.every(is_live(d, s), s.lent), s.slot_kv_allocated_len <= s.kv_allocated_len),
+        implies(d, d.every(s.phase == WAITING, d.no(s.lent)), s.swa_evicted_seqlen == d.zero),
+        implies(d, d.no(s.slot_held), s.slot_swa_evicted_seqlen == d.zero),
+        implies(d, s.rows == 0, s.window_start == 0),
+        implies(d, d.no(d.tree), s.tree_end == 0),
+        implies(d, d.every(d.no(d.tree), waiting_matched), s.prefix_len == d.zero),
     )
 
 
@@ -370,9 +423,9 @@ _AUXILIARY = (
     ),
     Invariant(
         "X3",
-        "without speculation C = A, and C is O + out or one less while the turn runs",
+        "a turn's lengths in each phase: C = A but for speculation v2, KV valid up to C, at most two results late",
         "",
-        "Ties the lengths to the tokens; the guards of decode, result and retract rest on it.",
+        "Ties lengths, tokens and steps in flight to each other; the guards of decode, result and retract rest on it.",
         _turn_lengths,
     ),
 )

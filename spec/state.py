@@ -38,6 +38,7 @@ class Ledger:
     slot_kv_committed_len: Length = _of("length", "slot", "C of the slot")
     slot_kv_allocated_len: Length = _of("length", "slot", "A of the slot")
     slot_cache_protected_len: Length = _of("length", "slot", "R of the slot")
+    slot_swa_evicted_seqlen: Length = _of("length", "slot", "E of the slot: window cursor")
     # The turn.
     plain: Flag = _of("flag", "turn", "an ordinary request, of no session")
     phase: Any = _of("phase", "turn", "where the turn stands")
@@ -51,6 +52,8 @@ class Ledger:
     kv_committed_len: Length = _of("length", "turn", "C")
     kv_allocated_len: Length = _of("length", "turn", "A")
     cache_protected_len: Length = _of("length", "turn", "R")
+    swa_evicted_seqlen: Length = _of("length", "turn", "E: window cursor")
+    pending: Count = _of("count", "turn", "steps that were prepared and whose result is not known yet")
     # Ghosts.
     turns: Count = _of("count", "ghost", "admitted turns that have not ended")
     success_len: Length = _of("length", "ghost", "tokens of the last turn that really finished with success")
@@ -58,6 +61,7 @@ class Ledger:
     locks: Count = _of("count", "ghost", "tree locks acquired for this ledger and not undone")
     row_end: Count = _of("count", "ghost", "pages behind the row, from position 0")
     tree_end: Count = _of("count", "ghost", "leading pages of the row that the tree owns")
+    window_start: Count = _of("count", "ghost", "leading pages of the row whose window pages were evicted")
     orphans: Count = _of("count", "ghost", "pages taken for the row that nothing names any more")
     kv_valid: Length = _of("length", "ghost", "leading tokens of the row whose KV is that of the session's tokens")
 

@@ -27,11 +27,13 @@ EventName = Literal[
     "insert",
     "decode",
     "result",
+    "verify",
     "finish",
     "retract",
     "abort",
     "close",
     "evict",
+    "window",
     "check",
 ]
 
@@ -48,6 +50,11 @@ class Config(_Strict):
     rows: int = Field(ge=1, description="rows of req_to_token that can be handed out")
     row_width: int = Field(ge=1, description="token positions of one row")
     chunked_prefill_size: int | None = Field(default=None, description="tokens of one prefill chunk; null: off")
+    overlap: bool = Field(default=False, description="a step is prepared before the last result is processed")
+    speculation: Literal[0, 1, 2] = Field(default=0, description="0: none; 1: v1; 2: v2, which overlaps")
+    drafts: int = Field(default=1, ge=1, description="draft tokens of one speculative round")
+    window: int = Field(default=0, ge=0, description="sliding window in tokens; 0: full attention")
+    tree: bool = Field(default=True, description="radix tree; else a chunk cache")
 
 
 class Producer(_Strict):
@@ -80,12 +87,14 @@ class Observed(_Strict):
     slot_kv_committed_len: int | None = None
     slot_kv_allocated_len: int | None = None
     slot_cache_protected_len: int | None = None
+    slot_swa_evicted_seqlen: int | None = None
     attached: bool | None = Field(default=None, description="the turn belongs to its session")
     lent: bool | None = Field(default=None, description="the turn runs on the row of the session's slot")
     prefix_len: int | None = None
     kv_committed_len: int | None = None
     kv_allocated_len: int | None = None
     cache_protected_len: int | None = None
+    swa_evicted_seqlen: int | None = None
     output_len: int | None = Field(default=None, description="output tokens known so far")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions.action import Action, Guard, Step
-from kvproof.spec.domain import Domain, Flag, Length, is_aligned, orphan_start, smaller
+from kvproof.spec.domain import Count, Domain, Flag, Length, is_aligned, minus, one_page, orphan_start, smaller
 from kvproof.spec.effects import Free, Insert, Lock, Require, Share, Take, TakeRow, Write
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
 
@@ -19,6 +19,7 @@ def _match_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A turn without a slot reuses what the tree has: whole pages, which the extend will lock."""
     guards = (
         Guard("the tree matches whole pages", is_aligned(d, p.matched_len)),
+        Guard("a chunk cache matches nothing", d.some(d.tree, p.matched_len == d.zero)),
         Guard("one token is left to run", p.matched_len <= match_key_len(d, s)),
     )
     after = s.but(matched=d.every(), prefix_len=p.matched_len, cache_protected_len=p.matched_len)
@@ -34,6 +35,7 @@ def restored(d: Domain, s: Ledger, prefix_len: Length) -> Ledger:
         kv_committed_len=s.slot_kv_committed_len,
         kv_allocated_len=s.slot_kv_allocated_len,
         cache_protected_len=s.slot_cache_protected_len,
+        swa_evicted_seqlen=s.slot_swa_evicted_seqlen,
     )
 
 
@@ -42,8 +44,10 @@ def without_tail(d: Domain, s: Ledger) -> Ledger:
     return s.but(
         slot_kv_committed_len=smaller(d, s.slot_kv_committed_len, s.prefix_len),
         slot_kv_allocated_len=s.prefix_len,
+        slot_swa_evicted_seqlen=smaller(d, s.slot_swa_evicted_seqlen, s.prefix_len),
         kv_committed_len=smaller(d, s.kv_committed_len, s.prefix_len),
         kv_allocated_len=s.prefix_len,
+        swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, s.prefix_len),
     )
 
 
@@ -61,6 +65,17 @@ def _match_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(after, effects=(append_only(d, s, prefix_len), tail))
 
 
+def charge(d: Domain, tokens: Length) -> Length:
+    """What an admission is charged for `tokens` more: each request may need one page more than its tokens fill."""
+    return tokens + one_page(d)
+
+
+def charge_covers(d: Domain, before: Length, after: Length) -> Require:
+    """The pages that the allocator takes from `before` to `after` are within the charge."""
+    taken = d.tokens(d.ceil_pages(after) - d.ceil_pages(before))
+    return Require("I18", taken <= charge(d, minus(d, after, before)), "the charge covers what the allocator takes")
+
+
 def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """One chunk: take a row if the turn has none, take the pages of [prefix_len, seq_len), run the forward."""
     first = d.every(s.phase == WAITING, d.no(s.lent))
@@ -75,8 +90,10 @@ def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         matched=d.some(),
         kv_committed_len=p.seq_len,
         kv_allocated_len=p.seq_len,
+        pending=d.where(p.last, 1, 0),
     )
     effects = (
+        charge_covers(d, s.prefix_len, p.seq_len),
         TakeRow(first),
         Lock(first),
         Share(first, d.floor_pages(s.prefix_len)),
@@ -91,24 +108,37 @@ def _stash(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s.but(prefix_len=s.kv_committed_len))
 
 
+def insert_own(d: Domain, s: Ledger, when: Flag, pages: Count, dup_len: Length) -> Insert:
+    """Hand the row's own pages up to `pages` to the tree; duplicates are freed from R on (sglang-jax #994)."""
+    return Insert(when, pages, d.floor_pages(dup_len), d.floor_pages(s.cache_protected_len))
+
+
 def _insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Whole pages of the prompt go to the tree; copies of what it already had are freed."""
-    pages = d.floor_pages(s.kv_committed_len)
+    """Whole pages of the prompt go to the tree; copies of what it already had are freed.
+
+    `key_len`: the tokens that were prefilled. Under overlap the next decode step is prepared by then, and C is one more.
+    """
+    pages = d.floor_pages(p.key_len)
     guards = (
         Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
         Guard("duplicates are of inserted pages", d.floor_pages(p.dup_len) <= pages),
         Guard("the locked prefix is still in the tree", s.cache_protected_len <= p.dup_len),
-        Guard("the last chunk's result is known", d.some(s.phase == PREFILL, s.kv_committed_len < fill_len(s))),
-        Guard("a session inserts its prompt, never its output", d.some(s.plain, s.kv_committed_len == s.origin_len)),
+        Guard("what is inserted has its KV", d.every(p.key_len <= s.kv_committed_len, p.key_len < fill_len(s))),
+        Guard("without overlap no step is prepared", d.some(d.overlap, p.key_len == s.kv_committed_len)),
+        Guard(
+            "a chunk is inserted as it is, the rest when its result is known",
+            d.where(s.phase == PREFILL, p.key_len == s.kv_committed_len, d.one <= s.output_len),
+        ),
+        Guard("a session inserts its prompt, never its output", d.some(s.plain, p.key_len == s.origin_len)),
     )
-    after = s.but(cache_protected_len=d.tokens(pages), prefix_len=s.kv_committed_len)
-    return Step(after, guards, (Insert(d.every(), pages, d.floor_pages(p.dup_len)),))
+    after = s.but(cache_protected_len=d.tokens(pages), prefix_len=p.key_len)
+    return Step(after, guards, (insert_own(d, s, d.every(), pages, p.dup_len),))
 
 
 def _may_insert(d: Domain, s: Ledger) -> Flag:
     """An ordinary request after each chunk; a session's first turn once, after its last chunk."""
     prompt_is_in = d.every(s.phase == RUNNING, d.no(s.slot_held), d.no(s.plain))
-    return d.every(s.phase != WAITING, d.some(d.every(s.plain, is_live(d, s)), prompt_is_in))
+    return d.every(d.tree, s.phase != WAITING, d.some(d.every(s.plain, is_live(d, s)), prompt_is_in))
 
 
 def _is_waiting(d: Domain, s: Ledger) -> Flag:
@@ -158,7 +188,7 @@ PREFILL_ACTIONS = (
         "a prompt or chunk goes into the tree",
         _may_insert,
         _insert,
-        {"dup_len": "length"},
+        {"dup_len": "length", "key_len": "length"},
         "sglang #12224",
     ),
 )

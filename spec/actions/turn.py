@@ -5,18 +5,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.prefill import charge_covers, insert_own
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.domain import Count, Domain, Flag, Length, footprint, is_aligned, larger, orphan_start, smaller
-from kvproof.spec.effects import Effect, Forget, Free, Insert, Report, Take, Write
-from kvproof.spec.state import (
-    RUNNING,
-    WAITING,
-    Ledger,
-    end_turn,
-    fill_len,
-    is_live,
-    owner_is_slot,
+from kvproof.spec.domain import (
+    Count,
+    Domain,
+    Flag,
+    Length,
+    footprint,
+    is_aligned,
+    larger,
+    orphan_start,
+    reserve,
+    smaller,
+    window_from,
+    window_keep_from,
 )
+from kvproof.spec.effects import Forget, Free, FreeWindow, Report, Take, Write
+from kvproof.spec.state import RUNNING, WAITING, Ledger, end_turn, fill_len, is_live, owner_is_slot
 
 
 def kv_of_known_tokens(d: Domain, s: Ledger) -> Length:
@@ -25,27 +31,76 @@ def kv_of_known_tokens(d: Domain, s: Ledger) -> Length:
 
 
 def _results_are_in(d: Domain, s: Ledger) -> Flag:
-    return d.every(d.one <= s.output_len, s.kv_committed_len == kv_of_known_tokens(d, s))
+    return d.every(d.one <= s.output_len, s.pending == 0)
+
+
+def _at_most_one_is_late(d: Domain, s: Ledger) -> Flag:
+    """Without overlap every result is known; with it the step in flight may still run."""
+    return d.every(d.one <= s.output_len, d.some(s.pending == 0, d.every(d.overlap, s.pending == 1)))
 
 
 def _decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Prepare one step: the slot of the last sampled token is claimed, C += 1 and A += 1."""
+    """Prepare one step and launch it: the position of the next token is claimed (C += 1), A is raised.
+
+    Speculation v2 claims the bonus position in the same way and reserves the drafts' positions as well (#22651).
+    """
+    allocated = s.kv_allocated_len + reserve(d)
     guards = (
-        Guard("the previous result is known", _results_are_in(d, s)),
-        Guard("a row is wide enough", s.kv_allocated_len < d.row_width),
+        Guard("no more than one result is late", d.some(s.pending == 0, d.every(d.overlap, s.pending == 1))),
+        Guard("a row is wide enough", allocated <= d.row_width),
     )
-    allocated = s.kv_allocated_len + d.one
-    after = s.but(kv_committed_len=s.kv_committed_len + d.one, kv_allocated_len=allocated)
-    return Step(after, guards, (Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(allocated)),))
+    claimed = s.kv_committed_len + d.one
+    after = s.but(kv_committed_len=claimed, kv_allocated_len=allocated, pending=s.pending + 1)
+    effects = (
+        charge_covers(d, s.kv_allocated_len, allocated),
+        Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(allocated)),
+        Write(s.kv_committed_len, claimed),
+    )
+    return Step(after, guards, effects)
 
 
 def _result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The forward has run: the claimed position holds KV, and one more output token is known."""
-    guards = (Guard("a step was prepared", s.kv_committed_len == fill_len(s)),)
-    after = s.but(output_len=s.output_len + d.one)
-    # A decode step computes the one position it claimed; after a prefill all of [0, C) is computed already.
-    claimed = d.where(s.kv_committed_len <= s.kv_valid, s.kv_committed_len, s.kv_committed_len - d.one)
-    return Step(after, guards, (Write(claimed, s.kv_committed_len),))
+    """A result is processed: `tokens` more are known. All but the claimed one were drafts that the model accepted."""
+    more = p.tokens - d.one
+    guards = (
+        Guard("a step was prepared", s.pending >= 1),
+        Guard("a step gives at least one token", d.one <= p.tokens),
+        Guard("only speculation gives more than one", d.some(d.spec_v2, p.tokens == d.one)),
+        Guard("no more is accepted than was drafted", p.tokens <= d.drafts + d.one),
+        Guard("accepted drafts have positions", s.kv_committed_len + more <= s.kv_allocated_len),
+    )
+    committed = s.kv_committed_len + more
+    after = s.but(output_len=s.output_len + p.tokens, kv_committed_len=committed, pending=s.pending - 1)
+    return Step(after, guards, (Write(s.kv_committed_len, committed),))
+
+
+def _verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A round of speculation v1, all in one: allocate draft room, verify, free the rejected tail, C += tokens, A = C."""
+    room = s.kv_allocated_len + reserve(d)
+    committed = s.kv_committed_len + p.tokens
+    guards = (
+        Guard("the previous result is known", _results_are_in(d, s)),
+        Guard("a round gives at least one token", d.one <= p.tokens),
+        Guard("no more is accepted than was drafted", p.tokens <= d.drafts + d.one),
+        Guard("a row is wide enough", room <= d.row_width),
+    )
+    after = s.but(kv_committed_len=committed, kv_allocated_len=committed, output_len=s.output_len + p.tokens)
+    effects = (
+        charge_covers(d, s.kv_allocated_len, room),
+        Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(room)),
+        Write(s.kv_committed_len, committed),
+        Free(orphan_start(d, committed), room),
+    )
+    return Step(after, guards, effects)
+
+
+def _evict_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """E := max(E, R), then up to floor_P(pre_len - W - P): the window pool's pages behind it are freed."""
+    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
+    moved = larger(d, cursor, window_keep_from(d, p.pre_len))
+    guards = (Guard("only what has its KV leaves the window", p.pre_len <= s.kv_committed_len),)
+    freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
+    return Step(s.but(swa_evicted_seqlen=moved), guards, (freed,))
 
 
 def _late_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -54,9 +109,9 @@ def _late_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Trim to T = O + F, save the slot, clear the marker, advance the checkpoint (#22790, #22897)."""
+    """Trim to T = O + F, save the slot, clear the marker, advance the checkpoint (#22790, #22897, #22900)."""
     guards = (
-        Guard("the last result is known", _results_are_in(d, s)),
+        Guard("at most the step in flight is late", _at_most_one_is_late(d, s)),
         Guard("at least one output token is kept", d.one <= p.finished_len),
         Guard("no more than what was generated is kept", p.finished_len <= s.output_len),
         Guard("a pre-aborted turn never finishes with success", d.no(s.pre_aborted)),
@@ -65,6 +120,7 @@ def _finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     trimmed = s.but(
         kv_committed_len=smaller(d, s.kv_committed_len, target),
         kv_allocated_len=smaller(d, s.kv_allocated_len, target),
+        swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, target),
     )
     after = end_turn(d, save_slot(d, trimmed)).but(
         inflight=d.some(), turns=s.turns - 1, checkpoint_len=target, success_len=target
@@ -78,6 +134,7 @@ def save_slot(d: Domain, s: Ledger) -> Ledger:
         slot_held=d.every(),
         slot_kv_committed_len=s.kv_committed_len,
         slot_kv_allocated_len=s.kv_allocated_len,
+        slot_swa_evicted_seqlen=s.swa_evicted_seqlen,
         slot_cache_protected_len=d.where(s.slot_held, s.slot_cache_protected_len, s.cache_protected_len),
     )
 
@@ -89,16 +146,18 @@ def queued_again(d: Domain, s: Ledger) -> Ledger:
 
 
 def _retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Pool pressure: the slot keeps the turn's KV, the turn queues again; marker and checkpoint stay."""
+    """Pool pressure: the slot keeps the turn's KV, the turn queues again; marker and checkpoint stay.
+
+    A step that was prepared has been launched under overlap, and its result will be dropped. Without overlap it never
+    runs, and the position that it claimed stays without KV.
+    """
     guards = (
-        Guard(
-            "the last result is known, or one step was prepared and will not run",
-            d.some(_results_are_in(d, s), s.kv_committed_len == fill_len(s)),
-        ),
+        Guard("at most one result is not known", s.pending <= 1),
         Guard("the turn has generated", d.one <= s.output_len),
         Guard("a pre-aborted turn ends with its prefill", d.no(s.pre_aborted)),
     )
-    return Step(queued_again(d, save_slot(d, s)), guards)
+    computed = d.where(d.some(d.overlap, s.pending == 0), s.kv_committed_len, kv_of_known_tokens(d, s))
+    return Step(queued_again(d, save_slot(d, s)), guards, (Forget(computed),))
 
 
 def _over(d: Domain, s: Ledger) -> Ledger:
@@ -138,12 +197,13 @@ def _finish_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """One release entry: whole committed pages go to the tree (or are freed), the rest is freed, the row returns (#12224)."""
     pages = d.floor_pages(s.kv_committed_len)
     guards = (
+        Guard("a chunk cache takes nothing", d.some(d.tree, d.no(p.inserted))),
         Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
         Guard("duplicates are of inserted pages", d.some(d.no(p.inserted), d.floor_pages(p.dup_len) <= pages)),
         Guard("the locked prefix is still in the tree", d.some(d.no(p.inserted), s.cache_protected_len <= p.dup_len)),
     )
     own = d.where(p.inserted, d.tokens(pages), s.cache_protected_len)
-    insert: Effect = Insert(p.inserted, pages, d.floor_pages(p.dup_len))
+    insert = insert_own(d, s, p.inserted, pages, p.dup_len)
     return Step(_over(d, s), guards, (insert, *release_row(d, d.every(), own, s.kv_allocated_len)))
 
 
@@ -154,8 +214,7 @@ def _retract_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def session_held(d: Domain, s: Ledger) -> Count:
     """Pages that the memory check counts as held by the slot: none while its row is in a live batch (#22213, #22753)."""
-    held = footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len)
-    return d.where(owner_is_slot(d, s), held, 0)
+    return d.where(owner_is_slot(d, s), footprint(d, s.slot_kv_allocated_len, s.slot_cache_protected_len), 0)
 
 
 def uncached(d: Domain, s: Ledger) -> Count:
@@ -163,9 +222,25 @@ def uncached(d: Domain, s: Ledger) -> Count:
     return d.where(is_live(d, s), footprint(d, s.kv_allocated_len, s.cache_protected_len), 0)
 
 
+def window_held(d: Domain, s: Ledger) -> Count:
+    """The same for the window pool: from max(R, E) on."""
+    lower = window_from(d, s.slot_cache_protected_len, s.slot_swa_evicted_seqlen)
+    return d.where(owner_is_slot(d, s), d.ceil_pages(s.slot_kv_allocated_len) - lower, 0)
+
+
+def window_uncached(d: Domain, s: Ledger) -> Count:
+    lower = window_from(d, s.cache_protected_len, s.swa_evicted_seqlen)
+    return d.where(is_live(d, s), d.ceil_pages(s.kv_allocated_len) - lower, 0)
+
+
+def report(d: Domain, s: Ledger) -> Report:
+    """The terms of the memory check for this ledger, both pools."""
+    return Report(session_held(d, s), uncached(d, s), window_held(d, s), window_uncached(d, s))
+
+
 def _check(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """`lingering`: the last turn ended in this very step and may still stand in the last batch. It counts nowhere."""
-    return Step(s, effects=(Report(session_held(d, s), uncached(d, s)),))
+    return Step(s, effects=(report(d, s),))
 
 
 def _is_session_turn(d: Domain, s: Ledger) -> Flag:
@@ -173,13 +248,44 @@ def _is_session_turn(d: Domain, s: Ledger) -> Flag:
 
 
 TURN_ACTIONS = (
-    Action("decode", "decode", "one decode step is prepared", lambda d, s: s.phase == RUNNING, _decode),
-    Action("result", "result", "a forward's result is processed", lambda d, s: s.phase == RUNNING, _result),
+    Action(
+        "decode",
+        "decode",
+        "one decode step is prepared and launched",
+        lambda d, s: d.every(s.phase == RUNNING, d.no(d.spec_v1)),
+        _decode,
+        source="sglang #22651",
+    ),
+    Action(
+        "result",
+        "result",
+        "a step's result is processed",
+        lambda d, s: s.phase == RUNNING,
+        _result,
+        {"tokens": "length"},
+        "sglang #22651",
+    ),
+    Action(
+        "verify",
+        "verify",
+        "a round of speculation v1 is drafted and verified",
+        lambda d, s: d.every(s.phase == RUNNING, d.spec_v1),
+        _verify,
+        {"tokens": "length"},
+    ),
+    Action(
+        "evict_window",
+        "window",
+        "slots behind the sliding window are freed",
+        lambda d, s: d.every(d.windowed, is_live(d, s)),
+        _evict_window,
+        {"pre_len": "length"},
+    ),
     Action(
         "late_result",
         "result",
         "a result arrives for a turn that no longer runs",
-        lambda d, s: d.every(s.phase == WAITING),
+        lambda d, s: d.every(d.no(is_live(d, s)), d.some(d.overlap, s.phase == WAITING)),
         _late_result,
     ),
     Action(
