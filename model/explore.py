@@ -1,23 +1,28 @@
 """Bounded search: all reachable states of a small instance, breadth first, over the same rules that are proven.
 
-Gives what induction cannot: the shortest run that breaks an invariant, whether each action can ever happen, and the number
-of reachable states, which tests pin.
+Gives what induction cannot: the shortest run that breaks an invariant, whether each action can ever happen, whether every
+turn can still end, and the number of reachable states, which tests pin.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
 from kvproof.spec.faults import Fault, actions_with
-from kvproof.spec.state import Ledger, pristine
+from kvproof.spec.machine import LEDGER, Machine
+from kvproof.spec.state import NONE
 
-# Small instances, in the order in which a counterexample is looked for: the smallest page size, then the shortest row.
-INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (2, 4), (2, 5), (2, 6), (3, 6), (4, 8))
+# Small instances (page size, row width), in the order in which a counterexample is looked for.
+INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (1, 6), (2, 4), (2, 5), (2, 6), (3, 6))
+MOST_STEPS = 16
+COUNTS = range(4)
 
 
 @dataclass(frozen=True)
@@ -36,28 +41,31 @@ class Run:
     row_width: int
     steps: tuple[Taken, ...]
     broken: dict[str, str]
+    config: Mapping[str, int | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reachable:
-    """What a whole small instance holds."""
+    """What a whole small instance holds. `stuck`: states with a turn that no run can bring to its end."""
 
     page_size: int
     row_width: int
+    config: Mapping[str, int | bool]
     states: int
     depth: int
     taken: dict[str, int]
+    stuck: int
 
 
 def parameters(action: Action, row_width: int) -> Iterator[dict[str, Value]]:
     """All parameters of the small instance: lengths up to the row width."""
-    choices = {"length": range(row_width + 1), "flag": (False, True)}
+    choices: dict[str, Any] = {"length": range(row_width + 1), "count": COUNTS, "flag": (False, True)}
     names = list(action.params)
     for values in itertools.product(*(choices[action.params[n]] for n in names)):
         yield dict(zip(names, values, strict=True))
 
 
-def successors(oracle: Oracle, s: Ledger) -> Iterator[Taken]:
+def successors(oracle: Oracle, s: Any) -> Iterator[Taken]:
     """Every enabled step from a state."""
     for action in oracle.actions.values():
         if not action.applies(oracle.d, s):
@@ -74,11 +82,12 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
     return int(params.get("origin_len", 1)) <= d.row_width
 
 
-def reach(page_size: int, row_width: int) -> Reachable:
-    """All reachable states of the fault-free rules; raises AssertionError if one breaks an invariant."""
-    oracle = Oracle.of(page_size, row_width)
-    start = pristine(oracle.d)
-    seen, frontier, depth = {start}, [start], 0
+def reach(page_size: int, row_width: int, **config: Any) -> Reachable:
+    """All reachable ledgers of the fault-free rules; raises AssertionError if one breaks an invariant."""
+    oracle = Oracle.of(page_size, row_width, **config)
+    start = LEDGER.start(oracle.d)
+    sources: dict[Any, list[Any]] = {start: []}
+    frontier, depth = [start], 0
     taken = dict.fromkeys(oracle.actions, 0)
     while frontier:
         reached = []
@@ -87,38 +96,53 @@ def reach(page_size: int, row_width: int) -> Reachable:
                 taken[step.outcome.action.name] += 1
                 broken = step.outcome.broken(oracle.d)
                 assert not broken, (step, broken)
-                if step.outcome.after not in seen:
-                    seen.add(step.outcome.after)
+                if step.outcome.after not in sources:
+                    sources[step.outcome.after] = []
                     reached.append(step.outcome.after)
+                sources[step.outcome.after].append(state)
         frontier = reached
         depth += bool(reached)
-    return Reachable(page_size, row_width, len(seen), depth, taken)
+    stuck = len(sources) - len(_can_end(sources))
+    return Reachable(page_size, row_width, config, len(sources), depth, taken, stuck)
 
 
-def shortest_run(fault: Fault, page_size: int, row_width: int, invariant: str | None = None) -> Run | None:
-    """The shortest run that breaks `invariant` (or any) with the fault on; None when the instance has none.
+def _can_end(sources: Mapping[Any, list[Any]]) -> set[Any]:
+    """States from which some run reaches a state without a turn (I18): backwards from those."""
+    ends = deque(state for state in sources if state.phase == NONE)
+    found = set(ends)
+    while ends:
+        for source in sources[ends.popleft()]:
+            if source not in found:
+                found.add(source)
+                ends.append(source)
+    return found
 
-    Runs end where they break something: what follows a first violation proves nothing about the second.
-    """
-    oracle = Oracle.of(page_size, row_width, actions_with(fault))
-    start = pristine(oracle.d)
-    parents: dict[Ledger, tuple[Ledger, Taken] | None] = {start: None}
+
+def shortest_run(
+    machine: Machine, fault: Fault, page_size: int, row_width: int, invariant: str | None = None
+) -> Run | None:
+    """The shortest run that breaks `invariant` (or any) with the fault on; None when the instance has none."""
+    oracle = Oracle.of(page_size, row_width, actions_with(fault, machine), **fault.config)
+    start = machine.start(oracle.d)
+    parents: dict[Any, tuple[Any, Taken] | None] = {start: None}
     frontier = [start]
-    while frontier:
+    for _ in range(MOST_STEPS):
         reached = []
         for state in frontier:
             for step in successors(oracle, state):
-                broken = step.outcome.broken(oracle.d)
+                broken = step.outcome.broken(oracle.d, machine.invariants)
                 if broken and (invariant is None or invariant in broken):
-                    return Run(page_size, row_width, (*_path(parents, state), step), broken)
-                if not broken and step.outcome.after not in parents:
+                    return Run(page_size, row_width, (*_path(parents, state), step), broken, fault.config)
+                if step.outcome.after not in parents:
                     parents[step.outcome.after] = (state, step)
                     reached.append(step.outcome.after)
         frontier = reached
+        if not frontier:
+            break
     return None
 
 
-def _path(parents: dict[Ledger, tuple[Ledger, Taken] | None], state: Ledger) -> tuple[Taken, ...]:
+def _path(parents: Mapping[Any, tuple[Any, Taken] | None], state: Any) -> tuple[Taken, ...]:
     steps: list[Taken] = []
     while (link := parents[state]) is not None:
         state, step = link
@@ -126,7 +150,10 @@ def _path(parents: dict[Ledger, tuple[Ledger, Taken] | None], state: Ledger) -> 
     return tuple(reversed(steps))
 
 
-def counterexample(fault: Fault) -> Run | None:
+def counterexample(fault: Fault, instances: Sequence[tuple[int, int]] | None = None) -> Run | None:
     """The shortest run of the first small instance that breaks the invariant the fault is known for."""
     wanted = fault.breaks[0] if fault.breaks else None
-    return next((run for size, width in INSTANCES if (run := shortest_run(fault, size, width, wanted))), None)
+    begin = INSTANCES.index(fault.smallest) if fault.smallest in INSTANCES else 0
+    chosen = INSTANCES[begin:] if instances is None else instances
+    runs = (shortest_run(fault.machine, fault, size, width, wanted) for size, width in chosen)
+    return next((run for run in runs if run is not None), None)

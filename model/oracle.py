@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action, Guard
 from kvproof.spec.effects import Condition, Effect, apply_effects
-from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.invariants import INVARIANTS, Invariant
 from kvproof.spec.state import Ledger
 
 Value = int | bool
@@ -20,16 +21,16 @@ class Outcome:
     """A step taken: the successor, its effects, and what was violated (empty when all is well)."""
 
     action: Action
-    before: Ledger
-    after: Ledger
+    before: Any
+    after: Any
     effects: tuple[Effect, ...]
     failed_guards: tuple[Guard, ...]
     failed_conditions: tuple[Condition, ...]
 
-    def broken(self, d: Integers) -> dict[str, str]:
+    def broken(self, d: Integers, invariants: Mapping[str, Invariant] = INVARIANTS) -> dict[str, str]:
         """Invariants that this step breaks (it held before, or a side condition failed), each with the sentence."""
         found = {c.invariant: c.sentence for c in self.failed_conditions}
-        for invariant in INVARIANTS.values():
+        for invariant in invariants.values():
             if invariant.id not in found and not invariant.holds(d, self.after) and invariant.holds(d, self.before):
                 found[invariant.id] = invariant.statement
         return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
@@ -37,21 +38,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Oracle:
-    """Runs actions over one page size and row width; `actions` may hold a deviating one."""
+    """Runs actions in one configuration; `actions` may hold deviating ones."""
 
     d: Integers
     actions: Mapping[str, Action]
 
     @staticmethod
-    def of(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS) -> Oracle:
-        return Oracle(Integers(page_size, row_width), actions)
+    def of(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS, **config: Any) -> Oracle:
+        """An oracle for one page size and row width; `config`: further fields of `Integers`."""
+        return Oracle(Integers(page_size, row_width, **config), actions)
 
     def applicable(self, event: str, s: Ledger, of_refused: bool = False) -> Action | None:
         """The rule that an event is judged by in this state; None where the protocol has no such event now."""
         rules = (a for a in self.actions.values() if a.event == event and a.of_refused == of_refused)
         return next((a for a in rules if a.applies(self.d, s)), None)
 
-    def step(self, action: Action, s: Ledger, params: Mapping[str, Value]) -> Outcome:
+    def step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
         step = action.run(self.d, s, SimpleNamespace(**params))
         after, conditions = apply_effects(self.d, step.after, step.effects)
         return Outcome(

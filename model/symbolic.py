@@ -6,13 +6,14 @@ unknown: one proof covers every page size. (A direct `mod P` would be non-linear
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import z3
 
-from kvproof.spec.state import FIELDS, Ledger
+from kvproof.spec.state import Ledger
 
 
 class PagedLength:
@@ -148,15 +149,21 @@ class Symbols:
         """What the sort alone says: lengths are proper pairs. Counts and phases may be any integer."""
         return value.is_well_formed() if sort == "length" else z3.BoolVal(True)
 
-    def ledger(self, suffix: str = "") -> Ledger:
-        """An arbitrary ledger, every field a symbol."""
-        return Ledger(**{f.name: self.variable(f.metadata["sort"], f.name + suffix) for f in FIELDS})
+    def arbitrary(self, state: type) -> Any:
+        """Any state of a machine, every field a symbol."""
+        return state(**{f.name: self.variable(f.metadata["sort"], f.name) for f in dataclasses.fields(state)})
+
+    def ledger(self) -> Ledger:
+        """An arbitrary ledger."""
+        found = self.arbitrary(Ledger)
+        assert isinstance(found, Ledger)
+        return found
 
     def parameters(self, params: dict[str, str]) -> SimpleNamespace:
         return SimpleNamespace(**{name: self.variable(sort, f"${name}") for name, sort in params.items()})
 
-    def domain_facts(self, s: Ledger, p: SimpleNamespace, params: dict[str, str]) -> list[Any]:
+    def domain_facts(self, s: Any, p: SimpleNamespace, params: dict[str, str]) -> list[Any]:
         facts = self.configuration()
-        facts += [self.is_well_formed(f.metadata["sort"], getattr(s, f.name)) for f in FIELDS]
+        facts += [self.is_well_formed(f.metadata["sort"], getattr(s, f.name)) for f in dataclasses.fields(s)]
         facts += [self.is_well_formed(sort, getattr(p, name)) for name, sort in params.items()]
         return facts

@@ -254,7 +254,9 @@ class Require:
         return s, (Condition(self.invariant, self.holds, self.sentence),)
 
 
-Effect = TakeRow | DropRow | Share | Take | Write | Free | FreeWindow | Forget | Insert | Lock | Unlock | Report | Require
+Effect = (
+    TakeRow | DropRow | Share | Take | Write | Free | FreeWindow | Forget | Insert | Lock | Unlock | Report | Require
+)
 
 
 def true_pages(s: Ledger) -> Count:

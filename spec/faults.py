@@ -11,19 +11,24 @@ being vacuous.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Action, Step
 from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
-from kvproof.spec.actions.release import release_slot
+from kvproof.spec.actions.release import release_row, release_slot
 from kvproof.spec.actions.turn import report, save_slot
-from kvproof.spec.domain import Domain, Length, footprint, orphan_start, smaller
-from kvproof.spec.effects import Forget, Free
-from kvproof.spec.state import Ledger, end_turn, fill_len, is_live
+from kvproof.spec.domain import Domain, Length, footprint, minus, orphan_start, smaller
+from kvproof.spec.effects import DropRow, Forget, Free, Insert, Require, Write
+from kvproof.spec.machine import LEDGER, Machine, machine_of
+from kvproof.spec.progress import Request
+from kvproof.spec.staging import Admission, Deferred
+from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live
+from kvproof.spec.tree import Node
 
-Run = Callable[[Domain, Ledger, SimpleNamespace], Step]
+Run = Callable[[Domain, Any, SimpleNamespace], Step]
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,31 @@ class Fault:
     breaks: tuple[str, ...]
     run: Run
     kind: str = "fault"
+    also: Mapping[str, Run] = field(default_factory=dict)
+    """Other actions that deviate with it: a rule that was moved from one step to another."""
+    config: Mapping[str, int | bool] = field(default_factory=dict)
+    """The configuration in which it shows (fields of the integer domain); elsewhere the rules are right."""
+    smallest: tuple[int, int] = (1, 3)
+    """Page size and row width of the first small instance that shows it; a slow test searches the smaller ones."""
 
-    def deviate(self) -> Action:
-        """The action with the faulty rule in place of the right one."""
-        return dataclasses.replace(ACTIONS[self.action], run=self.run)
+    @property
+    def machine(self) -> Machine:
+        return machine_of(self.action)
+
+    def deviate(self, action: str | None = None) -> Action:
+        """The action (its main one, or another) with the faulty rule in place of the right one."""
+        name = action or self.action
+        run = self.run if name == self.action else self.also[name]
+        return dataclasses.replace(self.machine.actions[name], run=run)
+
+    @property
+    def deviations(self) -> dict[str, Action]:
+        return {name: self.deviate(name) for name in (self.action, *self.also)}
 
 
-def actions_with(fault: Fault | None) -> dict[str, Action]:
-    """The table of actions, one of them deviating."""
-    return ACTIONS if fault is None else {**ACTIONS, fault.action: fault.deviate()}
+def actions_with(fault: Fault | None, machine: Machine = LEDGER) -> dict[str, Action]:
+    """The machine's table of actions, those of the fault deviating."""
+    return {**machine.actions, **(fault.deviations if fault and fault.machine is machine else {})}
 
 
 def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -174,6 +195,133 @@ def _s0510d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
+def _f12224(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The branch for a finish under overlap frees the slot of the step in flight by itself; the release frees it again."""
+    right = _right("finish_plain", d, s, p)
+    in_flight = d.every(d.overlap, s.phase == RUNNING, s.pending == 1)
+    end = d.where(in_flight, s.kv_allocated_len, d.zero)
+    return dataclasses.replace(right, effects=(Free(minus(d, end, d.one), end), *right.effects))
+
+
+def _f17850(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The row is freed between two chunks, to be taken again; meanwhile it is anyone's."""
+    right = _right("stash", d, s, p)
+    return dataclasses.replace(right, effects=(DropRow(d.every()), *right.effects))
+
+
+def _f21875c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("finish", d, s, p)
+    after = right.after.but(slot_kv_allocated_len=s.kv_allocated_len)
+    return dataclasses.replace(right, after=after, effects=tuple(e for e in right.effects if not isinstance(e, Free)))
+
+
+def _f22735(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """Releasing, it matches again: the match cuts the node, and only the part that is found is unlocked. This is the other."""
+    return Step(s.but(holders=s.holders - 1), _right_of("tree_unlock", d, s, p).guards)
+
+
+def _right_of(action: str, d: Domain, s: Any, p: SimpleNamespace) -> Step:
+    return machine_of(action).actions[action].run(d, s, p)
+
+
+def _f22753(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The slot's own flag says that it is lent, from the restore until the save, whether the turn runs or not."""
+    right = report(d, s)
+    held = d.where(s.lent, 0, right.session_held)
+    return Step(
+        s, effects=(dataclasses.replace(right, session_held=held, window_held=d.where(s.lent, 0, right.window_held)),)
+    )
+
+
+def _f22897(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The tail behind C is freed, what a round committed behind T is not."""
+    right = _right("finish", d, s, p)
+    after = right.after.but(slot_kv_committed_len=s.kv_committed_len, slot_kv_allocated_len=s.kv_committed_len)
+    effects = (Free(orphan_start(d, s.kv_committed_len), s.kv_allocated_len), Forget(s.origin_len + p.finished_len))
+    return dataclasses.replace(right, after=after, effects=effects)
+
+
+def _f22900(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("finish", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(slot_swa_evicted_seqlen=s.swa_evicted_seqlen))
+
+
+def _f22651_decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("decode", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(kv_committed_len=s.kv_committed_len))
+
+
+def _f22651_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The whole accept_len at resolve. (A prefill's result has nothing to add.)"""
+    right = _right("result", d, s, p)
+    of_round = s.kv_committed_len < s.kv_valid
+    committed = s.kv_committed_len + d.where(of_round, p.tokens, d.zero)
+    written = Write(s.kv_valid, d.where(of_round, s.kv_valid + (p.tokens - d.one), s.kv_valid))
+    return dataclasses.replace(right, after=right.after.but(kv_committed_len=committed), effects=(written,))
+
+
+def _f994a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Duplicates are freed from len(prefix_indices), whose unaligned tail the request owns itself."""
+    right = _right("finish_plain", d, s, p)
+    start = d.ceil_pages(s.prefix_len)
+    effects = tuple(dataclasses.replace(e, freed_from=start) if isinstance(e, Insert) else e for e in right.effects)
+    return dataclasses.replace(right, effects=effects)
+
+
+def _f994b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """With a window, the last slot is cut off ([:-1]) before the rest is freed."""
+    right = _right("finish_plain", d, s, p)
+    own = d.where(p.inserted, d.tokens(d.floor_pages(s.kv_committed_len)), s.cache_protected_len)
+    end = d.where(d.windowed, minus(d, s.kv_allocated_len, d.one), s.kv_allocated_len)
+    insert = tuple(e for e in right.effects if isinstance(e, Insert))
+    return dataclasses.replace(right, effects=(*insert, *release_row(d, d.every(), own, end)))
+
+
+def _f994c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Processing a late result frees out_cache_loc[i], although the release has the page or has freed it."""
+    waits = d.every(s.phase == WAITING, s.slot_held)
+    end = d.where(waits, s.slot_kv_committed_len, d.zero)
+    return Step(s, effects=(Free(minus(d, end, d.one), end),))
+
+
+def _f994d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Only the first chunk is counted: each later one looks final, and its result is appended."""
+    right = _right("extend", d, s, p)
+    looks_final = d.some(p.last, s.phase == PREFILL)
+    after = right.after.but(phase=d.where(looks_final, RUNNING, PREFILL), pending=d.where(looks_final, 1, 0))
+    return dataclasses.replace(right, after=after)
+
+
+def _f994e(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    """A retract is forced on every step, and prefill goes first."""
+    right = _right_of("force_retract", d, s, p)
+    return dataclasses.replace(right, guards=())
+
+
+def _m13(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    right = _right_of("tree_unlock", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(protected=s.protected))
+
+
+def _m18(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Charged by tokens alone, without the page that each request may need more."""
+    right = _right("extend", d, s, p)
+    taken = d.tokens(d.ceil_pages(p.seq_len) - d.ceil_pages(s.prefix_len))
+    charged = Require("I18", taken <= minus(d, p.seq_len, s.prefix_len), "the charge covers what the allocator takes")
+    return dataclasses.replace(right, effects=(charged, *right.effects[1:]))
+
+
+def _m19(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
+    """The lock that was taken first is forgotten."""
+    return Step(s.but(staging=d.some(), locks=0, rows=0, pages=0, held=s.held - s.rows - s.pages))
+
+
+def _m24(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
+    """The waiting free looks at the row, not at a copy."""
+    right = _right_of("overwrite_row", d, s, p)
+    return dataclasses.replace(right, after=right.after.but(listed=d.where(s.waits, p.page, s.listed)))
+
+
 def _m3(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("decode", d, s, p)
     return dataclasses.replace(right, after=right.after.but(kv_allocated_len=s.kv_allocated_len))
@@ -300,6 +448,134 @@ _FAULTS = (
         "sglang #22862",
         ("I4", "I1", "I2", "I6", "I8"),
         _f22862b,
+        smallest=(2, 4),
+    ),
+    Fault(
+        "F12224",
+        "finish_plain",
+        "the overlap finish branch frees its extra slot by itself as well: a double free",
+        "overlap",
+        "sglang #12224",
+        ("I4",),
+        _f12224,
+        config={"overlap": True},
+    ),
+    Fault(
+        "F17850",
+        "stash",
+        "a chunked request's row is freed between chunks and taken again",
+        "chunks",
+        "sglang #17850",
+        ("I5",),
+        _f17850,
+    ),
+    Fault(
+        "F21875c",
+        "finish",
+        "the over-allocated tail goes into the slot untrimmed",
+        "speculation v2",
+        "sglang #21875",
+        ("I7",),
+        _f21875c,
+        config={"overlap": True, "speculation": 2},
+    ),
+    Fault(
+        "F22735",
+        "tree_unlock",
+        "release matches the prefix again; the match splits nodes and disturbs their locks",
+        "tree split",
+        "sglang #22735",
+        ("I11",),
+        _f22735,
+    ),
+    Fault(
+        "F22753",
+        "check",
+        "the lent flag is set on restore and cleared on save; a rejected or queued turn leaves it set",
+        "busy check",
+        "sglang #22753",
+        ("I2",),
+        _f22753,
+    ),
+    Fault(
+        "F22897",
+        "finish",
+        "the overshoot of a finishing speculative round is not trimmed",
+        "speculation",
+        "sglang #22897",
+        ("I8",),
+        _f22897,
+        config={"speculation": 1},
+    ),
+    Fault(
+        "F22900",
+        "finish",
+        "the trim leaves E above T: slots written at [T, E) next turn are never evicted",
+        "window and speculation",
+        "sglang #22900",
+        ("I9",),
+        _f22900,
+        config={"speculation": 1, "drafts": 3, "window": 1},
+        smallest=(1, 6),
+    ),
+    Fault(
+        "F22651",
+        "decode",
+        "spec v2 adds the whole accept_len at resolve and claims nothing at prepare: the slot inherits one token short",
+        "speculation v2",
+        "sglang #22651",
+        ("I8",),
+        _f22651_decode,
+        also={"result": _f22651_result},
+        config={"overlap": True, "speculation": 2},
+    ),
+    Fault(
+        "F994a",
+        "finish_plain",
+        "the duplicate free of a finished request starts at len(prefix_indices), not at R",
+        "chunks, P > 1",
+        "sglang-jax #994",
+        ("I16",),
+        _f994a,
+        smallest=(2, 4),
+    ),
+    Fault(
+        "F994b",
+        "finish_plain",
+        "the window cache strips the last slot before it frees",
+        "window",
+        "sglang-jax #994",
+        ("I16",),
+        _f994b,
+        config={"window": 1},
+    ),
+    Fault(
+        "F994c",
+        "late_result",
+        "processing a late result frees its slot by itself",
+        "overlap",
+        "sglang-jax #994",
+        ("I6",),
+        _f994c,
+        config={"overlap": True},
+    ),
+    Fault(
+        "F994d",
+        "extend",
+        "the chunk counter is raised for the first chunk only: later chunks look final, sample a token and append it",
+        "chunks",
+        "sglang-jax #994",
+        ("I22",),
+        _f994d,
+    ),
+    Fault(
+        "F994e",
+        "force_retract",
+        "forced retract on every step with prefill allowed: retracted requests prefill again before any decode",
+        "forced retract",
+        "sglang-jax #994",
+        ("I18",),
+        _f994e,
     ),
     Fault(
         "S0510a",
@@ -392,6 +668,16 @@ _FAULTS = (
         kind="mutation",
     ),
     Fault(
+        "M13",
+        "tree_unlock",
+        "an unlock leaves the counter of protected pages as it was",
+        "",
+        "",
+        ("I13",),
+        _m13,
+        kind="mutation",
+    ),
+    Fault(
         "M17",
         "late_result",
         "a result that arrives late still raises C",
@@ -401,6 +687,19 @@ _FAULTS = (
         _m17,
         kind="mutation",
     ),
+    Fault(
+        "M18",
+        "extend",
+        "admission charges tokens, not pages",
+        "P > 1",
+        "",
+        ("I18",),
+        _m18,
+        kind="mutation",
+        smallest=(2, 4),
+    ),
+    Fault("M19", "cancel_admission", "a failed admission keeps its tree lock", "", "", ("I19",), _m19, kind="mutation"),
+    Fault("M24", "overwrite_row", "a deferred free keeps a view of the row", "", "", ("I24",), _m24, kind="mutation"),
 )
 
 FAULTS: dict[str, Fault] = {f.id: f for f in _FAULTS}

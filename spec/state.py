@@ -20,7 +20,8 @@ NONE, WAITING, PREFILL, RUNNING = range(4)
 PHASE_NAMES = ("none", "waiting", "prefill", "running")
 
 
-def _of(sort: str, group: str, doc: str) -> Any:
+def described(sort: str, group: str, doc: str) -> Any:
+    """A field of a state, with its sort (length, count, flag, phase), its group and its meaning."""
     return field(metadata={"sort": sort, "group": group, "doc": doc})
 
 
@@ -29,45 +30,54 @@ class Ledger:
     """All values of one ledger. Each field's metadata names its sort (length, count, flag, phase), group and meaning."""
 
     # The session.
-    is_open: Flag = _of("flag", "session", "the session exists")
-    closing: Flag = _of("flag", "session", "a close waits for the turn in flight")
-    inflight: Flag = _of("flag", "session", "the in-flight marker")
-    checkpoint_len: Length = _of("length", "session", "tokens of the last turn that finished with success")
+    is_open: Flag = described("flag", "session", "the session exists")
+    closing: Flag = described("flag", "session", "a close waits for the turn in flight")
+    inflight: Flag = described("flag", "session", "the in-flight marker")
+    checkpoint_len: Length = described("length", "session", "tokens of the last turn that finished with success")
     # The slot.
-    slot_held: Flag = _of("flag", "slot", "the slot has a row")
-    slot_kv_committed_len: Length = _of("length", "slot", "C of the slot")
-    slot_kv_allocated_len: Length = _of("length", "slot", "A of the slot")
-    slot_cache_protected_len: Length = _of("length", "slot", "R of the slot")
-    slot_swa_evicted_seqlen: Length = _of("length", "slot", "E of the slot: window cursor")
+    slot_held: Flag = described("flag", "slot", "the slot has a row")
+    slot_kv_committed_len: Length = described("length", "slot", "C of the slot")
+    slot_kv_allocated_len: Length = described("length", "slot", "A of the slot")
+    slot_cache_protected_len: Length = described("length", "slot", "R of the slot")
+    slot_swa_evicted_seqlen: Length = described("length", "slot", "E of the slot: window cursor")
     # The turn.
-    plain: Flag = _of("flag", "turn", "an ordinary request, of no session")
-    phase: Any = _of("phase", "turn", "where the turn stands")
-    matched: Flag = _of("flag", "turn", "a waiting turn has its prefix")
-    pre_aborted: Flag = _of("flag", "turn", "will be aborted before it generates; its input is cut to one token")
-    logprob: Flag = _of("flag", "turn", "asks for input logprobs from position 0")
-    lent: Flag = _of("flag", "turn", "runs on the row of the session's slot")
-    origin_len: Length = _of("length", "turn", "O: input tokens, earlier turns included")
-    output_len: Length = _of("length", "turn", "output tokens known so far")
-    prefix_len: Length = _of("length", "turn", "leading tokens whose KV the next extend reuses")
-    kv_committed_len: Length = _of("length", "turn", "C")
-    kv_allocated_len: Length = _of("length", "turn", "A")
-    cache_protected_len: Length = _of("length", "turn", "R")
-    swa_evicted_seqlen: Length = _of("length", "turn", "E: window cursor")
-    pending: Count = _of("count", "turn", "steps that were prepared and whose result is not known yet")
+    plain: Flag = described("flag", "turn", "an ordinary request, of no session")
+    phase: Any = described("phase", "turn", "where the turn stands")
+    matched: Flag = described("flag", "turn", "a waiting turn has its prefix")
+    pre_aborted: Flag = described("flag", "turn", "will be aborted before it generates; its input is cut to one token")
+    logprob: Flag = described("flag", "turn", "asks for input logprobs from position 0")
+    lent: Flag = described("flag", "turn", "runs on the row of the session's slot")
+    origin_len: Length = described("length", "turn", "O: input tokens, earlier turns included")
+    output_len: Length = described("length", "turn", "output tokens known so far")
+    prefix_len: Length = described("length", "turn", "leading tokens whose KV the next extend reuses")
+    kv_committed_len: Length = described("length", "turn", "C")
+    kv_allocated_len: Length = described("length", "turn", "A")
+    cache_protected_len: Length = described("length", "turn", "R")
+    swa_evicted_seqlen: Length = described("length", "turn", "E: window cursor")
+    pending: Count = described("count", "turn", "steps that were prepared and whose result is not known yet")
     # Ghosts.
-    turns: Count = _of("count", "ghost", "admitted turns that have not ended")
-    success_len: Length = _of("length", "ghost", "tokens of the last turn that really finished with success")
-    rows: Count = _of("count", "ghost", "rows taken for this ledger and not returned")
-    locks: Count = _of("count", "ghost", "tree locks acquired for this ledger and not undone")
-    row_end: Count = _of("count", "ghost", "pages behind the row, from position 0")
-    tree_end: Count = _of("count", "ghost", "leading pages of the row that the tree owns")
-    window_start: Count = _of("count", "ghost", "leading pages of the row whose window pages were evicted")
-    orphans: Count = _of("count", "ghost", "pages taken for the row that nothing names any more")
-    kv_valid: Length = _of("length", "ghost", "leading tokens of the row whose KV is that of the session's tokens")
+    turns: Count = described("count", "ghost", "admitted turns that have not ended")
+    success_len: Length = described("length", "ghost", "tokens of the last turn that really finished with success")
+    rows: Count = described("count", "ghost", "rows taken for this ledger and not returned")
+    locks: Count = described("count", "ghost", "tree locks acquired for this ledger and not undone")
+    row_end: Count = described("count", "ghost", "pages behind the row, from position 0")
+    tree_end: Count = described("count", "ghost", "leading pages of the row that the tree owns")
+    window_start: Count = described("count", "ghost", "leading pages of the row whose window pages were evicted")
+    orphans: Count = described("count", "ghost", "pages taken for the row that nothing names any more")
+    kv_valid: Length = described(
+        "length", "ghost", "leading tokens of the row whose KV is that of the session's tokens"
+    )
 
     def but(self, **changes: Any) -> Ledger:
-        """The same ledger with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        """The same ledger with some fields changed. (What `dataclasses.replace` does, at a tenth of its price.)"""
+        changed = object.__new__(Ledger)
+        fields = changed.__dict__
+        fields.update(self.__dict__)
+        known = len(fields)
+        fields.update(changes)
+        if len(fields) != known:
+            raise TypeError(f"no such field of a ledger: {', '.join(set(changes) - set(FIELD_NAMES))}")
+        return changed
 
 
 FIELDS: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(Ledger)

@@ -1,0 +1,84 @@
+"""Progress: one arbitrary request that may be retracted again and again, and must get to its end all the same.
+
+A request is finite: each decode step gives at least one output token, and a retract keeps them. So it ends if no cycle of
+prefill and retract passes without a decode step. That is what the invariant says: each retract of a request is paid for
+with a decode step since its prefill. (Pool pressure alone cannot make such a cycle: the pages that a prefill needs are
+charged, and a charged request decodes at least once before the pool can run short.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.domain import Count, Domain, Flag, implies
+from kvproof.spec.effects import Require
+from kvproof.spec.invariants import Invariant
+from kvproof.spec.state import described
+
+
+@dataclass(frozen=True)
+class Request:
+    running: Flag = described("flag", "request", "it is in the decode batch; else it waits")
+    decoded: Flag = described("flag", "request", "it has decoded since its last prefill")
+    output: Count = described("count", "request", "output tokens, kept by a retract")
+    retracts: Count = described("count", "ghost", "how often it was retracted")
+
+    def but(self, **changes: Any) -> Request:
+        return dataclasses.replace(self, **changes)
+
+
+def queued(d: Domain) -> Request:
+    return Request(d.some(), d.some(), 0, 0)
+
+
+def _prefill(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    return Step(s.but(running=d.every(), decoded=d.some()))
+
+
+def _decode_once(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    return Step(s.but(decoded=d.every(), output=s.output + 1))
+
+
+def _force_retract(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    """The test switch retracts only what has decoded since its prefill (sglang's interval and its guard on prefill)."""
+    guards = (Guard("it has decoded since its prefill", s.decoded),)
+    return Step(_retracted(d, s), guards, (paid_for(s),))
+
+
+def _retracted(d: Domain, s: Request) -> Request:
+    return s.but(running=d.some(), decoded=d.some(), retracts=s.retracts + 1)
+
+
+def paid_for(s: Request) -> Require:
+    return Require("I18", s.decoded, "each retract of a request is paid for with a decode step since its prefill")
+
+
+ACTIONS: dict[str, Action] = {
+    a.name: a
+    for a in (
+        Action("prefill_again", "", "a waiting request is prefilled", lambda d, s: d.no(s.running), _prefill),
+        Action("decode_once", "", "it decodes", lambda d, s: s.running, _decode_once),
+        Action(
+            "force_retract",
+            "",
+            "it is retracted by force",
+            lambda d, s: s.running,
+            _force_retract,
+            source="sglang-jax #994",
+        ),
+    )
+}
+
+INVARIANTS: dict[str, Invariant] = {
+    "I18": Invariant(
+        "I18",
+        "an admitted request can progress: no cycle of retracts without a decode step",
+        "sglang-jax #994",
+        "A request that is prefilled and retracted in turn, and never decodes, never ends: a livelock.",
+        lambda d, s: d.every(s.retracts <= s.output, implies(d, s.decoded, s.retracts + 1 <= s.output)),
+    )
+}

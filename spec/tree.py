@@ -1,0 +1,167 @@
+"""One node of the radix tree, arbitrary, and the rest of the tree as two sums.
+
+The tree keeps running counters of evictable and protected pages and a lock count for each node; a lock goes through
+all nodes of a path. The ghosts `rest_*` are the true sums over all other nodes, `holders` those who hold a lock
+through this one. What holds for one arbitrary node holds for all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.domain import Count, Domain, Flag, implies
+from kvproof.spec.effects import Require
+from kvproof.spec.invariants import Invariant
+from kvproof.spec.state import described
+
+
+@dataclass(frozen=True)
+class Node:
+    present: Flag = described("flag", "node", "the node is in the tree")
+    pages: Count = described("count", "node", "pages of the node")
+    lock_ref: Count = described("count", "node", "its lock count")
+    evictable: Count = described("count", "counters", "the tree's running counter of unlocked pages")
+    protected: Count = described("count", "counters", "the tree's running counter of locked pages")
+    holders: Count = described("count", "ghost", "rows and slots whose protected prefix goes through the node")
+    rest_evictable: Count = described("count", "ghost", "unlocked pages of all other nodes, recounted")
+    rest_protected: Count = described("count", "ghost", "locked pages of all other nodes, recounted")
+
+    def but(self, **changes: Any) -> Node:
+        return dataclasses.replace(self, **changes)
+
+
+def absent(d: Domain) -> Node:
+    return Node(d.some(), 0, 0, 0, 0, 0, 0, 0)
+
+
+def _insert(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """A new leaf is unlocked."""
+    guards = (Guard("a node has pages", 1 <= p.size),)
+    return Step(s.but(present=d.every(), pages=p.size, evictable=s.evictable + p.size), guards)
+
+
+def _lock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """inc_lock_ref on a path through the node: with the first lock its pages become protected."""
+    moved = d.where(s.lock_ref == 0, s.pages, 0)
+    after = s.but(
+        lock_ref=s.lock_ref + 1,
+        holders=s.holders + 1,
+        evictable=s.evictable - moved,
+        protected=s.protected + moved,
+    )
+    return Step(after)
+
+
+def _unlock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """dec_lock_ref by one of the holders: with the last lock its pages become evictable."""
+    guards = (Guard("someone holds the lock", 1 <= s.holders),)
+    moved = d.where(s.lock_ref == 1, s.pages, 0)
+    after = s.but(
+        lock_ref=s.lock_ref - 1,
+        holders=s.holders - 1,
+        evictable=s.evictable + moved,
+        protected=s.protected - moved,
+    )
+    return Step(after, guards)
+
+
+def _split(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """A match that ends inside the node cuts it in two; both parts keep the lock count. This node is one of them."""
+    guards = (Guard("both parts have pages", d.every(1 <= p.size, p.size < s.pages)),)
+    other = s.pages - p.size
+    locked = d.no(s.lock_ref == 0)
+    after = s.but(
+        pages=p.size,
+        rest_protected=s.rest_protected + d.where(locked, other, 0),
+        rest_evictable=s.rest_evictable + d.where(locked, 0, other),
+    )
+    return Step(after, guards)
+
+
+def _evict(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """An unlocked leaf goes."""
+    unheld = Require("I11", s.holders == 0, "nobody's protected prefix goes through an evicted node")
+    guards = (Guard("the node is unlocked", s.lock_ref == 0),)
+    return Step(s.but(present=d.some(), pages=0, evictable=s.evictable - s.pages), guards, (unheld,))
+
+
+def _elsewhere(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """Anything happens to the other nodes; the counters follow (their own proof is this one, of another node)."""
+    guards = (Guard("sums are of pages", d.every(0 <= p.evictable_pages, 0 <= p.protected_pages)),)
+    after = s.but(
+        rest_evictable=p.evictable_pages,
+        rest_protected=p.protected_pages,
+        evictable=s.evictable + p.evictable_pages - s.rest_evictable,
+        protected=s.protected + p.protected_pages - s.rest_protected,
+    )
+    return Step(after, guards)
+
+
+ACTIONS: dict[str, Action] = {
+    a.name: a
+    for a in (
+        Action("tree_insert", "", "a leaf is added", lambda d, s: d.no(s.present), _insert, {"size": "count"}),
+        Action("tree_lock", "", "a path through the node is locked", lambda d, s: s.present, _lock),
+        Action(
+            "tree_unlock", "", "a holder releases the path", lambda d, s: s.present, _unlock, source="sglang #22735"
+        ),
+        Action(
+            "tree_split",
+            "",
+            "a match cuts the node",
+            lambda d, s: s.present,
+            _split,
+            {"size": "count"},
+            "sglang #22735",
+        ),
+        Action("tree_evict", "", "an unlocked leaf is evicted", lambda d, s: s.present, _evict),
+        Action(
+            "tree_elsewhere",
+            "",
+            "other nodes change",
+            lambda d, s: d.every(),
+            _elsewhere,
+            {"evictable_pages": "count", "protected_pages": "count"},
+        ),
+    )
+}
+
+
+def _counters_equal_a_recount(d: Domain, s: Node) -> Flag:
+    unlocked = d.where(d.every(s.present, s.lock_ref == 0), s.pages, 0)
+    locked = d.where(d.every(s.present, d.no(s.lock_ref == 0)), s.pages, 0)
+    return d.every(s.evictable == s.rest_evictable + unlocked, s.protected == s.rest_protected + locked)
+
+
+def _locks_have_holders(d: Domain, s: Node) -> Flag:
+    return d.every(
+        s.lock_ref == s.holders,
+        0 <= s.holders,
+        implies(d, d.no(s.present), d.every(s.holders == 0, s.pages == 0)),
+        implies(d, s.present, 1 <= s.pages),
+    )
+
+
+INVARIANTS: dict[str, Invariant] = {
+    i.id: i
+    for i in (
+        Invariant(
+            "I11",
+            "a tree node's lock count equals its holders; each acquire is undone once",
+            "sglang #22735, #22790",
+            "A node that keeps a lock which nobody holds is never evicted again.",
+            _locks_have_holders,
+        ),
+        Invariant(
+            "I13",
+            "running counters equal a recount of the tree",
+            "sglang #22735",
+            "Admission and eviction believe the counters; once they drift, requests are refused or memory runs out.",
+            _counters_equal_a_recount,
+        ),
+    )
+}
