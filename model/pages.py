@@ -28,6 +28,7 @@ import z3
 FREE, TREE = -1, -2
 VERDICTS = {"unsat": "proved", "sat": "broken", "unknown": "unknown"}
 INT = z3.IntSort()
+AFTER = ".after"
 
 J_STATEMENTS = {
     "J1": "a row's own positions name pages of that row, at that position",
@@ -58,6 +59,10 @@ class Universe:
             names = z3.Ints(" ".join("ijk"[:count]))
             return z3.ForAll(list(names), body(*names), patterns=[pattern(*names)])
         return z3.And(*(body(*map(z3.IntVal, values)) for values in itertools.product(range(self.size), repeat=count)))
+
+    def define(self, array: Any, value: Callable[[Any], Any]) -> Any:
+        """The array holds `value(k)` at each k: an axiom that every SMT-LIB solver reads, where a lambda term is Z3's own."""
+        return self.all(1, lambda k: array[k] == value(k), lambda k: array[k])
 
     def inside(self, *values: Any) -> Any:
         if self.size is None:
@@ -121,14 +126,15 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """Fresh pages fresh[k] for positions [first, last) of row r."""
     r, first, last = z3.Ints("r first last")
     fresh, at = z3.Array("fresh", INT, INT), z3.Array("fresh_at", INT, INT)
-    k, g = z3.Ints("k g")
+    row = z3.Array("row", INT, INT)
 
     def is_free(j: Any) -> Any:
         taken = z3.And(first <= j, j < last)
         return z3.Implies(taken, z3.And(s.owner[fresh[j]] == FREE, at[fresh[j]] == j, u.inside(fresh[j])))
 
-    hit = z3.And(first <= at[g], at[g] < last, fresh[at[g]] == g)
-    row = z3.Lambda([k], z3.If(z3.And(first <= k, k < last), fresh[k], _named(s, r, k)))
+    def hit(g: Any) -> Any:
+        return z3.And(first <= at[g], at[g] < last, fresh[at[g]] == g)
+
     meaning = [
         r >= 0,
         first >= 0,
@@ -137,9 +143,10 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         *_same(s, t, "owner", "pos", "table", "row_end"),
         u.all(1, is_free, lambda j: fresh[j]),
         t.row_end == z3.Store(s.row_end, r, last),
+        u.define(row, lambda k: z3.If(z3.And(first <= k, k < last), fresh[k], _named(s, r, k))),
         t.table == z3.Store(s.table, r, row),
-        t.owner == z3.Lambda([g], z3.If(hit, r, s.owner[g])),
-        t.pos == z3.Lambda([g], z3.If(hit, at[g], s.pos[g])),
+        u.define(t.owner, lambda g: z3.If(hit(g), r, s.owner[g])),
+        u.define(t.pos, lambda g: z3.If(hit(g), at[g], s.pos[g])),
     ]
     if u.size is not None:
         meaning.append(last <= u.size)
@@ -179,8 +186,7 @@ def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """A matched prefix of `pages` tree pages is written into row r."""
     r, pages = z3.Ints("r pages")
-    matched = z3.Array("matched", INT, INT)
-    k = z3.Int("k")
+    matched, row = z3.Array("matched", INT, INT), z3.Array("row", INT, INT)
 
     def of_tree(j: Any) -> Any:
         return z3.Implies(z3.And(j >= 0, j < pages), z3.And(s.owner[matched[j]] == TREE, u.inside(matched[j])))
@@ -191,7 +197,8 @@ def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         u.inside(r),
         *_same(s, t, "table", "tree_end", "row_end"),
         u.all(1, of_tree, lambda j: matched[j]),
-        t.table == z3.Store(s.table, r, z3.Lambda([k], z3.If(z3.And(k >= 0, k < pages), matched[k], _named(s, r, k)))),
+        u.define(row, lambda k: z3.If(z3.And(k >= 0, k < pages), matched[k], _named(s, r, k))),
+        t.table == z3.Store(s.table, r, row),
         t.tree_end == z3.Store(s.tree_end, r, pages),
         t.row_end == z3.Store(s.row_end, r, pages),
     ]
@@ -203,26 +210,27 @@ def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """Pages [tree_end, last) of row r go to the tree; below `duplicates` it had copies: those are freed, its own named."""
     r, last, duplicates = z3.Ints("r last duplicates")
-    trees = z3.Array("trees", INT, INT)
-    k, g = z3.Ints("k g")
+    trees, row = z3.Array("trees", INT, INT), z3.Array("row", INT, INT)
     start = s.tree_end[r]
 
     def of_tree(j: Any) -> Any:
         replaced = z3.And(start <= j, j < duplicates)
         return z3.Implies(replaced, z3.And(s.owner[trees[j]] == TREE, u.inside(trees[j])))
 
-    in_row = z3.And(s.owner[g] == r, start <= s.pos[g], s.pos[g] < last)
-    moved = z3.If(s.pos[g] < duplicates, FREE, TREE)
-    row = z3.Lambda([k], z3.If(z3.And(start <= k, k < duplicates), trees[k], _named(s, r, k)))
+    def moved(g: Any) -> Any:
+        in_row = z3.And(s.owner[g] == r, start <= s.pos[g], s.pos[g] < last)
+        return z3.If(in_row, z3.If(s.pos[g] < duplicates, FREE, TREE), s.owner[g])
+
     meaning = [
         r >= 0,
         u.inside(r),
         start <= last,
         *_same(s, t, "owner", "table", "tree_end"),
         u.all(1, of_tree, lambda j: trees[j]),
+        u.define(row, lambda k: z3.If(z3.And(start <= k, k < duplicates), trees[k], _named(s, r, k))),
         t.table == z3.Store(s.table, r, row),
         t.tree_end == z3.Store(s.tree_end, r, last),
-        t.owner == z3.Lambda([g], z3.If(in_row, moved, s.owner[g])),
+        u.define(t.owner, moved),
     ]
     return meaning, {
         "only pages behind the row go to the tree (I12)": last <= s.row_end[r],
@@ -268,7 +276,7 @@ def prove_effects(timeout_ms: int = 10_000) -> Iterator[Lemma]:
     """Each effect keeps each J, for any number of rows, positions and pages."""
     u = Universe()
     for name, effect in EFFECTS.items():
-        s, t = _state(""), _state("'")
+        s, t = _state(""), _state(AFTER)
         meaning, sides = effect(u, s, t)
         for goal, formula in ownership(u, t).items():
             solver = z3.Solver()
@@ -282,7 +290,7 @@ def prove_effects(timeout_ms: int = 10_000) -> Iterator[Lemma]:
 def refute_without(effect: str, dropped: str, size: int = 3) -> bool:
     """The twin that must fail: without one side condition, a finite instance has a run that breaks some J."""
     u = Universe(size)
-    s, t = _state(""), _state("'")
+    s, t = _state(""), _state(AFTER)
     meaning, sides = EFFECTS[effect](u, s, t)
     kept = [formula for name, formula in sides.items() if name != dropped]
     solver = z3.Solver()
@@ -291,13 +299,13 @@ def refute_without(effect: str, dropped: str, size: int = 3) -> bool:
 
 
 def side_conditions(effect: str) -> tuple[str, ...]:
-    return tuple(EFFECTS[effect](Universe(), _state(""), _state("'"))[1])
+    return tuple(EFFECTS[effect](Universe(), _state(""), _state(AFTER))[1])
 
 
 def can_happen(effect: str, size: int = 3) -> bool:
     """The effect, with all side conditions, has a run in a finite instance: its lemmas are not vacuous."""
     u = Universe(size)
-    s, t = _state(""), _state("'")
+    s, t = _state(""), _state(AFTER)
     meaning, sides = EFFECTS[effect](u, s, t)
     solver = z3.Solver()
     solver.add(*ownership(u, s).values(), *meaning, *sides.values())

@@ -113,11 +113,12 @@ class Symbols:
     def length(self, name: str) -> PagedLength:
         return PagedLength(z3.Int(f"{name}.pages"), z3.Int(f"{name}.offset"), self.page_size)
 
+    # SMT-LIB has no conjunction of fewer than two; Z3 would print one that no other solver reads.
     def every(self, *flags: Any) -> Any:
-        return z3.And(*flags)
+        return z3.And(*flags) if len(flags) > 1 else z3.And(*flags, z3.BoolVal(True), z3.BoolVal(True))
 
     def some(self, *flags: Any) -> Any:
-        return z3.Or(*flags)
+        return z3.Or(*flags) if len(flags) > 1 else z3.Or(*flags, z3.BoolVal(False), z3.BoolVal(False))
 
     def no(self, flag: Any) -> Any:
         return z3.Not(flag)

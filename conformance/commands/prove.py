@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import unknown
+from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, out, say, write_json
 
@@ -15,6 +15,9 @@ from ..terminal import Progress, out, say, write_json
 def prove(
     fault: Annotated[
         str | None, typer.Option("--fault", metavar="F", help="Break one rule on purpose; see `kvproof list faults`.")
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs --fault.")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
@@ -32,15 +35,20 @@ def prove(
     from kvproof.spec.actions import ACTIONS
     from kvproof.spec.faults import FAULTS
 
+    from ..counterexample import save_counterexample
     from ..show_proof import as_json, breaks_line, effects_table, failures, matrix, run_lines, summary
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
     chosen = FAULTS[fault] if fault else None
+    if out_file is not None and chosen is None:
+        raise UserError("--out saves the shortest run of a faulty rule: name the rule with --fault")
     with Progress("proving", quiet=quiet) as progress:
         proof = run_proof(chosen, progress.show)
     if json_file is not None:
         write_json(json_file, as_json(proof))
+    if out_file is not None and chosen is not None:
+        save_counterexample(proof.counterexample, chosen, out_file)
     console = out()
     if chosen and not quiet:
         say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")

@@ -1,0 +1,354 @@
+"""A run of the rules as events: the run says how many pages move, a witness says which.
+
+The run is about one ledger (or a few side by side) and the environment is what it needs it to be. A trace has to show where
+that came from, so the witness adds what the run takes for granted, by the right rules: an ordinary request that has filled the
+tree before something of it is matched, a busy moment in which a turn was refused before it is answered outside its session, and
+the ordinary request that a detached turn goes on as.
+
+Pages are handed out lowest id first and follow the effects of the step as it was taken, faulty ones included. Nothing here is
+shared with the replay (`conformance/pagebook.py`): that the two agree on every run of the right rules is a test of both.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof.model.explore import Run, Taken
+from kvproof.model.oracle import Oracle, Outcome, Value
+from kvproof.spec.effects import DropRow, Free, Insert, Report, Share, Take, TakeRow
+from kvproof.spec.state import FIELDS, NONE, Ledger, fill_len, pristine
+from kvproof.spec.trace import Config, Event, Observed, Terms
+
+NEW_STEP = frozenset({"match", "stash", "decode"})
+WITH_ROW = frozenset({"extend", "stash", "insert", "decode"})
+NOT_OF_THE_TURN = frozenset({"open", "create", "arrive", "close"})
+CHOSEN_BY_THE_TREE = frozenset({"matched_len", "lingering"})
+"""Parameters of rules that no event carries: what they say is seen elsewhere in it."""
+_SEEN = {
+    group: [f.name for f in FIELDS if f.metadata["group"] == group and f.name in Observed.model_fields]
+    for group in ("session", "slot", "turn")
+}
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A complete trace of the model, all but its header's names."""
+
+    config: Config
+    events: tuple[Event, ...]
+
+
+@dataclass
+class Holder:
+    """A ledger as the trace knows it: its names, its row, and the pages behind the row; the first `tree_end` are the tree's."""
+
+    session: str | None = None
+    turn: str | None = None
+    refused: list[str] = field(default_factory=list)
+    row: int | None = None
+    pages: list[int] = field(default_factory=list)
+    tree_end: int = 0
+
+
+@dataclass
+class Moves:
+    """What one step did to pages, as its event tells it."""
+
+    alloc: list[int] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
+    shared: list[int] | None = None
+
+
+class Ids:
+    """Page ids or row ids from 1, the lowest free one first. An id that a faulty rule frees twice is free once."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+        self._free: list[int] = []
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self.highest += 1
+        return self.highest
+
+    def give(self, number: int) -> None:
+        if number not in self._free:
+            heapq.heappush(self._free, number)
+
+
+def witness_of(run: Run) -> Witness:
+    """The trace of a counterexample."""
+    return witness([("run", taken) for taken in run.steps], run.page_size, run.row_width)
+
+
+def witness(steps: Iterable[tuple[str, Taken]], page_size: int, row_width: int) -> Witness:
+    """The trace of steps of one or several ledgers, each step with the name of its ledger."""
+    listed = list(steps)
+    scribe = Scribe(Oracle.of(page_size, row_width), _refusals_wanted(listed))
+    for key, taken in listed:
+        scribe.write(key, taken)
+    return scribe.finished()
+
+
+def _refusals_wanted(steps: list[tuple[str, Taken]]) -> list[int]:
+    """For each opening of a session, in order: how many turns that it refused will come back."""
+    wanted: list[int] = []
+    opening: dict[str, int] = {}
+    for key, taken in steps:
+        if taken.outcome.action.name == "open":
+            opening[key] = len(wanted)
+            wanted.append(0)
+        elif taken.outcome.action.of_refused:
+            wanted[opening[key]] += 1
+    return wanted
+
+
+class Scribe:
+    """Writes down steps as events: gives names, pages and rows, and adds what the steps take for granted."""
+
+    def __init__(self, oracle: Oracle, refusals: list[int]) -> None:
+        self._oracle = oracle
+        self._d = oracle.d
+        self._refusals = iter(refusals)
+        self._pages, self._rows = Ids(), Ids()
+        self._tree: list[int] = []
+        """The pages of the longest prefix that the tree has of the tokens that all requests begin with."""
+        self._tree_pages = 0
+        self._holders: dict[str, Holder] = {}
+        self._ledgers: dict[str, Ledger] = {}
+        self._names: Counter[str] = Counter()
+        self._largest_chunk: int | None = None
+        self._events: list[tuple[dict[str, Any], dict[str, int] | None]] = []
+        self._step = 0
+
+    def write(self, key: str, taken: Taken) -> None:
+        """One step of one ledger, with what has to come before and after it."""
+        outcome = taken.outcome
+        self._fill_tree(max(int(taken.params.get(name, 0)) for name in ("matched_len", "dup_len")))
+        holder = self._holders.setdefault(key, Holder())
+        self._step += outcome.action.event in NEW_STEP
+        self._name(holder, outcome)
+        self._ledgers[key] = outcome.after
+        self._tell(key, holder, taken)
+        if outcome.after == pristine(self._d):
+            self._holders[key] = Holder()
+        if outcome.action.event == "open":
+            self._refuse_turns(key, holder, next(self._refusals, 0))
+        elif outcome.action.event == "match" and outcome.before.phase != NONE and outcome.after.phase == NONE:
+            self._go_on_as_ordinary(holder, outcome.before.origin_len)
+
+    def finished(self) -> Witness:
+        # A request may fill a row; an implementation keeps a page beside it.
+        pool_pages = max(self._pages.highest, self._d.ceil_pages(self._d.row_width) + 1)
+        config = Config(
+            page_size=self._d.page_size,
+            pool_pages=pool_pages,
+            rows=max(1, self._rows.highest),
+            row_width=self._d.row_width,
+            chunked_prefill_size=self._largest_chunk,
+        )
+        events = []
+        for seq, (fields, terms) in enumerate(self._events):
+            if terms is not None:
+                used = terms.pop("used")
+                fields["terms"] = Terms(available=pool_pages - used, total=pool_pages, **terms)
+            events.append(Event(seq=seq, **fields))
+        return Witness(config, tuple(events))
+
+    # -- names --
+
+    def _name(self, holder: Holder, outcome: Outcome) -> None:
+        match outcome.action.event:
+            case "open":
+                holder.session = self._new_name("session")
+            case "create" if _is_admitted(outcome):
+                holder.turn = self._new_name("turn")
+            case "create":
+                holder.refused.append(self._new_name("turn"))
+            case "arrive" if holder.turn is None:
+                holder.turn = self._new_name("request")
+
+    def _new_name(self, kind: str) -> str:
+        self._names[kind] += 1
+        return f"{kind}-{self._names[kind]}"
+
+    # -- what a run takes for granted --
+
+    def _fill_tree(self, length: int) -> None:
+        """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there."""
+        pages, held = self._d.floor_pages(length), len(self._tree)
+        if pages <= held:
+            return
+        end, key = self._d.tokens(pages), self._new_name("before")
+        had = self._d.tokens(held)
+        self._act(key, "arrive", origin_len=end)
+        self._act(key, "match_tree", matched_len=had)
+        self._act(key, "extend", seq_len=end, last=True)
+        self._act(key, "result")
+        self._act(key, "finish_plain", finished_len=1, dup_len=had, inserted=True)
+
+    def _refuse_turns(self, key: str, holder: Holder, count: int) -> None:
+        """While another turn was in flight, these were refused; that one was given up in the queue."""
+        if count:
+            self._act(key, "create", origin_len=1, too_long=False, logprob=False)
+            for _ in range(count):
+                self._act(key, "refuse")
+            self._act(key, "abort_queued")
+
+    def _go_on_as_ordinary(self, detached: Holder, origin_len: int) -> None:
+        key = f"{detached.turn} detached"
+        self._holders[key] = Holder(turn=detached.turn)
+        self._act(key, "arrive", origin_len=origin_len)
+        self._step -= 1  # its match is part of the step that detached it
+        self._act(key, "match_tree", matched_len=0)
+
+    def _act(self, key: str, action: str, **params: Value) -> None:
+        before = self._ledgers.get(key, pristine(self._d))
+        outcome = self._oracle.step(self._oracle.actions[action], before, params)
+        assert not outcome.failed_guards and not outcome.broken(self._d), (action, params, outcome)
+        self.write(key, Taken(params, outcome))
+
+    # -- events --
+
+    def _tell(self, key: str, holder: Holder, taken: Taken) -> None:
+        outcome, name = taken.outcome, taken.outcome.action.event
+        row_before = holder.row
+        moves = self._move(holder, outcome)
+        if name == "extend" and outcome.after.kv_committed_len < fill_len(outcome.after):
+            chunk = outcome.after.kv_committed_len - outcome.before.prefix_len
+            self._largest_chunk = max(self._largest_chunk or 0, chunk)
+        fields: dict[str, Any] = {"action": name, "step": self._step, "params": _params(taken)}
+        if name != "check":
+            fields.update(session=holder.session, turn=self._turn(holder, outcome), after=_observed(holder, outcome))
+            fields.update(alloc=tuple(moves.alloc), free=tuple(moves.free))
+        if name in WITH_ROW or (name == "match" and outcome.after.lent):
+            fields["row"] = holder.row
+        elif name == "close" and outcome.before.slot_held:
+            fields["row"] = row_before
+        if name in ("extend", "insert") and moves.shared is not None:
+            fields["shared"] = tuple(moves.shared)
+        if name == "check":
+            fields["params"] = {"busy": any(s.phase != NONE for s in self._ledgers.values())}
+        self._events.append((fields, self._terms(key, outcome) if name == "check" else None))
+
+    def _turn(self, holder: Holder, outcome: Outcome) -> str | None:
+        match outcome.action.event:
+            case "open" | "close":
+                return None
+            case "create" if not _is_admitted(outcome):
+                return holder.refused[-1]
+            case _ if outcome.action.of_refused:
+                return holder.refused.pop(0)
+            case _:
+                return holder.turn
+
+    def _terms(self, key: str, outcome: Outcome) -> dict[str, int]:
+        """The memory check over all ledgers: the one that the step is about by its own rule, the others by the right one."""
+        check = self._oracle.actions["check"]
+        effects = [*outcome.effects]
+        for other, s in self._ledgers.items():
+            if other != key:
+                effects += self._oracle.step(check, s, {"lingering": False}).effects
+        reports = [effect for effect in effects if isinstance(effect, Report)]
+        pinned = {page for h in self._holders.values() for page in h.pages[: h.tree_end]}
+        return {
+            "used": self._pages.highest - self._pages.free,
+            "evictable": self._tree_pages - len(pinned),
+            "protected": len(pinned),
+            "session_held": sum(r.session_held for r in reports),
+            "uncached": sum(r.uncached for r in reports),
+        }
+
+    # -- pages --
+
+    def _move(self, holder: Holder, outcome: Outcome) -> Moves:
+        """The effects, on page ids."""
+        moves = Moves()
+        for effect in outcome.effects:
+            match effect:
+                case TakeRow(when=True):
+                    holder.row, holder.pages, holder.tree_end = self._rows.take(), [], 0
+                case DropRow(when=True):
+                    if holder.row is not None:
+                        self._rows.give(holder.row)
+                    holder.row, holder.pages, holder.tree_end = None, [], 0
+                case Share(when=True, pages=pages):
+                    holder.pages, holder.tree_end = self._tree[:pages], pages
+                    moves.shared = list(holder.pages)
+                case Take(first=first, last=last) if first < last:
+                    fresh = [self._pages.take() for _ in range(last - first)]
+                    holder.pages[first:last] = fresh
+                    moves.alloc += fresh
+                case Free(start=start, end=end) if start < end:
+                    first, last = self._d.floor_pages(start), self._d.ceil_pages(end)
+                    self._free(holder.pages[first:last], moves)
+                    del holder.pages[first:last]
+                case Insert(when=True, pages=pages, duplicates=duplicates):
+                    self._insert(holder, pages, duplicates, moves)
+                case _:
+                    pass
+        return moves
+
+    def _insert(self, holder: Holder, pages: int, duplicates: int, moves: Moves) -> None:
+        """Copies of what the tree has are freed, and the row names the tree's own; the rest becomes the tree's."""
+        for position in range(holder.tree_end, pages):
+            if position < duplicates:
+                self._free([holder.pages[position]], moves)
+                holder.pages[position] = self._tree[position]
+            else:
+                self._tree_pages += 1
+                if position == len(self._tree):
+                    self._tree.append(holder.pages[position])
+        holder.tree_end = pages
+        moves.shared = holder.pages[:pages]
+
+    def _free(self, pages: list[int], moves: Moves) -> None:
+        moves.free += pages
+        for page in pages:
+            self._pages.give(page)
+
+
+def _is_admitted(outcome: Outcome) -> bool:
+    return bool(outcome.after.turns > outcome.before.turns)
+
+
+def _params(taken: Taken) -> dict[str, int | bool | None]:
+    """What the event tells beside its values: the rule's parameters, and what of them the state implies."""
+    outcome, before = taken.outcome, taken.outcome.before
+    params: dict[str, int | bool | None] = {k: v for k, v in taken.params.items() if k not in CHOSEN_BY_THE_TREE}
+    match outcome.action.event:
+        case "create":
+            implied = {"origin_len": before.checkpoint_len + 1, "too_long": False, "logprob": False}
+            return {**implied, **params, "admitted": _is_admitted(outcome)}
+        case "match" if not outcome.action.of_refused:
+            return {**params, "fill_len": fill_len(before)}
+        case "result":
+            return {"tokens": 1, **params}
+        case "finish":
+            return {"finished_len": before.output_len, **params}
+        case _:
+            return params
+
+
+def _observed(holder: Holder, outcome: Outcome) -> Observed:
+    """All that can be seen of the ledger. The turn of a create has nothing to show yet, a refused one never."""
+    after, action = outcome.after, outcome.action
+    names: list[str] = []
+    if holder.session is not None:
+        names += _SEEN["session"] + [n for n in _SEEN["slot"] if after.slot_held or n == "slot_held"]
+    if after.phase != NONE and action.event not in NOT_OF_THE_TURN and not action.of_refused:
+        names += _SEEN["turn"]
+    seen = {name: getattr(after, name) for name in names}
+    if holder.session is not None and action.event in ("create", "match"):
+        stays = bool(after.inflight or after.turns)
+        seen["attached"] = _is_admitted(outcome) if action.event == "create" or action.of_refused else stays
+    return Observed(**seen)

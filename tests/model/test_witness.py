@@ -1,0 +1,167 @@
+"""Runs of the model as traces: those of the right rules conform, whatever they are; those of a fault are flagged."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kvproof.conformance.counterexample import save_counterexample, write_witness
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.trace_io import read_trace
+from kvproof.model.explore import Taken, counterexample, successors
+from kvproof.model.oracle import Oracle
+from kvproof.model.witness import Witness, witness, witness_of
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.state import pristine
+
+REAL = [f.id for f in FAULTS.values() if f.kind != "mutation"]
+
+
+def likelihood(taken: Taken) -> float:
+    if taken.outcome.after == taken.outcome.before:
+        return 0.05
+    return 0.2 if taken.outcome.action.event in ("arrive", "finish", "abort", "close") else 1.0
+
+
+def walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int) -> list[tuple[str, Taken]]:
+    """A random run of several ledgers side by side, by the right rules.
+
+    Its chances are such that turns get far: what changes nothing is rare, and what ends a turn or its session rather rare.
+    """
+    oracle, chance = Oracle.of(page_size, row_width), random.Random(seed)
+    states = {f"ledger {n}": pristine(oracle.d) for n in range(ledgers)}
+    steps = []
+    for _ in range(length):
+        key = chance.choice(list(states))
+        kinds: dict[tuple[str, ...], list[Taken]] = {}
+        for taken in successors(oracle, states[key]):
+            flags = [name for name, value in taken.params.items() if value is True]
+            kinds.setdefault((taken.outcome.action.name, *flags), []).append(taken)
+        chances = [likelihood(steps_of_kind[0]) for steps_of_kind in kinds.values()]
+        taken = chance.choice(chance.choices(list(kinds.values()), chances)[0])
+        states[key] = taken.outcome.after
+        steps.append((key, taken))
+    return steps
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    page_size=st.integers(1, 4),
+    pages=st.integers(1, 3),
+    beside=st.integers(0, 3),
+    length=st.integers(1, 60),
+    ledgers=st.integers(1, 3),
+    seed=st.integers(0, 2**32),
+)
+def test_any_run_of_the_right_rules_is_a_trace_that_conforms(
+    page_size: int, pages: int, beside: int, length: int, ledgers: int, seed: int, tmp_path: Path
+) -> None:
+    """Model and replay against each other: they share the rules, but neither the pages nor the names."""
+    row_width = pages * page_size + beside % page_size + 1
+    path = tmp_path / "walk.jsonl"
+    write_witness(witness(walk(page_size, row_width, length, ledgers, seed), page_size, row_width), path, {})
+    report = replay(path)
+    assert report.verdict == CONFORMS, report.first
+    assert report.events >= length
+
+
+def test_random_runs_take_every_action() -> None:
+    taken: Counter[str] = Counter()
+    for seed in range(60):
+        taken.update(step.outcome.action.name for _, step in walk(1 + seed % 2, 6, 80, 1, seed))
+    assert set(taken) == set(ACTIONS)
+
+
+@pytest.mark.parametrize("fault_id", FAULTS)
+def test_the_replay_flags_the_last_event_of_a_saved_counterexample(fault_id: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    events = save_counterexample(counterexample(FAULTS[fault_id]), FAULTS[fault_id], path)
+    report = replay(path)
+    assert report.verdict == VIOLATES
+    assert report.first is not None
+    assert report.first.event.seq == events - 1
+    if fault_id in REAL:
+        assert fault_id in {f.id for f in report.first.explained_by}
+
+
+def test_the_same_counterexample_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save_counterexample(counterexample(FAULTS["F22790a"]), FAULTS["F22790a"], tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_saved_counterexample_says_where_it_comes_from(tmp_path: Path) -> None:
+    save_counterexample(counterexample(FAULTS["F20070"]), FAULTS["F20070"], tmp_path / "t.jsonl")
+    header = read_trace(tmp_path / "t.jsonl").header
+    assert (header.producer.name, header.producer.target) == ("kvproof-model", "model")
+    assert header.extra == {"fault": "F20070", "breaks": ["I12"]}
+    assert (header.config.page_size, header.config.row_width) == (1, 3)
+
+
+def test_without_a_run_there_is_nothing_to_save(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no trace of F20070"):
+        save_counterexample(None, FAULTS["F20070"], tmp_path / "t.jsonl")
+
+
+def of_one_ledger(page_size: int, row_width: int, *actions: tuple[str, dict[str, int | bool]]) -> Witness:
+    oracle = Oracle.of(page_size, row_width)
+    state, steps = pristine(oracle.d), []
+    for name, params in actions:
+        outcome = oracle.step(oracle.actions[name], state, params)
+        assert not outcome.failed_guards
+        steps.append(("one", Taken(params, outcome)))
+        state = outcome.after
+    return witness(steps, page_size, row_width)
+
+
+def test_what_a_run_matches_in_the_tree_another_request_left_there() -> None:
+    trace = of_one_ledger(
+        2,
+        8,
+        ("arrive", {"origin_len": 5}),
+        ("match_tree", {"matched_len": 4}),
+        ("extend", {"seq_len": 5, "last": True}),
+    )
+    assert [e.action for e in trace.events] == [
+        *("arrive", "arrive", "match", "extend", "result", "finish", "match", "extend")
+    ]
+    assert trace.events[3].alloc == (1, 2)
+    assert trace.events[-1].shared == (1, 2)
+    assert trace.events[-1].alloc == (3,)
+
+
+def test_a_detached_turn_goes_on_as_an_ordinary_request() -> None:
+    turn = {"origin_len": 3, "too_long": False, "logprob": False}
+    trace = of_one_ledger(
+        1,
+        8,
+        ("open", {}),
+        ("create", turn),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 3, "last": True}),
+        ("result", {}),
+        ("finish", {"finished_len": 1}),
+        ("create", {"origin_len": 1, "too_long": True, "logprob": False}),
+        ("detach", {}),
+    )
+    *_, detached, arrives, matches = trace.events
+    assert (detached.session, detached.after.attached, detached.after.prefix_len) == ("session-1", False, None)
+    assert [(e.action, e.session, e.turn) for e in (arrives, matches)] == [
+        ("arrive", None, detached.turn),
+        ("match", None, detached.turn),
+    ]
+
+
+def test_a_turn_that_comes_back_refused_was_refused_before() -> None:
+    run = counterexample(FAULTS["S0511d"])
+    assert run is not None
+    events = witness_of(run).events
+    refused = next(e for e in events if e.params.get("admitted") is False)
+    assert events[-1].turn == refused.turn
