@@ -12,9 +12,8 @@ from pathlib import Path
 
 from kvproof.model.explore import Run
 from kvproof.model.prove import prove
-from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
-from kvproof.spec.invariants import AUXILIARY, INVARIANTS
+from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
 from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
 
 KINDS = {
@@ -26,28 +25,44 @@ KINDS = {
 
 def kill_matrix() -> str:
     """Fault x invariant: ✗ where the proof of the deviating action fails; the first run that shows it, step by step."""
-    head = ["fault", "deviates", *INVARIANTS, "shortest run"]
-    lines = [_row(head), _row(["---", "---", *(":-:" for _ in INVARIANTS), "---"])]
+    invariants = every_invariant()
+    head = ["fault", "deviates", *invariants, "shortest run"]
+    lines = [_row(head), _row(["---", "---", *(":-:" for _ in invariants), "---"])]
     for fault in FAULTS.values():
         proof = prove(fault)
-        cells = ["✗" if i in proof.broken else "" for i in INVARIANTS]
-        lines.append(_row([f"**{fault.id}**", f"`{fault.action}`", *cells, _shortest(proof.counterexample)]))
+        cells = ["✗" if i in proof.broken else "" for i in invariants]
+        lines.append(
+            _row(
+                [
+                    f"**{fault.id}**",
+                    ", ".join(f"`{name}`" for name in fault.deviations),
+                    *cells,
+                    _shortest(proof.counterexample),
+                ]
+            )
+        )
     lines += [
         "",
-        f"{len(FAULTS)} deviations, {len(INVARIANTS)} invariants; each deviation breaks at least one, each invariant is broken.",
+        f"{len(FAULTS)} deviations, {len(invariants)} invariants; each deviation breaks at least one, each invariant is broken.",
     ]
     return "\n".join(lines)
 
 
 def _shortest(run: Run | None) -> str:
-    return f"{len(run.steps)} steps, P = {run.page_size}" if run else "none"
+    if run is None:
+        return "none"
+    config = "".join(f", {name}" if value is True else f", {name} {value}" for name, value in run.config.items())
+    return f"{len(run.steps)} steps, P = {run.page_size}{config}"
 
 
 def faults_page() -> str:
     """What each deviation did wrong."""
     lines = ["# Deviations", "", "Generated from `spec/faults.py`. Each replaces one action and nothing else.", ""]
     lines += [_row(["id", "kind", "action", "what it does wrong", "needs", "source"]), _row(["---"] * 6)]
-    lines += [_row([f.id, KINDS[f.kind], f"`{f.action}`", f.summary, f.needs, f.source]) for f in FAULTS.values()]
+    lines += [
+        _row([f.id, KINDS[f.kind], ", ".join(f"`{name}`" for name in f.deviations), f.summary, f.needs, f.source])
+        for f in FAULTS.values()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -60,12 +75,20 @@ def rules_page() -> str:
         "",
     ]
     lines += ["## Actions", "", _row(["action", "event", "rule", "source"]), _row(["---"] * 4)]
-    lines += [_row([f"`{a.name}`", f"`{a.event}`", a.summary, a.source]) for a in ACTIONS.values()]
-    lines += ["", "## Invariants", "", _row(["id", "statement", "why it matters", "source"]), _row(["---"] * 4)]
-    lines += [_row([i.id, i.statement, i.explanation, i.source]) for i in INVARIANTS.values()]
+    lines += [_row([f"`{a.name}`", f"`{a.event}`", a.summary, a.source]) for m in MACHINES for a in m.actions.values()]
+    lines += [
+        "",
+        "## Invariants",
+        "",
+        _row(["id", "machine", "statement", "why it matters", "source"]),
+        _row(["---"] * 5),
+    ]
+    for machine in MACHINES:
+        stated = machine.invariants.values()
+        lines += [_row([i.id, machine.name, i.statement, i.explanation, i.source]) for i in stated]
     lines += ["", "## Auxiliary", "", "Facts that induction needed; without each of them it fails.", ""]
     lines += [_row(["id", "statement", "reason"]), _row(["---"] * 3)]
-    lines += [_row([i.id, i.statement, i.explanation]) for i in AUXILIARY.values()]
+    lines += [_row([i.id, i.statement, i.explanation]) for i in LEDGER.auxiliary.values()]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,10 @@ from kvproof.spec.effects import Report
 from kvproof.spec.state import FIELDS, GHOSTS, Ledger
 from kvproof.spec.trace import Event
 
+# Events that name the row of their turn.
+WITH_ROW = ("extend", "stash", "insert", "decode")
 TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
+SLOT_LENGTHS = tuple(f.name for f in FIELDS if f.metadata["group"] == "slot" and f.metadata["sort"] == "length")
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,10 @@ ABOUT = {
     "kv_committed_len": "I3",
     "kv_allocated_len": "I3",
     "cache_protected_len": "I12",
+    "swa_evicted_seqlen": "I9",
+    "slot_swa_evicted_seqlen": "I9",
     "output_len": "I17",
+    "row": "I5",
     "freed pages": "I16",
     "number of pages taken": "I1",
 }
@@ -63,7 +69,7 @@ class Judgement:
         return not self.differences
 
 
-def parameters(event: Event, action: Action) -> dict[str, Value]:
+def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]:
     """The action's parameters as the event gives them; what the environment chose is read off what was seen."""
     given = {name: value for name, value in event.params.items() if value is not None}
     given.setdefault("logprob", False)
@@ -73,11 +79,12 @@ def parameters(event: Event, action: Action) -> dict[str, Value]:
     if "dup_len" in action.params:
         given.setdefault("dup_len", 0)
         given.setdefault("inserted", True)
+        given.setdefault("key_len", before.kv_committed_len)
     return given
 
 
 def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
-    outcome = oracle.step(action, before, parameters(event, action))
+    outcome = oracle.step(action, before, parameters(event, action, before))
     moves = book.foresee(key, outcome.effects, event)
     differences = [*_values(outcome, event), *_pages(moves, event)]
     return Judgement(outcome, moves, tuple(differences))
@@ -88,7 +95,7 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
     before, after = _visible(outcome.before), _visible(outcome.after)
     after["attached"] = _is_attached(outcome)
     if not after["slot_held"]:
-        for name in ("slot_kv_committed_len", "slot_kv_allocated_len", "slot_cache_protected_len"):
+        for name in SLOT_LENGTHS:
             after.pop(name)
     if outcome.action.of_refused:  # the turn's own values are not those of the session's turn
         after = {name: value for name, value in after.items() if name not in TURN_FIELDS}
@@ -110,6 +117,8 @@ def _pages(moves: Moves, event: Event) -> list[Difference]:
     differences = []
     if Counter(moves.freed) != Counter(event.free):
         differences.append(Difference("freed pages", None, sorted(moves.freed), sorted(event.free)))
+    if event.action in WITH_ROW and moves.table is not None and event.row != moves.table.row:
+        differences.append(Difference("row", None, moves.table.row, event.row))
     if moves.wanted != len(event.alloc):
         differences.append(Difference("number of pages taken", None, moves.wanted, len(event.alloc)))
     return differences

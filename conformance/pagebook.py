@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvproof.model.integers import Integers
-from kvproof.spec.effects import DropRow, Effect, Free, Insert, Share, Take, TakeRow
+from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, Insert, Share, Take, TakeRow
 from kvproof.spec.trace import Event
 
 FREE = "free list"
@@ -91,8 +91,11 @@ class PageBook:
                     self._take(moves, first, last, fresh)
                 case Free(start=start, end=end) if start < end:
                     self._free(moves, self.d.floor_pages(start), self.d.ceil_pages(end))
-                case Insert(when=True, pages=pages, duplicates=duplicates):
-                    self._insert(moves, pages, duplicates, event)
+                case FreeByLoc(start=start, end=end) if start < end and moves.table is not None:
+                    # The row goes on naming these pages: whoever releases it frees them again.
+                    moves.freed += moves.table.pages[self.d.floor_pages(start) : self.d.ceil_pages(end)]
+                case Insert(when=True) as insert:
+                    self._insert(moves, insert, event)
                 case DropRow(when=True):
                     moves.table = None
                 case _:
@@ -176,20 +179,19 @@ class PageBook:
             moves.owners[page] = FREE
         del moves.table.pages[first:last]
 
-    def _insert(self, moves: Moves, pages: int, duplicates: int, event: Event) -> None:
+    def _insert(self, moves: Moves, insert: Insert, event: Event) -> None:
         if moves.table is None:
             return
-        start = moves.table.tree_end
-        for position in range(start, min(pages, len(moves.table.pages))):
+        for position in range(moves.table.tree_end, min(insert.pages, len(moves.table.pages))):
             page = moves.table.pages[position]
-            if position < duplicates:
+            if position >= insert.duplicates:
+                moves.owners[page] = TREE
+            elif position >= insert.freed_from:
                 moves.freed.append(page)
                 moves.owners[page] = FREE
                 if event.shared is not None and position < len(event.shared):
                     self._adopt(moves, position, event.shared[position])
-            else:
-                moves.owners[page] = TREE
-        moves.table.tree_end = pages
+        moves.table.tree_end = insert.pages
 
     def _adopt(self, moves: Moves, position: int, page: int) -> None:
         """The row now names the tree's own copy instead of its duplicate."""

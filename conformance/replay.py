@@ -73,7 +73,15 @@ class Replayer:
         config = reader.header.config
         self.path = Path(reader.path)
         self.known = tuple(known)
-        self.d = Integers(config.page_size, config.row_width)
+        self.d = Integers(
+            config.page_size,
+            config.row_width,
+            overlap=config.overlap,
+            speculation=config.speculation,
+            drafts=config.drafts,
+            window=config.window,
+            tree=config.tree,
+        )
         self.oracle = Oracle(self.d, ACTIONS)
         self.book = PageBook(config.pool_pages, self.d)
         self.ledgers: dict[str, Ledger] = {}
@@ -142,14 +150,15 @@ class Replayer:
     def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
         """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
         for fault in self.known:
-            if fault.action == right.outcome.action.name:
-                followed = self._under(fault, key, before, event)
+            if right.outcome.action.name in fault.deviations:
+                followed = self._under(fault, right.outcome.action.name, key, before, event)
                 if followed.agrees and not followed.moves.problems:
                     self.report.followed[fault.id] += 1
                     self._advance(key, followed, event)
                     return None
         outcome = right.outcome
-        explained = [f for f in _catalogue(outcome.action.name) if self._under(f, key, before, event).agrees]
+        name = outcome.action.name
+        explained = [f for f in _catalogue(name) if self._under(f, name, key, before, event).agrees]
         return Finding(
             self.path,
             line,
@@ -164,9 +173,9 @@ class Replayer:
             tuple(explained),
         )
 
-    def _under(self, fault: Fault, key: str, before: Ledger, event: Event) -> Judgement:
-        """The same event judged by the faulty rule."""
-        return judge(Oracle(self.d, actions_with(fault)), self.book, key, fault.deviate(), before, event)
+    def _under(self, fault: Fault, action: str, key: str, before: Ledger, event: Event) -> Judgement:
+        """The same event judged by the faulty form of the action."""
+        return judge(Oracle(self.d, actions_with(fault)), self.book, key, fault.deviate(action), before, event)
 
     def _broken(
         self, right: Judgement, explained: list[Fault], key: str, before: Ledger, event: Event
@@ -178,7 +187,7 @@ class Replayer:
         found = {problem.invariant: problem.sentence for problem in right.moves.problems}
         if explained:
             fault = explained[0]
-            broken = self._under(fault, key, before, event).outcome.broken(self.d)
+            broken = self._under(fault, right.outcome.action.name, key, before, event).outcome.broken(self.d)
             found = {**broken, **found} or {i: INVARIANTS[i].statement for i in fault.breaks}
         else:
             about = dict.fromkeys(ABOUT[d.name] for d in right.differences)
@@ -300,7 +309,7 @@ def _known(name: str, path: str | Path) -> Fault:
 
 def _catalogue(action: str) -> list[Fault]:
     """Real deviations of one action; mutations explain nothing."""
-    return [f for f in FAULTS.values() if f.action == action and f.kind != "mutation"]
+    return [f for f in FAULTS.values() if action in f.deviations and f.kind != "mutation"]
 
 
 def _seen(event: Event) -> tuple[int, int]:

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from kvproof.model.integers import Integers
-from kvproof.spec.effects import DropRow, Effect, Free, Insert, Lock, Report, Share, Take, TakeRow, Unlock, Write
+from kvproof.spec.effects import (
+    DropRow,
+    Effect,
+    Free,
+    FreeByLoc,
+    FreeWindow,
+    Insert,
+    Lock,
+    Report,
+    Share,
+    Take,
+    TakeRow,
+    Unlock,
+    Write,
+)
 
 
 def in_words(effect: Effect, d: Integers) -> str | None:
@@ -21,6 +35,10 @@ def in_words(effect: Effect, d: Integers) -> str | None:
             return f"computes the KV of tokens [{start}, {end})"
         case Free(start=start, end=end) if start < end:
             return f"frees tokens [{start}, {end}) = pages [{d.floor_pages(start)}, {d.ceil_pages(end)})"
+        case FreeByLoc(start=start, end=end) if start < end:
+            return f"frees tokens [{start}, {end}) beside the release"
+        case FreeWindow(first=first, last=last) if first < last:
+            return f"frees window pages [{first}, {last})"
         case Insert(when=True, pages=pages, duplicates=duplicates):
             return f"hands pages up to {pages} to the tree, which had {duplicates}"
         case Lock(when=True):

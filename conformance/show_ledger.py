@@ -1,12 +1,13 @@
-"""Ledger values in words: which changed, from what to what."""
+"""Values of a state in words: which changed, from what to what."""
 
 from __future__ import annotations
 
-from kvproof.spec.state import FIELDS, NONE, PHASE_NAMES, Ledger
+import dataclasses
+from typing import Any
+
+from kvproof.spec.state import FIELDS, NONE, PHASE_NAMES
 
 _SORTS = {f.name: f.metadata["sort"] for f in FIELDS}
-_GHOSTS = {f.name for f in FIELDS if f.metadata["group"] == "ghost"}
-_OF_TURN = {f.name for f in FIELDS if f.metadata["group"] == "turn"}
 
 
 def value(name: str, v: object) -> str:
@@ -20,16 +21,17 @@ def value(name: str, v: object) -> str:
     return str(v)
 
 
-def changes(before: Ledger, after: Ledger) -> list[str]:
+def changes(before: Any, after: Any) -> list[str]:
     """`name old → new` for what changed, implementation fields first, the ghosts (what really is) on a line of their own."""
-    changed = [n for n in _SORTS if getattr(before, n) != getattr(after, n)]
-    seen = [_change(n, before, after) for n in changed if n not in _GHOSTS]
-    if before.phase != NONE and after.phase == NONE:
-        seen = [_change(n, before, after) for n in changed if n not in _GHOSTS | _OF_TURN] + ["the turn is over"]
-    ghosts = [_change(n, before, after) for n in changed if n in _GHOSTS]
+    changed = [f for f in dataclasses.fields(before) if getattr(before, f.name) != getattr(after, f.name)]
+    ended = getattr(before, "phase", NONE) != NONE and after.phase == NONE
+    hidden = {"ghost", "turn"} if ended else {"ghost"}
+    seen = [_change(f.name, before, after) for f in changed if f.metadata["group"] not in hidden]
+    ghosts = [_change(f.name, before, after) for f in changed if f.metadata["group"] == "ghost"]
+    seen += ["the turn is over"] if ended else []
     lines = [", ".join(seen)] if seen else []
     return lines + ([f"in truth: {', '.join(ghosts)}"] if ghosts else [])
 
 
-def _change(name: str, before: Ledger, after: Ledger) -> str:
+def _change(name: str, before: Any, after: Any) -> str:
     return f"{name} {value(name, getattr(before, name))} → {value(name, getattr(after, name))}"

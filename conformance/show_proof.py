@@ -12,8 +12,8 @@ from kvproof.conformance.show_ledger import changes, value
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
 from kvproof.model.pages import EFFECTS, J_STATEMENTS
-from kvproof.model.prove import WITNESS_INSTANCE, Proof
-from kvproof.spec.invariants import ALL_INVARIANTS, AUXILIARY, INVARIANTS
+from kvproof.model.prove import WITNESS, Proof
+from kvproof.spec.machine import MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
 SCOPE = (
@@ -21,20 +21,20 @@ SCOPE = (
 )
 
 
-def matrix(proof: Proof) -> Table:
-    """action x invariant, with the solver's time of each action."""
+def matrix(proof: Proof, machine: Machine) -> Table:
+    """action x invariant of one machine, with the solver's time of each action."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("action", no_wrap=True)
-    for invariant in ALL_INVARIANTS:
+    table.add_column("action" if machine.name == "ledger" else machine.name, no_wrap=True)
+    for invariant in machine.all_invariants:
         table.add_column(invariant, justify="center", no_wrap=True)
     table.add_column("ms", justify="right")
     rows: dict[str, dict[str, str]] = {}
     spent: dict[str, float] = {}
-    for o in proof.obligations:
+    for o in (o for o in proof.obligations if o.machine == machine.name):
         rows.setdefault(o.action, {})[o.invariant] = o.verdict
         spent[o.action] = spent.get(o.action, 0.0) + o.seconds
     for action, cells in rows.items():
-        marks = [Text(*MARKS[cells[i]]) for i in ALL_INVARIANTS]
+        marks = [Text(*MARKS[cells[i]]) for i in machine.all_invariants]
         table.add_row(action, *marks, f"{1000 * spent[action]:.0f}")
     return table
 
@@ -57,17 +57,19 @@ def summary(proof: Proof) -> list[str]:
     """The verdict in words, with its bounds."""
     goals = sum(o.goals for o in proof.obligations) + len(proof.lemmas)
     shown = sum(o.verdict == "proved" for o in proof.obligations)
+    auxiliary = sum(len(m.auxiliary) for m in MACHINES)
     lines = [
         f"{shown} of {len(proof.obligations)} cells proved ({goals} goals, {proof.seconds:.1f} s): "
-        f"{len(INVARIANTS)} invariants, {len(AUXILIARY)} auxiliary (X: what induction needed)",
+        f"{len(every_invariant())} invariants, {auxiliary} auxiliary (X: what induction needed)",
         SCOPE,
     ]
-    if proof.reachable is not None:
-        page_size, row_width = WITNESS_INSTANCE
-        r = proof.reachable
+    if proof.reachable:
+        page_size, row_width = WITNESS
+        states = sum(r.states for r in proof.reachable)
         lines.append(
-            f"witness: all {r.states} states of the instance P={page_size}, row width {row_width}, explored to depth {r.depth}; "
-            f"each of {len(r.taken)} actions happens"
+            f"witness: all {states} states of {len(proof.reachable)} small configurations "
+            f"(P={page_size}, row width {row_width}); "
+            f"each of {len(proof.reachable[0].taken)} ledger actions happens, every turn can end"
         )
     return lines
 
@@ -86,14 +88,16 @@ def failures(proof: Proof) -> list[str]:
 
 def breaks_line(proof: Proof) -> str:
     """What a deviating action does not keep, for arbitrary states and page sizes."""
-    own = [i for i in proof.broken if i in INVARIANTS]
+    own = [i for i in proof.broken if i in every_invariant()]
     return f"by induction it breaks {', '.join(own)} (every P >= 1, {proof.seconds:.1f} s)"
 
 
 def run_lines(run: Run) -> list[Text]:
     """A counterexample as numbered states: the action's name, only what changed, and what its effects were."""
     d = Integers(run.page_size, run.row_width)
-    lines = [Text(f"shortest run: page size {run.page_size}, row width {run.row_width}, from an empty pool", "dim")]
+    where = "".join(f", {name} {value}" for name, value in run.config.items() if value is not True)
+    where += "".join(f", {name}" for name, value in run.config.items() if value is True)
+    lines = [Text(f"shortest run: page size {run.page_size}, row width {run.row_width}{where}, from nothing", "dim")]
     for number, taken in enumerate(run.steps, start=1):
         last = number == len(run.steps)
         seen, *truth = [*changes(taken.outcome.before, taken.outcome.after), ""]
@@ -124,6 +128,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
         "broken": list(proof.broken),
         "obligations": [
             {
+                "machine": o.machine,
                 "action": o.action,
                 "invariant": o.invariant,
                 "verdict": o.verdict,
@@ -137,7 +142,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
             for m in proof.lemmas
         ],
         "vacuous": proof.vacuous,
-        "reachable": vars(proof.reachable) if proof.reachable else None,
+        "reachable": [vars(r) for r in proof.reachable],
         "counterexample": run
         and {
             "page_size": run.page_size,

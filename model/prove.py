@@ -1,14 +1,14 @@
-"""The proof: every invariant for every action, every page size, any number of sessions.
+"""The proof: every invariant for every action, every page size and configuration, any number of sessions.
 
-One-step induction over an arbitrary ledger. For each action: assume all invariants and the action's guards, deny one
-conclusion (the invariant after the step, or a side condition of an effect), and ask for a model. None: proved. Together with the
-base case and the lemmas of `model/pages.py` this covers all runs, because a ledger never reads another's.
+One-step induction over an arbitrary state of each machine. For each action: assume all invariants and the action's guards, deny
+one conclusion (the invariant after the step, or a side condition of an effect), and ask for a model. None: proved. Together
+with the base case and the lemmas of `model/pages.py` this covers all runs, because a ledger never reads another's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -20,13 +20,21 @@ from kvproof.model.pages import EFFECTS, VERDICTS, Lemma, can_happen, prove_effe
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.effects import Condition, apply_effects
-from kvproof.spec.faults import Fault, actions_with
-from kvproof.spec.invariants import ALL_INVARIANTS
-from kvproof.spec.state import Ledger, pristine
+from kvproof.spec.faults import Fault
+from kvproof.spec.invariants import Invariant
+from kvproof.spec.machine import MACHINES, Machine, every_invariant
 
 TIMEOUT_MS = 20_000
-# The instance that every proof run explores whole: smallest page size at which nothing is special, shortest row for two turns.
-WITNESS_INSTANCE = (1, 3)
+# Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
+WITNESS = (1, 3)
+WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"overlap": True},
+    {"speculation": 1},
+    {"overlap": True, "speculation": 2},
+    {"window": 1},
+    {"tree": False},
+)
 
 Progress = Callable[[str], None]
 
@@ -41,6 +49,7 @@ class Obligation:
     seconds: float
     goals: int
     sentence: str = ""
+    machine: str = "ledger"
 
 
 @dataclass
@@ -51,15 +60,16 @@ class Proof:
     obligations: list[Obligation] = field(default_factory=list)
     lemmas: list[Lemma] = field(default_factory=list)
     vacuous: list[str] = field(default_factory=list)
-    reachable: Reachable | None = None
+    reachable: list[Reachable] = field(default_factory=list)
     counterexample: Run | None = None
     seconds: float = 0.0
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Invariants that some action does not keep, in the order of the domain page."""
+        """Invariants that some action does not keep, in the order of the domain page; auxiliary ones last."""
         cells = {o.invariant for o in self.obligations if o.verdict == "broken"}
-        return tuple(i for i in ALL_INVARIANTS if i in cells)
+        own = every_invariant()
+        return (*(i for i in own if i in cells), *sorted(cells - set(own)))
 
     @property
     def verdict(self) -> str:
@@ -71,22 +81,22 @@ class Proof:
 
 
 def prove(fault: Fault | None = None, progress: Progress = lambda _: None, timeout_ms: int = TIMEOUT_MS) -> Proof:
-    """Prove everything, or, with a fault, show what its action breaks and find the shortest run that does."""
+    """Prove everything, or, with a fault, show what its actions break and find the shortest run that does."""
     begin = time.perf_counter()
     proof = Proof(fault)
-    actions = actions_with(fault)
-    chosen = actions if fault is None else {fault.action: actions[fault.action]}
-    proof.obligations.extend(_base_case(timeout_ms))
-    for name, action in chosen.items():
-        progress(f"induction: {name}")
-        proof.obligations.extend(induction_step(action, timeout_ms, proof.vacuous))
+    for machine in MACHINES if fault is None else (fault.machine,):
+        proof.obligations.extend(_base_case(machine, timeout_ms))
+        for name, action in (machine.actions if fault is None else fault.deviations).items():
+            progress(f"induction: {name}")
+            proof.obligations.extend(induction_step(machine, action, timeout_ms, proof.vacuous))
     if fault is None:
         progress("page identity over unbounded rows")
         proof.lemmas.extend(prove_effects(timeout_ms))
         proof.vacuous.extend(_effects_that_cannot_fail())
-        progress("all states of a small instance")
-        proof.reachable = reach(*WITNESS_INSTANCE)
-        proof.vacuous.extend(f"{name}: never happens" for name, taken in proof.reachable.taken.items() if not taken)
+        for config in WITNESS_CONFIGS:
+            progress("all states of a small instance")
+            proof.reachable.append(reach(*WITNESS, **config))
+        proof.vacuous.extend(_what_never_happens(proof.reachable))
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
@@ -94,33 +104,30 @@ def prove(fault: Fault | None = None, progress: Progress = lambda _: None, timeo
     return proof
 
 
-def induction_step(action: Action, timeout_ms: int, vacuous: list[str]) -> Iterator[Obligation]:
+def induction_step(machine: Machine, action: Action, timeout_ms: int, vacuous: list[str]) -> Iterator[Obligation]:
     """Assume the invariants, assume the step, deny each conclusion."""
     d = Symbols()
-    before, params = d.ledger(), d.parameters(action.params)
+    before, params = d.arbitrary(machine.state), d.parameters(action.params)
     step = action.run(d, before, params)
     after, conditions = apply_effects(d, step.after, step.effects)
     solver = _solver(timeout_ms)
     solver.add(*d.domain_facts(before, params, action.params))
-    solver.add(*(invariant.holds(d, before) for invariant in ALL_INVARIANTS.values()))
+    solver.add(*(invariant.holds(d, before) for invariant in machine.all_invariants.values()))
     solver.add(action.applies(d, before), *(guard.holds for guard in step.guards))
     if str(solver.check()) != "sat":
         vacuous.append(f"{action.name}: its guards contradict the invariants")
-    for invariant in ALL_INVARIANTS.values():
-        yield _obligation(solver, action.name, invariant.id, _goals(d, invariant.id, after, conditions))
+    for invariant in machine.all_invariants.values():
+        yield _obligation(solver, machine, action.name, invariant.id, _goals(d, invariant, after, conditions))
 
 
-def falsify(action: Action, invariant: str, timeout_ms: int = TIMEOUT_MS) -> Mapping[str, Any] | None:
-    """A step from an arbitrary state (perhaps not reachable) after which the invariant fails, as a Z3 model; or None."""
-    d = Symbols()
-    before, params = d.ledger(), d.parameters(action.params)
-    step = action.run(d, before, params)
-    after, conditions = apply_effects(d, step.after, step.effects)
-    solver = _solver(timeout_ms)
-    solver.add(*d.domain_facts(before, params, action.params), action.applies(d, before))
-    solver.add(*(i.holds(d, before) for i in ALL_INVARIANTS.values()), *(guard.holds for guard in step.guards))
-    solver.add(z3.Not(z3.And(*_goals(d, invariant, after, conditions).values())))
-    return {str(v): solver.model()[v] for v in solver.model().decls()} if str(solver.check()) == "sat" else None
+def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
+    """Actions that no explored instance takes, and turns that no run can end (I18)."""
+    for name in found[0].taken:
+        if not any(r.taken[name] for r in found):
+            yield f"{name}: never happens"
+    for r in found:
+        if r.stuck:
+            yield f"{r.stuck} states from which a turn cannot end, with {dict(r.config)}"
 
 
 def _solver(timeout_ms: int) -> z3.Solver:
@@ -130,14 +137,14 @@ def _solver(timeout_ms: int) -> z3.Solver:
     return solver
 
 
-def _goals(d: Symbols, invariant: str, after: Ledger, conditions: tuple[Condition, ...]) -> dict[str, Any]:
+def _goals(d: Symbols, invariant: Invariant, after: Any, conditions: tuple[Condition, ...]) -> dict[str, Any]:
     """All that an action must establish for one invariant, each with its sentence."""
-    goals = {c.sentence: c.holds for c in conditions if c.invariant == invariant}
-    goals[ALL_INVARIANTS[invariant].statement] = ALL_INVARIANTS[invariant].holds(d, after)
+    goals = {c.sentence: c.holds for c in conditions if c.invariant == invariant.id}
+    goals[invariant.statement] = invariant.holds(d, after)
     return goals
 
 
-def _obligation(solver: z3.Solver, action: str, invariant: str, goals: dict[str, Any]) -> Obligation:
+def _obligation(solver: z3.Solver, machine: Machine, action: str, invariant: str, goals: dict[str, Any]) -> Obligation:
     begin = time.perf_counter()
     worst, failed = "proved", ""
     for sentence, goal in goals.items():
@@ -147,17 +154,18 @@ def _obligation(solver: z3.Solver, action: str, invariant: str, goals: dict[str,
         solver.pop()
         if verdict == "broken" or (verdict == "unknown" and worst == "proved"):
             worst, failed = verdict, failed or sentence
-    return Obligation(action, invariant, worst, time.perf_counter() - begin, len(goals), failed)
+    return Obligation(action, invariant, worst, time.perf_counter() - begin, len(goals), failed, machine.name)
 
 
-def _base_case(timeout_ms: int) -> Iterator[Obligation]:
-    """The initial ledger, in which nothing exists, satisfies every invariant."""
+def _base_case(machine: Machine, timeout_ms: int) -> Iterator[Obligation]:
+    """The initial state, in which nothing exists, satisfies every invariant."""
     d = Symbols()
-    start = pristine(d)
+    start = machine.start(d)
     solver = _solver(timeout_ms)
     solver.add(*d.domain_facts(start, SimpleNamespace(), {}))
-    for invariant in ALL_INVARIANTS.values():
-        yield _obligation(solver, "(initial)", invariant.id, {invariant.statement: invariant.holds(d, start)})
+    for invariant in machine.all_invariants.values():
+        goals = {invariant.statement: invariant.holds(d, start)}
+        yield _obligation(solver, machine, "(initial)", invariant.id, goals)
 
 
 def _effects_that_cannot_fail() -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from kvproof.model.explore import Run, Taken
 from kvproof.model.oracle import Oracle, Outcome, Value
-from kvproof.spec.effects import DropRow, Free, Insert, Report, Share, Take, TakeRow
+from kvproof.spec.effects import DropRow, Free, FreeByLoc, Insert, Report, Share, Take, TakeRow
 from kvproof.spec.state import FIELDS, NONE, Ledger, fill_len, pristine
 from kvproof.spec.trace import Config, Event, Observed, Terms
 
@@ -87,13 +87,13 @@ class Ids:
 
 def witness_of(run: Run) -> Witness:
     """The trace of a counterexample."""
-    return witness([("run", taken) for taken in run.steps], run.page_size, run.row_width)
+    return witness([("run", taken) for taken in run.steps], run.page_size, run.row_width, **run.config)
 
 
-def witness(steps: Iterable[tuple[str, Taken]], page_size: int, row_width: int) -> Witness:
+def witness(steps: Iterable[tuple[str, Taken]], page_size: int, row_width: int, **settings: Any) -> Witness:
     """The trace of steps of one or several ledgers, each step with the name of its ledger."""
     listed = list(steps)
-    scribe = Scribe(Oracle.of(page_size, row_width), _refusals_wanted(listed))
+    scribe = Scribe(Oracle.of(page_size, row_width, **settings), _refusals_wanted(listed))
     for key, taken in listed:
         scribe.write(key, taken)
     return scribe.finished()
@@ -155,6 +155,11 @@ class Scribe:
             rows=max(1, self._rows.highest),
             row_width=self._d.row_width,
             chunked_prefill_size=self._largest_chunk,
+            overlap=self._d.overlap,
+            speculation=self._d.speculation,
+            drafts=self._d.drafts,
+            window=self._d.window,
+            tree=self._d.tree,
         )
         events = []
         for seq, (fields, terms) in enumerate(self._events):
@@ -193,7 +198,7 @@ class Scribe:
         self._act(key, "arrive", origin_len=end)
         self._act(key, "match_tree", matched_len=had)
         self._act(key, "extend", seq_len=end, last=True)
-        self._act(key, "result")
+        self._act(key, "result", tokens=1)
         self._act(key, "finish_plain", finished_len=1, dup_len=had, inserted=True)
 
     def _refuse_turns(self, key: str, holder: Holder, count: int) -> None:
@@ -292,24 +297,27 @@ class Scribe:
                     first, last = self._d.floor_pages(start), self._d.ceil_pages(end)
                     self._free(holder.pages[first:last], moves)
                     del holder.pages[first:last]
-                case Insert(when=True, pages=pages, duplicates=duplicates):
-                    self._insert(holder, pages, duplicates, moves)
+                case FreeByLoc(start=start, end=end) if start < end:
+                    self._free(holder.pages[self._d.floor_pages(start) : self._d.ceil_pages(end)], moves)
+                case Insert(when=True) as insert:
+                    self._insert(holder, insert, moves)
                 case _:
                     pass
         return moves
 
-    def _insert(self, holder: Holder, pages: int, duplicates: int, moves: Moves) -> None:
+    def _insert(self, holder: Holder, insert: Insert, moves: Moves) -> None:
         """Copies of what the tree has are freed, and the row names the tree's own; the rest becomes the tree's."""
-        for position in range(holder.tree_end, pages):
-            if position < duplicates:
-                self._free([holder.pages[position]], moves)
+        for position in range(holder.tree_end, insert.pages):
+            if position < insert.duplicates:
+                if position >= insert.freed_from:
+                    self._free([holder.pages[position]], moves)
                 holder.pages[position] = self._tree[position]
             else:
                 self._tree_pages += 1
                 if position == len(self._tree):
                     self._tree.append(holder.pages[position])
-        holder.tree_end = pages
-        moves.shared = holder.pages[:pages]
+        holder.tree_end = insert.pages
+        moves.shared = holder.pages[: insert.pages]
 
     def _free(self, pages: list[int], moves: Moves) -> None:
         moves.free += pages
@@ -332,7 +340,8 @@ def _params(taken: Taken) -> dict[str, int | bool | None]:
         case "match" if not outcome.action.of_refused:
             return {**params, "fill_len": fill_len(before)}
         case "result":
-            return {"tokens": 1, **params}
+            tokens = outcome.after.output_len - before.output_len
+            return {"tokens": tokens, **params}
         case "finish":
             return {"finished_len": before.output_len, **params}
         case _:

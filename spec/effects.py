@@ -150,6 +150,26 @@ class Free:
 
 
 @dataclass(frozen=True)
+class FreeByLoc:
+    """Indices of row positions [start, end) are freed beside the release, which does not know of it (sglang #12224).
+
+    No right rule does this: the row goes on naming the pages, and who releases it frees them again.
+    """
+
+    start: Length
+    end: Length
+
+    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+        some = self.start < self.end
+        pages = d.where(some, d.ceil_pages(self.end) - d.floor_pages(self.start), 0)
+        alone = Condition("I16", d.no(some), "nothing but the release frees a turn's pages")
+        still = Condition(
+            "I6", implies(d, some, _still_read(d, after) <= self.start), "no page is freed that is still read"
+        )
+        return s.but(orphans=s.orphans - pages), (alone, still)
+
+
+@dataclass(frozen=True)
 class FreeWindow:
     """The window pool's pages behind the row's pages [first, last) are freed; the pages of the full pool stay."""
 
@@ -255,7 +275,20 @@ class Require:
 
 
 Effect = (
-    TakeRow | DropRow | Share | Take | Write | Free | FreeWindow | Forget | Insert | Lock | Unlock | Report | Require
+    TakeRow
+    | DropRow
+    | Share
+    | Take
+    | Write
+    | Free
+    | FreeByLoc
+    | FreeWindow
+    | Forget
+    | Insert
+    | Lock
+    | Unlock
+    | Report
+    | Require
 )
 
 

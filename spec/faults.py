@@ -19,13 +19,13 @@ from typing import Any
 from kvproof.spec.actions import ACTIONS, Action, Step
 from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.actions.turn import report, save_slot
+from kvproof.spec.actions.turn import no_token_of_a_chunk, report, save_slot
 from kvproof.spec.domain import Domain, Length, footprint, minus, orphan_start, smaller
-from kvproof.spec.effects import DropRow, Forget, Free, Insert, Require, Write
+from kvproof.spec.effects import DropRow, Forget, Free, FreeByLoc, Insert, Require, Write
 from kvproof.spec.machine import LEDGER, Machine, machine_of
 from kvproof.spec.progress import Request
 from kvproof.spec.staging import Admission, Deferred
-from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live
+from kvproof.spec.state import RUNNING, WAITING, Ledger, end_turn, fill_len, is_live
 from kvproof.spec.tree import Node
 
 Run = Callable[[Domain, Any, SimpleNamespace], Step]
@@ -200,7 +200,7 @@ def _f12224(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("finish_plain", d, s, p)
     in_flight = d.every(d.overlap, s.phase == RUNNING, s.pending == 1)
     end = d.where(in_flight, s.kv_allocated_len, d.zero)
-    return dataclasses.replace(right, effects=(Free(minus(d, end, d.one), end), *right.effects))
+    return dataclasses.replace(right, effects=(FreeByLoc(minus(d, end, d.one), end), *right.effects))
 
 
 def _f17850(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -281,15 +281,12 @@ def _f994c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Processing a late result frees out_cache_loc[i], although the release has the page or has freed it."""
     waits = d.every(s.phase == WAITING, s.slot_held)
     end = d.where(waits, s.slot_kv_committed_len, d.zero)
-    return Step(s, effects=(Free(minus(d, end, d.one), end),))
+    return Step(s, effects=(FreeByLoc(minus(d, end, d.one), end),))
 
 
 def _f994d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Only the first chunk is counted: each later one looks final, and its result is appended."""
-    right = _right("extend", d, s, p)
-    looks_final = d.some(p.last, s.phase == PREFILL)
-    after = right.after.but(phase=d.where(looks_final, RUNNING, PREFILL), pending=d.where(looks_final, 1, 0))
-    return dataclasses.replace(right, after=after)
+    """Only the first chunk is counted: each later one looks final, and the token that it samples is appended."""
+    return Step(s.but(output_len=s.output_len + d.one), effects=(no_token_of_a_chunk(s, s.output_len + d.one),))
 
 
 def _f994e(d: Domain, s: Request, p: SimpleNamespace) -> Step:
@@ -374,7 +371,7 @@ _FAULTS = (
         "close during decode frees the KV under the running request",
         "close",
         "sglang #21875",
-        ("I6", "I1", "I2", "I4", "I5", "I8", "I11", "I12", "I15", "I16"),
+        ("I6", "I1", "I2", "I4", "I5", "I8", "I10", "I11", "I12", "I15", "I16"),
         _f21875a,
     ),
     Fault(
@@ -392,7 +389,7 @@ _FAULTS = (
         "a later turn aborted mid-way saves its partial lengths into the slot",
         "abort",
         "sglang #22790",
-        ("I8", "I14"),
+        ("I8", "I7", "I14"),
         _f22790a,
     ),
     Fault(
@@ -446,7 +443,7 @@ _FAULTS = (
         "the tail free starts at prefix_len: the page that still holds committed tokens is freed",
         "P > 1",
         "sglang #22862",
-        ("I4", "I1", "I2", "I6", "I8"),
+        ("I4", "I1", "I2", "I6", "I8", "I10"),
         _f22862b,
         smallest=(2, 4),
     ),
@@ -456,7 +453,7 @@ _FAULTS = (
         "the overlap finish branch frees its extra slot by itself as well: a double free",
         "overlap",
         "sglang #12224",
-        ("I4",),
+        ("I16", "I1", "I2"),
         _f12224,
         config={"overlap": True},
     ),
@@ -466,7 +463,7 @@ _FAULTS = (
         "a chunked request's row is freed between chunks and taken again",
         "chunks",
         "sglang #17850",
-        ("I5",),
+        ("I5", "I1", "I2", "I8", "I10", "I12", "I16"),
         _f17850,
     ),
     Fault(
@@ -475,7 +472,7 @@ _FAULTS = (
         "the over-allocated tail goes into the slot untrimmed",
         "speculation v2",
         "sglang #21875",
-        ("I7",),
+        ("I7", "I2", "I10"),
         _f21875c,
         config={"overlap": True, "speculation": 2},
     ),
@@ -503,7 +500,7 @@ _FAULTS = (
         "the overshoot of a finishing speculative round is not trimmed",
         "speculation",
         "sglang #22897",
-        ("I8",),
+        ("I8", "I2", "I7", "I10", "I14"),
         _f22897,
         config={"speculation": 1},
     ),
@@ -513,7 +510,7 @@ _FAULTS = (
         "the trim leaves E above T: slots written at [T, E) next turn are never evicted",
         "window and speculation",
         "sglang #22900",
-        ("I9",),
+        ("I9", "I2", "I10"),
         _f22900,
         config={"speculation": 1, "drafts": 3, "window": 1},
         smallest=(1, 6),
@@ -524,7 +521,7 @@ _FAULTS = (
         "spec v2 adds the whole accept_len at resolve and claims nothing at prepare: the slot inherits one token short",
         "speculation v2",
         "sglang #22651",
-        ("I8",),
+        ("I8", "I22"),
         _f22651_decode,
         also={"result": _f22651_result},
         config={"overlap": True, "speculation": 2},
@@ -535,7 +532,7 @@ _FAULTS = (
         "the duplicate free of a finished request starts at len(prefix_indices), not at R",
         "chunks, P > 1",
         "sglang-jax #994",
-        ("I16",),
+        ("I16", "I1", "I2"),
         _f994a,
         smallest=(2, 4),
     ),
@@ -545,7 +542,7 @@ _FAULTS = (
         "the window cache strips the last slot before it frees",
         "window",
         "sglang-jax #994",
-        ("I16",),
+        ("I16", "I1", "I2", "I4"),
         _f994b,
         config={"window": 1},
     ),
@@ -555,13 +552,13 @@ _FAULTS = (
         "processing a late result frees its slot by itself",
         "overlap",
         "sglang-jax #994",
-        ("I6",),
+        ("I6", "I1", "I2", "I16"),
         _f994c,
         config={"overlap": True},
     ),
     Fault(
         "F994d",
-        "extend",
+        "chunk_result",
         "the chunk counter is raised for the first chunk only: later chunks look final, sample a token and append it",
         "chunks",
         "sglang-jax #994",
@@ -583,7 +580,7 @@ _FAULTS = (
         "a first turn aborted mid-way is saved like a finished one: slot and checkpoint take the partial turn",
         "abort",
         "seen in sglang 0.5.10.post1, before #22790",
-        ("I14", "I8"),
+        ("I14", "I7", "I8"),
         _saved_as_if_finished,
         kind="release",
     ),
@@ -593,7 +590,7 @@ _FAULTS = (
         "a later turn aborted mid-way is saved like a finished one: slot and checkpoint take the partial turn",
         "abort",
         "seen in sglang 0.5.10.post1, before #22790",
-        ("I14", "I8"),
+        ("I14", "I7", "I8"),
         _saved_as_if_finished,
         kind="release",
     ),
@@ -603,7 +600,7 @@ _FAULTS = (
         "a turn aborted in the queue stays the session's checkpoint",
         "abort in the queue",
         "seen in sglang 0.5.10.post1, before #22790",
-        ("I14", "I8"),
+        ("I14", "I7", "I8"),
         _s0510c,
         kind="release",
     ),
@@ -613,7 +610,7 @@ _FAULTS = (
         "a retracted turn aborted in the queue stays in the slot and is the session's checkpoint",
         "retract, abort in the queue",
         "seen in sglang 0.5.10.post1, before #22790",
-        ("I14", "I8"),
+        ("I14", "I7", "I8"),
         _s0510d,
         kind="release",
     ),

@@ -27,15 +27,15 @@ def _faults() -> Iterable[tuple[str, ...]]:
 
 
 def _invariants() -> Iterable[tuple[str, ...]]:
-    from kvproof.spec.invariants import INVARIANTS
+    from kvproof.spec.machine import MACHINES
 
-    return ((invariant.id, invariant.statement, invariant.source) for invariant in INVARIANTS.values())
+    return ((i.id, m.name, i.statement, i.source) for m in MACHINES for i in m.invariants.values())
 
 
 def _actions() -> Iterable[tuple[str, ...]]:
-    from kvproof.spec.actions import ACTIONS
+    from kvproof.spec.machine import MACHINES
 
-    return ((action.name, action.event, action.summary) for action in ACTIONS.values())
+    return ((a.name, m.name, a.event, a.summary) for m in MACHINES for a in m.actions.values())
 
 
 def _scenarios() -> Iterable[tuple[str, ...]]:
@@ -51,8 +51,8 @@ def _scenarios() -> Iterable[tuple[str, ...]]:
 
 LISTINGS: dict[str, Listing] = {
     "faults": Listing(("id", "kind", "action", "what the faulty rule does", "needs", "breaks", "source"), _faults),
-    "invariants": Listing(("id", "statement", "source"), _invariants),
-    "actions": Listing(("name", "event", "what it does"), _actions),
+    "invariants": Listing(("id", "machine", "statement", "source"), _invariants),
+    "actions": Listing(("name", "machine", "event", "what it does"), _actions),
     "scenarios": Listing(("name", "target", "what it drives"), _scenarios),
 }
 

@@ -32,8 +32,8 @@ def prove(
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """
     from kvproof.model.prove import prove as run_proof
-    from kvproof.spec.actions import ACTIONS
     from kvproof.spec.faults import FAULTS
+    from kvproof.spec.machine import MACHINES
 
     from ..counterexample import save_counterexample
     from ..show_proof import as_json, breaks_line, effects_table, failures, matrix, run_lines, summary
@@ -52,7 +52,8 @@ def prove(
     console = out()
     if chosen and not quiet:
         say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")
-        say(f"deviates from: {chosen.action} ({ACTIONS[chosen.action].summary})")
+        for name in chosen.deviations:
+            say(f"deviates from: {name} ({chosen.machine.actions[name].summary})")
         say(breaks_line(proof))
         if proof.counterexample is None:
             say(
@@ -61,7 +62,8 @@ def prove(
         for text in run_lines(proof.counterexample) if proof.counterexample else []:
             console.print(text, soft_wrap=True)
     elif not quiet:
-        console.print(matrix(proof), soft_wrap=True)
+        for machine in MACHINES:
+            console.print(matrix(proof, machine), soft_wrap=True)
         console.print(effects_table(proof), soft_wrap=True)
     if not chosen:
         for line in summary(proof):

@@ -21,8 +21,8 @@ from kvproof.spec.domain import (
     window_from,
     window_keep_from,
 )
-from kvproof.spec.effects import Forget, Free, FreeWindow, Report, Take, Write
-from kvproof.spec.state import RUNNING, WAITING, Ledger, end_turn, fill_len, is_live, owner_is_slot
+from kvproof.spec.effects import Forget, Free, FreeWindow, Report, Require, Take, Write
+from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live, owner_is_slot
 
 
 def kv_of_known_tokens(d: Domain, s: Ledger) -> Length:
@@ -72,6 +72,15 @@ def _result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     committed = s.kv_committed_len + more
     after = s.but(output_len=s.output_len + p.tokens, kv_committed_len=committed, pending=s.pending - 1)
     return Step(after, guards, (Write(s.kv_committed_len, committed),))
+
+
+def no_token_of_a_chunk(s: Ledger, output_len: Length) -> Require:
+    return Require("I22", output_len == s.output_len, "a chunk that does not end the input gives no token")
+
+
+def _chunk_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The result of a chunk in the middle of the input: nothing is sampled (sglang-jax #994)."""
+    return Step(s, effects=(no_token_of_a_chunk(s, s.output_len),))
 
 
 def _verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -264,6 +273,14 @@ TURN_ACTIONS = (
         _result,
         {"tokens": "length"},
         "sglang #22651",
+    ),
+    Action(
+        "chunk_result",
+        "result",
+        "a chunk's result is processed and gives no token",
+        lambda d, s: s.phase == PREFILL,
+        _chunk_result,
+        source="sglang-jax #994",
     ),
     Action(
         "verify",

@@ -14,7 +14,7 @@ from kvproof.conformance.commands import record as record_command
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.trace_io import TraceWriter
 from kvproof.spec.faults import FAULTS
-from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.machine import every_invariant
 from kvproof.spec.trace import Config, Header, Producer
 
 EXCERPT = Path(__file__).parents[2] / "examples" / "mooncake_conversation_excerpt.jsonl"
@@ -124,11 +124,11 @@ def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> Non
 # --- list -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("what", "table"), [("faults", FAULTS), ("invariants", INVARIANTS)])
+@pytest.mark.parametrize(("what", "table"), [("faults", FAULTS), ("invariants", every_invariant())])
 def test_list_has_a_line_for_each_row_of_the_table(what: str, table: dict[str, Any]) -> None:
     lines = run("list", what).stdout.splitlines()
-    assert [line.split("\t")[0] for line in lines] == list(table)
-    assert run("list", what, "-q").stdout.splitlines() == list(table)
+    assert {line.split("\t")[0] for line in lines} == set(table)
+    assert set(run("list", what, "-q").stdout.splitlines()) == set(table)
 
 
 def test_list_of_something_else_names_what_can_be_listed() -> None:

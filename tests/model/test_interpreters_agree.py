@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,10 @@ from hypothesis import strategies as st
 
 from kvproof.model.integers import Integers
 from kvproof.model.symbolic import PagedLength, Symbols
-from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.actions import Action
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.faults import FAULTS
-from kvproof.spec.invariants import ALL_INVARIANTS
-from kvproof.spec.state import FIELDS, Ledger
+from kvproof.spec.machine import MACHINES, Machine
 
 VALUES = {
     "length": st.integers(0, 40),
@@ -25,24 +25,38 @@ VALUES = {
     "flag": st.booleans(),
     "phase": st.integers(0, 3),
 }
-TABLE = {**ACTIONS, **{f"{f.action} with {f.id}": f.deviate() for f in FAULTS.values()}}
+TABLE: dict[str, tuple[Machine, Action]] = {
+    **{a.name: (m, a) for m in MACHINES for a in m.actions.values()},
+    **{f"{name} with {f.id}": (f.machine, a) for f in FAULTS.values() for name, a in f.deviations.items()},
+}
+CONFIGURATIONS = st.sampled_from(
+    [
+        {},
+        {"overlap": True},
+        {"speculation": 1, "drafts": 3},
+        {"overlap": True, "speculation": 2, "drafts": 2},
+        {"window": 5},
+        {"window": 1, "overlap": True},
+        {"tree": False},
+    ]
+)
 
 
 @cache
-def symbolic(name: str) -> tuple[Symbols, Ledger, SimpleNamespace, list[Any]]:
+def symbolic(name: str) -> tuple[Symbols, Any, SimpleNamespace, list[Any]]:
     """The step as Z3 terms: the successor's fields, then guards, side conditions and invariants of the successor."""
-    d, action = Symbols(), TABLE[name]
-    before, params = d.ledger(), d.parameters(action.params)
-    terms = evaluate(d, action, before, params)
-    return d, before, params, terms
+    machine, action = TABLE[name]
+    d = Symbols()
+    before, params = d.arbitrary(machine.state), d.parameters(action.params)
+    return d, before, params, evaluate(d, machine, action, before, params)
 
 
-def evaluate(d: Any, action: Action, before: Ledger, params: SimpleNamespace) -> list[Any]:
+def evaluate(d: Any, machine: Machine, action: Action, before: Any, params: SimpleNamespace) -> list[Any]:
     step = action.run(d, before, params)
     after, conditions = apply_effects(d, step.after, step.effects)
-    fields = [getattr(after, f.name) for f in FIELDS]
+    fields = [getattr(after, f.name) for f in dataclasses.fields(after)]
     flags = [action.applies(d, before), *(g.holds for g in step.guards), *(c.holds for c in conditions)]
-    return [*fields, *flags, *(i.holds(d, after) for i in ALL_INVARIANTS.values())]
+    return [*fields, *flags, *(i.holds(d, after) for i in machine.all_invariants.values())]
 
 
 def substituted(d: Symbols, pairs: list[tuple[Any, Any]], page_size: int, term: Any) -> Any:
@@ -66,15 +80,23 @@ def bindings(sort: str, symbol: Any, value: Any, page_size: int) -> list[tuple[A
 
 @pytest.mark.parametrize("name", TABLE)
 @settings(max_examples=15, deadline=None)
-@given(data=st.data(), page_size=st.integers(1, 9), row_width=st.integers(1, 60))
-def test_oracle_and_z3_give_the_same_step(name: str, data: st.DataObject, page_size: int, row_width: int) -> None:
+@given(data=st.data(), page_size=st.integers(1, 9), row_width=st.integers(1, 60), config=CONFIGURATIONS)
+def test_oracle_and_z3_give_the_same_step(
+    name: str, data: st.DataObject, page_size: int, row_width: int, config: dict[str, Any]
+) -> None:
     d, before, params, terms = symbolic(name)
-    action = TABLE[name]
-    state = {f.name: data.draw(VALUES[f.metadata["sort"]], label=f.name) for f in FIELDS}
+    machine, action = TABLE[name]
+    fields = dataclasses.fields(machine.state)
+    state = {f.name: data.draw(VALUES[f.metadata["sort"]], label=f.name) for f in fields}
     given_params = {n: data.draw(VALUES[sort], label=n) for n, sort in action.params.items()}
-    expected = evaluate(Integers(page_size, row_width), action, Ledger(**state), SimpleNamespace(**given_params))
-    pairs = [(d.page_size, z3.IntVal(page_size)), *bindings("length", d.row_width, row_width, page_size)]
-    for f in FIELDS:
+    integers = Integers(page_size, row_width, **config)
+    expected = evaluate(integers, machine, action, machine.state(**state), SimpleNamespace(**given_params))
+    pairs = [(d.page_size, z3.IntVal(page_size))]
+    for length in ("row_width", "drafts", "window"):
+        pairs += bindings("length", getattr(d, length), getattr(integers, length), page_size)
+    for flag in ("overlap", "spec_v1", "spec_v2", "windowed", "tree"):
+        pairs += bindings("flag", getattr(d, flag), getattr(integers, flag), page_size)
+    for f in fields:
         pairs += bindings(f.metadata["sort"], getattr(before, f.name), state[f.name], page_size)
     for n, sort in action.params.items():
         pairs += bindings(sort, getattr(params, n), given_params[n], page_size)

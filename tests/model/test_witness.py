@@ -19,9 +19,10 @@ from kvproof.model.oracle import Oracle
 from kvproof.model.witness import Witness, witness, witness_of
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import LEDGER
 from kvproof.spec.state import pristine
 
-REAL = [f.id for f in FAULTS.values() if f.kind != "mutation"]
+REAL = [f.id for f in FAULTS.values() if f.kind != "mutation" and f.machine is LEDGER]
 
 
 def likelihood(taken: Taken) -> float:
@@ -74,21 +75,28 @@ def test_any_run_of_the_right_rules_is_a_trace_that_conforms(
 
 def test_random_runs_take_every_action() -> None:
     taken: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(200):
         taken.update(step.outcome.action.name for _, step in walk(1 + seed % 2, 6, 80, 1, seed))
-    assert set(taken) == set(ACTIONS)
+    # The others need overlap, speculation or a window.
+    assert set(ACTIONS) - set(taken) == {"verify", "evict_window"}
 
 
-@pytest.mark.parametrize("fault_id", FAULTS)
-def test_the_replay_flags_the_last_event_of_a_saved_counterexample(fault_id: str, tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    events = save_counterexample(counterexample(FAULTS[fault_id]), FAULTS[fault_id], path)
+@pytest.mark.parametrize("fault_id", REAL)
+def test_the_replay_flags_a_saved_counterexample_and_names_the_fault(fault_id: str, tmp_path: Path) -> None:
+    path, fault = tmp_path / "t.jsonl", FAULTS[fault_id]
+    events = save_counterexample(counterexample(fault), fault, path)
     report = replay(path)
     assert report.verdict == VIOLATES
     assert report.first is not None
-    assert report.first.event.seq == events - 1
-    if fault_id in REAL:
-        assert fault_id in {f.id for f in report.first.explained_by}
+    assert fault_id in {f.id for f in report.first.explained_by}
+    # A fault of several actions is seen at the first of them, before its harm is done.
+    assert report.first.event.seq == events - 1 or fault.also
+
+
+@pytest.mark.parametrize("fault_id", [f.id for f in FAULTS.values() if f.machine is not LEDGER])
+def test_what_no_trace_shows_is_not_saved(fault_id: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="which no trace shows"):
+        save_counterexample(counterexample(FAULTS[fault_id]), FAULTS[fault_id], tmp_path / "t.jsonl")
 
 
 def test_the_same_counterexample_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -146,7 +154,7 @@ def test_a_detached_turn_goes_on_as_an_ordinary_request() -> None:
         ("create", turn),
         ("match_tree", {"matched_len": 0}),
         ("extend", {"seq_len": 3, "last": True}),
-        ("result", {}),
+        ("result", {"tokens": 1}),
         ("finish", {"finished_len": 1}),
         ("create", {"origin_len": 1, "too_long": True, "logprob": False}),
         ("detach", {}),
