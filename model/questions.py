@@ -7,6 +7,7 @@ which one reads the exported text (`model/certify.py`).
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,13 +46,17 @@ class Posed:
 
     @cached_property
     def script(self) -> str:
-        """The question in SMT-LIB 2.6: one `check-sat` for each label, in their order."""
+        """The question in SMT-LIB 2.6: one `check-sat` for each label, in their order.
+
+        The labels stand there as comments, so that two texts are the same only when their answers mean the same.
+        """
         solver = z3.Solver()
         solver.add(*self.assumptions)
         denials = [z3.Bool(f"denied!{number}") for number in range(len(self.goals))]
         solver.add(*(z3.Implies(d, z3.Not(goal)) for d, goal in zip(denials, self.goals.values(), strict=True)))
-        checks = ["(check-sat)"] if self.possible else []
-        checks += [f"(check-sat-assuming ({denied}))" for denied in denials]
+        asked = ["(check-sat)"] if self.possible else []
+        asked += [f"(check-sat-assuming ({denied}))" for denied in denials]
+        checks = [f"; {json.dumps(label)}\n{check}" for label, check in zip(self.labels, asked, strict=True)]
         facts = solver.to_smt2().replace("(check-sat)\n", "")
         return "\n".join(["(set-logic ALL)", facts, *checks, ""])
 
