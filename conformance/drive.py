@@ -144,6 +144,8 @@ class Driver:
         if not self._pending:
             try:
                 self._do(self._next_act(number))
+            except CannotDrive:
+                raise
             except CannotBeDone as error:
                 raise CannotDrive(str(error)) from error
             except Exception as error:  # with a fault on, the implementation may break anywhere

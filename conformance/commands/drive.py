@@ -53,7 +53,7 @@ def drive(
     if json_file is not None:
         write_json(json_file, as_json(report))
     if quiet:
-        say(f"{report.verdict}\t{trace}\t{report.events} events")
+        print(f"{report.verdict}\t{trace}\t{report.events} events")  # not by rich, which turns tabs into spaces
     else:
         for line in verdict_lines(report):
             out().print(line, soft_wrap=True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -131,6 +134,34 @@ def test_the_implementation_follows_what_it_recorded_with_a_fault_on(fault: str,
     assert drive(path).first is not None
 
 
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_whatever_is_changed_in_a_trace_is_no_longer_the_same(page_size: int, tmp_path: Path) -> None:
+    """One value, one page or one row of one event: no comparison is left out."""
+    path = tmp_path / "t.jsonl"
+    record_scenario("retract", path, page_size=page_size, settings={"forward": "none", "check_every_step": True})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert drive(path).verdict == SAME
+    changes = [change for number, line in enumerate(lines) for change in changes_of(number, line)]
+    for number, changed in random.Random(page_size).sample(changes, 150):
+        path.write_text("".join(json.dumps(changed if n == number else line) + "\n" for n, line in enumerate(lines)))
+        with suppress(CannotDrive):
+            assert drive(path).verdict == OTHERWISE, changed
+
+
+def changes_of(number: int, line: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for part in ("after", "terms"):
+        for name, value in line.get(part, {}).items():
+            if name not in ("evictable", "protected", "total"):
+                yield number, {**line, part: {**line[part], name: not value if isinstance(value, bool) else value + 1}}
+    for part in ("alloc", "free", "shared"):
+        if line.get(part):
+            yield number, {**line, part: line[part][:-1]}
+            if part != "alloc":
+                yield number, {**line, part: [*line[part][:-1], line[part][-1] + 1]}
+    if line.get("action") == "decode":
+        yield number, {**line, "row": line["row"] + 1}
+
+
 # --- traces of the model --------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +228,42 @@ def test_most_runs_of_the_model_can_be_driven(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------------------------------
 
 
+def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, Taken]]:
+    """An ordinary request of two tokens that has two tokens of output, and then what is given."""
+    begin = [
+        ("arrive", {"origin_len": 2}),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 2, "last": True}),
+        ("result", {}),
+        ("decode", {}),
+        ("result", {}),
+    ]
+    oracle = Oracle.of(1, 8)
+    state, steps = pristine(oracle.d), []
+    for name, params in [*begin, *last]:
+        outcome = oracle.step(oracle.actions[name], state, params)
+        steps.append(("one", Taken(params, outcome)))
+        state = outcome.after
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        (("finish_plain", {"dup_len": 0, "inserted": False}), "it always inserts"),
+        (("finish_plain", {"dup_len": 0, "inserted": True, "finished_len": 1}), "it keeps all 2 output tokens"),
+        (("result", {"tokens": 3}), "it does not speculate"),
+        (("insert", {"dup_len": 0}), "only what was prefilled is inserted"),
+    ],
+)
+def test_what_the_reference_does_not_have_is_said_in_a_sentence(
+    last: tuple[str, dict[str, int | bool]], why: str, tmp_path: Path
+) -> None:
+    write_witness(witness(of_one_request(last), 1, 8), tmp_path / "t.jsonl", {})
+    with pytest.raises(CannotDrive, match=why):
+        drive(tmp_path / "t.jsonl")
+
+
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
@@ -213,6 +280,20 @@ def test_the_command_shows_the_first_event_that_differs_and_exits_with_1(saved: 
     assert "the first 7 events as written" in result.stdout
     assert f"{saved['F22862b']}:9: event 7: match" in result.stdout
     assert "freed pages: expected [1], seen []" in result.stdout
+
+
+def test_prove_saves_what_replay_flags_and_drive_follows(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    assert run("prove", "--fault", "F22790b", "--out", path, "-q").exit_code == 1
+    assert "explained F22790b" in run("replay", path).stdout
+    assert run("drive", path, "--fault", "F22790b", "-q").stdout == f"same\t{path}\t5 events\n"
+    assert run("drive", path, "-q").stdout == f"otherwise\t{path}\t5 events\n"
+
+
+def test_only_a_faulty_rule_has_a_run_to_save(tmp_path: Path) -> None:
+    result = run("prove", "--out", tmp_path / "t.jsonl")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "name the rule with --fault" in result.stderr
 
 
 def test_the_result_for_machines_has_both_events(saved: dict[str, Path], tmp_path: Path) -> None:
