@@ -1,4 +1,4 @@
-"""The command line: `kvproof record`, `info`, `list`, `prove`, `replay`. One file per command, in `commands/`.
+"""The command line: `kvproof record`, `info`, `list`, `prove`, `replay`, `drive`. One file per command, in `commands/`.
 
 A command ends by returning (exit code 0) or by `raise typer.Exit(ExitCode.…)`. Starting up must be quick: each command
 imports what is heavy (z3, torch, the schema) inside its function.
@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from .commands.drive import drive
 from .commands.info import info
 from .commands.list import list_
 from .commands.prove import prove
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "prove": prove,
     "record": record,
     "replay": replay,
+    "drive": drive,
     "info": info,
     "list": list_,
 }

@@ -62,10 +62,19 @@ class TailFreeUnaligned(StreamingSessionCache):
 
 
 class LentSlotsCounted(StreamingSessionCache):
-    """F22213: a slot whose row runs in a batch is counted as held, while its request is counted as uncached."""
+    """F22213: a slot whose row runs in a batch is counted as held, while its request is counted as uncached; so is the slot
+    of a turn that ended in this step, because the turn still stands in the batch."""
 
     def session_held_pages(self, live_rows: set[int | None]) -> int:
         return super().session_held_pages(set())
+
+    def uncached_pages(self, live: list[Request], ended: list[Request]) -> int:
+        live_rows = {req.req_pool_idx for req in live}
+        idle = {id(slot): slot for req in ended if (slot := self._slot_of(req)) and slot.req_pool_idx not in live_rows}
+        return super().uncached_pages(live, ended) + sum(self.held_pages(slot) for slot in idle.values())
+
+    def _slot_of(self, req: Request) -> SessionSlot | None:
+        return None if req.session is None else self.slots.get(req.session.session_id)
 
 
 class PreAbortedTurnRestores(StreamingSessionCache):

@@ -15,7 +15,7 @@ from kvproof.impl.config import EngineConfig
 from kvproof.impl.faults import assemble
 from kvproof.impl.observe import Observer, Reporter
 from kvproof.impl.pools import KVAllocator, RowPool
-from kvproof.impl.radix_cache import RadixCache, ceil_align
+from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import TOO_LONG, Request
 from kvproof.impl.runner import ForwardInput, HashRunner, Runner
 from kvproof.impl.session import Session
@@ -67,6 +67,8 @@ class Scheduler:
         self.chunked_req: Request | None = None
         """The one request whose prompt is partly prefilled."""
         self._decode_steps = 0
+        self._ended_in_step: list[Request] = []
+        """They still stand in the batch that this step's memory check looks at."""
         self.outcomes: dict[str, Outcome] = {}
         self._chunk_is_kept = False
 
@@ -130,7 +132,7 @@ class Scheduler:
     # -- one step --
 
     def step(self) -> None:
-        self.tell.step += 1
+        self._begin_step()
         self._keep_chunk()
         batch = self._admit()
         if batch:
@@ -142,6 +144,10 @@ class Scheduler:
         if self.config.check_every_step:
             self.check()
 
+    def _begin_step(self) -> None:
+        self.tell.step += 1
+        self._ended_in_step = []
+
     def check(self) -> None:
         """Report the terms of the memory check, in pages, from the running counters of pool, tree and slots."""
         page_size = self.config.page_size
@@ -151,9 +157,7 @@ class Scheduler:
             "evictable": self.tree.evictable_size // page_size,
             "protected": self.tree.protected_size // page_size,
             "session_held": self.cache.session_held_pages({req.req_pool_idx for req in live}),
-            "uncached": sum(
-                (ceil_align(req.kv_allocated_len, page_size) - req.cache_protected_len) // page_size for req in live
-            ),
+            "uncached": self.cache.uncached_pages(live, self._ended_in_step),
             "total": self.config.pool_pages,
         }
         free_list = self.allocator.free_list() if self.config.pool_pages <= FREE_LIST_LIMIT else None
@@ -330,10 +334,13 @@ class Scheduler:
     # -- the end of a request --
 
     def _take_result(self, req: Request, token: int) -> None:
-        req.output_ids.append(token)
-        self.tell.result(req)
+        self._note_result(req, token)
         if req.is_done():
             self._end(req)
+
+    def _note_result(self, req: Request, token: int) -> None:
+        req.output_ids.append(token)
+        self.tell.result(req)
 
     def _end(self, req: Request) -> None:
         """The one way out for a request that has run."""
@@ -341,6 +348,7 @@ class Scheduler:
             self.chunked_req = None
         else:
             self.running.remove(req)
+        self._ended_in_step.append(req)
         session = req.session
         if session is None:
             dup_len = self.inner.cache_finished_req(req, is_insert=True)

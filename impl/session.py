@@ -217,10 +217,16 @@ class StreamingSessionCache:
         """Pages that slots hold. A slot whose row is in a live batch is not counted: the request is (#22213)."""
         return sum(self.held_pages(slot) for slot in self.slots.values() if slot.req_pool_idx not in live_rows)
 
+    def uncached_pages(self, live: list[Request], ended: list[Request]) -> int:
+        """Pages of the batch beside what the tree owns. A request that ended in this step counts nowhere (#22213)."""
+        return sum(self.own_pages(req) for req in live)
+
     def held_pages(self, slot: SessionSlot) -> int:
-        if not slot.is_holding_kv:
-            return 0
-        return (ceil_align(slot.kv_allocated_len, self.page_size) - slot.cache_protected_len) // self.page_size
+        return self.own_pages(slot) if slot.is_holding_kv else 0
+
+    def own_pages(self, holder: SessionSlot | Request) -> int:
+        """Pages behind row positions [R, A)."""
+        return (ceil_align(holder.kv_allocated_len, self.page_size) - holder.cache_protected_len) // self.page_size
 
     def save_slot(self, session: Session, req: Request) -> None:
         is_first = session.session_id not in self.slots

@@ -17,16 +17,17 @@ condition dropped, on a small finite instance, that must be satisfiable: a proof
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 import z3
 
+from kvproof.model.questions import POSSIBLE, PROVED, Asker, Posed, Question, ask_z3
+
 FREE, TREE = -1, -2
-VERDICTS = {"unsat": "proved", "sat": "broken", "unknown": "unknown"}
 INT = z3.IntSort()
 AFTER = ".after"
 
@@ -46,6 +47,12 @@ class Lemma:
     goal: str
     verdict: str
     seconds: float
+
+    @staticmethod
+    def all_of(asker: Asker, timeout_ms: int) -> Iterator[Lemma]:
+        for effect, question in lemma_questions().items():
+            for (goal, _), answer in asker.answers(question, timeout_ms).items():
+                yield Lemma(effect, goal, answer.verdict, answer.seconds)
 
 
 class Universe:
@@ -274,39 +281,60 @@ EFFECTS: dict[str, Callable[[Universe, SimpleNamespace, SimpleNamespace], Meanin
 
 def prove_effects(timeout_ms: int = 10_000) -> Iterator[Lemma]:
     """Each effect keeps each J, for any number of rows, positions and pages."""
+    return Lemma.all_of(Asker(), timeout_ms)
+
+
+def lemma_questions() -> dict[str, Question]:
+    """By effect: given its side conditions, it keeps each J."""
+    return {
+        effect: Question(f"pages: {effect}", partial(_pose_lemma, effect), f"pages: {effect}") for effect in EFFECTS
+    }
+
+
+def _pose_lemma(effect: str) -> Posed:
     u = Universe()
-    for name, effect in EFFECTS.items():
-        s, t = _state(""), _state(AFTER)
-        meaning, sides = effect(u, s, t)
-        for goal, formula in ownership(u, t).items():
-            solver = z3.Solver()
-            solver.set("timeout", timeout_ms)
-            solver.add(*ownership(u, s).values(), *meaning, *sides.values(), z3.Not(formula))
-            begin = time.perf_counter()
-            verdict = VERDICTS[str(solver.check())]
-            yield Lemma(name, goal, verdict, time.perf_counter() - begin)
+    s, t = _state(""), _state(AFTER)
+    meaning, sides = EFFECTS[effect](u, s, t)
+    goals = {(name, J_STATEMENTS[name]): formula for name, formula in ownership(u, t).items()}
+    return Posed((*ownership(u, s).values(), *meaning, *sides.values()), goals, possible=False)
 
 
-def refute_without(effect: str, dropped: str, size: int = 3) -> bool:
-    """The twin that must fail: without one side condition, a finite instance has a run that breaks some J."""
+def twin_questions() -> Iterator[tuple[str, Question]]:
+    """What it would mean that a finite twin has no model, and the twin."""
+    for effect in EFFECTS:
+        yield f"{effect}: never happens", _twin(effect, None)
+        for condition in side_conditions(effect):
+            yield f"{effect}: holds even without '{condition}'", _twin(effect, condition)
+
+
+def _twin(effect: str, dropped: str | None, size: int = 3) -> Question:
+    name = f"twin: {effect}" + (f" without '{dropped}'" if dropped else "")
+    return Question(name, partial(_pose_twin, effect, dropped, size), f"{name}, size {size}")
+
+
+def _pose_twin(effect: str, dropped: str | None, size: int) -> Posed:
     u = Universe(size)
     s, t = _state(""), _state(AFTER)
     meaning, sides = EFFECTS[effect](u, s, t)
     kept = [formula for name, formula in sides.items() if name != dropped]
-    solver = z3.Solver()
-    solver.add(*ownership(u, s).values(), *meaning, *kept, z3.Not(z3.And(*ownership(u, t).values())))
-    return bool(solver.check() == z3.sat)
+    fails = [z3.Not(z3.And(*ownership(u, t).values()))] if dropped else []
+    return Posed((*ownership(u, s).values(), *meaning, *kept, *fails), {})
 
 
-def side_conditions(effect: str) -> tuple[str, ...]:
-    return tuple(EFFECTS[effect](Universe(), _state(""), _state(AFTER))[1])
+def refute_without(effect: str, dropped: str, size: int = 3) -> bool:
+    """The twin that must fail: without one side condition, a finite instance has a run that breaks some J."""
+    return _has_model(_pose_twin(effect, dropped, size))
 
 
 def can_happen(effect: str, size: int = 3) -> bool:
     """The effect, with all side conditions, has a run in a finite instance: its lemmas are not vacuous."""
-    u = Universe(size)
-    s, t = _state(""), _state(AFTER)
-    meaning, sides = EFFECTS[effect](u, s, t)
-    solver = z3.Solver()
-    solver.add(*ownership(u, s).values(), *meaning, *sides.values())
-    return bool(solver.check() == z3.sat)
+    return _has_model(_pose_twin(effect, None, size))
+
+
+def _has_model(posed: Posed, timeout_ms: int = 10_000) -> bool:
+    return ask_z3(posed, timeout_ms)[POSSIBLE].verdict == PROVED
+
+
+@cache
+def side_conditions(effect: str) -> tuple[str, ...]:
+    return tuple(EFFECTS[effect](Universe(), _state(""), _state(AFTER))[1])

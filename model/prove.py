@@ -1,8 +1,8 @@
 """The proof: every invariant for every action, every page size and configuration, any number of sessions.
 
-One-step induction over an arbitrary state of each machine. For each action: assume all invariants and the action's guards, deny
-one conclusion (the invariant after the step, or a side condition of an effect), and ask for a model. None: proved. Together
-with the base case and the lemmas of `model/pages.py` this covers all runs, because a ledger never reads another's.
+One-step induction over an arbitrary state of each machine. For each action: assume all invariants and the action's guards,
+deny one conclusion (the invariant after the step, or a side condition of an effect), and ask for a model. None: proved.
+Together with the base case and the lemmas of `model/pages.py` this covers all runs, because a ledger never reads another's.
 """
 
 from __future__ import annotations
@@ -10,13 +10,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import z3
 
 from kvproof.model.explore import Reachable, Run, counterexample, reach
-from kvproof.model.pages import EFFECTS, VERDICTS, Lemma, can_happen, prove_effects, refute_without, side_conditions
+from kvproof.model.pages import Lemma, twin_questions
+from kvproof.model.questions import (
+    BROKEN,
+    POSSIBLE,
+    PROVED,
+    UNKNOWN,
+    Answers,
+    Asker,
+    Label,
+    Posed,
+    Question,
+)
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.effects import Condition, apply_effects
@@ -63,6 +75,7 @@ class Proof:
     reachable: list[Reachable] = field(default_factory=list)
     counterexample: Run | None = None
     seconds: float = 0.0
+    complete: bool = False
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -77,47 +90,63 @@ class Proof:
         verdicts = {o.verdict for o in self.obligations} | {lemma.verdict for lemma in self.lemmas}
         if "broken" in verdicts or self.vacuous:
             return "broken"
-        return "unknown" if "unknown" in verdicts or not self.obligations else "proved"
+        return "unknown" if "unknown" in verdicts or not self.complete else "proved"
 
 
-def prove(fault: Fault | None = None, progress: Progress = lambda _: None, timeout_ms: int = TIMEOUT_MS) -> Proof:
-    """Prove everything, or, with a fault, show what its actions break and find the shortest run that does."""
+class Interrupted(KeyboardInterrupt):
+    """Stopped by Ctrl-C; `proof` holds what was found out so far."""
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__()
+        self.proof = proof
+
+
+def prove(
+    fault: Fault | None = None,
+    progress: Progress = lambda _: None,
+    timeout_ms: int = TIMEOUT_MS,
+    asker: Asker | None = None,
+) -> Proof:
+    """Prove everything, or, with a fault, show what its action breaks and find the shortest run that does.
+
+    `asker` answers the questions; left out, Z3 does, anew each time.
+    """
     begin = time.perf_counter()
     proof = Proof(fault)
+    try:
+        _find_out(proof, progress, timeout_ms, asker or Asker())
+    except KeyboardInterrupt as stop:
+        raise Interrupted(proof) from stop
+    finally:
+        proof.seconds = time.perf_counter() - begin
+    return proof
+
+
+def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -> None:
+    fault = proof.fault
     for machine in MACHINES if fault is None else (fault.machine,):
-        proof.obligations.extend(_base_case(machine, timeout_ms))
+        proof.obligations.extend(_obligations(machine, "(initial)", asker.answers(base_case(machine), timeout_ms)))
         for name, action in (machine.actions if fault is None else fault.deviations).items():
             progress(f"induction: {name}")
-            proof.obligations.extend(induction_step(machine, action, timeout_ms, proof.vacuous))
+            known_as = f"{name} with {fault.id}" if fault else name
+            proof.obligations.extend(induction_step(machine, action, timeout_ms, proof.vacuous, asker, known_as))
     if fault is None:
         progress("page identity over unbounded rows")
-        proof.lemmas.extend(prove_effects(timeout_ms))
-        proof.vacuous.extend(_effects_that_cannot_fail())
+        proof.lemmas.extend(Lemma.all_of(asker, timeout_ms))
+        proof.vacuous.extend(_effects_that_cannot_fail(asker, timeout_ms))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
-            proof.reachable.append(reach(*WITNESS, **config))
+            proof.reachable.append(_reachable(config, asker))
         proof.vacuous.extend(_what_never_happens(proof.reachable))
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
-    proof.seconds = time.perf_counter() - begin
-    return proof
+    proof.complete = True
 
 
-def induction_step(machine: Machine, action: Action, timeout_ms: int, vacuous: list[str]) -> Iterator[Obligation]:
-    """Assume the invariants, assume the step, deny each conclusion."""
-    d = Symbols()
-    before, params = d.arbitrary(machine.state), d.parameters(action.params)
-    step = action.run(d, before, params)
-    after, conditions = apply_effects(d, step.after, step.effects)
-    solver = _solver(timeout_ms)
-    solver.add(*d.domain_facts(before, params, action.params))
-    solver.add(*(invariant.holds(d, before) for invariant in machine.all_invariants.values()))
-    solver.add(action.applies(d, before), *(guard.holds for guard in step.guards))
-    if str(solver.check()) != "sat":
-        vacuous.append(f"{action.name}: its guards contradict the invariants")
-    for invariant in machine.all_invariants.values():
-        yield _obligation(solver, machine, action.name, invariant.id, _goals(d, invariant, after, conditions))
+def _reachable(config: dict[str, Any], asker: Asker) -> Reachable:
+    known_as = f"reachable states {sorted(config.items())}"
+    return Reachable(**asker.recall(known_as, lambda: vars(reach(*WITNESS, **config))))
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
@@ -130,48 +159,83 @@ def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
             yield f"{r.stuck} states from which a turn cannot end, with {dict(r.config)}"
 
 
-def _solver(timeout_ms: int) -> z3.Solver:
-    solver = z3.Solver()
-    solver.set("timeout", timeout_ms)
-    solver.set("random_seed", 0)
-    return solver
+def induction_step(
+    machine: Machine,
+    action: Action,
+    timeout_ms: int,
+    vacuous: list[str],
+    asker: Asker | None = None,
+    known_as: str = "",
+) -> Iterator[Obligation]:
+    """Assume the invariants, assume the step, deny each conclusion."""
+    answers = (asker or Asker()).answers(step_question(machine, action, known_as), timeout_ms)
+    if answers[POSSIBLE].verdict != PROVED:
+        vacuous.append(f"{action.name}: its guards contradict the invariants")
+    yield from _obligations(machine, action.name, answers)
+
+
+def step_question(machine: Machine, action: Action, known_as: str = "") -> Question:
+    """Whether one action keeps everything. `known_as` tells apart what the package's sources determine."""
+    name = known_as and f"induction: {known_as}"
+    return Question(f"induction: {action.name}", lambda: _pose_step(machine, action), name, action)
+
+
+def _pose_step(machine: Machine, action: Action) -> Posed:
+    d, before, invariants = _assumed(machine.state, tuple(machine.all_invariants.values()))
+    params = d.parameters(action.params)
+    step = action.run(d, before, params)
+    after, conditions = apply_effects(d, step.after, step.effects)
+    facts = d.domain_facts(before, params, action.params)
+    taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
+    goals: dict[Label, Any] = {}
+    for invariant in machine.all_invariants.values():
+        goals.update({(invariant.id, text): goal for text, goal in _goals(d, invariant, after, conditions).items()})
+    return Posed((*facts, *invariants, *taken), goals)
+
+
+@cache
+def _assumed(state: type, invariants: tuple[Invariant, ...]) -> tuple[Symbols, Any, tuple[Any, ...]]:
+    """The invariants of an arbitrary state: the same terms for every action, so they are built once."""
+    d = Symbols()
+    before = d.arbitrary(state)
+    return d, before, tuple(invariant.holds(d, before) for invariant in invariants)
 
 
 def _goals(d: Symbols, invariant: Invariant, after: Any, conditions: tuple[Condition, ...]) -> dict[str, Any]:
     """All that an action must establish for one invariant, each with its sentence."""
-    goals = {c.sentence: c.holds for c in conditions if c.invariant == invariant.id}
+    goals: dict[str, Any] = {}
+    for c in (c for c in conditions if c.invariant == invariant.id):
+        # An action may have an effect twice (two frees), and so the same sentence: both must hold.
+        goals[c.sentence] = z3.And(goals[c.sentence], c.holds) if c.sentence in goals else c.holds
     goals[invariant.statement] = invariant.holds(d, after)
     return goals
 
 
-def _obligation(solver: z3.Solver, machine: Machine, action: str, invariant: str, goals: dict[str, Any]) -> Obligation:
-    begin = time.perf_counter()
-    worst, failed = "proved", ""
-    for sentence, goal in goals.items():
-        solver.push()
-        solver.add(z3.Not(goal))
-        verdict = VERDICTS[str(solver.check())]
-        solver.pop()
-        if verdict == "broken" or (verdict == "unknown" and worst == "proved"):
-            worst, failed = verdict, failed or sentence
-    return Obligation(action, invariant, worst, time.perf_counter() - begin, len(goals), failed, machine.name)
+def _obligations(machine: Machine, action: str, answers: Answers) -> Iterator[Obligation]:
+    """One cell for each invariant: as bad as its worst goal, and named after the first that is as bad."""
+    for invariant in machine.all_invariants:
+        cell = {sentence: answer for (about, sentence), answer in answers.items() if about == invariant}
+        verdicts = {answer.verdict for answer in cell.values()}
+        worst = next(v for v in (BROKEN, UNKNOWN, PROVED) if v in verdicts)
+        failed = "" if worst == PROVED else next(text for text, answer in cell.items() if answer.verdict == worst)
+        seconds = sum(a.seconds for a in cell.values())
+        yield Obligation(action, invariant, worst, seconds, len(cell), failed, machine.name)
 
 
-def _base_case(machine: Machine, timeout_ms: int) -> Iterator[Obligation]:
+def base_case(machine: Machine) -> Question:
     """The initial state, in which nothing exists, satisfies every invariant."""
+    return Question(f"(initial) of {machine.name}", lambda: _pose_initial(machine), f"(initial) of {machine.name}")
+
+
+def _pose_initial(machine: Machine) -> Posed:
     d = Symbols()
     start = machine.start(d)
-    solver = _solver(timeout_ms)
-    solver.add(*d.domain_facts(start, SimpleNamespace(), {}))
-    for invariant in machine.all_invariants.values():
-        goals = {invariant.statement: invariant.holds(d, start)}
-        yield _obligation(solver, machine, "(initial)", invariant.id, goals)
+    goals = {(i.id, i.statement): i.holds(d, start) for i in machine.all_invariants.values()}
+    return Posed(d.domain_facts(start, SimpleNamespace(), {}), goals)
 
 
-def _effects_that_cannot_fail() -> Iterator[str]:
-    for effect in EFFECTS:
-        if not can_happen(effect):
-            yield f"{effect}: never happens"
-        for condition in side_conditions(effect):
-            if not refute_without(effect, condition):
-                yield f"{effect}: holds even without '{condition}'"
+def _effects_that_cannot_fail(asker: Asker, timeout_ms: int) -> Iterator[str]:
+    """Each finite twin must have a model: of the effect as it is, and of a broken J once a side condition is dropped."""
+    for what, question in twin_questions():
+        if asker.answers(question, timeout_ms)[POSSIBLE].verdict != PROVED:
+            yield what

@@ -51,12 +51,12 @@ def record_scenario(
     progress: Progress | None = None,
 ) -> RecordResult:
     """Play one scenario and write its trace."""
-    _require_torch()
+    require_torch()
     from kvproof.impl.script import play, scenario_config
 
     if name not in SCENARIOS:
         raise unknown("scenario of reference", name, SCENARIOS)
-    _require_faults(faults)
+    require_faults(faults)
     _require_settings(settings or {})
     with _as_user_error():
         config = scenario_config(name, page_size=page_size, seed=seed, faults=tuple(faults), settings=settings)
@@ -74,10 +74,10 @@ def record_workload(
     progress: Progress | None = None,
 ) -> RecordResult:
     """Drive the implementation with a workload and write its trace. Unless the settings say so, no model runs."""
-    _require_torch()
+    require_torch()
     from kvproof.impl.workload_driver import run_workload
 
-    _require_faults(faults)
+    require_faults(faults)
     _require_settings(settings or {})
     chosen = {**_workload_settings(requests, page_size), **(settings or {})}
     with _as_user_error():
@@ -171,7 +171,7 @@ def _workload_settings(requests: Sequence[WorkloadRequest], page_size: int) -> d
     }
 
 
-def _require_faults(faults: Sequence[str]) -> None:
+def require_faults(faults: Sequence[str]) -> None:
     from kvproof.impl.faults import FAULTS
 
     for name in faults:
@@ -187,7 +187,7 @@ def _require_settings(settings: Mapping[str, Any]) -> None:
             raise unknown("setting of reference", name, SETTINGS)
 
 
-def _require_torch() -> None:
+def require_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:

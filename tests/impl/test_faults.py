@@ -90,11 +90,13 @@ def test_F21875b_saves_one_token_over_a_long_slot() -> None:
     assert saved[1] == 1
 
 
-def test_F22213_counts_a_lent_slot_twice() -> None:
-    right, wrong = first_difference("busy-check", "F22213")
-    assert right.action == "check" and right.terms is not None and wrong.terms is not None
-    assert right.terms["session_held"] == 0 and wrong.terms["session_held"] > 0
-    assert right.terms["uncached"] == wrong.terms["uncached"] > 0
+def test_F22213_counts_a_lent_slot_twice_and_that_of_a_turn_that_just_ended() -> None:
+    pairs = zip(record("busy-check").of("check"), record("busy-check", "F22213").of("check"), strict=True)
+    terms = [(right.terms, wrong.terms) for right, wrong in pairs if right != wrong]
+    lent = [wrong for right, wrong in terms if right and wrong and right["session_held"] == 0]
+    ended = [(right, wrong) for right, wrong in terms if right and wrong and right["session_held"] > 0]
+    assert lent and all(wrong["session_held"] > 0 and wrong["uncached"] > 0 for wrong in lent)
+    assert ended and all(right["uncached"] == 0 and wrong["uncached"] > 0 for right, wrong in ended)
 
 
 def test_F22790a_keeps_the_aborted_lengths_in_the_slot() -> None:

@@ -28,7 +28,7 @@ REAL = [f.id for f in FAULTS.values() if f.kind != "mutation" and f.machine is L
 def likelihood(taken: Taken) -> float:
     if taken.outcome.after == taken.outcome.before:
         return 0.05
-    return 0.2 if taken.outcome.action.event in ("arrive", "finish", "abort", "close") else 1.0
+    return 0.2 if taken.outcome.action.event in ("arrive", "abort", "close") else 1.0
 
 
 def walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int) -> list[tuple[str, Taken]]:

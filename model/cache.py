@@ -1,0 +1,148 @@
+"""Answers kept from earlier runs: data only, and only of the very same question to the very same solver.
+
+An answer is found again by the hash of the question's SMT-LIB text, the solver's name and its version. Only `proved` and `broken`
+are kept, never `unknown`: what one time limit did not show, another may. What takes no solver (all states of a small
+instance) is kept by the hash of the package's own sources.
+
+Building the text costs more than finding it again. So the hash of a text is kept as well, by the hash of the sources
+that determine it; a question that has no such name (a variant's) is built each time.
+
+A file that is unreadable, incomplete, altered or another program's is as good as none. Whoever can write to the folder can
+forge a green: `--no-cache` and `--certify` ask anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import z3
+
+import kvproof.model
+import kvproof.spec
+from kvproof.model.questions import BROKEN, PROVED, Answer, Answers, Asker, Posed, Question, ask_z3
+
+FORMAT = "kvproof cache 1"
+FOLDER_VARIABLE = "KVPROOF_CACHE"
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """KVPROOF_CACHE, else `kvproof` in the user's cache folder (XDG_CACHE_HOME, ~/.cache)."""
+    if given := environment.get(FOLDER_VARIABLE):
+        return Path(given).expanduser()
+    base = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "kvproof"
+
+
+class Store:
+    """A folder with one JSON file for each key. Reading and writing never fail; `problem` says why nothing was kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem = ""
+
+    def read(self, key: str) -> Any:
+        """What was kept under the key, or None."""
+        try:
+            record = json.loads(self._path(key).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(record, dict) or "value" not in record:
+            return None
+        return record["value"] if record.get("checksum") == _checksum(key, record["value"]) else None
+
+    def write(self, key: str, value: Any) -> None:
+        record = {"format": FORMAT, "key": key, "value": value, "checksum": _checksum(key, value)}
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Another run may write the same key: each writes a file of its own, the last rename wins, no reader sees half of one.
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump(record, file)
+                Path(name).replace(path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            self.problem = f"nothing is kept in {self.folder}: {error.strerror or error}"
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+class Remembering(Asker):
+    """Asks Z3 what is not in the store, and keeps what it answers."""
+
+    def __init__(self, store: Store, solver: str | None = None, ask: Callable[[Posed, int], Answers] = ask_z3) -> None:
+        self.store = store
+        self.solver = solver or f"z3 {z3.get_version_string()}"
+        self.ask = ask
+        self.found = 0
+        self.asked = 0
+
+    def answers(self, question: Question, timeout_ms: int) -> Answers:
+        posed: Posed | None = None
+        shortcut = _key("text of", self.sources, question.known_as) if question.known_as else ""
+        text = self.store.read(shortcut) if shortcut else None
+        if not isinstance(text, str):
+            posed = question.pose()
+            text = _key("text", posed.script)
+            if shortcut:
+                self.store.write(shortcut, text)
+        key = _key("answers", self.solver, text)
+        kept = _as_answers(self.store.read(key))
+        if kept is not None:
+            self.found += len(kept)
+            return kept
+        found = self.ask(posed or question.pose(), timeout_ms)
+        self.asked += len(found)
+        if all(answer.verdict in (PROVED, BROKEN) for answer in found.values()):
+            self.store.write(key, [[*label, answer.verdict, answer.seconds] for label, answer in found.items()])
+        return found
+
+    def recall(self, what: str, compute: Callable[[], Any]) -> Any:
+        key = _key("search", self.sources, what)
+        kept = self.store.read(key)
+        if kept is None:
+            kept = compute()
+            self.store.write(key, kept)
+        return kept
+
+    @cached_property
+    def sources(self) -> str:
+        """Hash of all that determines terms and searches: the text of specification and model, and who runs it."""
+        folders = [Path(package.__path__[0]) for package in (kvproof.spec, kvproof.model)]
+        files = sorted((str(f.relative_to(folder.parent)), f) for folder in folders for f in folder.rglob("*.py"))
+        texts = [part for name, file in files for part in (name, file.read_text(encoding="utf-8"))]
+        return _key("sources", z3.get_version_string(), platform.python_version(), *texts)
+
+
+def _as_answers(kept: Any) -> Answers | None:
+    """Answers as they were kept, or None when they are not what is kept here."""
+    try:
+        answers = {(str(about), str(text)): Answer(verdict, float(spent)) for about, text, verdict, spent in kept}
+    except (TypeError, ValueError):
+        return None
+    return answers if all(answer.verdict in (PROVED, BROKEN) for answer in answers.values()) else None
+
+
+def _key(*parts: str) -> str:
+    """A hash of the parts, each with its length, so that no two lists of parts read the same."""
+    digest = hashlib.sha256(FORMAT.encode())
+    for part in parts:
+        data = part.encode()
+        digest.update(f"{len(data)}:".encode() + data)
+    return digest.hexdigest()
+
+
+def _checksum(key: str, value: Any) -> str:
+    return _key(key, json.dumps(value, sort_keys=True))

@@ -1,0 +1,129 @@
+"""Questions to a solver: what is assumed, what must follow, and the SMT-LIB text that says so to any solver.
+
+Everything that the proof asks is a `Question`, whatever it is about: an induction step, a lemma on pages, a finite twin that
+must fail. Who answers is an `Asker`: Z3 afresh, a cache of earlier answers (`model/cache.py`), or two solvers of
+which one reads the exported text (`model/certify.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import z3
+
+from kvproof.spec.actions import Action
+
+Label = tuple[str, str]
+"""What a goal is about (an invariant, a lemma) and the goal as a sentence."""
+
+# The assumptions themselves have a model: without it every goal would follow from them.
+POSSIBLE: Label = ("possible", "the assumptions do not contradict each other")
+
+PROVED, BROKEN, UNKNOWN = "proved", "broken", "unknown"
+OF_GOAL = {"unsat": PROVED, "sat": BROKEN, "unknown": UNKNOWN}
+OF_POSSIBLE = {"sat": PROVED, "unsat": BROKEN, "unknown": UNKNOWN}
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A question in terms: each goal, taken alone, must follow from the assumptions.
+
+    `possible` asks as well whether the assumptions have a model; for quantified ones no solver can show it.
+    """
+
+    assumptions: Sequence[Any]
+    goals: Mapping[Label, Any]
+    possible: bool = True
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        return ((POSSIBLE,) if self.possible else ()) + tuple(self.goals)
+
+    @cached_property
+    def script(self) -> str:
+        """The question in SMT-LIB 2.6: one `check-sat` for each label, in their order.
+
+        The labels stand there as comments, so that two texts are the same only when their answers mean the same.
+        """
+        solver = z3.Solver()
+        solver.add(*self.assumptions)
+        denials = [z3.Bool(f"denied!{number}") for number in range(len(self.goals))]
+        solver.add(*(z3.Implies(d, z3.Not(goal)) for d, goal in zip(denials, self.goals.values(), strict=True)))
+        asked = ["(check-sat)"] if self.possible else []
+        asked += [f"(check-sat-assuming ({denied}))" for denied in denials]
+        checks = [f"; {json.dumps(label)}\n{check}" for label, check in zip(self.labels, asked, strict=True)]
+        facts = solver.to_smt2().replace("(check-sat)\n", "")
+        return "\n".join(["(set-logic ALL)", facts, *checks, ""])
+
+
+@dataclass(frozen=True)
+class Question:
+    """A name for people, and how to pose it: terms are built only when no answer is known.
+
+    `known_as` is set where the package's own sources alone determine the terms, and tells them apart from all others.
+    """
+
+    name: str
+    pose: Callable[[], Posed]
+    known_as: str = ""
+    action: Action | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    verdict: str
+    seconds: float
+
+
+Answers = dict[Label, Answer]
+
+
+class Asker:
+    """Asks Z3, every time anew."""
+
+    def answers(self, question: Question, timeout_ms: int) -> Answers:
+        return ask_z3(question.pose(), timeout_ms)
+
+    def recall(self, what: str, compute: Callable[[], Any]) -> Any:
+        """The result (JSON data) of a search that the package's own sources alone determine."""
+        return compute()
+
+
+def ask_z3(posed: Posed, timeout_ms: int, only: Sequence[Label] | None = None) -> Answers:
+    """Deny each goal in turn. `only` restricts to some labels."""
+    solver = z3_solver(timeout_ms)
+    solver.add(*posed.assumptions)
+    found: Answers = {}
+    for label in posed.labels:
+        if only is not None and label not in only:
+            continue
+        begin = time.perf_counter()
+        if label == POSSIBLE:
+            verdict = OF_POSSIBLE[checked(solver)]
+        else:
+            solver.push()
+            solver.add(z3.Not(posed.goals[label]))
+            verdict = OF_GOAL[checked(solver)]
+            solver.pop()
+        found[label] = Answer(verdict, time.perf_counter() - begin)
+    return found
+
+
+def z3_solver(timeout_ms: int) -> z3.Solver:
+    solver = z3.Solver()
+    solver.set("timeout", timeout_ms)
+    solver.set("random_seed", 0)
+    return solver
+
+
+def checked(solver: z3.Solver) -> str:
+    """sat, unsat or unknown. Z3 swallows a Ctrl-C and answers `unknown`; here it is one again."""
+    result = str(solver.check())
+    if result == UNKNOWN and "interrupted" in solver.reason_unknown():
+        raise KeyboardInterrupt
+    return result

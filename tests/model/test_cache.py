@@ -1,0 +1,186 @@
+"""Answers are found again for the very same question and solver, and for nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import z3
+
+from kvproof.model.cache import Remembering, Store, cache_folder
+from kvproof.model.prove import induction_step, prove, step_question
+from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import FAULTS
+
+X = z3.Int("x")
+HOLDS = Posed([X > 1], {("I1", "x is positive"): X > 0})
+FAILS = Posed([X > 1], {("I1", "x is positive"): X > 2})
+
+
+def question(posed: Posed, known_as: str = "") -> Question:
+    return Question("a question", lambda: posed, known_as)
+
+
+def verdicts(answers: Answers) -> list[str]:
+    return [answer.verdict for answer in answers.values()]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+def files(store: Store) -> list[Path]:
+    return sorted(store.folder.rglob("*.json"))
+
+
+def forbidden(posed: Posed, timeout_ms: int) -> Answers:
+    raise AssertionError("the solver was asked")
+
+
+@pytest.mark.parametrize("known_as", ["", "a name"])
+def test_what_was_answered_is_not_asked_again(store: Store, known_as: str) -> None:
+    first = Remembering(store).answers(question(HOLDS, known_as), 1000)
+    again = Remembering(store, ask=forbidden).answers(question(HOLDS, known_as), 1000)
+    assert again == first
+    assert verdicts(first) == [PROVED, PROVED]
+
+
+def test_a_known_question_is_not_even_built(store: Store) -> None:
+    Remembering(store).answers(question(HOLDS, "a name"), 1000)
+
+    def build() -> Posed:
+        raise AssertionError("the terms were built")
+
+    Remembering(store, ask=forbidden).answers(Question("a question", build, "a name"), 1000)
+
+
+def test_another_formula_is_asked(store: Store) -> None:
+    asker = Remembering(store)
+    asker.answers(question(HOLDS), 1000)
+    assert verdicts(asker.answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+
+
+def test_the_same_formula_under_another_name_is_another_question(store: Store) -> None:
+    asker = Remembering(store)
+    asker.answers(question(HOLDS), 1000)
+    renamed = Posed(HOLDS.assumptions, {("I2", "x is positive"): X > 0})
+    assert list(asker.answers(question(renamed), 1000)) == [POSSIBLE, ("I2", "x is positive")]
+
+
+def test_another_version_of_the_solver_is_asked_anew(store: Store) -> None:
+    Remembering(store, "z3 5.4.0").answers(question(HOLDS, "a name"), 1000)
+    with pytest.raises(AssertionError, match="the solver was asked"):
+        Remembering(store, "z3 5.4.1", forbidden).answers(question(HOLDS, "a name"), 1000)
+
+
+def test_no_answer_is_never_kept(store: Store) -> None:
+    def gives_up(posed: Posed, timeout_ms: int) -> Answers:
+        return {label: Answer(UNKNOWN, 0.0) for label in posed.labels}
+
+    assert verdicts(Remembering(store, ask=gives_up).answers(question(HOLDS), 1)) == [UNKNOWN, UNKNOWN]
+    assert files(store) == []
+    assert verdicts(Remembering(store).answers(question(HOLDS), 1000)) == [PROVED, PROVED]
+
+
+def test_broken_is_kept_and_found_as_broken(store: Store) -> None:
+    Remembering(store).answers(question(FAILS), 1000)
+    assert verdicts(Remembering(store, ask=forbidden).answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x80\x04\x95 not text",
+        b"[1, 2",
+        b"null",
+        b"[]",
+        b'{"key": "k"}',
+        b"[" * 100_000,
+        b'{"key": 1, "value": [["I1", "x", "proved", 0]], "checksum": "0"}',
+    ],
+)
+def test_a_file_that_is_not_ours_is_as_good_as_none(store: Store, content: bytes) -> None:
+    Remembering(store).answers(question(FAILS, "a name"), 1000)
+    assert len(files(store)) == 2
+    for file in files(store):
+        file.write_bytes(content)
+    asker = Remembering(store)
+    assert verdicts(asker.answers(question(FAILS, "a name"), 1000)) == [PROVED, BROKEN]
+    assert (asker.found, asker.asked) == (0, 2)
+
+
+def test_an_altered_verdict_is_noticed(store: Store) -> None:
+    Remembering(store).answers(question(FAILS), 1000)
+    (file,) = files(store)
+    file.write_text(file.read_text().replace('"broken"', '"proved"'))
+    assert verdicts(Remembering(store).answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+
+
+def test_a_file_moved_to_another_key_is_noticed(store: Store) -> None:
+    asker = Remembering(store)
+    asker.answers(question(HOLDS), 1000)
+    (proved,) = files(store)
+    asker.answers(question(FAILS), 1000)
+    (broken,) = set(files(store)) - {proved}
+    broken.write_bytes(proved.read_bytes())
+    assert verdicts(Remembering(store).answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+
+
+def test_values_of_another_shape_are_not_answers(store: Store) -> None:
+    asker = Remembering(store)
+    asker.answers(question(HOLDS), 1000)
+    (file,) = files(store)
+    for value in ("text", [["I1", "x", "unknown", 0.0]], [["I1", "x", "proved"]], 7):
+        store.write(json.loads(file.read_text())["key"], value)
+        assert verdicts(Remembering(store).answers(question(HOLDS), 1000)) == [PROVED, PROVED]
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, where a folder should be")
+    store = Store(tmp_path / "taken")
+    assert verdicts(Remembering(store).answers(question(HOLDS), 1000)) == [PROVED, PROVED]
+    assert "taken" in store.problem
+
+
+def test_the_folder_is_the_users_cache_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_folder({}) == Path("~/.cache/kvproof").expanduser()
+    assert cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/kvproof")
+    assert cache_folder({"XDG_CACHE_HOME": "/x", "KVPROOF_CACHE": "/y/z"}) == Path("/y/z")
+
+
+def test_a_warm_proof_says_the_same_and_asks_nothing(store: Store) -> None:
+    cold = prove(asker=Remembering(store))
+    asker = Remembering(store, ask=forbidden)
+    warm = prove(asker=asker)
+    assert warm.verdict == cold.verdict == "proved"
+    assert warm.obligations == cold.obligations
+    assert warm.lemmas == cold.lemmas
+    assert warm.reachable == cold.reachable
+    assert asker.found > sum(o.goals for o in warm.obligations)
+
+
+def test_a_faulty_rule_never_finds_the_answers_of_the_right_one(store: Store) -> None:
+    asker = Remembering(store)
+    for name, action in ACTIONS.items():
+        list(induction_step(action, 20_000, [], asker, name))
+    for fault in FAULTS.values():
+        cells = induction_step(fault.deviate(), 20_000, [], asker, f"{fault.action} with {fault.id}")
+        assert "broken" in {cell.verdict for cell in cells}
+
+
+def test_the_text_says_everything_that_is_asked() -> None:
+    posed = step_question(next(iter(ACTIONS.values()))).pose()
+    assert posed.script.count("(check-sat") == len(posed.labels)
+    assert posed.script == step_question(next(iter(ACTIONS.values()))).pose().script
+    assert verdicts(ask_z3(posed, 20_000)) == [PROVED] * len(posed.labels)
+
+
+def test_no_partial_file_is_left(store: Store) -> None:
+    Remembering(store).answers(question(HOLDS), 1000)
+    left = [name for _, _, names in os.walk(store.folder) for name in names]
+    assert [name for name in left if not name.endswith(".json")] == []
