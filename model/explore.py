@@ -7,12 +7,12 @@ of reachable states, which tests pin.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
-from kvproof.spec.actions import Action
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
 from kvproof.spec.state import Ledger, pristine
 
@@ -74,9 +74,9 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
     return int(params.get("origin_len", 1)) <= d.row_width
 
 
-def reach(page_size: int, row_width: int) -> Reachable:
-    """All reachable states of the fault-free rules; raises AssertionError if one breaks an invariant."""
-    oracle = Oracle.of(page_size, row_width)
+def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS) -> Reachable:
+    """All reachable states of rules without a fault; raises AssertionError if one breaks an invariant."""
+    oracle = Oracle.of(page_size, row_width, actions)
     start = pristine(oracle.d)
     seen, frontier, depth = {start}, [start], 0
     taken = dict.fromkeys(oracle.actions, 0)
@@ -96,11 +96,18 @@ def reach(page_size: int, row_width: int) -> Reachable:
 
 
 def shortest_run(fault: Fault, page_size: int, row_width: int, invariant: str | None = None) -> Run | None:
-    """The shortest run that breaks `invariant` (or any) with the fault on; None when the instance has none.
+    """The shortest run that breaks `invariant` (or any) with the fault on; None when the instance has none."""
+    return shortest_run_of(actions_with(fault), page_size, row_width, invariant)
+
+
+def shortest_run_of(
+    actions: Mapping[str, Action], page_size: int, row_width: int, invariant: str | None = None
+) -> Run | None:
+    """The shortest run of these rules that breaks `invariant` (or any); None when the instance has none.
 
     Runs end where they break something: what follows a first violation proves nothing about the second.
     """
-    oracle = Oracle.of(page_size, row_width, actions_with(fault))
+    oracle = Oracle.of(page_size, row_width, actions)
     start = pristine(oracle.d)
     parents: dict[Ledger, tuple[Ledger, Taken] | None] = {start: None}
     frontier = [start]
