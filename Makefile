@@ -11,7 +11,7 @@ STAMP := .make/venv.stamp
 TYPED := .make/types
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang lint types docs clean
+.PHONY: help demo test test-full test-sglang mutants-spec bench-prove lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,14 @@ test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of 
 	@echo "== test-sglang: environments, then tests"
 	$(PYTHON) tests/sglang/make_env.py
 	$(BIN)/python -m pytest -m sglang
+
+mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
+	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
+	$(BIN)/python -m kvproof.model.mutate --page docs/trust.md
+
+bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
+	@echo "== bench-prove"
+	$(BIN)/python benchmarks/prove.py
 
 lint: $(STAMP) ## ruff: rules and layout
 	@echo "== lint"

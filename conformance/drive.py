@@ -24,7 +24,7 @@ from kvproof.conformance.renaming import Renaming
 from kvproof.conformance.token_plan import TokenPlan
 from kvproof.conformance.trace_io import TraceReader, read_trace
 from kvproof.impl.config import ConfigError, EngineConfig
-from kvproof.spec.trace import Event
+from kvproof.spec.trace import Config, Event
 
 if TYPE_CHECKING:
     from kvproof.impl.by_hand import HandDrivenScheduler
@@ -76,6 +76,7 @@ def drive(path: str | Path, *, faults: Sequence[str] = (), progress: Progress = 
     lines = [(line, record) for line, record in reader if isinstance(record, Event)]
     if not lines:
         raise UserError(f"{at(path)}: nothing to drive: the trace has no events")
+    _require_what_it_has(reader.header.config, at(path, 1))
     driver = Driver(engine_config(reader, faults), [event for _, event in lines])
     for number, (line, event) in enumerate(lines):
         try:
@@ -90,6 +91,20 @@ def drive(path: str | Path, *, faults: Sequence[str] = (), progress: Progress = 
     why = _why_incomplete(reader)
     rest = None if why else driver.left_over(lines[-1][0])
     return DriveReport(Path(path), tuple(faults), len(lines), tuple(driver.seen), rest, why)
+
+
+def _require_what_it_has(config: Config, place: str) -> None:
+    """The reference has one way to schedule: the header may ask for others."""
+    missing = {
+        "overlap": config.overlap,
+        "speculation": config.speculation > 0,
+        "a sliding window": config.window > 0,
+        "a chunk cache": not config.tree,
+    }
+    if asked := [name for name, wanted in missing.items() if wanted]:
+        raise CannotDrive(
+            f"{place}: the reference cannot be driven to this: it has no {', no '.join(asked)} yet, which the trace was made with"
+        )
 
 
 def _why_incomplete(reader: TraceReader) -> str:

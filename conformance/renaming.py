@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kvproof.conformance.judge import Difference
+from kvproof.conformance.judge import WITH_ROW, Difference
 from kvproof.spec.trace import Event
 
 
@@ -77,6 +77,8 @@ class Renaming:
 
     def _row(self, expected: Event, seen: Event) -> list[Difference]:
         """An extend may take a row; every other event names one that its turn or its slot has."""
+        if expected.action in WITH_ROW and (expected.row is None) != (seen.row is None):
+            return [Difference("row", None, expected.row, seen.row)]
         if expected.row is None or seen.row is None:
             return []
         if expected.action == "extend" and expected.shared is not None:

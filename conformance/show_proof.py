@@ -48,7 +48,7 @@ def effects_table(proof: Proof) -> Table:
     table.add_column("ms", justify="right")
     for effect in EFFECTS:
         lemmas = {lemma.goal: lemma for lemma in proof.lemmas if lemma.effect == effect}
-        marks = [Text(*MARKS[lemmas[j].verdict]) for j in J_STATEMENTS]
+        marks = [Text(*MARKS[lemmas[j].verdict]) if j in lemmas else Text("·", "dim") for j in J_STATEMENTS]
         table.add_row(effect, *marks, f"{1000 * sum(lemma.seconds for lemma in lemmas.values()):.0f}")
     return table
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
-from kvproof.spec.actions import Action
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
 from kvproof.spec.machine import LEDGER, Machine
 from kvproof.spec.state import NONE
@@ -82,9 +82,9 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
     return int(params.get("origin_len", 1)) <= d.row_width
 
 
-def reach(page_size: int, row_width: int, **config: Any) -> Reachable:
-    """All reachable ledgers of the fault-free rules; raises AssertionError if one breaks an invariant."""
-    oracle = Oracle.of(page_size, row_width, **config)
+def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS, **config: Any) -> Reachable:
+    """All reachable ledgers of rules without a fault; raises AssertionError if one breaks an invariant."""
+    oracle = Oracle.of(page_size, row_width, actions, **config)
     start = LEDGER.start(oracle.d)
     sources: dict[Any, list[Any]] = {start: []}
     frontier, depth = [start], 0
@@ -118,11 +118,25 @@ def _can_end(sources: Mapping[Any, list[Any]]) -> set[Any]:
     return found
 
 
-def shortest_run(
-    machine: Machine, fault: Fault, page_size: int, row_width: int, invariant: str | None = None
-) -> Run | None:
+def shortest_run(fault: Fault, page_size: int, row_width: int, invariant: str | None = None) -> Run | None:
     """The shortest run that breaks `invariant` (or any) with the fault on; None when the instance has none."""
-    oracle = Oracle.of(page_size, row_width, actions_with(fault, machine), **fault.config)
+    actions = actions_with(fault, fault.machine)
+    return shortest_run_of(actions, page_size, row_width, invariant, fault.machine, **fault.config)
+
+
+def shortest_run_of(
+    actions: Mapping[str, Action],
+    page_size: int,
+    row_width: int,
+    invariant: str | None = None,
+    machine: Machine = LEDGER,
+    **config: Any,
+) -> Run | None:
+    """The shortest run of these rules that breaks `invariant` (or any); None when the instance has none.
+
+    Bounded to `MOST_STEPS`, because a machine with counters has no end of states.
+    """
+    oracle = Oracle.of(page_size, row_width, actions, **config)
     start = machine.start(oracle.d)
     parents: dict[Any, tuple[Any, Taken] | None] = {start: None}
     frontier = [start]
@@ -132,7 +146,7 @@ def shortest_run(
             for step in successors(oracle, state):
                 broken = step.outcome.broken(oracle.d, machine.invariants)
                 if broken and (invariant is None or invariant in broken):
-                    return Run(page_size, row_width, (*_path(parents, state), step), broken, fault.config)
+                    return Run(page_size, row_width, (*_path(parents, state), step), broken, config)
                 if step.outcome.after not in parents:
                     parents[step.outcome.after] = (state, step)
                     reached.append(step.outcome.after)
@@ -155,5 +169,5 @@ def counterexample(fault: Fault, instances: Sequence[tuple[int, int]] | None = N
     wanted = fault.breaks[0] if fault.breaks else None
     begin = INSTANCES.index(fault.smallest) if fault.smallest in INSTANCES else 0
     chosen = INSTANCES[begin:] if instances is None else instances
-    runs = (shortest_run(fault.machine, fault, size, width, wanted) for size, width in chosen)
+    runs = (shortest_run(fault, size, width, wanted) for size, width in chosen)
     return next((run for run in runs if run is not None), None)

@@ -34,7 +34,7 @@ from kvproof.spec.actions import Action
 from kvproof.spec.effects import Condition, apply_effects
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
-from kvproof.spec.machine import MACHINES, Machine, every_invariant
+from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
 
 TIMEOUT_MS = 20_000
 # Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
@@ -129,7 +129,7 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
         for name, action in (machine.actions if fault is None else fault.deviations).items():
             progress(f"induction: {name}")
             known_as = f"{name} with {fault.id}" if fault else name
-            proof.obligations.extend(induction_step(machine, action, timeout_ms, proof.vacuous, asker, known_as))
+            proof.obligations.extend(induction_step(action, timeout_ms, proof.vacuous, asker, known_as))
     if fault is None:
         progress("page identity over unbounded rows")
         proof.lemmas.extend(Lemma.all_of(asker, timeout_ms))
@@ -160,24 +160,26 @@ def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
 
 
 def induction_step(
-    machine: Machine,
     action: Action,
     timeout_ms: int,
     vacuous: list[str],
     asker: Asker | None = None,
     known_as: str = "",
+    machine: Machine | None = None,
 ) -> Iterator[Obligation]:
-    """Assume the invariants, assume the step, deny each conclusion."""
-    answers = (asker or Asker()).answers(step_question(machine, action, known_as), timeout_ms)
+    """Assume the invariants, assume the step, deny each conclusion. `machine`: another than the action's own."""
+    chosen = machine or machine_of(action.name)
+    answers = (asker or Asker()).answers(step_question(action, known_as, chosen), timeout_ms)
     if answers[POSSIBLE].verdict != PROVED:
         vacuous.append(f"{action.name}: its guards contradict the invariants")
-    yield from _obligations(machine, action.name, answers)
+    yield from _obligations(chosen, action.name, answers)
 
 
-def step_question(machine: Machine, action: Action, known_as: str = "") -> Question:
+def step_question(action: Action, known_as: str = "", machine: Machine | None = None) -> Question:
     """Whether one action keeps everything. `known_as` tells apart what the package's sources determine."""
+    chosen = machine or machine_of(action.name)
     name = known_as and f"induction: {known_as}"
-    return Question(f"induction: {action.name}", lambda: _pose_step(machine, action), name, action)
+    return Question(f"induction: {action.name}", lambda: _pose_step(chosen, action), name, action)
 
 
 def _pose_step(machine: Machine, action: Action) -> Posed:
@@ -222,7 +224,7 @@ def _obligations(machine: Machine, action: str, answers: Answers) -> Iterator[Ob
         yield Obligation(action, invariant, worst, seconds, len(cell), failed, machine.name)
 
 
-def base_case(machine: Machine) -> Question:
+def base_case(machine: Machine = LEDGER) -> Question:
     """The initial state, in which nothing exists, satisfies every invariant."""
     return Question(f"(initial) of {machine.name}", lambda: _pose_initial(machine), f"(initial) of {machine.name}")
 

@@ -340,7 +340,8 @@ def _params(taken: Taken) -> dict[str, int | bool | None]:
         case "match" if not outcome.action.of_refused:
             return {**params, "fill_len": fill_len(before)}
         case "result":
-            tokens = outcome.after.output_len - before.output_len
+            late = outcome.action.name == "late_result"
+            tokens = 1 if late else outcome.after.output_len - before.output_len
             return {"tokens": tokens, **params}
         case "finish":
             return {"finished_len": before.output_len, **params}

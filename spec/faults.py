@@ -564,6 +564,7 @@ _FAULTS = (
         "sglang-jax #994",
         ("I22",),
         _f994d,
+        config={"overlap": True},
     ),
     Fault(
         "F994e",

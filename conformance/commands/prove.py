@@ -1,78 +1,246 @@
-"""`kvproof prove`: every invariant for every action, or what a fault breaks."""
+"""`kvproof prove`: every invariant for every action, what a fault breaks, or whether a changed rule is safe."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
-from ..terminal import Progress, out, say, write_json
+from ..terminal import Progress, err, note, out, say, write_json
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from kvproof.model.prove import Proof
+    from kvproof.model.questions import Asker
+    from kvproof.spec.faults import Fault
+    from kvproof.spec.machine import Machine
 
 
 def prove(
     fault: Annotated[
         str | None, typer.Option("--fault", metavar="F", help="Break one rule on purpose; see `kvproof list faults`.")
     ] = None,
+    variant: Annotated[
+        Path | None,
+        typer.Option(
+            "--variant", metavar="FILE", help="Prove or refute your own rule. The file is code and is executed."
+        ),
+    ] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
+    ] = False,
     out_file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs --fault.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs --fault or --variant."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache", metavar="DIR", help="Where answers are kept, else KVPROOF_CACHE or the user's cache folder."
+        ),
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask everything anew and keep nothing.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Leave out the tables.")] = False,
 ) -> None:
     """Prove every invariant for every action, for every page size and any number of sessions.
 
-    With --fault: show which invariants the faulty rule breaks, and the shortest run that does. Exits with 0 if all is
-    proved, 1 if something is broken, 3 if the solver gave no answer.
+    With --fault: show which invariants the faulty rule breaks, and the shortest run that does. With --variant: the same for a
+    rule of your own (docs/proving.md). Exits with 0 if all is proved, 1 if something is broken or two solvers
+    disagree, 3 if a solver gave no answer.
 
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """
-    from kvproof.model.prove import prove as run_proof
+    from kvproof.model.prove import Interrupted
     from kvproof.spec.faults import FAULTS
-    from kvproof.spec.machine import MACHINES
-
-    from ..counterexample import save_counterexample
-    from ..show_proof import as_json, breaks_line, effects_table, failures, matrix, run_lines, summary
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
-    chosen = FAULTS[fault] if fault else None
-    if out_file is not None and chosen is None:
-        raise UserError("--out saves the shortest run of a faulty rule: name the rule with --fault")
-    with Progress("proving", quiet=quiet) as progress:
-        proof = run_proof(chosen, progress.show)
+    if fault is not None and variant is not None:
+        raise UserError("--fault and --variant each change a rule: choose one")
+    if out_file is not None and fault is None and variant is None:
+        raise UserError("--out saves the shortest run of a faulty rule: name the rule with --fault or --variant")
+    asker = _asker(cache, no_cache=no_cache, certify=certify)
+    try:
+        if variant is not None:
+            proof, extra = _prove_variant(variant, asker, out_file, quiet=quiet)
+        else:
+            proof, extra = _prove_built_in(FAULTS[fault] if fault else None, asker, out_file, quiet=quiet)
+    except Interrupted as stop:
+        _show_part(stop.proof, quiet=quiet)
+        raise
+    verdict = _with_certificate(asker, proof, extra)
     if json_file is not None:
-        write_json(json_file, as_json(proof))
+        from ..show_proof import as_json
+
+        write_json(json_file, {**as_json(proof), **extra})
+    word, style = {
+        "proved": ("PROVED", "bold green"),
+        "broken": ("REFUTED" if variant else "BROKEN", "bold red"),
+        "unknown": ("UNKNOWN", "bold yellow"),
+        "disputed": ("DISPUTED", "bold red"),
+    }[verdict]
+    say(word, style)
+    if verdict in ("broken", "disputed"):
+        raise typer.Exit(ExitCode.VIOLATION)
+    if verdict == "unknown":
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _asker(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
+    """Who answers: a cache and Z3, Z3 alone, or Z3 and cvc5 (which never look into the cache)."""
+    from kvproof.model.cache import Remembering, Store, cache_folder
+    from kvproof.model.certify import Certifying, SolverMissing
+    from kvproof.model.questions import Asker
+
+    if folder is not None and (no_cache or certify):
+        raise UserError(f"--cache has no meaning with {'--no-cache' if no_cache else '--certify'}: leave one out")
+    if certify:
+        try:
+            return Certifying()
+        except SolverMissing as error:
+            raise UserError(str(error)) from error
+    return Asker() if no_cache else Remembering(Store(folder or cache_folder()))
+
+
+def _prove_built_in(
+    chosen: Fault | None, asker: Asker, out_file: Path | None, *, quiet: bool
+) -> tuple[Proof, dict[str, Any]]:
+    """The built-in rules, or one of them broken on purpose."""
+    from kvproof.model.prove import prove as run_proof
+    from kvproof.spec.faults import actions_with
+    from kvproof.spec.machine import LEDGER
+
+    from ..counterexample import save_counterexample
+    from ..show_proof import breaks_line, failures, run_lines, summary
+
+    with Progress("proving", quiet=quiet) as progress:
+        proof = run_proof(chosen, progress.show, asker=asker)
+    machine = chosen.machine if chosen else LEDGER
+    _confirm(asker, proof, actions_with(chosen, machine), machine)
     if out_file is not None and chosen is not None:
         save_counterexample(proof.counterexample, chosen, out_file)
-    console = out()
     if chosen and not quiet:
         say(f"{chosen.id} ({chosen.source}): {chosen.summary}", "bold")
         for name in chosen.deviations:
-            say(f"deviates from: {name} ({chosen.machine.actions[name].summary})")
+            say(f"deviates from: {name} ({machine.actions[name].summary})")
         say(breaks_line(proof))
         if proof.counterexample is None:
             say(
                 "no run of the small instances shows it: perhaps it starts from a state that is never reached", "yellow"
             )
-        for text in run_lines(proof.counterexample) if proof.counterexample else []:
-            console.print(text, soft_wrap=True)
+        _print(run_lines(proof.counterexample) if proof.counterexample else [])
     elif not quiet:
-        for machine in MACHINES:
-            console.print(matrix(proof, machine), soft_wrap=True)
-        console.print(effects_table(proof), soft_wrap=True)
+        _print_tables(proof)
     if not chosen:
         for line in summary(proof):
             say(line)
         for line in failures(proof):
             say(line, "red")
-    verdict = {"proved": "PROVED", "broken": "BROKEN", "unknown": "UNKNOWN"}[proof.verdict]
-    say(verdict, {"proved": "bold green", "broken": "bold red", "unknown": "bold yellow"}[proof.verdict])
-    if proof.verdict == "broken":
-        raise typer.Exit(ExitCode.VIOLATION)
-    if proof.verdict == "unknown":
-        raise typer.Exit(ExitCode.INCONCLUSIVE)
+    return proof, _kept(asker)
+
+
+def _prove_variant(path: Path, asker: Asker, out_file: Path | None, *, quiet: bool) -> tuple[Proof, dict[str, Any]]:
+    """A maintainer's own rules against the built-in ones."""
+    from kvproof.model.variant import NeverFires, prove_variant
+    from kvproof.model.witness import witness_of
+    from kvproof.spec.machine import LEDGER
+
+    from ..counterexample import write_witness
+    from ..show_variant import as_json, variant_lines
+    from ..variant import load_variant
+
+    err().print(
+        f"WARNING: {path} is Python code and is executed now, with all your rights. Prove only files you trust.",
+        style="bold yellow",
+        markup=False,
+        soft_wrap=True,
+    )
+    chosen = load_variant(path)
+    try:
+        with Progress("proving", quiet=quiet) as progress:
+            comparison = prove_variant(chosen, progress.show, asker=asker)
+    except NeverFires as error:
+        raise UserError(f"{path}: {error}") from error
+    proof = comparison.proof
+    _confirm(asker, proof, chosen.actions, LEDGER)
+    if out_file is not None:
+        if proof.counterexample is None:
+            raise UserError(f"no trace of {path} to save: no run of the small instances breaks anything")
+        extra = {"variant": chosen.name, "breaks": list(proof.counterexample.broken)}
+        write_witness(witness_of(proof.counterexample), out_file, extra)
+    _print(variant_lines(comparison) if not quiet else [])
+    return proof, {**as_json(comparison), **_kept(asker)}
+
+
+def _confirm(asker: Asker, proof: Proof, actions: Any, machine: Machine) -> None:
+    from kvproof.model.certify import Certifying
+
+    if isinstance(asker, Certifying) and proof.counterexample is not None:
+        asker.confirm_run(proof.counterexample, actions, machine)
+
+
+def _with_certificate(asker: Asker, proof: Proof, extra: dict[str, Any]) -> str:
+    """The proof's verdict, which a certificate can only make worse."""
+    from kvproof.model.certify import Certifying, as_json
+
+    from ..show_certificate import certificate_lines
+
+    if not isinstance(asker, Certifying):
+        return proof.verdict
+    _print(certificate_lines(asker.certificate))
+    extra["certificate"] = as_json(asker.certificate)
+    if asker.certificate.verdict == "disagree":
+        return "disputed"
+    return "unknown" if asker.certificate.verdict == "unknown" and proof.verdict == "proved" else proof.verdict
+
+
+def _kept(asker: Asker) -> dict[str, Any]:
+    """Where answers came from, said to people and returned for machines."""
+    from kvproof.model.cache import Remembering
+
+    if not isinstance(asker, Remembering):
+        return {}
+    if asker.store.problem:
+        note(asker.store.problem)
+    if asker.found:
+        note(
+            f"{asker.found} of {asker.found + asker.asked} answers are from {asker.store.folder} (--no-cache asks anew)"
+        )
+    return {"answers_from_cache": asker.found, "answers_from_solver": asker.asked}
+
+
+def _show_part(proof: Proof, *, quiet: bool) -> None:
+    """What was found out before Ctrl-C. No verdict follows from a part."""
+    from ..show_proof import failures
+
+    if not quiet:
+        _print_tables(proof)
+    for line in failures(proof):
+        say(line, "red")
+    actions = len({o.action for o in proof.obligations})
+    say(f"stopped after {actions} actions and {len(proof.lemmas)} lemmas: a part is not a proof", "bold yellow")
+
+
+def _print_tables(proof: Proof) -> None:
+    from kvproof.spec.machine import MACHINES
+
+    from ..show_proof import effects_table, matrix
+
+    console = out()
+    for machine in MACHINES:
+        console.print(matrix(proof, machine), soft_wrap=True)
+    console.print(effects_table(proof), soft_wrap=True)
+
+
+def _print(lines: Any) -> None:
+    console = out()
+    line: Text
+    for line in lines:
+        console.print(line, soft_wrap=True)

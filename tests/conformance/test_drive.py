@@ -29,6 +29,7 @@ from kvproof.model.explore import Taken, counterexample, successors
 from kvproof.model.oracle import Oracle
 from kvproof.model.witness import witness
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import LEDGER
 from kvproof.spec.state import Ledger, pristine
 
 # Counterexamples with a step that the reference has no way to take, and the words that it says so with.
@@ -37,14 +38,16 @@ NO_SUCH_STEP = {
     "S0511d": "does not come back",
     "M17": "steps do not overlap",  # so no result is late
 }
+# What a trace can show: faults of the ledger. What an admission is charged (M18) no event tells.
+SHOWN = [f.id for f in FAULTS.values() if f.machine is LEDGER and f.id != "M18"]
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("counterexamples")
-    for fault in FAULTS.values():
-        save_counterexample(counterexample(fault), fault, folder / f"{fault.id}.jsonl")
-    return {fault_id: folder / f"{fault_id}.jsonl" for fault_id in FAULTS}
+    for fault in SHOWN:
+        save_counterexample(counterexample(FAULTS[fault]), FAULTS[fault], folder / f"{fault}.jsonl")
+    return {fault: folder / f"{fault}.jsonl" for fault in SHOWN}
 
 
 def test_every_fault_of_the_reference_has_a_counterexample_to_drive() -> None:
@@ -75,7 +78,7 @@ def test_without_it_the_implementation_does_otherwise_at_the_event_that_deviates
     assert report.first.seen is not None and report.first.differences
 
 
-@pytest.mark.parametrize("fault", [f for f in FAULTS if f not in OF_THE_REFERENCE and f not in NO_SUCH_STEP])
+@pytest.mark.parametrize("fault", [f for f in SHOWN if f not in OF_THE_REFERENCE and f not in NO_SUCH_STEP])
 def test_faults_that_the_reference_does_not_have_it_contradicts_or_cannot_follow(
     fault: str, saved: dict[str, Path]
 ) -> None:
@@ -234,9 +237,9 @@ def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, 
         ("arrive", {"origin_len": 2}),
         ("match_tree", {"matched_len": 0}),
         ("extend", {"seq_len": 2, "last": True}),
-        ("result", {}),
+        ("result", {"tokens": 1}),
         ("decode", {}),
-        ("result", {}),
+        ("result", {"tokens": 1}),
     ]
     oracle = Oracle.of(1, 8)
     state, steps = pristine(oracle.d), []
@@ -253,7 +256,7 @@ def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, 
         (("finish_plain", {"dup_len": 0, "inserted": False}), "it always inserts"),
         (("finish_plain", {"dup_len": 0, "inserted": True, "finished_len": 1}), "it keeps all 2 output tokens"),
         (("result", {"tokens": 3}), "it does not speculate"),
-        (("insert", {"dup_len": 0}), "only what was prefilled is inserted"),
+        (("insert", {"dup_len": 0, "key_len": 3}), "only what was prefilled is inserted"),
     ],
 )
 def test_what_the_reference_does_not_have_is_said_in_a_sentence(

@@ -1,0 +1,220 @@
+"""What each effect really does, on small rows of real pages: its conditions are enough, and its ghosts tell the truth.
+
+The proof rests on the side conditions of `spec/effects.py`. One that is too weak would let every rule pass, a wrong one included.
+So each effect is done here once more, by hand, page by page and token by token, on every small row; wherever its conditions
+let it happen, nothing may go wrong, and the ghosts it writes must be what is then the case.
+
+This says nothing of large rows. Those are the business of `model/pages.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from types import ModuleType
+from typing import Any
+
+from kvproof.model.integers import Integers
+from kvproof.spec import effects as spec_effects
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
+
+PAGES = 2
+ROW_WIDTH = 6
+
+
+@dataclass
+class Row:
+    """The truth about one ledger's row: its pages by position, who owns each, and which tokens it holds."""
+
+    page_size: int
+    rows: int
+    pages: int
+    of_tree: int
+    lost: int
+    valid: int
+    locks: int
+    wrong: str = ""
+
+    def demand(self, holds: bool, sentence: str) -> None:
+        self.wrong = self.wrong or ("" if holds else sentence)
+
+    def ghosts(self) -> dict[str, int]:
+        names = ("rows", "row_end", "tree_end", "orphans", "kv_valid", "locks")
+        return dict(zip(names, (self.rows, self.pages, self.of_tree, self.lost, self.valid, self.locks), strict=True))
+
+
+def _tokens_read(after: Ledger) -> int:
+    """Leading tokens that a later step attends to: a live turn's own, else those that the slot hands on."""
+    if after.phase in (PREFILL, RUNNING):
+        return int(after.kv_committed_len)
+    return int(after.slot_kv_committed_len) if after.slot_held else 0
+
+
+def _take_row(row: Row, effect: Any, after: Ledger) -> None:
+    if effect.when:
+        row.demand(row.rows == 0, "the ledger has two rows")
+        row.rows, row.pages, row.of_tree, row.valid = row.rows + 1, 0, 0, 0
+
+
+def _drop_row(row: Row, effect: Any, after: Ledger) -> None:
+    if effect.when:
+        row.demand(row.rows == 1, "a row goes back that is not there, or not the only one")
+        row.demand(row.pages == row.of_tree, "pages are lost with the row")
+        row.demand(after.phase not in (PREFILL, RUNNING), "a live turn loses its row")
+        row.rows, row.pages, row.of_tree, row.valid = row.rows - 1, 0, 0, 0
+
+
+def _share(row: Row, effect: Any, after: Ledger) -> None:
+    if effect.when:
+        row.demand(row.pages == 0, "names of pages are overwritten by the shared prefix")
+        row.pages = row.of_tree = effect.pages
+        row.valid = effect.pages * row.page_size
+
+
+def _take(row: Row, effect: Any, after: Ledger) -> None:
+    positions = range(effect.first, effect.last)
+    if positions:
+        row.demand(row.rows == 1, "pages are written into no row, or into one of two")
+        row.demand(all(k >= row.pages for k in positions), "a page that is still the row's is no longer named")
+        row.demand(positions[0] <= row.pages, "the row has a hole")
+        row.pages = max(row.pages, effect.last)
+
+
+def _write(row: Row, effect: Any, after: Ledger) -> None:
+    tokens = range(effect.start, effect.end)
+    if tokens:
+        row.demand(all(t < row.valid for t in range(effect.start)), "a token is read that was never written")
+        row.demand(all(t // row.page_size < row.pages for t in tokens), "a token is written where no page is")
+        row.demand(all(t // row.page_size >= row.of_tree for t in tokens), "a page of the tree is overwritten")
+        row.valid = effect.end
+
+
+def _free(row: Row, effect: Any, after: Ledger) -> None:
+    freed = {t // row.page_size for t in range(effect.start, effect.end)}
+    if freed:
+        first, last = min(freed), max(freed) + 1
+        row.demand(first * row.page_size == effect.start, "the page is freed with tokens before the range")
+        row.demand(last <= row.pages, "a page is freed that is not there")
+        row.demand(last >= row.pages, "pages behind the freed ones are lost")
+        row.demand(all(k >= row.of_tree for k in freed), "a page of the tree is freed")
+        read = {t // row.page_size for t in range(_tokens_read(after))}
+        row.demand(not freed & read, "a page is freed that is still read")
+        row.pages, row.valid = first, min(row.valid, first * row.page_size)
+
+
+def _forget(row: Row, effect: Any, after: Ledger) -> None:
+    row.valid = min(row.valid, effect.length)
+
+
+def _insert(row: Row, effect: Any, after: Ledger) -> None:
+    if effect.when:
+        row.demand(effect.pages <= row.pages, "the tree is given pages that are not there")
+        row.demand(all(k < effect.pages for k in range(row.of_tree)), "the tree loses a page that it had")
+        row.demand(all(k < effect.pages for k in range(effect.duplicates)), "a page is freed that was not inserted")
+        copies = range(row.of_tree, effect.duplicates)
+        row.demand(
+            not copies or effect.freed_from == row.of_tree, "a copy is kept by nobody, or the tree's own is freed"
+        )
+        row.of_tree = effect.pages
+
+
+def _lock(row: Row, effect: Any, after: Ledger) -> None:
+    row.locks += bool(effect.when)
+
+
+def _unlock(row: Row, effect: Any, after: Ledger) -> None:
+    if effect.when:
+        row.demand(row.locks == 1, "a lock is undone that is not held, or not the only one")
+        row.locks -= 1
+
+
+def _report(row: Row, effect: Any, after: Ledger) -> None:
+    own = sum(1 for k in range(row.pages) if k >= row.of_tree)
+    row.demand(effect.session_held + effect.uncached == own + row.lost, "the memory check reads another sum")
+
+
+TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
+    "TakeRow": _take_row,
+    "DropRow": _drop_row,
+    "Share": _share,
+    "Take": _take,
+    "Write": _write,
+    "Free": _free,
+    "Forget": _forget,
+    "Insert": _insert,
+    "Lock": _lock,
+    "Unlock": _unlock,
+    "Report": _report,
+}
+CHOICES: dict[str, Callable[[int], range]] = {
+    "Flag": lambda page_size: range(2),
+    "Count": lambda page_size: range(PAGES + 2),
+    "Length": lambda page_size: range(PAGES * page_size + 2),
+}
+
+
+def untrue_effects(effects: ModuleType = spec_effects, names: Iterable[str] = tuple(TRUTH)) -> Iterator[str]:
+    """For each effect that allows what is wrong, refuses what is right, or tells what is not so: the first case."""
+    for name in names:
+        if name in TRUTH and hasattr(effects, name) and (found := next(_untrue(getattr(effects, name)), "")):
+            yield f"{name}: {found}"
+
+
+def _untrue(cls: Any) -> Iterator[str]:
+    for d, before, after in _cases(cls.__name__):
+        for effect in _instances(cls, d.page_size):
+            ghosts, conditions = effect.apply(d, before, after)
+            row = _row(d, before)
+            TRUTH[cls.__name__](row, effect, after)
+            if failed := [c.sentence for c in conditions if not c.holds]:
+                if not row.wrong:
+                    yield f"refused ({failed[0]}), and nothing is wrong: {effect} with {_row(d, before)}"
+                continue
+            if row.wrong:
+                yield f"{row.wrong}, and no condition says so: {effect} with {_row(d, before)}"
+            for ghost, value in row.ghosts().items():
+                if getattr(ghosts, ghost) != value:
+                    yield f"{ghost} is {value}, not {getattr(ghosts, ghost)}: {effect} with {_row(d, before)}"
+
+
+def _instances(cls: Any, page_size: int) -> Iterator[Any]:
+    choices = [CHOICES[str(f.type)](page_size) for f in fields(cls)]
+    flags = [str(f.type) == "Flag" for f in fields(cls)]
+    for values in itertools.product(*choices):
+        yield cls(*(bool(v) if flag else v for v, flag in zip(values, flags, strict=True)))
+
+
+def _cases(effect: str) -> Iterator[tuple[Integers, Ledger, Ledger]]:
+    """Every small row, and the ledgers that may stand behind it."""
+    for page_size in (1, 2):
+        d = Integers(page_size, ROW_WIDTH)
+        for after in _afters(d) if effect in ("Free", "DropRow") else (pristine(d),):
+            for pages in range(PAGES + 1):
+                for of_tree, valid in itertools.product(range(pages + 1), range(pages * page_size + 1)):
+                    for rows, locks, lost in ((0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 0)):
+                        before = replace(
+                            pristine(d),
+                            rows=rows,
+                            row_end=pages,
+                            tree_end=of_tree,
+                            orphans=lost,
+                            kv_valid=valid,
+                            locks=locks,
+                        )
+                        yield d, before, after
+
+
+def _afters(d: Integers) -> Iterator[Ledger]:
+    """What an action may leave: nothing, a slot, or a live turn, lent or not, that reads so many tokens."""
+    yield pristine(d)
+    for tokens in (1, d.page_size, d.page_size + 1):
+        slot = replace(pristine(d), slot_held=True, slot_kv_committed_len=tokens)
+        yield from (replace(slot, phase=phase) for phase in (NONE, WAITING))
+        turn = replace(pristine(d), phase=RUNNING, kv_committed_len=tokens, origin_len=tokens + 1)
+        yield from (turn, replace(turn, phase=PREFILL), replace(turn, origin_len=tokens - 1, kv_committed_len=tokens))
+        yield replace(turn, slot_held=True, lent=True, slot_kv_committed_len=PAGES * d.page_size)
+
+
+def _row(d: Integers, s: Ledger) -> Row:
+    return Row(d.page_size, s.rows, s.row_end, s.tree_end, s.orphans, s.kv_valid, s.locks)

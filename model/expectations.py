@@ -1,0 +1,184 @@
+"""Expectations as code: situations that must be reachable, and situations that must never be.
+
+An invariant that holds because nothing happens any more looks proved. So the situations that the rules are about are named here
+and looked for in all states of small instances; what is not found, or is found and must not be, fails the proof. A
+predicate is written over the number domain, as the rules are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from kvproof.model.explore import successors
+from kvproof.model.integers import Integers
+from kvproof.model.oracle import Oracle
+from kvproof.spec.domain import Domain, Flag, is_aligned
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, holds_row, is_live, pristine
+
+# The smallest instances that hold all of them: without, and with, positions inside a page.
+INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (2, 4))
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A situation of one ledger. Reachable: in some state of some instance. Never: in no state of any."""
+
+    name: str
+    reachable: bool
+    holds: Callable[[Domain, Ledger], Flag]
+
+
+def _reachable(name: str, holds: Callable[[Domain, Ledger], Flag]) -> Expectation:
+    return Expectation(name, True, holds)
+
+
+def _never(name: str, holds: Callable[[Domain, Ledger], Flag]) -> Expectation:
+    return Expectation(name, False, holds)
+
+
+def _is_idle_slot(d: Domain, s: Ledger) -> Flag:
+    return d.every(s.slot_held, s.phase == NONE)
+
+
+def _is_queued_on_slot(d: Domain, s: Ledger) -> Flag:
+    return d.every(s.slot_held, s.phase == WAITING)
+
+
+EXPECTATIONS: tuple[Expectation, ...] = (
+    _reachable(
+        "a queued turn whose slot has run ahead of the checkpoint",
+        lambda d, s: d.every(_is_queued_on_slot(d, s), s.checkpoint_len < s.slot_kv_committed_len),
+    ),
+    _reachable(
+        "a queued turn whose slot claims a position that was never computed",
+        lambda d, s: d.every(_is_queued_on_slot(d, s), s.kv_valid < s.slot_kv_committed_len),
+    ),
+    _reachable("a close that waits for a turn", lambda d, s: d.every(s.closing, s.inflight)),
+    _reachable(
+        "a close that waits for a turn that runs on the slot's row",
+        lambda d, s: d.every(s.closing, s.lent, is_live(d, s)),
+    ),
+    _reachable(
+        "a turn that must be detached while the slot stays",
+        lambda d, s: d.every(_is_queued_on_slot(d, s), s.pre_aborted),
+    ),
+    _reachable("a pre-aborted turn that runs without a slot", lambda d, s: d.every(s.pre_aborted, is_live(d, s))),
+    _reachable(
+        "a slot whose every page is shared with the tree",
+        lambda d, s: d.every(_is_idle_slot(d, s), s.row_end == s.tree_end, s.row_end >= 1),
+    ),
+    _reachable(
+        "a slot with pages of the tree and pages of its own",
+        lambda d, s: d.every(_is_idle_slot(d, s), s.tree_end < s.row_end, s.tree_end >= 1),
+    ),
+    _reachable(
+        "a slot that ends inside a page",
+        lambda d, s: d.every(_is_idle_slot(d, s), d.no(is_aligned(d, s.slot_kv_allocated_len))),
+    ),
+    _reachable(
+        "a slot one token shorter than the checkpoint",
+        lambda d, s: d.every(_is_idle_slot(d, s), s.slot_kv_committed_len + d.one == s.checkpoint_len),
+    ),
+    _reachable(
+        "an idle session with a checkpoint and no slot",
+        lambda d, s: d.every(s.is_open, s.phase == NONE, d.no(s.slot_held), d.one <= s.checkpoint_len),
+    ),
+    _reachable(
+        "a queued turn that was lent the slot's row", lambda d, s: d.every(s.lent, s.phase == WAITING, s.matched)
+    ),
+    _reachable(
+        "a lent turn that keeps back one token that the slot held",
+        lambda d, s: d.every(
+            s.lent, s.phase == WAITING, s.kv_committed_len + d.one == fill_len(s), d.one <= s.output_len
+        ),
+    ),
+    _reachable(
+        "a chunk that is kept until the next one",
+        lambda d, s: d.every(s.phase == PREFILL, s.prefix_len == s.kv_committed_len),
+    ),
+    _reachable(
+        "a turn with a prepared step", lambda d, s: d.every(s.phase == RUNNING, s.kv_committed_len == fill_len(s))
+    ),
+    _reachable("a turn whose row is full", lambda d, s: d.every(s.phase == RUNNING, s.kv_allocated_len == d.row_width)),
+    _reachable(
+        "an ordinary request that runs on a prefix of the tree",
+        lambda d, s: d.every(s.plain, s.phase == RUNNING, s.tree_end >= 1),
+    ),
+    _reachable(
+        "an ordinary request that was retracted and waits with its output",
+        lambda d, s: d.every(s.plain, s.phase == WAITING, d.one <= s.output_len),
+    ),
+    _never("two turns admitted", lambda d, s: d.no(d.some(s.turns == 0, s.turns == 1))),
+    _never("a marker without a turn", lambda d, s: d.every(s.inflight, s.phase == NONE)),
+    _never("an ordinary request that sets a marker", lambda d, s: d.every(s.plain, s.inflight)),
+    _never("an ordinary request with a slot", lambda d, s: d.every(s.plain, s.slot_held)),
+    _never("a row without an owner", lambda d, s: d.every(s.rows >= 1, d.no(holds_row(d, s)))),
+    _never("an owner without a row", lambda d, s: d.every(holds_row(d, s), s.rows == 0)),
+    _never("a slot held without a lock", lambda d, s: d.every(s.slot_held, s.locks == 0)),
+    _never("a page that nobody names", lambda d, s: d.no(s.orphans == 0)),
+    _never(
+        "a closed session that holds anything",
+        lambda d, s: d.every(d.no(s.is_open), d.no(s.plain), d.some(s.rows >= 1, s.row_end >= 1, s.locks >= 1)),
+    ),
+    _never(
+        "a live turn beside a slot that is not lent to it",
+        lambda d, s: d.every(s.slot_held, is_live(d, s), d.no(s.lent)),
+    ),
+    _never("a pre-aborted turn on the slot's row", lambda d, s: d.every(s.pre_aborted, s.lent)),
+    _never(
+        "a pre-aborted turn with more than one token of input",
+        lambda d, s: d.every(s.pre_aborted, d.one < s.origin_len),
+    ),
+    _never(
+        "prefix_len below R on a lent turn",
+        lambda d, s: d.every(s.lent, s.prefix_len < s.cache_protected_len),
+    ),
+    _never(
+        "a session turn that adds nothing to the checkpoint",
+        lambda d, s: d.every(s.is_open, is_live(d, s), d.no(s.pre_aborted), s.origin_len <= s.checkpoint_len),
+    ),
+    _never("a live turn that ran no token", lambda d, s: d.every(is_live(d, s), s.kv_committed_len == d.zero)),
+    _never(
+        "a live turn with more KV than tokens", lambda d, s: d.every(is_live(d, s), fill_len(s) < s.kv_committed_len)
+    ),
+    _never("a live turn that still waits for its match", lambda d, s: d.every(is_live(d, s), s.matched)),
+    _never("a row beyond its width", lambda d, s: d.every(is_live(d, s), d.row_width < s.kv_allocated_len)),
+    _never(
+        "output of a session in the tree",
+        lambda d, s: d.every(s.is_open, is_live(d, s), s.origin_len < s.cache_protected_len),
+    ),
+    _never("a checkpoint of a turn that did not finish", lambda d, s: d.no(s.checkpoint_len == s.success_len)),
+)
+
+
+def states(oracle: Oracle) -> Iterator[Ledger]:
+    """All reachable states of an instance, breadth first."""
+    start = pristine(oracle.d)
+    seen, frontier = {start}, [start]
+    while frontier:
+        yield from frontier
+        reached = dict.fromkeys(step.outcome.after for state in frontier for step in successors(oracle, state))
+        frontier = [state for state in reached if state not in seen]
+        seen.update(frontier)
+
+
+def check_expectations(explored: Iterable[tuple[Integers, Iterable[Ledger]]] | None = None) -> list[str]:
+    """What is not as expected, as sentences; empty when all is.
+
+    `explored`: numbers and all reachable states of each instance, where the caller has them already.
+    """
+    if explored is None:
+        oracles = (Oracle.of(*instance) for instance in INSTANCES)
+        explored = ((oracle.d, states(oracle)) for oracle in oracles)
+    found = {e.name: 0 for e in EXPECTATIONS}
+    for d, ledgers in explored:
+        for ledger in ledgers:
+            for expectation in EXPECTATIONS:
+                found[expectation.name] += bool(expectation.holds(d, ledger))
+    return [_failure(e) for e in EXPECTATIONS if bool(found[e.name]) != e.reachable]
+
+
+def _failure(expectation: Expectation) -> str:
+    ought = "expected to be reachable and is not" if expectation.reachable else "expected never and is reached"
+    return f"{expectation.name}: {ought}"

@@ -1,0 +1,349 @@
+"""Mutants of the rules: each is the specification with one small mistake in it, generated from its source.
+
+A mistake is one that a person makes: `<` for `<=`, one token too many, a forgotten update, a guard left out, the wrong
+rounding, a condition the wrong way round. What the invariants and the other checks do not notice of them, nobody would notice.
+
+An edit sets one field of one syntax node; it is undone before the next. Mutants come in the order of the source.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kvproof.spec
+
+SPEC = Path(kvproof.spec.__file__).parent
+# The rules. What must hold (invariants) and what is known to be wrong (faults) are the judges, not the accused.
+JUDGES = frozenset({"invariants", "faults", "trace"})
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
+SIGNS = {"<": "<=", "<=": "<"}
+TWINS = {"smaller": "larger", "ceil_align": "floor_align", "ceil_pages": "floor_pages"}
+TWINS |= {b: a for a, b in TWINS.items()}
+ALL_OR_ANY = {"every": "some", "some": "every"}
+# Calls whose arguments are no numbers: sentences, tables, flags.
+NOT_OF_NUMBERS = frozenset(
+    {"Guard", "Condition", "Action", "Step", "Require", "_of", "getattr", "every", "some", "no", "implies", "replace"}
+)
+NOT_NUMBERS = (ast.Lambda, ast.Starred, ast.Compare, ast.Dict, ast.Tuple, ast.JoinedStr)
+STATE_NAMES = frozenset({"d", "s", "p", "after", "self"})
+ONE_MORE, ONE_LESS = "_one_more", "_one_less"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Set `name` of `node` to `value`; `original` and `mutated` say it as text, `line` and `column` where."""
+
+    operator: str
+    node: Any
+    name: str
+    value: Any
+    original: str
+    mutated: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake in one module. `key` is the same in every run over the same source."""
+
+    module: str
+    path: str
+    line: int
+    function: str
+    operator: str
+    original: str
+    mutated: str
+    key: str
+
+
+def rule_modules() -> dict[str, Path]:
+    """The modules that are mutated, by import name, in order."""
+    paths = [p for p in sorted(SPEC.rglob("*.py")) if p.stem not in JUDGES and p.stem != "__init__"]
+    return {".".join(("kvproof.spec", *p.relative_to(SPEC).with_suffix("").parts)): p for p in paths}
+
+
+def all_mutants() -> Iterator[Mutant]:
+    """Every mutant of every rule."""
+    for module in rule_modules():
+        yield from (mutant for mutant, _ in mutants_of(module))
+
+
+def mutants_of(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
+    """Each mutant with its syntax tree, which is valid until the next one is asked for."""
+    path = rule_modules()[module]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    seen: set[tuple[int, str]] = set()
+    where = f"spec/{path.relative_to(SPEC).as_posix()}"
+    for function, scope, edit in _edits_in_order(tree):
+        seen.add((id(scope), ast.dump(scope)))
+        with _applied(edit):
+            form = (id(scope), ast.dump(scope))
+            if form in seen:
+                continue
+            seen.add(form)
+            key = f"{where}:{edit.line}:{edit.column} {edit.operator}: {edit.original} -> {edit.mutated}"
+            mutant = Mutant(module, where, edit.line, function, edit.operator, edit.original, edit.mutated, key)
+            yield mutant, ast.fix_missing_locations(tree)
+
+
+@contextmanager
+def _applied(edit: Edit) -> Iterator[None]:
+    before = getattr(edit.node, edit.name)
+    setattr(edit.node, edit.name, edit.value)
+    try:
+        yield
+    finally:
+        setattr(edit.node, edit.name, before)
+
+
+def _edits_in_order(tree: ast.Module) -> list[tuple[str, ast.AST, Edit]]:
+    effects = _effect_classes()
+    found: list[tuple[str, ast.AST, Edit]] = []
+    for function, scope in _rules(tree):
+        d_known = any(a.arg == "d" for a in scope.args.args)
+        for node in _own_nodes(scope):
+            for edit in _edits(node, effects, d_known):
+                found.append((function, scope, edit))
+    found.sort(key=lambda item: _place(item[2]))
+    return found
+
+
+def _place(edit: Edit) -> tuple[int, int, str, str, str]:
+    return edit.line, edit.column, edit.operator, edit.original, edit.mutated
+
+
+def _rules(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:
+    """Every function and every lambda of a table, with a name for reports. A protocol's empty methods are no rules."""
+    for top in tree.body:
+        for node in ast.walk(top):
+            if isinstance(node, ast.FunctionDef) and any(a.arg in ("d", "s") for a in node.args.args):
+                owner = f"{top.name}." if isinstance(top, ast.ClassDef) else ""
+                yield owner + node.name, node
+            elif isinstance(node, ast.Call):
+                name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+                yield from ((f"{name} applies", a) for a in node.args if isinstance(a, ast.Lambda))
+
+
+def _own_nodes(scope: ast.FunctionDef | ast.Lambda) -> Iterator[ast.AST]:
+    """The scope's body and the scope itself, without annotations and without scopes inside it."""
+    yield scope
+    rest: list[ast.AST] = list(scope.body) if isinstance(scope, ast.FunctionDef) else [scope.body]
+    while rest:
+        node = rest.pop()
+        yield node
+        parts = [node.value] if isinstance(node, ast.AnnAssign) and node.value else ast.iter_child_nodes(node)
+        rest.extend(c for c in parts if not isinstance(c, ast.FunctionDef | ast.Lambda))
+
+
+def _effect_classes() -> dict[str, list[str]]:
+    """Names of the effects and of their fields, from the source: classes with an `apply`."""
+    tree = ast.parse((SPEC / "effects.py").read_text(encoding="utf-8"))
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and any(
+            isinstance(b, ast.FunctionDef) and b.name == "apply" for b in node.body
+        ):
+            found[node.name] = [b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and _is_name(b.target)]
+    return found
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Iterator[Edit]:
+    if isinstance(node, ast.Compare):
+        yield from _flipped(node, d_known)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        sign, op = ("-", ast.Sub()) if isinstance(node.op, ast.Add) else ("+", ast.Add())
+        text = f"{_text(node.left)} {sign} {_text(node.right)}"
+        yield Edit("other sign", node, "op", op, _text(node), text, node.lineno, node.col_offset)
+    elif isinstance(node, ast.Tuple):
+        yield from _dropped_elements(node, effects)
+    elif isinstance(node, ast.Call):
+        yield from _of_call(node, effects, d_known)
+    elif isinstance(node, ast.Assign) and d_known and isinstance(node.value, ast.BinOp | ast.Call | ast.Attribute):
+        yield from _shifted(node, "value", node.value, None)
+    elif isinstance(node, ast.Lambda) and d_known and not _is_equality(node.body):
+        yield _negated(node, "body", node.body, None)
+    elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 2:
+        yield from _conditions_dropped(node.value)
+
+
+def _flipped(node: ast.Compare, d_known: bool) -> Iterator[Edit]:
+    """`<` for `<=` and back; the opposite of an equality."""
+    op = node.ops[0]
+    at = (node.lineno, node.col_offset)
+    left, right = _text(node.left), _text(node.comparators[0])
+    if type(op) in COMPARISONS:
+        other = COMPARISONS[type(op)]()
+        text = _text(ast.Compare(node.left, [other], node.comparators))
+        yield Edit("flip comparison", node, "ops", [other], _text(node), text, *at)
+    elif isinstance(op, ast.Eq | ast.NotEq):
+        # Terms have no `!=` of their own, so the equality is made of the same parts in a way that both domains have.
+        flipped = ast.NotEq() if isinstance(op, ast.Eq) else ast.Eq()
+        sign = "!=" if isinstance(op, ast.Eq) else "=="
+        yield Edit("flip comparison", node, "ops", [flipped], _text(node), f"{left} {sign} {right}", *at)
+
+
+def _of_call(node: ast.Call, effects: dict[str, list[str]], d_known: bool) -> Iterator[Edit]:
+    name = _called(node)
+    at = (node.lineno, node.col_offset)
+    if name == "but":
+        for i, keyword in enumerate(node.keywords):
+            if keyword.arg is not None:
+                rest = node.keywords[:i] + node.keywords[i + 1 :]
+                line, column = keyword.lineno, keyword.col_offset
+                yield Edit("drop update", node, "keywords", rest, _text(keyword), "(dropped)", line, column)
+    if name in TWINS:
+        yield Edit("swap twin", node.func, _name_field(node.func), TWINS[name], name, TWINS[name], *at)
+    if name in ALL_OR_ANY and _is_of_domain(node):
+        yield from _of_connective(node, name)
+    if name == "no" and _is_of_domain(node):
+        yield Edit("negate condition", node.func, "attr", "every", _text(node), _text(node.args[0]), *at)
+    if d_known:
+        yield from _negated_arguments(node, name, effects)
+        if name not in NOT_OF_NUMBERS:
+            for i, argument in enumerate(node.args):
+                yield from _shifted(node, "args", argument, i)
+            for keyword in node.keywords:
+                if keyword.arg is not None and keyword.arg != "phase":
+                    yield from _shifted(keyword, "value", keyword.value, None)
+    if name == "Step":
+        yield from _effects_dropped(node)
+
+
+def _of_connective(node: ast.Call, name: str) -> Iterator[Edit]:
+    """Any for all and back; one operand left out."""
+    at = (node.lineno, node.col_offset)
+    if len(node.args) != 1 or isinstance(node.args[0], ast.Starred):
+        mutated = _text(node).replace(name, ALL_OR_ANY[name], 1)
+        yield Edit("swap every/some", node.func, "attr", ALL_OR_ANY[name], _text(node), mutated, *at)
+    if len(node.args) > 1:
+        for i, operand in enumerate(node.args):
+            rest = node.args[:i] + node.args[i + 1 :]
+            yield Edit("drop operand", node, "args", rest, _text(operand), "(dropped)", *_at(operand))
+
+
+def _negated_arguments(node: ast.Call, name: str, effects: dict[str, list[str]]) -> Iterator[Edit]:
+    flags: list[int] = []
+    if name in ALL_OR_ANY and _is_of_domain(node):
+        flags = list(range(len(node.args)))
+    elif name == "where":
+        flags = [0]
+    elif name in ("implies", "Guard", "Condition", "Require"):
+        flags = [1, 2] if name in ("implies", "Require") else [len(node.args) - 1] if name == "Guard" else [1]
+        flags = [1] if name == "Require" else flags
+    elif name in effects:
+        flags = [i for i, field in enumerate(effects[name]) if field == "when"]
+    for i in flags:
+        if i < len(node.args):
+            argument = node.args[i]
+            covered = _is_equality(argument) or isinstance(argument, ast.Starred) or _called(argument) == "no"
+            if not covered:
+                yield _negated(node, "args", argument, i)
+
+
+def _negated(node: Any, name: str, flag: ast.expr, index: int | None) -> Edit:
+    opposite = ast.Call(ast.Attribute(ast.Name("d", ast.Load()), "no", ast.Load()), [flag], [])
+    value = _with(getattr(node, name), index, opposite)
+    return Edit("negate condition", node, name, value, _text(flag), f"d.no({_text(flag)})", *_at(flag))
+
+
+def _shifted(node: Any, name: str, number: ast.expr, index: int | None) -> Iterator[Edit]:
+    """One token (or page) more, one less. What is no number is found out when it runs, and is no mutant."""
+    if isinstance(number, NOT_NUMBERS) or (isinstance(number, ast.Name) and number.id in STATE_NAMES):
+        return
+    if isinstance(number, ast.Constant) and not isinstance(number.value, int):
+        return
+    if isinstance(number, ast.Call) and (_called(number) in NOT_OF_NUMBERS or _called(number) == "but"):
+        return
+    for helper, sign in ((ONE_MORE, "+"), (ONE_LESS, "-")):
+        shifted = ast.Call(ast.Name(helper, ast.Load()), [ast.Name("d", ast.Load()), number], [])
+        value = _with(getattr(node, name), index, shifted)
+        yield Edit("off by one", node, name, value, _text(number), f"{_text(number)} {sign} 1", *_at(number))
+
+
+def _dropped_elements(node: ast.Tuple, effects: dict[str, list[str]]) -> Iterator[Edit]:
+    """A guard, a condition or an effect left out of its tuple; a name left out of a tuple of field names."""
+    for i, element in enumerate(node.elts):
+        name = _called(element)
+        is_field = isinstance(element, ast.Constant) and isinstance(element.value, str)
+        kind = (
+            "guard" if name == "Guard" else "condition" if name == "Condition" else "effect" if name in effects else ""
+        )
+        kind = kind or ("update" if is_field else "")
+        if kind:
+            rest = node.elts[:i] + node.elts[i + 1 :]
+            yield Edit(f"drop {kind}", node, "elts", rest, _text(element), "(dropped)", *_at(element))
+
+
+def _conditions_dropped(returned: ast.Tuple) -> Iterator[Edit]:
+    """`return ledger, conditions` without the conditions, or without one of them."""
+    conditions = returned.elts[1]
+    if isinstance(conditions, ast.Name) and conditions.id == "conditions":
+        return  # its elements are dropped one by one where the tuple is written
+    if isinstance(conditions, ast.Tuple):
+        for i, element in enumerate(conditions.elts):
+            if isinstance(element, ast.Name):
+                rest = conditions.elts[:i] + conditions.elts[i + 1 :]
+                yield Edit("drop condition", conditions, "elts", rest, _text(element), "(dropped)", *_at(element))
+
+
+def _effects_dropped(step: ast.Call) -> Iterator[Edit]:
+    """A step without its effects, or without one that is named by a variable or made by a function."""
+    found: list[tuple[Any, str, ast.expr, int | None]] = [
+        (k, "value", k.value, None) for k in step.keywords if k.arg == "effects"
+    ]
+    found += [(step, "args", step.args[i], i) for i in range(2, len(step.args))]
+    for node, name, effects, index in found:
+        if not isinstance(effects, ast.Tuple):
+            value = _with(getattr(node, name), index, ast.Tuple([], ast.Load()))
+            yield Edit("drop effect", node, name, value, _text(effects), "()", *_at(effects))
+            continue
+        for i, element in enumerate(effects.elts):
+            rest = effects.elts[:i] + effects.elts[i + 1 :]
+            yield Edit("drop effect", effects, "elts", rest, _text(element), "(dropped)", *_at(element))
+
+
+def _with(value: Any, index: int | None, new: ast.expr) -> Any:
+    return new if index is None else [*value[:index], new, *value[index + 1 :]]
+
+
+def _called(node: ast.AST) -> str:
+    """Name of the function that a call calls; empty where it is no call."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _name_field(function: ast.expr) -> str:
+    return "id" if isinstance(function, ast.Name) else "attr"
+
+
+def _is_of_domain(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "d"
+
+
+def _is_equality(node: ast.AST) -> bool:
+    return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+
+
+def _at(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node)

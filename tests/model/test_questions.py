@@ -1,0 +1,100 @@
+"""What is asked of a solver is all that is meant, and a Ctrl-C stays one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+import z3
+
+from kvproof.model.prove import Interrupted, _goals, induction_step, prove
+from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Posed, Question, ask_z3, checked
+from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.effects import Condition
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.state import pristine
+
+X = z3.Int("x")
+
+
+def pigeons(holes: int) -> list[z3.BoolRef]:
+    """One more pigeon than holes: unsatisfiable, and hopeless for a SAT solver from a dozen on."""
+    at = [[z3.Bool(f"at {p} {h}") for h in range(holes)] for p in range(holes + 1)]
+    alone = [z3.Not(z3.And(at[p][h], at[q][h])) for h in range(holes) for p in range(holes + 1) for q in range(p)]
+    return [*(z3.Or(row) for row in at), *alone]
+
+
+def test_each_goal_is_taken_alone() -> None:
+    posed = Posed([X > 1], {("I1", "a"): X > 2, ("I1", "b"): X > 0})
+    assert [a.verdict for a in ask_z3(posed, 1000).values()] == [PROVED, BROKEN, PROVED]
+
+
+def test_contradicting_assumptions_are_seen() -> None:
+    posed = Posed([X > 1, X < 1], {("I1", "a"): X > 2})
+    assert [a.verdict for a in ask_z3(posed, 1000).values()] == [BROKEN, PROVED]
+
+
+def test_no_answer_within_the_limit_is_unknown() -> None:
+    answers = ask_z3(Posed(pigeons(13), {}), 50)
+    assert answers[POSSIBLE].verdict == UNKNOWN
+
+
+def test_ctrl_c_inside_the_solver_is_not_taken_for_unknown() -> None:
+    solver = z3.Solver()
+    solver.add(pigeons(13))
+    timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        checked(solver)
+
+
+def test_a_condition_that_stands_twice_must_hold_twice() -> None:
+    """An action with two frees has each sentence of a free twice."""
+    d = Symbols()
+    p = z3.Bool("p")
+    twice = (
+        Condition("I4", p, "a free starts on a page boundary"),
+        Condition("I4", z3.BoolVal(True), "a free starts on a page boundary"),
+    )
+    goals = _goals(d, INVARIANTS["I4"], pristine(d), twice)
+    posed = Posed([], {("I4", sentence): goal for sentence, goal in goals.items()}, possible=False)
+    assert BROKEN in {a.verdict for a in ask_z3(posed, 1000).values()}
+
+
+class StopsAt(Asker):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def answers(self, question: Question, timeout_ms: int) -> Answers:
+        if question.name == self.name:
+            raise KeyboardInterrupt
+        return super().answers(question, timeout_ms)
+
+
+def test_an_interrupted_proof_keeps_its_part_and_is_no_proof() -> None:
+    last = list(ACTIONS)[3]
+    with pytest.raises(Interrupted) as stop:
+        prove(asker=StopsAt(f"induction: {last}"))
+    proof = stop.value.proof
+    assert {o.action for o in proof.obligations} == {"(initial)", *list(ACTIONS)[:3]}
+    assert {o.verdict for o in proof.obligations} == {"proved"}
+    assert proof.verdict == "unknown"
+
+
+def test_a_rule_whose_guards_contradict_is_vacuous() -> None:
+    import dataclasses
+
+    from kvproof.spec.actions import Guard
+
+    action = ACTIONS["close"]
+
+    def run(d, s, p):
+        step = action.run(d, s, p)
+        return dataclasses.replace(step, guards=(*step.guards, Guard("never", d.some())))
+
+    vacuous: list[str] = []
+    list(induction_step(dataclasses.replace(action, run=run), 1000, vacuous))
+    assert vacuous == ["close: its guards contradict the invariants"]
