@@ -254,3 +254,10 @@ def test_branches_are_watched_only_while_a_rule_runs() -> None:
     with pytest.raises(TypeError, match="cannot branch"), _no_silent_branches():
         bool(x == x + 1)
     assert not bool(x == x + 1)
+
+
+def test_the_rule_in_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (VARIANTS.parents[1] / "docs" / "proving.md").read_text()
+    path = tmp_path / "documented.py"
+    path.write_text(page.split("```python\n")[1].split("```")[0])
+    assert prove("--variant", path).exit_code == 0

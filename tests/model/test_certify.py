@@ -10,12 +10,14 @@ import z3
 pytest.importorskip("cvc5")
 
 from kvproof.model.certify import Certifying, cvc5_reader, labelled, runs_as_said, shows
-from kvproof.model.explore import counterexample
+from kvproof.model.explore import Run, Taken, counterexample
+from kvproof.model.oracle import Oracle
 from kvproof.model.pages import lemma_questions, twin_questions
 from kvproof.model.prove import base_case, induction_step, prove, step_question
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS, actions_with
+from kvproof.spec.state import pristine
 
 X = z3.Int("x")
 GOAL = ("I1", "x is positive")
@@ -130,3 +132,15 @@ def test_a_run_is_confirmed_only_as_it_was_said() -> None:
     assert not runs_as_said(dataclasses.replace(run, steps=()), faulty)
     assert not runs_as_said(dataclasses.replace(run, broken={"I1": ""}), faulty)
     assert not runs_as_said(dataclasses.replace(run, page_size=1), faulty)
+    first = run.steps[0]
+    stayed = dataclasses.replace(first, outcome=dataclasses.replace(first.outcome, after=first.outcome.before))
+    assert not runs_as_said(dataclasses.replace(run, steps=(stayed, *run.steps[1:])), faulty)
+
+
+def test_a_run_with_a_step_that_is_not_allowed_is_not_confirmed() -> None:
+    oracle = Oracle.of(1, 3)
+    nothing = pristine(oracle.d)
+    empty_request = oracle.step(ACTIONS["arrive"], nothing, {"origin_len": 0})
+    assert empty_request.failed_guards
+    step = Taken({"origin_len": 0}, empty_request)
+    assert not runs_as_said(Run(1, 3, (step,), empty_request.broken(oracle.d)), ACTIONS)

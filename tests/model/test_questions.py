@@ -28,8 +28,8 @@ def pigeons(holes: int) -> list[z3.BoolRef]:
 
 
 def test_each_goal_is_taken_alone() -> None:
-    posed = Posed([X > 1], {("I1", "a"): X > 2, ("I1", "b"): X > 0})
-    assert [a.verdict for a in ask_z3(posed, 1000).values()] == [PROVED, BROKEN, PROVED]
+    posed = Posed([X > 1], {("I1", "a"): X > 2, ("I1", "b"): X < 3, ("I1", "c"): X > 0})
+    assert [a.verdict for a in ask_z3(posed, 1000).values()] == [PROVED, BROKEN, BROKEN, PROVED]
 
 
 def test_contradicting_assumptions_are_seen() -> None:
