@@ -105,7 +105,8 @@ def _seen(oracle: Any, copy: SpecCopy, outcome: Any) -> tuple[Any, ...]:
 def _pages(d: Any, outcome: Any) -> tuple[tuple[str, Any], ...]:
     """Positions of the row whose pages are freed, how many are taken, and what the memory check reads."""
     freed: list[int] = []
-    taken, terms, row = 0, (), False
+    taken, row = 0, False
+    terms: tuple[Any, ...] = ()
     end, tree_end = outcome.before.row_end, outcome.before.tree_end
     for effect in outcome.effects:
         match type(effect).__name__:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -83,7 +84,7 @@ class _Finder:
         return importlib.util.spec_from_loader(name, loader, origin=str(file), is_package=is_package)
 
 
-class _Loader:
+class _Loader(Loader):
     def __init__(self, code: CodeType) -> None:
         self.code = code
 

@@ -132,8 +132,13 @@ def _rules(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda
                 owner = f"{top.name}." if isinstance(top, ast.ClassDef) else ""
                 yield owner + node.name, node
             elif isinstance(node, ast.Call):
-                name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
-                yield from ((f"{name} applies", a) for a in node.args if isinstance(a, ast.Lambda))
+                yield from ((f"{_first_word(node)} applies", a) for a in node.args if isinstance(a, ast.Lambda))
+
+
+def _first_word(call: ast.Call) -> str:
+    """The name that an entry of a table begins with."""
+    first = call.args[0]
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
 
 
 def _own_nodes(scope: ast.FunctionDef | ast.Lambda) -> Iterator[ast.AST]:
@@ -155,12 +160,10 @@ def _effect_classes() -> dict[str, list[str]]:
         if isinstance(node, ast.ClassDef) and any(
             isinstance(b, ast.FunctionDef) and b.name == "apply" for b in node.body
         ):
-            found[node.name] = [b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and _is_name(b.target)]
+            found[node.name] = [
+                b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and isinstance(b.target, ast.Name)
+            ]
     return found
-
-
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
 
 
 def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Iterator[Edit]:

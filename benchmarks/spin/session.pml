@@ -2,7 +2,8 @@
  *
  * One process is one ledger: a session with its slot and turn, or an ordinary request. Written by hand from spec/actions and
  * spec/effects for servers without overlap, speculation and sliding window. Each action is one d_step; its parameters are
- * spelled out by FOR_LEN. Side conditions of effects and the invariants are assertions.
+ * spelled out by FOR_LEN. Side conditions of effects and, after each step, the invariants are assertions. A step and its check
+ * are one atomic sequence.
  *
  *   spin -DP=2 -DW=4 -DN=1 [-DF22862B | -DF22790E] -a session.pml && gcc -O2 -DSAFETY -DBFS -o pan pan.c && ./pan
  */
@@ -174,41 +175,41 @@ inline holds() {
 #define CREATE(len, too_long, wants_logprob) \
   :: d_step { S.is_open && !S.inflight && !S.closing && (too_long || S.checkpoint < len) && (!too_long || len == 1) -> \
        end_turn(); S.inflight = 1; S.phase = WAITING; S.origin = len; S.pre_aborted = too_long; \
-       S.logprob = wants_logprob; S.turns = S.turns + 1; holds() }
+       S.logprob = wants_logprob; S.turns = S.turns + 1 }
 #define CREATES(len) CREATE(len, 0, 0) CREATE(len, 0, 1) CREATE(len, 1, 0) CREATE(len, 1, 1)
 
 #define ARRIVE(len) \
-  :: d_step { UNUSED && 1 <= len -> S.plain = 1; S.phase = WAITING; S.origin = len; holds() }
+  :: d_step { UNUSED && 1 <= len -> S.plain = 1; S.phase = WAITING; S.origin = len }
 
 #define MATCH_TREE(len) \
   :: d_step { S.phase == WAITING && !S.slot_held && ALIGNED(len) && len <= FILL - 1 -> \
-       S.matched = 1; S.prefix = len; S.R = len; holds() }
+       S.matched = 1; S.prefix = len; S.R = len }
 
 #define CHUNK_KEPT (S.phase == PREFILL && S.prefix == S.C)
 #define EXTEND(len) \
   :: d_step { ((S.phase == WAITING && S.matched) || CHUNK_KEPT) && S.prefix < len && len <= FILL && len <= W -> \
        t1 = (S.phase == WAITING && !S.lent); \
        S.phase = (len == FILL -> RUNNING : PREFILL); S.matched = 0; S.C = len; S.A = len; \
-       take_row(t1); lock(t1); share(t1, FLOOR(S.prefix)); take(CEIL(S.prefix), CEIL(len)); write(S.prefix, len); holds() }
+       take_row(t1); lock(t1); share(t1, FLOOR(S.prefix)); take(CEIL(S.prefix), CEIL(len)); write(S.prefix, len) }
 
 #define MAY_INSERT \
   ((S.plain && LIVE) || (S.phase == RUNNING && !S.slot_held && !S.plain))
 #define INSERT(dup) \
   :: d_step { MAY_INSERT && ALIGNED(dup) && FLOOR(dup) <= FLOOR(S.C) && S.R <= dup && \
        (S.phase == PREFILL || S.C < FILL) && (S.plain || S.C == S.origin) -> \
-       S.R = FLOOR(S.C) * P; S.prefix = S.C; insert(1, FLOOR(S.C), FLOOR(dup)); holds() }
+       S.R = FLOOR(S.C) * P; S.prefix = S.C; insert(1, FLOOR(S.C), FLOOR(dup)) }
 
 #define FINISH(len) \
   :: d_step { S.is_open && S.phase == RUNNING && RESULTS_IN && 1 <= len && len <= S.output && !S.pre_aborted -> \
        t1 = S.origin + len; t2 = S.A; S.C = MIN(S.C, t1); S.A = MIN(S.A, t1); save_slot(); end_turn(); \
        S.inflight = 0; S.turns = S.turns - 1; S.checkpoint = t1; S.success = t1; \
-       t3 = CEIL(t1) * P; free(t3, t2); forget(t1); holds() }
+       t3 = CEIL(t1) * P; free(t3, t2); forget(t1) }
 
 #define FINISH_PLAIN(dup, inserted) \
   :: d_step { S.plain && LIVE && ALIGNED(dup) && \
        (!inserted || FLOOR(dup) <= FLOOR(S.C)) && (!inserted || S.R <= dup) -> \
        t1 = FLOOR(S.C); t2 = (inserted -> t1 * P : S.R); t3 = S.A; over(); insert(inserted, t1, FLOOR(dup)); \
-       release_row(1, t2, t3); holds() }
+       release_row(1, t2, t3) }
 #define FINISHES_PLAIN(dup) FINISH_PLAIN(dup, 0) FINISH_PLAIN(dup, 1)
 
 #ifdef F22862B
@@ -220,21 +221,22 @@ inline holds() {
 active [N] proctype session() {
   byte t1, t2, t3;  /* 0 between steps: part of no state */
   do
+  :: atomic { if
   /* the session */
-  :: d_step { UNUSED -> S.is_open = 1; holds() }
+  :: d_step { UNUSED -> S.is_open = 1 }
   FOR_LEN(CREATES)
 #ifdef F22790E
-  :: d_step { S.is_open && S.inflight -> S.turns = S.turns + 1; holds() }
+  :: d_step { S.is_open && S.inflight -> S.turns = S.turns + 1 }
 #else
-  :: d_step { S.is_open && S.inflight -> skip; holds() }                           /* refuse */
+  :: d_step { S.is_open && S.inflight -> skip }                           /* refuse */
 #endif
-  :: d_step { S.is_open -> skip; holds() }                                         /* pass_by */
+  :: d_step { S.is_open -> skip }                                         /* pass_by */
   :: d_step { S.is_open && S.phase == WAITING && S.pre_aborted && S.slot_held ->   /* detach */
-       end_turn(); S.inflight = 0; S.turns = S.turns - 1; holds() }
+       end_turn(); S.inflight = 0; S.turns = S.turns - 1 }
   :: d_step { S.is_open && !S.inflight ->                                          /* close */
        t1 = S.slot_held; t2 = S.slot_R; t3 = S.slot_A; drop_slot();
-       S.is_open = 0; S.closing = 0; S.checkpoint = 0; S.success = 0; release_row(t1, t2, t3); holds() }
-  :: d_step { S.is_open && S.inflight -> S.closing = 1; holds() }                  /* defer_close */
+       S.is_open = 0; S.closing = 0; S.checkpoint = 0; S.success = 0; release_row(t1, t2, t3) }
+  :: d_step { S.is_open && S.inflight -> S.closing = 1 }                  /* defer_close */
   FOR_LEN(ARRIVE)
   /* from the queue into the cache */
   FOR_LEN(MATCH_TREE)
@@ -242,29 +244,30 @@ active [N] proctype session() {
        t1 = MIN(S.slot_C, FILL - 1); t2 = S.slot_A; assert(S.slot_R <= t1);
        S.matched = 1; S.lent = 1; S.prefix = t1; S.R = S.slot_R;
        S.slot_C = MIN(S.slot_C, t1); S.C = S.slot_C; S.slot_A = t1; S.A = t1;
-       t3 = TAIL_START; free(t3, t2); holds() }
+       t3 = TAIL_START; free(t3, t2) }
   FOR_LEN(EXTEND)
-  :: d_step { S.phase == PREFILL && !S.plain -> S.prefix = S.C; holds() }          /* stash */
+  :: d_step { S.phase == PREFILL && !S.plain -> S.prefix = S.C }          /* stash */
   FOR_LEN(INSERT)
   /* the turn runs and ends */
   :: d_step { S.phase == RUNNING && RESULTS_IN && S.A < W ->                       /* decode */
-       t1 = S.A; S.C = S.C + 1; S.A = S.A + 1; take(CEIL(t1), CEIL(S.A)); holds() }
+       t1 = S.A; S.C = S.C + 1; S.A = S.A + 1; take(CEIL(t1), CEIL(S.A)) }
   :: d_step { S.phase == RUNNING && S.C == FILL ->                                 /* result */
-       S.output = S.output + 1; t1 = (S.C <= S.kv_valid -> S.C : S.C - 1); write(t1, S.C); holds() }
-  :: d_step { S.phase == WAITING -> skip; holds() }                                /* late_result */
+       S.output = S.output + 1; t1 = (S.C <= S.kv_valid -> S.C : S.C - 1); write(t1, S.C) }
+  :: d_step { S.phase == WAITING -> skip }                                /* late_result */
   FOR_LEN(FINISH)
   FOR_LEN(FINISHES_PLAIN)
   :: d_step { S.is_open && S.phase == RUNNING && (RESULTS_IN || S.C == FILL) && 1 <= S.output && !S.pre_aborted ->
-       save_slot(); queue_again(); holds() }                                       /* retract */
+       save_slot(); queue_again() }                                       /* retract */
   :: d_step { S.plain && S.phase == RUNNING ->                                     /* retract_plain */
-       t1 = S.R; t2 = S.A; queue_again(); release_row(1, t1, t2); holds() }
+       t1 = S.R; t2 = S.A; queue_again(); release_row(1, t1, t2) }
   :: d_step { S.is_open && LIVE && !S.slot_held ->                                 /* abort_first */
-       t1 = S.R; t2 = S.A; over(); release_row(1, t1, t2); holds() }
+       t1 = S.R; t2 = S.A; over(); release_row(1, t1, t2) }
   :: d_step { S.is_open && LIVE && S.slot_held ->                                  /* abort_nth */
-       t1 = S.slot_R; t2 = MAX(S.slot_A, S.A); drop_slot(); over(); release_row(1, t1, t2); holds() }
-  :: d_step { S.phase == WAITING && !(S.slot_held && S.checkpoint < S.slot_C) -> over(); holds() }   /* abort_queued */
+       t1 = S.slot_R; t2 = MAX(S.slot_A, S.A); drop_slot(); over(); release_row(1, t1, t2) }
+  :: d_step { S.phase == WAITING && !(S.slot_held && S.checkpoint < S.slot_C) -> over() }   /* abort_queued */
   :: d_step { S.phase == WAITING && S.slot_held && S.checkpoint < S.slot_C ->      /* abort_retracted */
-       t1 = S.slot_R; t2 = S.slot_A; drop_slot(); over(); release_row(1, t1, t2); holds() }
+       t1 = S.slot_R; t2 = S.slot_A; drop_slot(); over(); release_row(1, t1, t2) }
   :: d_step { 1 -> assert(HELD + UNCACHED == S.row_end - S.tree_end + S.orphans) } /* check */
+  fi; d_step { holds() } }
   od
 }
