@@ -14,7 +14,16 @@ from typing import Any
 from kvproof.model.mutant_spec import SpecCopy
 from kvproof.spec.trace import Observed
 
-INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (2, 4))
+# Page size, row width, configuration. The plain ones come first.
+INSTANCES: tuple[tuple[int, int, Mapping[str, Any]], ...] = (
+    (1, 3, {}),
+    (2, 4, {}),
+    (1, 3, {"overlap": True}),
+    (1, 3, {"speculation": 1}),
+    (1, 3, {"overlap": True, "speculation": 2}),
+    (1, 3, {"window": 1}),
+    (1, 3, {"tree": False}),
+)
 # A mutant whose lengths run away has no end of states; the right rules have far fewer than this.
 MOST_PAIRS = 20_000
 OBSERVED = frozenset(Observed.model_fields)
@@ -35,9 +44,9 @@ class Event:
 class Runs:
     """All runs of the right rules over one instance: the events of each reachable state."""
 
-    def __init__(self, right: SpecCopy, instance: tuple[int, ...]) -> None:
-        self.instance = instance
-        oracle = right.oracle.Oracle.of(*instance)
+    def __init__(self, right: SpecCopy, instance: tuple[int, int, Mapping[str, Any]]) -> None:
+        self.page_size, self.row_width, self.config = instance
+        oracle = right.oracle.Oracle.of(self.page_size, self.row_width, **self.config)
         self.start = right.state.pristine(oracle.d)
         self.events: dict[Any, list[Event]] = {}
         frontier = [self.start]
@@ -49,7 +58,7 @@ class Runs:
 
     def noticed(self, wrong: SpecCopy) -> str:
         """The first event, in some run, at which the mutated rules disagree; empty when they never do."""
-        oracle = wrong.oracle.Oracle.of(*self.instance)
+        oracle = wrong.oracle.Oracle.of(self.page_size, self.row_width, **self.config)
         start = (self.start, wrong.state.pristine(oracle.d))
         pairs, frontier = {start}, [start]
         while frontier and len(pairs) < MOST_PAIRS:

@@ -59,7 +59,7 @@ def copy_of_spec(module: str | None = None, tree: ast.Module | None = None) -> S
     symbolic.PagedLength.__ne__ = lambda a, b: z3.Not(a == b)  # only mutants ask whether lengths differ
     return SpecCopy(
         spec["actions"].ACTIONS,
-        loaded["spec.faults"].FAULTS,
+        {name: f for name, f in loaded["spec.faults"].FAULTS.items() if f.action in spec["actions"].ACTIONS},
         spec["invariants"].ALL_INVARIANTS,
         spec["effects"],
         spec["state"],

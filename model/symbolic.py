@@ -150,13 +150,14 @@ class Symbols:
         """What the sort alone says: lengths are proper pairs. Counts and phases may be any integer."""
         return value.is_well_formed() if sort == "length" else z3.BoolVal(True)
 
-    def arbitrary(self, state: type) -> Any:
-        """Any state of a machine, every field a symbol."""
-        return state(**{f.name: self.variable(f.metadata["sort"], f.name) for f in dataclasses.fields(state)})
+    def arbitrary(self, state: type, suffix: str = "") -> Any:
+        """Any state of a machine, every field a symbol; states of different suffixes have nothing to do with each other."""
+        fields = dataclasses.fields(state)
+        return state(**{f.name: self.variable(f.metadata["sort"], f.name + suffix) for f in fields})
 
-    def ledger(self) -> Ledger:
+    def ledger(self, suffix: str = "") -> Ledger:
         """An arbitrary ledger."""
-        found = self.arbitrary(Ledger)
+        found = self.arbitrary(Ledger, suffix)
         assert isinstance(found, Ledger)
         return found
 
