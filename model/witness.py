@@ -156,7 +156,7 @@ class Scribe:
             row_width=self._d.row_width,
             chunked_prefill_size=self._largest_chunk,
             overlap=self._d.overlap,
-            speculation=self._d.speculation,
+            speculation=self._d.speculation,  # type: ignore[arg-type]
             drafts=self._d.drafts,
             window=self._d.window,
             tree=self._d.tree,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kvproof.spec.actions.turn import report
 from kvproof.spec.domain import Domain, Flag, implies, is_aligned, larger, minus, smaller, window_from
@@ -36,7 +37,7 @@ class Invariant:
     statement: str
     source: str
     explanation: str
-    holds: Callable[[Domain, Ledger], Flag]
+    holds: Callable[[Domain, Any], Flag]
 
 
 def _one_owner(d: Domain, s: Ledger) -> Flag:

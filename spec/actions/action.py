@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 from kvproof.spec.domain import Domain, Flag
 from kvproof.spec.effects import Effect
-from kvproof.spec.state import Ledger
+
+# The state of whatever machine the action belongs to (`spec/machine.py`); most are actions on a `Ledger`.
+State = Any
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Guard:
 class Step:
     """The outcome of an action: its guards, the successor (ghosts not yet updated) and its effects in order."""
 
-    after: Ledger
+    after: State
     guards: tuple[Guard, ...] = ()
     effects: tuple[Effect, ...] = ()
 
@@ -39,12 +42,12 @@ class Action:
     name: str
     event: str
     summary: str
-    applies: Callable[[Domain, Ledger], Flag]
-    run: Callable[[Domain, Ledger, SimpleNamespace], Step]
+    applies: Callable[[Domain, State], Flag]
+    run: Callable[[Domain, State, SimpleNamespace], Step]
     params: dict[str, str] = field(default_factory=dict)
     source: str = ""
     of_refused: bool = False
     """It judges events of turns that their session refused; every other action judges all but those."""
 
-    def enabled(self, d: Domain, s: Ledger, p: SimpleNamespace) -> Flag:
+    def enabled(self, d: Domain, s: State, p: SimpleNamespace) -> Flag:
         return d.every(self.applies(d, s), *(g.holds for g in self.run(d, s, p).guards))
