@@ -23,7 +23,7 @@ from typing import Any
 import z3
 
 import kvproof
-from kvproof.model.mutants import ONE_LESS, ONE_MORE
+from kvproof.model.mutants import ONE_LESS, ONE_MORE, TWINS
 
 PACKAGES = ("spec", "model")
 JUDGING = ("model.symbolic", "model.oracle", "model.explore", "model.prove", "spec.faults")
@@ -95,6 +95,11 @@ class _Loader(Loader):
         module.__dict__[ONE_MORE], module.__dict__[ONE_LESS] = _one_more, _one_less
         module.__file__ = module.__spec__.origin if module.__spec__ else None
         exec(self.code, module.__dict__)
+        # A mutant may call the twin of a function that its module imports, and the twin it does not.
+        domain = sys.modules.get("kvproof.spec.domain")
+        for name in TWINS:
+            if hasattr(domain, name):
+                module.__dict__.setdefault(name, getattr(domain, name))
 
 
 @cache
