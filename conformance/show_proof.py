@@ -17,7 +17,8 @@ from kvproof.spec.machine import MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
 SCOPE = (
-    "page sizes: every P >= 1; sessions, rows and pool pages: unbounded; one pool, no speculation, no overlap scheduler"
+    "page sizes: every P >= 1; sessions, rows and pool pages: unbounded; "
+    "every configuration of overlap, speculation v1 and v2, drafts, window, tree or chunk cache"
 )
 
 

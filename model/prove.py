@@ -16,6 +16,7 @@ from typing import Any
 
 import z3
 
+from kvproof.model.expectations import check_expectations
 from kvproof.model.explore import Reachable, Run, counterexample, reach
 from kvproof.model.pages import Lemma, twin_questions
 from kvproof.model.questions import (
@@ -138,6 +139,8 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
             progress("all states of a small instance")
             proof.reachable.append(_reachable(config, asker))
         proof.vacuous.extend(_what_never_happens(proof.reachable))
+        progress("expectations")
+        proof.vacuous.extend(asker.recall("expectations", check_expectations))
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions.action import Action, Guard, Step
 from kvproof.spec.actions.release import release_slot
 from kvproof.spec.domain import Domain, Flag
+from kvproof.spec.effects import Require
 from kvproof.spec.state import NONE, WAITING, Ledger, end_turn
 
 
@@ -37,7 +38,8 @@ def _create(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         logprob=p.logprob,
         turns=s.turns + 1,
     )
-    return Step(after, guards)
+    last_turn = Require("I15", d.no(s.closing), "no turn is admitted while a close waits for the one in flight")
+    return Step(after, guards, (last_turn,))
 
 
 def _refuse(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:

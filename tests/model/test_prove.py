@@ -13,7 +13,7 @@ from kvproof.spec.faults import FAULTS, actions_with
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
 
 # Pinned: a change of the specification shows here.
-CELLS, GOALS = 637, 737
+CELLS, GOALS = 637, 738
 STATES = [988, 1049, 892, 986, 2003, 478]
 STATES_OF_LARGER_INSTANCES = {(1, 4): 2734, (2, 4): 1845}
 
