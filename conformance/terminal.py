@@ -22,9 +22,10 @@ SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0
 
 
-def out() -> Console:
-    """Stdout. Made anew on each call, so that it follows a redirected stream."""
-    return Console(highlight=False)
+def out(at_least: int = 0) -> Console:
+    """Stdout. Made anew on each call, so that it follows a redirected stream. `at_least`: columns that a table needs."""
+    console = Console(highlight=False)
+    return console if console.width >= at_least else Console(highlight=False, width=at_least)
 
 
 def err() -> Console:

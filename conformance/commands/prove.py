@@ -11,6 +11,8 @@ from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, err, note, out, say, write_json
 
+WIDEST_TABLE = 120
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -233,10 +235,10 @@ def _print_tables(proof: Proof) -> None:
 
     from ..show_proof import effects_table, matrix
 
-    console = out()
-    for machine in MACHINES:
-        console.print(matrix(proof, machine), soft_wrap=True)
-    console.print(effects_table(proof), soft_wrap=True)
+    # As wide as it is, also in a pipe: a table with its columns cut says nothing.
+    console = out(at_least=WIDEST_TABLE)
+    for table in (*(matrix(proof, machine) for machine in MACHINES), effects_table(proof)):
+        console.print(table, soft_wrap=True)
 
 
 def _print(lines: Any) -> None:

@@ -25,6 +25,7 @@ def test_all_is_proved_with_the_bounds_said() -> None:
     assert "unbounded" in result.stdout
     assert "every configuration of overlap, speculation" in result.stdout
     assert result.stdout.rstrip().endswith("PROVED")
+    assert "…" not in result.stdout  # no column is cut
 
 
 def test_a_fault_gives_exit_code_1_and_a_run_in_small_numbers() -> None:
