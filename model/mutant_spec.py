@@ -23,7 +23,7 @@ from typing import Any
 import z3
 
 import kvproof
-from kvproof.model.mutants import ONE_LESS, ONE_MORE, TWINS
+from kvproof.model.mutants import ONE_LESS, ONE_MORE, REACHED, TWINS
 
 PACKAGES = ("spec", "model")
 JUDGING = ("model.symbolic", "model.oracle", "model.explore", "model.prove", "spec.faults")
@@ -35,64 +35,75 @@ class NotANumber(Exception):
 
 @dataclass(frozen=True)
 class SpecCopy:
-    """What the judges need of one copy: its tables, its interpreters, its prover."""
+    """What the judges need of one copy: its tables, its interpreters, its prover. `reached`: mutated functions that ran."""
 
-    actions: Mapping[str, Any]
+    machines: tuple[Any, ...]
     faults: Mapping[str, Any]
-    invariants: Mapping[str, Any]
     effects: ModuleType
     state: ModuleType
     symbolic: ModuleType
     oracle: ModuleType
     explore: ModuleType
     prove: ModuleType
+    reached: set[str]
+
+    @property
+    def actions(self) -> dict[str, Any]:
+        """Of all machines; names are unique."""
+        return {name: action for machine in self.machines for name, action in machine.actions.items()}
+
+    @property
+    def ledger(self) -> Any:
+        """The machine whose states are explored and whose events are replayed."""
+        return self.machines[0]
 
 
 def copy_of_spec(module: str | None = None, tree: ast.Module | None = None) -> SpecCopy:
     """The specification as it is, or with `module` replaced by a mutated syntax tree."""
     code = compile(tree, module or "", "exec") if tree is not None else None
     _package_paths()
-    with _alone(_Finder(module, code)):
+    reached: set[str] = set()
+    with _alone(_Finder(module, code, lambda: reached.add(module or ""))):
         loaded = {name: importlib.import_module(f"kvproof.{name}") for name in JUDGING}
-        spec = {name: sys.modules[f"kvproof.spec.{name}"] for name in ("actions", "effects", "invariants", "state")}
+        spec = {name: sys.modules[f"kvproof.spec.{name}"] for name in ("effects", "machine", "state")}
     symbolic = loaded["model.symbolic"]
     symbolic.PagedLength.__ne__ = lambda a, b: z3.Not(a == b)  # only mutants ask whether lengths differ
     return SpecCopy(
-        spec["actions"].ACTIONS,
-        {name: f for name, f in loaded["spec.faults"].FAULTS.items() if f.action in spec["actions"].ACTIONS},
-        spec["invariants"].ALL_INVARIANTS,
+        spec["machine"].MACHINES,
+        loaded["spec.faults"].FAULTS,
         spec["effects"],
         spec["state"],
         symbolic,
         loaded["model.oracle"],
         loaded["model.explore"],
         loaded["model.prove"],
+        reached,
     )
 
 
 class _Finder:
     """Finds the modules of the copied packages: compiled once each, the mutated one from its tree."""
 
-    def __init__(self, module: str | None, code: CodeType | None) -> None:
-        self.module, self.code = module, code
+    def __init__(self, module: str | None, code: CodeType | None, reached: Callable[[], None]) -> None:
+        self.module, self.code, self.reached = module, code, reached
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not _is_copied(name):
             return None
         code, file, is_package = _compiled(name)
-        loader = _Loader(self.code if name == self.module and self.code is not None else code)
+        loader = _Loader(self.code if name == self.module and self.code is not None else code, self.reached)
         return importlib.util.spec_from_loader(name, loader, origin=str(file), is_package=is_package)
 
 
 class _Loader(Loader):
-    def __init__(self, code: CodeType) -> None:
-        self.code = code
+    def __init__(self, code: CodeType, reached: Callable[[], None]) -> None:
+        self.code, self.reached = code, reached
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__[ONE_MORE], module.__dict__[ONE_LESS] = _one_more, _one_less
+        module.__dict__.update({ONE_MORE: _one_more, ONE_LESS: _one_less, REACHED: self.reached})
         module.__file__ = module.__spec__.origin if module.__spec__ else None
         exec(self.code, module.__dict__)
         # A mutant may call the twin of a function that its module imports, and the twin it does not.
@@ -147,6 +158,8 @@ def _one_less(d: Any, number: Any) -> Any:
     """Never below zero: that the caller of a subtraction knows better is part of the domain's contract."""
 
     def less(one: Any) -> Any:
+        if isinstance(number, int):
+            return max(number - 1, 0)
         enough = one <= number
         return number - d.where(enough, one, d.zero if _is_length(number) else 0)
 

@@ -58,11 +58,16 @@ class Meaning:
 
     @cached_property
     def rules(self) -> dict[str, RuleTerms]:
-        return {name: self.rule(action) for name, action in self.copy.actions.items()}
+        machines = self.copy.machines
+        return {name: self.rule(action, m.state) for m in machines for name, action in m.actions.items()}
 
     @cached_property
-    def faults(self) -> dict[str, RuleTerms]:
-        return {name: self.rule(fault.deviate()) for name, fault in self.copy.faults.items()}
+    def faults(self) -> dict[str, dict[str, RuleTerms]]:
+        """Each fault's deviating actions."""
+        return {
+            name: {action: self.rule(rule, fault.machine.state) for action, rule in fault.deviations.items()}
+            for name, fault in self.copy.faults.items()
+        }
 
     @cached_property
     def checks(self) -> dict[str, CheckTerms]:
@@ -70,19 +75,29 @@ class Meaning:
         return {name: self._effect(cls) for name, cls in _effect_classes(self.copy).items()}
 
     @cached_property
-    def invariants(self) -> dict[str, CheckTerms]:
-        s = self.d.ledger()
+    def invariants(self) -> dict[str, dict[str, CheckTerms]]:
+        """Of each machine, by id."""
+        return {m.name: self._of_machine(m) for m in self.copy.machines}
+
+    def _of_machine(self, machine: Any) -> dict[str, CheckTerms]:
+        s = self.d.arbitrary(machine.state)
         facts = self._facts(s, SimpleNamespace(), {})
-        return {i.id: CheckTerms(facts, flat(i.holds(self.d, s)), ()) for i in self.copy.invariants.values()}
+        found = machine.all_invariants.values()
+        return {i.id: CheckTerms(facts, flat(i.holds(self.d, s)), ()) for i in found}
 
     @cached_property
     def start(self) -> Flat:
-        return _fields(self.copy.state.pristine(self.d))
+        return tuple(part for m in self.copy.machines for part in _fields(m.start(self.d)))
 
     @cached_property
-    def allowed(self) -> Any:
-        """The states that all invariants allow."""
-        return z3.And(*(part for terms in self.invariants.values() for part in terms.demands))
+    def allowed(self) -> dict[str, Any]:
+        """For each action, the states of its machine that all invariants allow."""
+        of = {name: z3.And(*(p for t in terms.values() for p in t.demands)) for name, terms in self.invariants.items()}
+        return {action: of[m.name] for m in self.copy.machines for action in m.actions}
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return sorted({i for m in self.copy.machines for i in m.all_invariants})
 
     @cached_property
     def moving(self) -> frozenset[str]:
@@ -99,9 +114,9 @@ class Meaning:
             )
         )
 
-    def rule(self, action: Any) -> RuleTerms:
+    def rule(self, action: Any, state: type) -> RuleTerms:
         d = self.d
-        before, params = d.ledger(), d.parameters(action.params)
+        before, params = d.arbitrary(state), d.parameters(action.params)
         step = action.run(d, before, params)
         after, conditions = self.copy.effects.apply_effects(d, step.after, step.effects)
         return RuleTerms(
@@ -109,7 +124,7 @@ class Meaning:
             _flag(action.applies(d, before)),
             z3.And(*(_flag(g.holds) for g in step.guards)),
             (*_fields(step.after), *_fields(after)),
-            _by_invariant(conditions, self.copy.invariants),
+            _by_invariant(conditions, self._ids),
             tuple(self._move(e) for e in step.effects if type(e).__name__ in self.moving),
         )
 
@@ -137,7 +152,7 @@ class Meaning:
         s = self.d.ledger()
         after, conditions = self._applied(cls, s)
         facts = (*self._facts(s, SimpleNamespace(), {}), *self._facts(self.d.ledger("'"), SimpleNamespace(), {}))
-        return CheckTerms(facts, _by_invariant(conditions, self.copy.invariants), _fields(after))
+        return CheckTerms(facts, _by_invariant(conditions, self._ids), _fields(after))
 
     def _applied(self, cls: Any, s: Any) -> Any:
         sorts = {f.name: ARBITRARY.get(str(f.type)) for f in dataclasses.fields(cls)}
@@ -150,7 +165,7 @@ def _effect_classes(copy: SpecCopy) -> dict[str, Any]:
     return {cls.__name__: cls for cls in classes}
 
 
-def _by_invariant(conditions: Iterable[Any], invariants: Mapping[str, Any]) -> Flat:
+def _by_invariant(conditions: Iterable[Any], invariants: Iterable[str]) -> Flat:
     """For each invariant, all conditions that name it."""
     found = list(conditions)
     return tuple(z3.And(*(_flag(c.holds) for c in found if c.invariant == i)) for i in invariants)
@@ -181,13 +196,13 @@ def same(a: Iterable[Any], b: Iterable[Any]) -> bool:
     )
 
 
-def rules_that_differ(right: Meaning, wrong: Meaning, where: Any = None) -> dict[str, RuleTerms]:
-    """Actions whose step is another one, in some well-formed state; `where` narrows the states."""
+def rules_that_differ(right: Meaning, wrong: Meaning, where: Mapping[str, Any] | None = None) -> dict[str, RuleTerms]:
+    """Actions whose step is another one, in some well-formed state; `where` narrows the states of each action."""
     return {
         name: rule
         for name, rule in wrong.rules.items()
         if not same(right.rules[name].parts(), rule.parts())
-        and _can_be(right.rules[name].facts, where, _another_step(right.rules[name], rule))
+        and _can_be(right.rules[name].facts, where and where[name], _another_step(right.rules[name], rule))
     }
 
 
@@ -206,12 +221,15 @@ def effects_that_differ(right: Meaning, wrong: Meaning) -> list[str]:
 
 
 def invariants_that_differ(right: Meaning, wrong: Meaning) -> list[str]:
-    """Invariants that say something else, if all of them together allow other states; else none."""
-    changed = [i for i, check in wrong.invariants.items() if not same(right.invariants[i].demands, check.demands)]
-    if not changed:
-        return []
-    facts = next(iter(right.invariants.values())).facts
-    return changed if _can_be(facts, None, right.allowed != wrong.allowed) else []
+    """Invariants that say something else, if all of their machine together allow other states; else none."""
+    found = []
+    for machine, checks in wrong.invariants.items():
+        known = right.invariants[machine]
+        changed = [i for i, check in checks.items() if not same(known[i].demands, check.demands)]
+        if changed:
+            before, after = (z3.And(*(p for c in of.values() for p in c.demands)) for of in (known, checks))
+            found += changed if _can_be(next(iter(known.values())).facts, None, before != after) else []
+    return found
 
 
 def _another_step(right: RuleTerms, wrong: RuleTerms) -> Any:

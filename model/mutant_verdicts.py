@@ -2,7 +2,7 @@
 
 Checks in the order in which they are asked; the first one that notices names the verdict:
 the rules do not run; induction fails; an effect is wrong about small rows; an action can no longer happen; an expectation
-is not met; a fault breaks other invariants than it is pinned to; a replay of right runs disagrees; a small instance has
+is not met; a fault breaks other invariants than it did; a replay of right runs disagrees; a small instance has
 another number of states.
 
 Equivalent is shown by the solver, never guessed: all actions have the same step in every well-formed state, or in every
@@ -33,7 +33,8 @@ from kvproof.model.mutant_terms import (
     same,
 )
 
-KILLED, EQUIVALENT, SURVIVED, NO_MUTANT = "killed", "equivalent", "survived", "no mutant"
+KILLED, EQUIVALENT, SURVIVED = "killed", "equivalent", "survived"
+NO_MUTANT, NOT_JUDGED = "no mutant", "not judged"
 CRASH, INDUCTION, UNREACHABLE = "does not run", "induction", "unreachable action"
 SMALL_ROWS, EXPECTATION, KILL_MATRIX = "small rows", "expectation", "kill matrix"
 CONFORMANCE, STATE_COUNT = "conformance", "state count"
@@ -67,14 +68,16 @@ class Judge:
     @cached_property
     def _breaks(self) -> dict[str, set[str]]:
         """What each fault breaks by induction. (What it is pinned to may count the end of its shortest run as well.)"""
-        faults = self.right.faults.values()
-        return {f.id: set(_broken(self.right, f.deviate(), [])) & _public(self.right) for f in faults}
+        return {name: _broken_by(self.right, fault) for name, fault in self.right.faults.items()}
 
     def verdict(self, module: str, tree: ast.Module) -> Verdict:
         try:
             copy = copy_of_spec(module, tree)
             wrong = Meaning(copy)
-            _ = wrong.rules, wrong.faults, wrong.checks, wrong.invariants, wrong.start
+            _ = wrong.rules, wrong.checks, wrong.invariants, wrong.start
+            if not copy.reached:
+                return Verdict(NOT_JUDGED, "", "no action, effect or invariant that is judged here runs it")
+            _ = wrong.faults
         except NotANumber:
             return Verdict(NO_MUTANT)
         except (TypeError, ValueError, AttributeError, KeyError, IndexError, NameError, z3.Z3Exception) as error:
@@ -86,7 +89,7 @@ class Judge:
         changed = rules_that_differ(right, wrong)
         demands = effects_that_differ(right, wrong)
         invariants = invariants_that_differ(right, wrong)
-        starts_elsewhere = not same(right.start, wrong.start)
+        starts_elsewhere = not same(map(z3.simplify, right.start), map(z3.simplify, wrong.start))
         if not (changed or demands or invariants or starts_elsewhere):
             return Verdict(EQUIVALENT, "in every state")
         everything = bool(invariants or starts_elsewhere)
@@ -97,38 +100,40 @@ class Judge:
                 return verdict
         if found := next(untrue_effects(copy.effects, demands), ""):
             return Verdict(KILLED, SMALL_ROWS, found)
-        steps_differ = starts_elsewhere or bool(rules_that_differ(right, wrong, right.allowed))
+        differ = set(rules_that_differ(right, wrong, right.allowed))
+        differ |= set(copy.actions) if starts_elsewhere else set()
         counts: list[int] = []
-        if steps_differ:
+        if in_ledger := bool(differ & set(copy.ledger.actions)):
             verdict, counts = _explored(copy)
             if verdict:
                 return verdict
         if found := next(self._other_kills(copy, wrong, bool(invariants)), ""):
             return Verdict(KILLED, KILL_MATRIX, found)
-        if not steps_differ:
-            if demands or invariants:
-                return Verdict(SURVIVED, "", f"demands less or more, by {', '.join((*demands, *invariants))}")
-            return Verdict(EQUIVALENT, "in every state that the invariants allow")
-        if found := next((f for runs in self.runs if (f := runs.noticed(copy))), ""):
+        if in_ledger and (found := next((f for runs in self.runs if (f := runs.noticed(copy))), "")):
             return Verdict(KILLED, CONFORMANCE, found)
-        if counts != (pinned := [len(runs.events) for runs in self.runs]):
+        if in_ledger and counts != (pinned := [len(runs.events) for runs in self.runs]):
             return Verdict(KILLED, STATE_COUNT, f"{counts} states, not {pinned}")
-        return Verdict(SURVIVED, "", f"another step of {', '.join(rules_that_differ(right, wrong, right.allowed))}")
+        if differ:
+            return Verdict(SURVIVED, "", f"another step of {', '.join(sorted(differ))}")
+        if demands or invariants:
+            return Verdict(SURVIVED, "", f"demands less or more, by {', '.join((*demands, *invariants))}")
+        return Verdict(EQUIVALENT, "in every state that the invariants allow")
 
     def _other_kills(self, copy: SpecCopy, wrong: Meaning, all_of_them: bool) -> Iterator[str]:
-        """Faults that no longer break what they are pinned to break."""
-        for name, terms in wrong.faults.items():
-            if not all_of_them and same(self.meaning.faults[name].parts(), terms.parts()):
+        """Faults that no longer break what they broke."""
+        for name, deviations in wrong.faults.items():
+            known = self.meaning.faults[name]
+            if not all_of_them and all(same(known[a].parts(), terms.parts()) for a, terms in deviations.items()):
                 continue
-            pinned = self._breaks[name]
-            broken = set(_broken(copy, copy.faults[name].deviate(), [])) & _public(copy)
-            if broken != pinned:
-                yield f"{name} breaks {_names(broken)}, not {_names(pinned)}"
+            if (broken := _broken_by(copy, copy.faults[name])) != self._breaks[name]:
+                yield f"{name} breaks {_names(broken)}, not {_names(self._breaks[name])}"
 
 
-def _public(copy: SpecCopy) -> set[str]:
-    """Invariants that faults are pinned to: all but the auxiliary ones."""
-    return {i.id for i in copy.invariants.values() if i.source}
+def _broken_by(copy: SpecCopy, fault: Any) -> set[str]:
+    """Invariants that the fault's actions do not keep, the auxiliary ones left out."""
+    return {i for action in fault.deviations.values() for i in _broken(copy, action, [])} & set(
+        fault.machine.invariants
+    )
 
 
 def _broken(copy: SpecCopy, action: Any, vacuous: list[str]) -> dict[str, str]:
@@ -145,12 +150,14 @@ def _broken_induction(copy: SpecCopy, action: Any) -> Verdict | None:
 
 def _broken_base(copy: SpecCopy, wrong: Meaning) -> str:
     """The invariant that the initial ledger does not satisfy."""
-    start = copy.state.pristine(wrong.d)
-    for invariant in copy.invariants.values():
-        solver = z3.Solver()
-        solver.add(*wrong.d.domain_facts(start, SimpleNamespace(), {}), z3.Not(z3.And(invariant.holds(wrong.d, start))))
-        if solver.check() != z3.unsat:
-            return f"(initial) breaks {invariant.id}"
+    for machine in copy.machines:
+        start = machine.start(wrong.d)
+        facts = wrong.d.domain_facts(start, SimpleNamespace(), {})
+        for invariant in machine.all_invariants.values():
+            solver = z3.Solver()
+            solver.add(*facts, z3.Not(z3.And(invariant.holds(wrong.d, start))))
+            if solver.check() != z3.unsat:
+                return f"(initial) of {machine.name} breaks {invariant.id}"
     return ""
 
 
@@ -158,7 +165,7 @@ def _explored(copy: SpecCopy) -> tuple[Verdict | None, list[int]]:
     """All states of the small instances under the mutated rules: actions that never happen, expectations, counts."""
     counts = []
     met = {e.name: 0 for e in EXPECTATIONS}
-    taken = dict.fromkeys(copy.actions, 0)
+    taken = dict.fromkeys(copy.ledger.actions, 0)
     for page_size, row_width, config in INSTANCES:
         oracle = copy.oracle.Oracle.of(page_size, row_width, **config)
         seen = {copy.state.pristine(oracle.d): None}

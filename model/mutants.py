@@ -37,7 +37,7 @@ NOT_OF_NUMBERS = frozenset(
 )
 NOT_NUMBERS = (ast.Lambda, ast.Starred, ast.Compare, ast.Dict, ast.Tuple, ast.JoinedStr)
 STATE_NAMES = frozenset({"d", "s", "p", "after", "self"})
-ONE_MORE, ONE_LESS = "_one_more", "_one_less"
+ONE_MORE, ONE_LESS, REACHED = "_one_more", "_one_less", "_reached"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def mutants_of(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
             seen.add(form)
             key = f"{where}:{edit.line}:{edit.column} {edit.operator}: {edit.original} -> {edit.mutated}"
             mutant = Mutant(module, where, edit.line, function, edit.operator, edit.original, edit.mutated, key)
-            yield mutant, ast.fix_missing_locations(tree)
+            with _marked(scope):
+                yield mutant, ast.fix_missing_locations(tree)
 
 
 @contextmanager
@@ -108,9 +109,26 @@ def _applied(edit: Edit) -> Iterator[None]:
         setattr(edit.node, edit.name, before)
 
 
-def _edits_in_order(tree: ast.Module) -> list[tuple[str, ast.AST, Edit]]:
+@contextmanager
+def _marked(scope: ast.FunctionDef | ast.Lambda) -> Iterator[None]:
+    """The mutated function says that it is run: what nothing runs is neither right nor wrong."""
+    call = ast.Call(ast.Name(REACHED, ast.Load()), [], [])
+    if isinstance(scope, ast.FunctionDef):
+        body: Any = [ast.Expr(call), *scope.body]
+    else:
+        both = ast.Tuple([call, scope.body], ast.Load())
+        body = ast.Subscript(both, ast.Constant(1), ast.Load())
+    kept: Any = scope.body
+    scope.body = body
+    try:
+        yield
+    finally:
+        scope.body = kept
+
+
+def _edits_in_order(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.Lambda, Edit]]:
     effects = _effect_classes()
-    found: list[tuple[str, ast.AST, Edit]] = []
+    found: list[tuple[str, ast.FunctionDef | ast.Lambda, Edit]] = []
     for function, scope in _rules(tree):
         d_known = any(a.arg == "d" for a in scope.args.args)
         for node in _own_nodes(scope):
@@ -273,7 +291,8 @@ def _shifted(node: Any, name: str, number: ast.expr, index: int | None) -> Itera
         return
     if isinstance(number, ast.Call) and (_called(number) in NOT_OF_NUMBERS or _called(number) == "but"):
         return
-    for helper, sign in ((ONE_MORE, "+"), (ONE_LESS, "-")):
+    is_zero = _text(number) in ("0", "d.zero")
+    for helper, sign in ((ONE_MORE, "+"),) if is_zero else ((ONE_MORE, "+"), (ONE_LESS, "-")):
         shifted = ast.Call(ast.Name(helper, ast.Load()), [ast.Name("d", ast.Load()), number], [])
         value = _with(getattr(node, name), index, shifted)
         yield Edit("off by one", node, name, value, _text(number), f"{_text(number)} {sign} 1", *_at(number))

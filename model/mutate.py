@@ -28,6 +28,7 @@ from kvproof.model.mutant_verdicts import (
     KILL_MATRIX,
     KILLED,
     NO_MUTANT,
+    NOT_JUDGED,
     SMALL_ROWS,
     STATE_COUNT,
     SURVIVED,
@@ -135,6 +136,8 @@ def _progress(done: int, of: int, results: dict[str, Result]) -> None:
 
 def report(mutants: list[Mutant], results: dict[str, Result]) -> str:
     """Score, table by kind of mistake, and survivors, in Markdown."""
+    idle = [m for m in mutants if results[m.key]["outcome"] == NOT_JUDGED]
+    mutants = [m for m in mutants if m not in idle]
     of = {m.key: results[m.key] for m in mutants}
     outcomes = Counter(r["outcome"] for r in of.values())
     by = Counter(r["by"] for r in of.values() if r["outcome"] == KILLED)
@@ -158,6 +161,12 @@ def report(mutants: list[Mutant], results: dict[str, Result]) -> str:
     for operator in sorted({m.operator for m in mutants}):
         lines.append(_row(operator, [of[m.key] for m in mutants if m.operator == operator]))
     lines += [_row("**all**", list(of.values())), ""]
+    if idle:
+        functions = ", ".join(sorted({f"`{m.function}` of `{m.path}`" for m in idle}))
+        lines += [
+            f"Not judged, and not counted: {len(idle)} mutants of functions that no judged rule runs: {functions}.",
+            "",
+        ]
     survivors = [m for m in mutants if of[m.key]["outcome"] == SURVIVED]
     if survivors:
         lines += [

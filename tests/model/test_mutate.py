@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from kvproof.model.mutant_spec import copy_of_spec
-from kvproof.model.mutant_verdicts import EQUIVALENT, INDUCTION, KILLED, NO_MUTANT, SMALL_ROWS, Judge, Verdict
+from kvproof.model.mutant_verdicts import (
+    EQUIVALENT,
+    INDUCTION,
+    KILLED,
+    NO_MUTANT,
+    NOT_JUDGED,
+    SMALL_ROWS,
+    Judge,
+    Verdict,
+)
 from kvproof.model.mutants import Mutant, all_mutants, mutants_of, rule_modules
 from kvproof.model.mutate import BEGIN, END, load, main, report, save, write_page
 from kvproof.spec.actions import ACTIONS
@@ -70,7 +79,7 @@ def test_a_copy_leaves_the_original_alone() -> None:
     assert {n: m for n, m in sys.modules.items() if n.startswith("kvproof")} == {
         n: m for n, m in before.items() if n.startswith("kvproof")
     }
-    assert list(copy.actions) == list(ACTIONS)
+    assert list(copy.ledger.actions) == list(ACTIONS)
     assert copy.actions["open"] is not ACTIONS["open"]
 
 
@@ -88,6 +97,21 @@ def test_a_comparison_whose_sides_are_alike_when_equal_is_equivalent(judge: Judg
 def test_a_demand_that_is_left_out_is_killed_by_the_pages_of_small_rows(judge: Judge) -> None:
     found = verdict(judge, "Unlock.apply", "drop condition", "held", "(dropped)")
     assert (found.outcome, found.by) == (KILLED, SMALL_ROWS)
+
+
+def test_every_module_of_rules_is_judged() -> None:
+    """A machine that no verdict looks at would have equivalent mutants only."""
+    copy = copy_of_spec()
+    homes = {action.run.__module__ for action in copy.actions.values()}
+    assert homes <= set(rule_modules())
+    assert {m.module for m in MUTANTS} >= homes
+
+
+def test_a_function_that_no_rule_runs_is_not_called_equivalent(judge: Judge) -> None:
+    (module, path) = next((m, p) for m, p in rule_modules().items() if p.name == "domain.py")
+    unused = "def unused(d, s):\n    _reached()\n    return d.every(s)\n"
+    tree = ast.parse(path.read_text(encoding="utf-8") + unused)
+    assert judge.verdict(module, tree).outcome == NOT_JUDGED
 
 
 def test_one_more_than_a_ledger_is_no_mutant(judge: Judge) -> None:
