@@ -25,7 +25,7 @@
 typedef Ledger {
   bit is_open, closing, inflight, slot_held, plain, matched, pre_aborted, logprob, lent;
   byte checkpoint, slot_C, slot_A, slot_R;
-  byte phase, origin, output, prefix, C, A, R;
+  byte phase, origin, output, prefix, C, A, R, pending;
   byte turns, success, rows, locks, row_end, tree_end, orphans, kv_valid
 };
 
@@ -42,8 +42,8 @@ Ledger ledger[N];
 #define LIVE (S.phase == PREFILL || S.phase == RUNNING)
 #define SLOT_OWNS (S.slot_held && !(S.lent && LIVE))
 #define HOLDS_ROW (S.slot_held || LIVE)
-#define RESULTS_IN (1 <= S.output && S.C == FILL - 1)
-#define STILL_READ (LIVE -> MIN(S.C, FILL) : (SLOT_OWNS -> S.slot_C : 0))
+#define RESULTS_IN (1 <= S.output && S.pending == 0)
+#define STILL_READ (LIVE -> S.C : (SLOT_OWNS -> S.slot_C : 0))
 #define HELD (SLOT_OWNS -> CEIL(S.slot_A) - FLOOR(S.slot_R) : 0)
 #define UNCACHED (LIVE -> CEIL(S.A) - FLOOR(S.R) : 0)
 #define IMPLIES(a, b) (!(a) || (b))
@@ -97,10 +97,11 @@ inline free(start, end) {
   fi
 }
 inline forget(end) { S.kv_valid = MIN(S.kv_valid, end) }
-inline insert(when, pages, duplicates) {
+inline insert(when, pages, duplicates, from) {
   if
   :: (when) ->
-    assert((pages) <= S.row_end); assert(S.tree_end <= (pages)); assert((duplicates) <= (pages)); S.tree_end = pages
+    assert((pages) <= S.row_end); assert(S.tree_end <= (pages)); assert((duplicates) <= (pages));
+    assert(IMPLIES(S.tree_end < (duplicates), (from) == S.tree_end)); S.tree_end = pages
   :: else
   fi
 }
@@ -115,7 +116,7 @@ inline release_row(when, protected, allocated) {
 /* What remains of a ledger. */
 inline end_turn() {
   S.plain = 0; S.phase = NONE; S.matched = 0; S.pre_aborted = 0; S.logprob = 0; S.lent = 0;
-  S.origin = 0; S.output = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0
+  S.origin = 0; S.output = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0; S.pending = 0
 }
 inline drop_slot() { S.slot_held = 0; S.slot_C = 0; S.slot_A = 0; S.slot_R = 0 }
 inline over() {
@@ -127,7 +128,9 @@ inline save_slot() {
   if :: !S.slot_held -> S.slot_R = S.R :: else fi;
   S.slot_held = 1
 }
-inline queue_again() { S.phase = WAITING; S.matched = 0; S.lent = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0 }
+inline queue_again() {
+  S.phase = WAITING; S.matched = 0; S.lent = 0; S.prefix = 0; S.C = 0; S.A = 0; S.R = 0; S.pending = 0
+}
 
 /* The invariants that are predicates on the ledger. */
 inline holds() {
@@ -140,11 +143,9 @@ inline holds() {
   assert(IMPLIES(S.phase == WAITING && S.matched && S.slot_held, S.lent));
   assert(IMPLIES(LIVE && !S.lent, !S.slot_held));
   assert(IMPLIES(S.phase == WAITING && S.lent, S.row_end <= CEIL(S.prefix)));                    /* I7 */
-  assert(IMPLIES(IDLE, S.slot_C <= S.checkpoint && S.slot_C <= S.kv_valid));                     /* I8 */
-  assert(IMPLIES(QUEUED, MIN(S.slot_C, FILL) <= S.kv_valid + 1));
-  assert(IMPLIES(QUEUED && S.slot_C != FILL, S.slot_C <= S.kv_valid));
-  assert(IMPLIES(S.phase == PREFILL, S.C <= S.kv_valid) && IMPLIES(S.phase == RUNNING, S.C <= S.kv_valid + 1));
-  assert(IMPLIES(S.phase == RUNNING && S.C != FILL, S.C <= S.kv_valid));
+  assert(IMPLIES(IDLE, S.slot_A <= S.checkpoint));
+  assert(IMPLIES(IDLE, S.slot_C <= S.checkpoint && S.slot_C == S.kv_valid));                     /* I8 */
+  assert(IMPLIES(QUEUED, MIN(S.slot_C, FILL - 1) <= S.kv_valid) && IMPLIES(LIVE, S.C <= S.kv_valid));
   assert(S.locks == (HOLDS_ROW -> 1 : 0));                                                       /* I11 */
   assert(ALIGNED(S.R) && ALIGNED(S.slot_R) && IMPLIES(LIVE, S.R == S.tree_end * P));             /* I12 */
   assert(IMPLIES(S.slot_held, S.slot_R == S.tree_end * P) && IMPLIES(S.lent, S.R == S.slot_R));
@@ -156,7 +157,8 @@ inline holds() {
   assert(IMPLIES(HOLDS_ROW, S.rows == 1) && IMPLIES(S.phase == NONE, !S.plain));
   assert(IMPLIES(S.phase == NONE || (S.phase == WAITING && !S.lent), S.C == 0 && S.A == 0));     /* I17 */
   assert(IMPLIES(S.phase == NONE, S.output == 0));
-  t1 = 0; t2 = 0; t3 = 0
+  assert(IMPLIES(S.phase == RUNNING, S.C + 1 == FILL + S.pending));                              /* I22 */
+  t1 = 0; t2 = 0; t3 = 0; t4 = 0
 }
 
 /* Parameters of a small instance: lengths 0 to W. */
@@ -189,15 +191,16 @@ inline holds() {
 #define EXTEND(len) \
   :: d_step { ((S.phase == WAITING && S.matched) || CHUNK_KEPT) && S.prefix < len && len <= FILL && len <= W -> \
        t1 = (S.phase == WAITING && !S.lent); \
-       S.phase = (len == FILL -> RUNNING : PREFILL); S.matched = 0; S.C = len; S.A = len; \
+       S.phase = (len == FILL -> RUNNING : PREFILL); S.pending = (len == FILL -> 1 : 0); \
+       S.matched = 0; S.C = len; S.A = len; \
        take_row(t1); lock(t1); share(t1, FLOOR(S.prefix)); take(CEIL(S.prefix), CEIL(len)); write(S.prefix, len) }
 
 #define MAY_INSERT \
   ((S.plain && LIVE) || (S.phase == RUNNING && !S.slot_held && !S.plain))
 #define INSERT(dup) \
   :: d_step { MAY_INSERT && ALIGNED(dup) && FLOOR(dup) <= FLOOR(S.C) && S.R <= dup && \
-       (S.phase == PREFILL || S.C < FILL) && (S.plain || S.C == S.origin) -> \
-       S.R = FLOOR(S.C) * P; S.prefix = S.C; insert(1, FLOOR(S.C), FLOOR(dup)) }
+       S.C < FILL && (S.phase == PREFILL || 1 <= S.output) && (S.plain || S.C == S.origin) -> \
+       t1 = FLOOR(S.R); S.R = FLOOR(S.C) * P; S.prefix = S.C; insert(1, FLOOR(S.C), FLOOR(dup), t1) }
 
 #define FINISH(len) \
   :: d_step { S.is_open && S.phase == RUNNING && RESULTS_IN && 1 <= len && len <= S.output && !S.pre_aborted -> \
@@ -206,9 +209,9 @@ inline holds() {
        t3 = CEIL(t1) * P; free(t3, t2); forget(t1) }
 
 #define FINISH_PLAIN(dup, inserted) \
-  :: d_step { S.plain && LIVE && ALIGNED(dup) && \
+  :: d_step { S.plain && LIVE && S.pending == 0 && ALIGNED(dup) && \
        (!inserted || FLOOR(dup) <= FLOOR(S.C)) && (!inserted || S.R <= dup) -> \
-       t1 = FLOOR(S.C); t2 = (inserted -> t1 * P : S.R); t3 = S.A; over(); insert(inserted, t1, FLOOR(dup)); \
+       t1 = FLOOR(S.C); t2 = (inserted -> t1 * P : S.R); t3 = S.A; t4 = FLOOR(S.R); over(); insert(inserted, t1, FLOOR(dup), t4); \
        release_row(1, t2, t3) }
 #define FINISHES_PLAIN(dup) FINISH_PLAIN(dup, 0) FINISH_PLAIN(dup, 1)
 
@@ -219,7 +222,7 @@ inline holds() {
 #endif
 
 active [N] proctype session() {
-  byte t1, t2, t3;  /* 0 between steps: part of no state */
+  byte t1, t2, t3, t4;  /* 0 between steps: part of no state */
   do
   :: atomic { if
   /* the session */
@@ -249,15 +252,15 @@ active [N] proctype session() {
   :: d_step { S.phase == PREFILL && !S.plain -> S.prefix = S.C }          /* stash */
   FOR_LEN(INSERT)
   /* the turn runs and ends */
-  :: d_step { S.phase == RUNNING && RESULTS_IN && S.A < W ->                       /* decode */
-       t1 = S.A; S.C = S.C + 1; S.A = S.A + 1; take(CEIL(t1), CEIL(S.A)) }
-  :: d_step { S.phase == RUNNING && S.C == FILL ->                                 /* result */
-       S.output = S.output + 1; t1 = (S.C <= S.kv_valid -> S.C : S.C - 1); write(t1, S.C) }
+  :: d_step { S.phase == RUNNING && S.pending == 0 && S.A < W ->                   /* decode */
+       t1 = S.A; t2 = S.C; S.C = S.C + 1; S.A = S.A + 1; S.pending = 1; take(CEIL(t1), CEIL(S.A)); write(t2, S.C) }
+  :: d_step { S.phase == RUNNING && S.pending >= 1 ->                              /* result */
+       S.output = S.output + 1; S.pending = S.pending - 1 }
   :: d_step { S.phase == WAITING -> skip }                                /* late_result */
   FOR_LEN(FINISH)
   FOR_LEN(FINISHES_PLAIN)
-  :: d_step { S.is_open && S.phase == RUNNING && (RESULTS_IN || S.C == FILL) && 1 <= S.output && !S.pre_aborted ->
-       save_slot(); queue_again() }                                       /* retract */
+  :: d_step { S.is_open && S.phase == RUNNING && S.pending <= 1 && 1 <= S.output && !S.pre_aborted ->    /* retract */
+       t1 = (S.pending == 0 -> S.C : FILL - 1); save_slot(); queue_again(); forget(t1) }
   :: d_step { S.plain && S.phase == RUNNING ->                                     /* retract_plain */
        t1 = S.R; t2 = S.A; queue_again(); release_row(1, t1, t2) }
   :: d_step { S.is_open && LIVE && !S.slot_held ->                                 /* abort_first */
