@@ -32,16 +32,32 @@ class Row:
     pages: int
     of_tree: int
     lost: int
+    window_gone: int
     valid: int
     locks: int
+    windowed: bool = False
     wrong: str = ""
 
     def demand(self, holds: bool, sentence: str) -> None:
         self.wrong = self.wrong or ("" if holds else sentence)
 
     def ghosts(self) -> dict[str, int]:
-        names = ("rows", "row_end", "tree_end", "orphans", "kv_valid", "locks")
-        return dict(zip(names, (self.rows, self.pages, self.of_tree, self.lost, self.valid, self.locks), strict=True))
+        return {
+            "rows": self.rows,
+            "row_end": self.pages,
+            "tree_end": self.of_tree,
+            "orphans": self.lost,
+            "window_start": self.window_gone,
+            "kv_valid": self.valid,
+            "locks": self.locks,
+        }
+
+    def empty(self, rows: int) -> None:
+        self.rows, self.pages, self.of_tree, self.window_gone, self.valid = rows, 0, 0, 0, 0
+
+    def own_window_pages(self) -> list[int]:
+        """Positions whose page of the window pool is the row's own and was not evicted."""
+        return [k for k in range(self.pages) if k >= self.of_tree and k >= self.window_gone]
 
 
 def _tokens_read(after: Ledger) -> int:
@@ -54,7 +70,7 @@ def _tokens_read(after: Ledger) -> int:
 def _take_row(row: Row, effect: Any, after: Ledger) -> None:
     if effect.when:
         row.demand(row.rows == 0, "the ledger has two rows")
-        row.rows, row.pages, row.of_tree, row.valid = row.rows + 1, 0, 0, 0
+        row.empty(row.rows + 1)
 
 
 def _drop_row(row: Row, effect: Any, after: Ledger) -> None:
@@ -62,13 +78,14 @@ def _drop_row(row: Row, effect: Any, after: Ledger) -> None:
         row.demand(row.rows == 1, "a row goes back that is not there, or not the only one")
         row.demand(row.pages == row.of_tree, "pages are lost with the row")
         row.demand(after.phase not in (PREFILL, RUNNING), "a live turn loses its row")
-        row.rows, row.pages, row.of_tree, row.valid = row.rows - 1, 0, 0, 0
+        row.empty(row.rows - 1)
 
 
 def _share(row: Row, effect: Any, after: Ledger) -> None:
     if effect.when:
         row.demand(row.pages == 0, "names of pages are overwritten by the shared prefix")
         row.pages = row.of_tree = effect.pages
+        row.window_gone = 0
         row.valid = effect.pages * row.page_size
 
 
@@ -101,6 +118,21 @@ def _free(row: Row, effect: Any, after: Ledger) -> None:
         read = {t // row.page_size for t in range(_tokens_read(after))}
         row.demand(not freed & read, "a page is freed that is still read")
         row.pages, row.valid = first, min(row.valid, first * row.page_size)
+        row.window_gone = min(row.window_gone, first)
+
+
+def _free_by_loc(row: Row, effect: Any, after: Ledger) -> None:
+    row.demand(effect.start >= effect.end, "pages are freed that the row goes on naming")
+
+
+def _free_window(row: Row, effect: Any, after: Ledger) -> None:
+    positions = range(effect.first, effect.last)
+    if positions:
+        row.demand(effect.last <= row.pages, "a window page is freed that is not there")
+        own = max(row.of_tree, row.window_gone)
+        row.demand(effect.first >= own, "a window page is freed twice, or the tree's")
+        row.demand(effect.first <= own, "an older window page is forgotten")
+        row.window_gone = effect.last
 
 
 def _forget(row: Row, effect: Any, after: Ledger) -> None:
@@ -132,6 +164,9 @@ def _unlock(row: Row, effect: Any, after: Ledger) -> None:
 def _report(row: Row, effect: Any, after: Ledger) -> None:
     own = sum(1 for k in range(row.pages) if k >= row.of_tree)
     row.demand(effect.session_held + effect.uncached == own + row.lost, "the memory check reads another sum")
+    in_window = len(row.own_window_pages()) + row.lost
+    if row.windowed:
+        row.demand(effect.window_held + effect.window_uncached == in_window, "and another sum of the window pool")
 
 
 TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
@@ -141,12 +176,18 @@ TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
     "Take": _take,
     "Write": _write,
     "Free": _free,
+    "FreeByLoc": _free_by_loc,
+    "FreeWindow": _free_window,
     "Forget": _forget,
     "Insert": _insert,
     "Lock": _lock,
     "Unlock": _unlock,
     "Report": _report,
 }
+# Effects that ask what the successor still reads.
+READING = frozenset({"DropRow", "Free", "FreeByLoc"})
+# Rows, locks and orphans of a ledger: nothing, a row, a row and an orphan, a row too many.
+HOLDINGS = ((0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 0))
 CHOICES: dict[str, Callable[[int], range]] = {
     "Flag": lambda page_size: range(2),
     "Count": lambda page_size: range(PAGES + 2),
@@ -187,22 +228,25 @@ def _instances(cls: Any, page_size: int) -> Iterator[Any]:
 
 def _cases(effect: str) -> Iterator[tuple[Integers, Ledger, Ledger]]:
     """Every small row, and the ledgers that may stand behind it."""
-    for page_size in (1, 2):
-        d = Integers(page_size, ROW_WIDTH)
-        for after in _afters(d) if effect in ("Free", "DropRow") else (pristine(d),):
-            for pages in range(PAGES + 1):
-                for of_tree, valid in itertools.product(range(pages + 1), range(pages * page_size + 1)):
-                    for rows, locks, lost in ((0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 0)):
-                        before = replace(
-                            pristine(d),
+    for page_size, window in itertools.product((1, 2), (0, 1) if effect == "Report" else (1,)):
+        d = Integers(page_size, ROW_WIDTH, window=window)
+        for after in _afters(d) if effect in READING else (pristine(d),):
+            for pages, (rows, locks, lost) in itertools.product(range(PAGES + 1), HOLDINGS):
+                ends = range(pages + 1)
+                for of_tree, gone, valid in itertools.product(ends, ends, range(pages * page_size + 1)):
+                    yield (
+                        d,
+                        pristine(d).but(
                             rows=rows,
                             row_end=pages,
                             tree_end=of_tree,
                             orphans=lost,
+                            window_start=gone,
                             kv_valid=valid,
                             locks=locks,
-                        )
-                        yield d, before, after
+                        ),
+                        after,
+                    )
 
 
 def _afters(d: Integers) -> Iterator[Ledger]:
@@ -217,4 +261,5 @@ def _afters(d: Integers) -> Iterator[Ledger]:
 
 
 def _row(d: Integers, s: Ledger) -> Row:
-    return Row(d.page_size, s.rows, s.row_end, s.tree_end, s.orphans, s.kv_valid, s.locks)
+    ghosts = (s.rows, s.row_end, s.tree_end, s.orphans, s.window_start, s.kv_valid, s.locks)
+    return Row(d.page_size, *ghosts, windowed=d.windowed)

@@ -2,7 +2,7 @@
 
 An invariant that holds because nothing happens any more looks proved. So the situations that the rules are about are named here
 and looked for in all states of small instances; what is not found, or is found and must not be, fails the proof. A
-predicate is written over the number domain, as the rules are.
+predicate is written over the number domain, as the rules are. Runs that are expected stand in `model/expected_runs.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from kvproof.model.expected_runs import unexpected
 from kvproof.model.explore import successors
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
@@ -176,7 +177,7 @@ def check_expectations(explored: Iterable[tuple[Integers, Iterable[Ledger]]] | N
         for ledger in ledgers:
             for expectation in EXPECTATIONS:
                 found[expectation.name] += bool(expectation.holds(d, ledger))
-    return [_failure(e) for e in EXPECTATIONS if bool(found[e.name]) != e.reachable]
+    return [*(_failure(e) for e in EXPECTATIONS if bool(found[e.name]) != e.reachable), *unexpected()]
 
 
 def _failure(expectation: Expectation) -> str:

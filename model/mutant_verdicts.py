@@ -22,6 +22,7 @@ import z3
 
 from kvproof.model.effect_truth import untrue_effects
 from kvproof.model.expectations import EXPECTATIONS
+from kvproof.model.expected_runs import unexpected
 from kvproof.model.mutant_replay import INSTANCES, Runs
 from kvproof.model.mutant_spec import NotANumber, SpecCopy, copy_of_spec
 from kvproof.model.mutant_terms import (
@@ -77,12 +78,11 @@ class Judge:
             _ = wrong.rules, wrong.checks, wrong.invariants, wrong.start
             if not copy.reached:
                 return Verdict(NOT_JUDGED, "", "no action, effect or invariant that is judged here runs it")
-            _ = wrong.faults
+            return self._judged(copy, wrong)
         except NotANumber:
             return Verdict(NO_MUTANT)
         except (TypeError, ValueError, AttributeError, KeyError, IndexError, NameError, z3.Z3Exception) as error:
             return Verdict(KILLED, CRASH, f"{type(error).__name__}: {error}")
-        return self._judged(copy, wrong)
 
     def _judged(self, copy: SpecCopy, wrong: Meaning) -> Verdict:
         right = self.meaning
@@ -100,6 +100,8 @@ class Judge:
                 return verdict
         if found := next(untrue_effects(copy.effects, demands), ""):
             return Verdict(KILLED, SMALL_ROWS, found)
+        if found := next(unexpected(copy.machines, copy.oracle), ""):
+            return Verdict(KILLED, EXPECTATION, found)
         differ = set(rules_that_differ(right, wrong, right.allowed))
         differ |= set(copy.actions) if starts_elsewhere else set()
         counts: list[int] = []
