@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
 from kvproof.spec.machine import LEDGER, Machine
-from kvproof.spec.state import NONE
+from kvproof.spec.state import NONE, Ledger
 
 # Small instances (page size, row width), in the order in which a counterexample is looked for.
 INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (1, 6), (2, 4), (2, 5), (2, 6), (3, 6))
@@ -82,8 +82,17 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
     return int(params.get("origin_len", 1)) <= d.row_width
 
 
-def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS, **config: Any) -> Reachable:
-    """All reachable ledgers of rules without a fault; raises AssertionError if one breaks an invariant."""
+def reach(
+    page_size: int,
+    row_width: int,
+    actions: Mapping[str, Action] = ACTIONS,
+    visit: Callable[[Integers, Ledger], None] = lambda d, s: None,
+    **config: Any,
+) -> Reachable:
+    """All reachable ledgers of rules without a fault; raises AssertionError if one breaks an invariant.
+
+    `visit` is called with each of them once.
+    """
     oracle = Oracle.of(page_size, row_width, actions, **config)
     start = LEDGER.start(oracle.d)
     sources: dict[Any, list[Any]] = {start: []}
@@ -102,6 +111,8 @@ def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTION
                 sources[step.outcome.after].append(state)
         frontier = reached
         depth += bool(reached)
+    for state in sources:
+        visit(oracle.d, state)
     stuck = len(sources) - len(_can_end(sources))
     return Reachable(page_size, row_width, config, len(sources), depth, taken, stuck)
 
