@@ -34,14 +34,17 @@ class Row:
     lost: int
     valid: int
     locks: int
+    window: int = 0
+    """leading pages whose window page was evicted"""
     wrong: str = ""
 
     def demand(self, holds: bool, sentence: str) -> None:
         self.wrong = self.wrong or ("" if holds else sentence)
 
     def ghosts(self) -> dict[str, int]:
-        names = ("rows", "row_end", "tree_end", "orphans", "kv_valid", "locks")
-        return dict(zip(names, (self.rows, self.pages, self.of_tree, self.lost, self.valid, self.locks), strict=True))
+        names = ("rows", "row_end", "tree_end", "orphans", "kv_valid", "locks", "window_start")
+        values = (self.rows, self.pages, self.of_tree, self.lost, self.valid, self.locks, self.window)
+        return dict(zip(names, values, strict=True))
 
 
 def _tokens_read(after: Ledger) -> int:
@@ -54,7 +57,7 @@ def _tokens_read(after: Ledger) -> int:
 def _take_row(row: Row, effect: Any, after: Ledger) -> None:
     if effect.when:
         row.demand(row.rows == 0, "the ledger has two rows")
-        row.rows, row.pages, row.of_tree, row.valid = row.rows + 1, 0, 0, 0
+        row.rows, row.pages, row.of_tree, row.valid, row.window = row.rows + 1, 0, 0, 0, 0
 
 
 def _drop_row(row: Row, effect: Any, after: Ledger) -> None:
@@ -62,14 +65,14 @@ def _drop_row(row: Row, effect: Any, after: Ledger) -> None:
         row.demand(row.rows == 1, "a row goes back that is not there, or not the only one")
         row.demand(row.pages == row.of_tree, "pages are lost with the row")
         row.demand(after.phase not in (PREFILL, RUNNING), "a live turn loses its row")
-        row.rows, row.pages, row.of_tree, row.valid = row.rows - 1, 0, 0, 0
+        row.rows, row.pages, row.of_tree, row.valid, row.window = row.rows - 1, 0, 0, 0, 0
 
 
 def _share(row: Row, effect: Any, after: Ledger) -> None:
     if effect.when:
         row.demand(row.pages == 0, "names of pages are overwritten by the shared prefix")
         row.pages = row.of_tree = effect.pages
-        row.valid = effect.pages * row.page_size
+        row.valid, row.window = effect.pages * row.page_size, 0
 
 
 def _take(row: Row, effect: Any, after: Ledger) -> None:
@@ -101,6 +104,20 @@ def _free(row: Row, effect: Any, after: Ledger) -> None:
         read = {t // row.page_size for t in range(_tokens_read(after))}
         row.demand(not freed & read, "a page is freed that is still read")
         row.pages, row.valid = first, min(row.valid, first * row.page_size)
+        row.window = min(row.window, first)
+
+
+def _free_window(row: Row, effect: Any, after: Ledger) -> None:
+    freed = range(effect.first, effect.last)
+    if freed:
+        live = range(max(row.of_tree, row.window), row.pages)
+        row.demand(all(k in live for k in freed), "a window page is freed that the row does not have")
+        row.demand(bool(live) and freed[0] == live[0], "an older window page stays")
+        row.window = effect.last
+
+
+def _free_by_loc(row: Row, effect: Any, after: Ledger) -> None:
+    row.demand(effect.start >= effect.end, "the release will free these pages again")
 
 
 def _forget(row: Row, effect: Any, after: Ledger) -> None:
@@ -141,12 +158,15 @@ TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
     "Take": _take,
     "Write": _write,
     "Free": _free,
+    "FreeWindow": _free_window,
+    "FreeByLoc": _free_by_loc,
     "Forget": _forget,
     "Insert": _insert,
     "Lock": _lock,
     "Unlock": _unlock,
     "Report": _report,
 }
+WITH_WINDOW = ("TakeRow", "DropRow", "Share", "Free", "FreeWindow")
 CHOICES: dict[str, Callable[[int], range]] = {
     "Flag": lambda page_size: range(2),
     "Count": lambda page_size: range(PAGES + 2),
@@ -191,7 +211,10 @@ def _cases(effect: str) -> Iterator[tuple[Integers, Ledger, Ledger]]:
         d = Integers(page_size, ROW_WIDTH)
         for after in _afters(d) if effect in ("Free", "DropRow") else (pristine(d),):
             for pages in range(PAGES + 1):
-                for of_tree, valid in itertools.product(range(pages + 1), range(pages * page_size + 1)):
+                evicted = range(pages + 1) if effect in WITH_WINDOW else (0,)
+                for of_tree, valid, window in itertools.product(
+                    range(pages + 1), range(pages * page_size + 1), evicted
+                ):
                     for rows, locks, lost in ((0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 0)):
                         before = replace(
                             pristine(d),
@@ -201,6 +224,7 @@ def _cases(effect: str) -> Iterator[tuple[Integers, Ledger, Ledger]]:
                             orphans=lost,
                             kv_valid=valid,
                             locks=locks,
+                            window_start=window,
                         )
                         yield d, before, after
 
@@ -217,4 +241,4 @@ def _afters(d: Integers) -> Iterator[Ledger]:
 
 
 def _row(d: Integers, s: Ledger) -> Row:
-    return Row(d.page_size, s.rows, s.row_end, s.tree_end, s.orphans, s.kv_valid, s.locks)
+    return Row(d.page_size, s.rows, s.row_end, s.tree_end, s.orphans, s.kv_valid, s.locks, s.window_start)

@@ -23,6 +23,7 @@ from kvproof.spec.state import NONE, Ledger
 INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (1, 6), (2, 4), (2, 5), (2, 6), (3, 6))
 MOST_STEPS = 16
 COUNTS = range(4)
+WALK_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,30 @@ def reach(
         visit(oracle.d, state)
     stuck = len(sources) - len(_can_end(sources))
     return Reachable(page_size, row_width, config, len(sources), depth, taken, stuck)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a small machine holds within `WALK_STEPS` of its start; those with counters have no end of states."""
+
+    states: int
+    taken: dict[str, int]
+
+
+def walk(machine: Machine) -> Walk:
+    """The first states of a machine beside the ledger, and how often each of its actions was taken on the way."""
+    oracle = Oracle.of(1, 3, machine.actions)
+    seen, frontier = {machine.start(oracle.d)}, [machine.start(oracle.d)]
+    taken = dict.fromkeys(machine.actions, 0)
+    for _ in range(WALK_STEPS):
+        reached = []
+        for step in (step for state in frontier for step in successors(oracle, state)):
+            taken[step.outcome.action.name] += 1
+            if step.outcome.after not in seen:
+                seen.add(step.outcome.after)
+                reached.append(step.outcome.after)
+        frontier = reached
+    return Walk(len(seen), taken)
 
 
 def _can_end(sources: Mapping[Any, list[Any]]) -> set[Any]:

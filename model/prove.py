@@ -17,7 +17,7 @@ from typing import Any
 import z3
 
 from kvproof.model.expectations import check_expectations, situations_of, unmet
-from kvproof.model.explore import Reachable, Run, counterexample, reach
+from kvproof.model.explore import Reachable, Run, counterexample, reach, walk
 from kvproof.model.integers import Integers
 from kvproof.model.pages import Lemma, twin_questions
 from kvproof.model.questions import (
@@ -143,6 +143,9 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
             proof.reachable.append(found)
             proof.vacuous.extend(failures)
         proof.vacuous.extend(_what_never_happens(proof.reachable))
+        for machine in (m for m in MACHINES if m is not LEDGER):
+            taken = asker.recall(f"walk of {machine.name}", lambda m=machine: walk(m).taken)  # type: ignore[misc]
+            proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
         progress("expectations")
         proof.vacuous.extend(asker.recall("expectations", check_expectations))
     elif proof.broken:
