@@ -7,8 +7,9 @@ predicate is written over the number domain, as the rules are. Runs that are exp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kvproof.model.expected_runs import unexpected
 from kvproof.model.explore import successors
@@ -152,6 +153,41 @@ EXPECTATIONS: tuple[Expectation, ...] = (
     _never("a checkpoint of a turn that did not finish", lambda d, s: d.no(s.checkpoint_len == s.success_len)),
 )
 
+# Situations of one kind of configuration, looked for in the instances that a proof explores whole in any case.
+CONFIGURED: dict[str, tuple[Expectation, ...]] = {
+    "overlap": (
+        _reachable(
+            "a slot that holds the KV of its last sampled token",
+            lambda d, s: d.every(_is_idle_slot(d, s), s.slot_kv_committed_len == s.checkpoint_len),
+        ),
+        _reachable("a turn with two results in flight", lambda d, s: s.pending == 2),
+    ),
+    "overlap, speculation 2": (
+        _reachable(
+            "a slot with C < A after speculation v2",
+            lambda d, s: d.every(_is_idle_slot(d, s), s.slot_kv_committed_len < s.slot_kv_allocated_len),
+        ),
+        _never(
+            "a slot with A beyond its tokens",
+            lambda d, s: d.every(_is_idle_slot(d, s), s.checkpoint_len < s.slot_kv_allocated_len),
+        ),
+    ),
+    "window 1": (
+        _reachable(
+            "a slot whose window was evicted in part",
+            lambda d, s: d.every(_is_idle_slot(d, s), s.window_start >= 1, s.window_start < s.row_end),
+        ),
+        _never("a window freed beyond the row", lambda d, s: s.row_end < s.window_start),
+    ),
+    "no tree": (_never("a shared page", lambda d, s: s.tree_end >= 1),),
+}
+
+
+def situations_of(config: Mapping[str, Any]) -> tuple[Expectation, ...]:
+    """What is expected of one configuration, beside what is expected of the plain one."""
+    words = [name if value is True else f"{name} {value}" for name, value in config.items()]
+    return CONFIGURED.get("no tree" if config.get("tree") is False else ", ".join(words), ())
+
 
 def states(oracle: Oracle) -> Iterator[Ledger]:
     """All reachable states of an instance, breadth first."""
@@ -177,7 +213,12 @@ def check_expectations(explored: Iterable[tuple[Integers, Iterable[Ledger]]] | N
         for ledger in ledgers:
             for expectation in EXPECTATIONS:
                 found[expectation.name] += bool(expectation.holds(d, ledger))
-    return [*(_failure(e) for e in EXPECTATIONS if bool(found[e.name]) != e.reachable), *unexpected()]
+    return [*unmet(EXPECTATIONS, found), *unexpected()]
+
+
+def unmet(expectations: Iterable[Expectation], found: Mapping[str, int]) -> list[str]:
+    """Those that are not as expected; `found`: in how many states each was met."""
+    return [_failure(e) for e in expectations if bool(found[e.name]) != e.reachable]
 
 
 def _failure(expectation: Expectation) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,13 @@ from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
 from kvproof.spec.machine import LEDGER, Machine
-from kvproof.spec.state import NONE
+from kvproof.spec.state import NONE, Ledger
 
 # Small instances (page size, row width), in the order in which a counterexample is looked for.
 INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (1, 6), (2, 4), (2, 5), (2, 6), (3, 6))
 MOST_STEPS = 16
 COUNTS = range(4)
+WALK_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,17 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
     return int(params.get("origin_len", 1)) <= d.row_width
 
 
-def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS, **config: Any) -> Reachable:
-    """All reachable ledgers of rules without a fault; raises AssertionError if one breaks an invariant."""
+def reach(
+    page_size: int,
+    row_width: int,
+    actions: Mapping[str, Action] = ACTIONS,
+    visit: Callable[[Integers, Ledger], None] = lambda d, s: None,
+    **config: Any,
+) -> Reachable:
+    """All reachable ledgers of rules without a fault; raises AssertionError if one breaks an invariant.
+
+    `visit` is called with each of them once.
+    """
     oracle = Oracle.of(page_size, row_width, actions, **config)
     start = LEDGER.start(oracle.d)
     sources: dict[Any, list[Any]] = {start: []}
@@ -102,8 +112,34 @@ def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTION
                 sources[step.outcome.after].append(state)
         frontier = reached
         depth += bool(reached)
+    for state in sources:
+        visit(oracle.d, state)
     stuck = len(sources) - len(_can_end(sources))
     return Reachable(page_size, row_width, config, len(sources), depth, taken, stuck)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a small machine holds within `WALK_STEPS` of its start; those with counters have no end of states."""
+
+    states: int
+    taken: dict[str, int]
+
+
+def walk(machine: Machine) -> Walk:
+    """The first states of a machine beside the ledger, and how often each of its actions was taken on the way."""
+    oracle = Oracle.of(1, 3, machine.actions)
+    seen, frontier = {machine.start(oracle.d)}, [machine.start(oracle.d)]
+    taken = dict.fromkeys(machine.actions, 0)
+    for _ in range(WALK_STEPS):
+        reached = []
+        for step in (step for state in frontier for step in successors(oracle, state)):
+            taken[step.outcome.action.name] += 1
+            if step.outcome.after not in seen:
+                seen.add(step.outcome.after)
+                reached.append(step.outcome.after)
+        frontier = reached
+    return Walk(len(seen), taken)
 
 
 def _can_end(sources: Mapping[Any, list[Any]]) -> set[Any]:

@@ -109,6 +109,8 @@ class Judge:
             verdict, counts = _explored(copy)
             if verdict:
                 return verdict
+        if verdict := self._walked(copy, differ):
+            return verdict
         if found := next(self._other_kills(copy, wrong, bool(invariants)), ""):
             return Verdict(KILLED, KILL_MATRIX, found)
         if in_ledger and (found := next((f for runs in self.runs if (f := runs.noticed(copy))), "")):
@@ -120,6 +122,21 @@ class Judge:
         if demands or invariants:
             return Verdict(SURVIVED, "", f"demands less or more, by {', '.join((*demands, *invariants))}")
         return Verdict(EQUIVALENT, "in every state that the invariants allow")
+
+    @cached_property
+    def _walks(self) -> dict[str, int]:
+        """States of the small machines within some steps, by the right rules; tests pin them."""
+        return {m.name: self.right.explore.walk(m).states for m in self.right.machines[1:]}
+
+    def _walked(self, copy: SpecCopy, differ: set[str]) -> Verdict | None:
+        """The first states of the small machines whose rules differ: actions that never happen, and counts."""
+        for machine in (m for m in copy.machines[1:] if differ & set(m.actions)):
+            found = copy.explore.walk(machine)
+            if idle := [name for name, times in found.taken.items() if not times]:
+                return Verdict(KILLED, UNREACHABLE, f"{idle[0]} never happens")
+            if found.states != self._walks[machine.name]:
+                return Verdict(KILLED, STATE_COUNT, f"{found.states} states, not {self._walks[machine.name]}")
+        return None
 
     def _other_kills(self, copy: SpecCopy, wrong: Meaning, all_of_them: bool) -> Iterator[str]:
         """Faults that no longer break what they broke."""

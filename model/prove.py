@@ -16,8 +16,9 @@ from typing import Any
 
 import z3
 
-from kvproof.model.expectations import check_expectations
-from kvproof.model.explore import Reachable, Run, counterexample, reach
+from kvproof.model.expectations import check_expectations, situations_of, unmet
+from kvproof.model.explore import Reachable, Run, counterexample, reach, walk
+from kvproof.model.integers import Integers
 from kvproof.model.pages import Lemma, twin_questions
 from kvproof.model.questions import (
     BROKEN,
@@ -36,6 +37,7 @@ from kvproof.spec.effects import Condition, apply_effects
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
+from kvproof.spec.state import Ledger
 
 TIMEOUT_MS = 20_000
 # Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
@@ -137,8 +139,13 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
         proof.vacuous.extend(_effects_that_cannot_fail(asker, timeout_ms))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
-            proof.reachable.append(_reachable(config, asker))
+            found, failures = _explored(config, asker)
+            proof.reachable.append(found)
+            proof.vacuous.extend(failures)
         proof.vacuous.extend(_what_never_happens(proof.reachable))
+        for machine in (m for m in MACHINES if m is not LEDGER):
+            taken = asker.recall(f"walk of {machine.name}", lambda m=machine: walk(m).taken)  # type: ignore[misc]
+            proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
         progress("expectations")
         proof.vacuous.extend(asker.recall("expectations", check_expectations))
     elif proof.broken:
@@ -147,9 +154,20 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
     proof.complete = True
 
 
-def _reachable(config: dict[str, Any], asker: Asker) -> Reachable:
-    known_as = f"reachable states {sorted(config.items())}"
-    return Reachable(**asker.recall(known_as, lambda: vars(reach(*WITNESS, **config))))
+def _explored(config: dict[str, Any], asker: Asker) -> tuple[Reachable, list[str]]:
+    """All states of a small instance, and which situations of its configuration are not as expected."""
+
+    def explore() -> list[Any]:
+        met = {e.name: 0 for e in situations_of(config)}
+
+        def visit(d: Integers, s: Ledger) -> None:
+            for expectation in situations_of(config):
+                met[expectation.name] += bool(expectation.holds(d, s))
+
+        return [vars(reach(*WITNESS, visit=visit, **config)), unmet(situations_of(config), met)]
+
+    found, failures = asker.recall(f"reachable states {sorted(config.items())}", explore)
+    return Reachable(**found), failures
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:

@@ -36,7 +36,7 @@ class Action:
     """One rule of the protocol.
 
     `applies` chooses, by the state alone, which rule an event is judged by; `run` gives the step for parameters, whose
-    names and sorts (length, flag) are in `params`. `enabled` is both.
+    names and sorts (length, count, flag) are in `params`. A step is enabled when the action applies and its guards hold.
     """
 
     name: str
@@ -48,6 +48,3 @@ class Action:
     source: str = ""
     of_refused: bool = False
     """It judges events of turns that their session refused; every other action judges all but those."""
-
-    def enabled(self, d: Domain, s: State, p: SimpleNamespace) -> Flag:
-        return d.every(self.applies(d, s), *(g.holds for g in self.run(d, s, p).guards))

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.model.expectations import EXPECTATIONS, INSTANCES, Expectation, check_expectations, states
+from kvproof.model.expectations import (
+    CONFIGURED,
+    EXPECTATIONS,
+    INSTANCES,
+    Expectation,
+    check_expectations,
+    situations_of,
+    states,
+    unmet,
+)
 from kvproof.model.oracle import Oracle
+from kvproof.model.prove import WITNESS_CONFIGS
 from kvproof.spec.faults import FAULTS, actions_with
 
 
@@ -16,6 +26,21 @@ def test_every_situation_is_as_expected() -> None:
 def test_the_instances_may_be_explored_by_the_caller() -> None:
     oracles = [Oracle.of(*instance) for instance in INSTANCES]
     assert check_expectations([(oracle.d, states(oracle)) for oracle in oracles]) == []
+
+
+def test_every_kind_of_configuration_has_the_situations_that_are_named_for_it() -> None:
+    assert [e for config in WITNESS_CONFIGS for e in situations_of(config)] == [
+        e for situations in CONFIGURED.values() for e in situations
+    ]
+
+
+def test_a_situation_of_a_configuration_that_is_missed_or_met_wrongly_is_said() -> None:
+    (reachable, never) = CONFIGURED["overlap, speculation 2"]
+    assert unmet((reachable, never), {reachable.name: 1, never.name: 0}) == []
+    assert unmet((reachable, never), {reachable.name: 0, never.name: 1}) == [
+        f"{reachable.name}: expected to be reachable and is not",
+        f"{never.name}: expected never and is reached",
+    ]
 
 
 def test_names_are_unique() -> None:

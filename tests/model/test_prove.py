@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kvproof.model.explore import INSTANCES, counterexample, reach
+from kvproof.model.explore import INSTANCES, counterexample, reach, walk
 from kvproof.model.oracle import Oracle
 from kvproof.model.prove import WITNESS_CONFIGS, Proof, induction_step, prove
 from kvproof.spec.faults import FAULTS, actions_with
@@ -15,6 +15,7 @@ from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
 # Pinned: a change of the specification shows here.
 CELLS, GOALS = 637, 738
 STATES = [988, 1049, 892, 986, 2003, 478]
+STATES_OF_SMALL_MACHINES = {"tree": 207, "admission": 9, "deferred": 12, "progress": 8}
 STATES_OF_LARGER_INSTANCES = {(1, 4): 2734, (2, 4): 1845}
 
 
@@ -93,6 +94,12 @@ def test_a_fault_replaces_its_actions_only() -> None:
 @pytest.mark.parametrize("instance", STATES_OF_LARGER_INSTANCES)
 def test_the_reachable_states_of_larger_instances_are_pinned(instance: tuple[int, int]) -> None:
     assert reach(*instance).states == STATES_OF_LARGER_INSTANCES[instance]
+
+
+def test_the_small_machines_take_every_action_and_their_states_are_pinned() -> None:
+    walks = {m.name: walk(m) for m in MACHINES if m is not LEDGER}
+    assert {name: found.states for name, found in walks.items()} == STATES_OF_SMALL_MACHINES
+    assert all(times > 0 for found in walks.values() for times in found.taken.values())
 
 
 @pytest.mark.parametrize("auxiliary", LEDGER.auxiliary)
