@@ -133,6 +133,8 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
             progress(f"induction: {name}")
             known_as = f"{name} with {fault.id}" if fault else name
             proof.obligations.extend(induction_step(action, timeout_ms, proof.vacuous, asker, known_as))
+    if fault is None and proof.broken:
+        return  # a rule of this checkout is broken: its cells say which; exploring would only meet the same again
     if fault is None:
         progress("page identity over unbounded rows")
         proof.lemmas.extend(Lemma.all_of(asker, timeout_ms))

@@ -15,6 +15,7 @@ from kvproof.spec.domain import (
     footprint,
     is_aligned,
     larger,
+    one_page,
     orphan_start,
     reserve,
     smaller,
@@ -108,8 +109,10 @@ def _evict_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
     moved = larger(d, cursor, window_keep_from(d, p.pre_len))
     guards = (Guard("only what has its KV leaves the window", p.pre_len <= s.kv_committed_len),)
+    stays = d.some(moved == cursor, moved + d.window + one_page(d) <= p.pre_len)
+    keeps = Require("I9", stays, "what the window reaches, and a page before it, stays")
     freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
-    return Step(s.but(swa_evicted_seqlen=moved), guards, (freed,))
+    return Step(s.but(swa_evicted_seqlen=moved), guards, (keeps, freed))
 
 
 def _late_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
