@@ -88,7 +88,7 @@ class TransformerRunner:
     def decode(self, batch: Sequence[ForwardInput]) -> list[int]:
         """One token of every request at once, through the paged attention kernel."""
         positions = torch.tensor([item.prefix_len for item in batch], device=self._device)
-        write_to = torch.cat([self._kv_indices(item.row, item.prefix_len, item.seq_len) for item in batch])
+        write_to = torch.cat([self._kv_indices(item.row, item.prefix_len, _end(item)) for item in batch])
         page_table = self._page_table(batch)
         x = self.model.embedding[torch.tensor([item.token_ids[-1] for item in batch], device=self._device)]
         for layer, keys, values in zip(self.model.layers, self.kv.keys, self.kv.values, strict=True):
@@ -103,9 +103,9 @@ class TransformerRunner:
         return tokens
 
     def _extend_one(self, item: ForwardInput) -> torch.Tensor:
-        positions = torch.arange(item.prefix_len, item.seq_len, device=self._device)
-        write_to = self._kv_indices(item.row, item.prefix_len, item.seq_len)
-        read_from = self._kv_indices(item.row, 0, item.seq_len)
+        positions = torch.arange(item.prefix_len, _end(item), device=self._device)
+        write_to = self._kv_indices(item.row, item.prefix_len, _end(item))
+        read_from = self._kv_indices(item.row, 0, _end(item))
         x = self.model.embedding[torch.tensor(item.token_ids, device=self._device)]
         for layer, keys, values in zip(self.model.layers, self.kv.keys, self.kv.values, strict=True):
             q, k, v = layer.qkv(x, positions)
@@ -115,7 +115,7 @@ class TransformerRunner:
 
     def _page_table(self, batch: Sequence[ForwardInput]) -> torch.Tensor:
         """[requests, pages of the longest]: the first KV index of each page tells the page."""
-        longest = max(item.seq_len for item in batch)
+        longest = max(_end(item) for item in batch)
         rows = torch.tensor([item.row for item in batch])
         pages = self._rows.req_to_token[rows, : longest : self.page_size] // self.page_size
         return pages.contiguous().to(self._device)
@@ -145,3 +145,7 @@ def _rotate(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     angle = (positions[:, None] * frequency)[:, None, :]
     first, second = x[..., :half], x[..., half:]
     return torch.cat((first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()), dim=-1)
+
+
+def _end(item: ForwardInput) -> int:
+    return item.prefix_len + len(item.token_ids)

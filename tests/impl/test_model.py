@@ -36,7 +36,7 @@ class LoggingRunner(TransformerRunner):
 
     def sample(self, logits: torch.Tensor) -> list[int]:
         for item, row in zip(self._batch, logits, strict=True):
-            self.seen[item.seq_len].append(row)
+            self.seen[item.prefix_len + len(item.token_ids)].append(row)
         return super().sample(logits)
 
 
