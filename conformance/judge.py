@@ -74,6 +74,8 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
     given = {name: value for name, value in event.params.items() if value is not None}
     given.setdefault("logprob", False)
     given.setdefault("too_long", False)
+    if "allocated_len" in action.params:
+        given["allocated_len"] = event.after.kv_allocated_len or before.kv_allocated_len
     if "matched_len" in action.params:
         given["matched_len"] = event.after.prefix_len or 0
     if "dup_len" in action.params:

@@ -45,6 +45,7 @@ def _do(action: str, **params: Any) -> Step:
 
 
 OVERLAP = {"overlap": True}
+ROUNDS = {"overlap": True, "speculation": 2, "drafts": 2}
 WINDOW = {"window": 1}
 STAGED = (_do("stage"), _do("stage_row"), _do("stage_pages", size=2))
 LOCKED_TWICE = (_do("tree_insert", size=3), _do("tree_lock"), _do("tree_lock"))
@@ -148,6 +149,33 @@ RUNS: tuple[Expected, ...] = (
         (_do("verify", tokens=0), _do("verify", tokens=3)),
         config={"speculation": 1},
         row_width=6,
+    ),
+    Expected(
+        "a round reserves its drafts and the bonus, what is reserved stays",
+        "ledger",
+        (*_turn(1), ONE, _do("prepare_round", allocated_len=5)),
+        {"kv_committed_len": 2, "kv_allocated_len": 5, "pending": 1, "row_end": 5},
+        (_do("prepare_round", allocated_len=4), _do("prepare_round", allocated_len=9)),
+        config=ROUNDS,
+        row_width=8,
+    ),
+    Expected(
+        "a round in flight may move the next one by all its drafts",
+        "ledger",
+        (*_turn(1), ONE, _do("prepare_round", allocated_len=5), _do("prepare_round", allocated_len=7)),
+        {"kv_committed_len": 3, "kv_allocated_len": 7, "pending": 2},
+        (_do("prepare_round", allocated_len=8), _do("result", tokens=4)),
+        config=ROUNDS,
+        row_width=8,
+    ),
+    Expected(
+        "nothing less than that is enough while a round is in flight",
+        "ledger",
+        (*_turn(1), ONE, _do("prepare_round", allocated_len=4)),
+        {"kv_allocated_len": 4},
+        (_do("prepare_round", allocated_len=6),),
+        config=ROUNDS,
+        row_width=8,
     ),
     Expected(
         "a chunk is inserted as it is, and gives no result without overlap",

@@ -26,7 +26,7 @@ from kvproof.spec.trace import Config, Event, Observed, Terms
 NEW_STEP = frozenset({"match", "stash", "decode"})
 WITH_ROW = frozenset({"extend", "stash", "insert", "decode"})
 NOT_OF_THE_TURN = frozenset({"open", "create", "arrive", "close"})
-CHOSEN_BY_THE_TREE = frozenset({"matched_len", "lingering"})
+SEEN_ELSEWHERE = frozenset({"matched_len", "lingering", "allocated_len"})
 """Parameters of rules that no event carries: what they say is seen elsewhere in it."""
 _SEEN = {
     group: [f.name for f in FIELDS if f.metadata["group"] == group and f.name in Observed.model_fields]
@@ -332,7 +332,7 @@ def _is_admitted(outcome: Outcome) -> bool:
 def _params(taken: Taken) -> dict[str, int | bool | None]:
     """What the event tells beside its values: the rule's parameters, and what of them the state implies."""
     outcome, before = taken.outcome, taken.outcome.before
-    params: dict[str, int | bool | None] = {k: v for k, v in taken.params.items() if k not in CHOSEN_BY_THE_TREE}
+    params: dict[str, int | bool | None] = {k: v for k, v in taken.params.items() if k not in SEEN_ELSEWHERE}
     match outcome.action.event:
         case "create":
             implied = {"origin_len": before.checkpoint_len + 1, "too_long": False, "logprob": False}

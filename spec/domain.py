@@ -124,11 +124,6 @@ def minus(d: Domain, a: Length, b: Length) -> Length:
     return d.where(b <= a, a - d.where(b <= a, b, d.zero), d.zero)
 
 
-def reserve(d: Domain) -> Length:
-    """Positions that one decode step allocates: one, or with speculation the drafts and the bonus (sglang #22651)."""
-    return d.where(d.some(d.spec_v1, d.spec_v2), d.drafts + d.one, d.one)
-
-
 def window_from(d: Domain, cache_protected_len: Length, swa_evicted_seqlen: Length) -> Count:
     """First page of a row that owns a page of the window pool: from max(R, E), whole pages."""
     return larger(d, d.floor_pages(cache_protected_len), d.ceil_pages(swa_evicted_seqlen))

@@ -246,8 +246,8 @@ def _f22900(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return dataclasses.replace(right, after=right.after.but(slot_swa_evicted_seqlen=s.swa_evicted_seqlen))
 
 
-def _f22651_decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    right = _right("decode", d, s, p)
+def _f22651_prepare(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    right = _right("prepare_round", d, s, p)
     return dataclasses.replace(right, after=right.after.but(kv_committed_len=s.kv_committed_len))
 
 
@@ -517,12 +517,12 @@ _FAULTS = (
     ),
     Fault(
         "F22651",
-        "decode",
+        "prepare_round",
         "spec v2 adds the whole accept_len at resolve and claims nothing at prepare: the slot inherits one token short",
         "speculation v2",
         "sglang #22651",
         ("I8", "I22"),
-        _f22651_decode,
+        _f22651_prepare,
         also={"result": _f22651_result},
         config={"overlap": True, "speculation": 2},
     ),

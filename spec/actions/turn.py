@@ -17,7 +17,6 @@ from kvproof.spec.domain import (
     larger,
     one_page,
     orphan_start,
-    reserve,
     smaller,
     window_from,
     window_keep_from,
@@ -40,16 +39,12 @@ def _at_most_one_is_late(d: Domain, s: Ledger) -> Flag:
     return d.every(d.one <= s.output_len, d.some(s.pending == 0, d.every(d.overlap, s.pending == 1)))
 
 
-def _decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Prepare one step and launch it: the position of the next token is claimed (C += 1), A is raised.
+def _at_most_one_in_flight(d: Domain, s: Ledger) -> Guard:
+    return Guard("no more than one result is late", d.some(s.pending == 0, d.every(d.overlap, s.pending == 1)))
 
-    Speculation v2 claims the bonus position in the same way and reserves the drafts' positions as well (#22651).
-    """
-    allocated = s.kv_allocated_len + reserve(d)
-    guards = (
-        Guard("no more than one result is late", d.some(s.pending == 0, d.every(d.overlap, s.pending == 1))),
-        Guard("a row is wide enough", allocated <= d.row_width),
-    )
+
+def _claim_next(d: Domain, s: Ledger, allocated: Length, guards: tuple[Guard, ...]) -> Step:
+    """One position is claimed (C += 1) by the step that is launched now; A becomes `allocated`."""
     claimed = s.kv_committed_len + d.one
     after = s.but(kv_committed_len=claimed, kv_allocated_len=allocated, pending=s.pending + 1)
     effects = (
@@ -57,7 +52,28 @@ def _decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(allocated)),
         Write(s.kv_committed_len, claimed),
     )
+    guards = (_at_most_one_in_flight(d, s), *guards, Guard("a row is wide enough", allocated <= d.row_width))
     return Step(after, guards, effects)
+
+
+def _decode(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Prepare one step and launch it: the position of the next token is claimed, and one more is allocated."""
+    return _claim_next(d, s, s.kv_allocated_len + d.one, ())
+
+
+def _prepare_round(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Speculation v2: the bonus position is claimed as a decode step claims its own, and the drafts' are reserved (#22651).
+
+    How far ahead is the implementation's choice (sglang 0.5.11: to C + 2 * (drafts + 1)). But a round that is still in
+    flight may move this one by all its drafts, and this one writes all of its own.
+    """
+    in_flight = d.where(s.pending == 0, d.zero, d.drafts)
+    needed = s.kv_committed_len + d.one + d.drafts + in_flight
+    guards = (
+        Guard("what is allocated stays", s.kv_allocated_len <= p.allocated_len),
+        Guard("every position that the round may write is allocated", needed <= p.allocated_len),
+    )
+    return _claim_next(d, s, p.allocated_len, guards)
 
 
 def _result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -86,7 +102,7 @@ def _chunk_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A round of speculation v1, all in one: allocate draft room, verify, free the rejected tail, C += tokens, A = C."""
-    room = s.kv_allocated_len + reserve(d)
+    room = s.kv_allocated_len + d.drafts + d.one
     committed = s.kv_committed_len + p.tokens
     guards = (
         Guard("the previous result is known", _results_are_in(d, s)),
@@ -265,9 +281,17 @@ TURN_ACTIONS = (
         "decode",
         "decode",
         "one decode step is prepared and launched",
-        lambda d, s: d.every(s.phase == RUNNING, d.no(d.spec_v1)),
+        lambda d, s: d.every(s.phase == RUNNING, d.no(d.spec_v1), d.no(d.spec_v2)),
         _decode,
-        source="sglang #22651",
+    ),
+    Action(
+        "prepare_round",
+        "decode",
+        "a round of speculation v2 is prepared and launched",
+        lambda d, s: d.every(s.phase == RUNNING, d.spec_v2),
+        _prepare_round,
+        {"allocated_len": "length"},
+        "sglang #22651",
     ),
     Action(
         "result",

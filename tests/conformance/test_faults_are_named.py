@@ -71,5 +71,5 @@ def test_all_actions_that_the_reference_can_take_happen_in_the_scenarios(tmp_pat
         record_scenario(scenario, tmp_path / "t.jsonl", page_size=4, settings={"forward": "none"})
         seen.update(replay(tmp_path / "t.jsonl").actions)
     assert set(Oracle.of(4, 64).actions) - seen == {
-        *("late_result", "chunk_result", "pass_by", "verify", "evict_window")
+        *("late_result", "chunk_result", "pass_by", "verify", "prepare_round", "evict_window")
     }

@@ -78,7 +78,7 @@ def test_random_runs_take_every_action() -> None:
     for seed in range(200):
         taken.update(step.outcome.action.name for _, step in walk(1 + seed % 2, 6, 80, 1, seed))
     # The others need overlap, speculation or a window.
-    assert set(ACTIONS) - set(taken) == {"verify", "evict_window", "chunk_result"}
+    assert set(ACTIONS) - set(taken) == {"verify", "prepare_round", "evict_window", "chunk_result"}
 
 
 @pytest.mark.parametrize("fault_id", REAL)
