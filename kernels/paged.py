@@ -1,4 +1,4 @@
-"""The paged KV operations, each on the implementation for the tensor's device: Triton on CUDA, torch elsewhere.
+"""KV store and attention over pages, each on the implementation for the tensor's device: Triton on CUDA, torch elsewhere.
 
 Triton is imported with the first CUDA tensor: a machine without it can use everything else.
 """
@@ -9,14 +9,41 @@ from types import ModuleType
 
 import torch
 
-from kvproof.kernels import reference
+from kvproof.kernels import checks, reference
+
+LARGEST_HEAD_DIM = 256
+"""A query tile and its accumulator stay in registers for the whole row; beyond this they would spill."""
 
 
 def paged_kv_store(
     k_cache: torch.Tensor, v_cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, kv_indices: torch.Tensor
 ) -> None:
-    """See `reference.paged_kv_store`."""
-    _for_device(k_cache).paged_kv_store(k_cache, v_cache, k, v, kv_indices)
+    """Write keys and values [tokens, kv heads, D] to their KV indices [tokens]. No index may occur twice.
+
+    The caches are [(pages + 1) * page_size, kv heads, D]; keys and values are cast to their dtype.
+    """
+    checks.one_device(k_cache=k_cache, v_cache=v_cache, k=k, v=v, kv_indices=kv_indices)
+    _check_lines("k", k, "k_cache", k_cache, kv_indices)
+    _check_lines("v", v, "v_cache", v_cache, kv_indices)
+    if not k_cache.is_cuda:
+        return reference.paged_kv_store(k_cache, v_cache, k, v, kv_indices)
+    from kvproof.kernels import triton_store
+
+    return triton_store.paged_kv_store(k_cache, v_cache, k, v, kv_indices)
+
+
+def paged_latent_store(latent_cache: torch.Tensor, latent: torch.Tensor, kv_indices: torch.Tensor) -> None:
+    """Write one line per token to its KV index [tokens]: the one cache of multi-head latent attention.
+
+    latent is [tokens, D] or [tokens, 1, D], latent_cache [(pages + 1) * page_size, D] or [..., 1, D].
+    """
+    checks.one_device(latent_cache=latent_cache, latent=latent, kv_indices=kv_indices)
+    _check_lines("latent", latent, "latent_cache", latent_cache, kv_indices)
+    if not latent_cache.is_cuda:
+        return reference.paged_latent_store(latent_cache, latent, kv_indices)
+    from kvproof.kernels import triton_store
+
+    return triton_store.paged_latent_store(latent_cache, latent, kv_indices)
 
 
 def paged_decode_attention(
@@ -27,16 +54,94 @@ def paged_decode_attention(
     seq_lens: torch.Tensor,
     page_size: int,
     scale: float,
+    window: int = 0,
 ) -> torch.Tensor:
-    """See `reference.paged_decode_attention`."""
-    attention = _for_device(q).paged_decode_attention
-    result: torch.Tensor = attention(q, k_cache, v_cache, page_table, seq_lens, page_size, scale)
+    """Attention of one query per request, q [B, H, D], over the first seq_lens[b] positions of its row; [B, H, D].
+
+    The query stands at position i = seq_lens[b] - 1 and sees position j when j <= i and, with a window, j >= i - window:
+    exactly `window` tokens and itself. A request of length 0 gets zeros. H is a multiple of the kv heads.
+    page_table is [B, pages of the longest row]: page ids, not KV indices.
+    """
+    _check_attention(q, k_cache, v_cache, page_table, seq_lens, page_size, window)
+    checks.length_of("q", q, len(seq_lens), "the number of requests is")
+    attention = _attention_for(q).paged_decode_attention
+    result: torch.Tensor = attention(q, k_cache, v_cache, page_table, seq_lens, page_size, scale, window)
     return result
 
 
-def _for_device(tensor: torch.Tensor) -> ModuleType:
-    if not tensor.is_cuda:
-        return reference
-    from kvproof.kernels import triton_kernels
+def paged_extend_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    prefix_lens: torch.Tensor,
+    seq_lens: torch.Tensor,
+    page_size: int,
+    scale: float,
+    window: int = 0,
+) -> torch.Tensor:
+    """Attention of the queries of positions [prefix_lens[b], seq_lens[b]) of every request, one request after another.
 
-    return triton_kernels
+    q is [total new tokens, H, D], and so is the result; each query sees what a decode query at its position would see.
+    The KV of the new tokens is already in the cache.
+    """
+    _check_attention(q, k_cache, v_cache, page_table, seq_lens, page_size, window)
+    checks.one_device(q=q, prefix_lens=prefix_lens)
+    checks.index_vectors(len(seq_lens), "the number of requests", prefix_lens=prefix_lens)
+    attention = _attention_for(q).paged_extend_attention
+    result: torch.Tensor = attention(q, k_cache, v_cache, page_table, prefix_lens, seq_lens, page_size, scale, window)
+    return result
+
+
+def _attention_for(q: torch.Tensor) -> ModuleType:
+    if not q.is_cuda:
+        return reference
+    from kvproof.kernels import triton_attention
+
+    return triton_attention
+
+
+def _check_lines(
+    name: str, lines: torch.Tensor, cache_name: str, cache: torch.Tensor, kv_indices: torch.Tensor
+) -> None:
+    checks.index_vectors(len(lines), f"the number of lines in {name}", kv_indices=kv_indices)
+    width, line = cache[0].numel(), lines[0].numel() if len(lines) else cache[0].numel()
+    if line != width:
+        raise ValueError(f"{name} has {line} values a token, but {cache_name} holds {width}")
+    if not cache[0].is_contiguous():
+        raise ValueError(f"{cache_name} has strides {cache.stride()}, but a token's line must be contiguous")
+
+
+def _check_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    seq_lens: torch.Tensor,
+    page_size: int,
+    window: int,
+) -> None:
+    checks.one_device(q=q, k_cache=k_cache, v_cache=v_cache, page_table=page_table, seq_lens=seq_lens)
+    checks.at_least("page_size", page_size, 1)
+    checks.at_least("window", window, 0)
+    checks.dimensions("q", q, "tokens", "heads", "head size")
+    checks.dtype_of("q", q, checks.FLOAT_DTYPES)
+    checks.same_dtype(q=q, k_cache=k_cache, v_cache=v_cache)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        checks.dimensions(name, cache, "KV indices", "kv heads", "head size")
+        checks.contiguous_last(name, cache)
+    if k_cache.shape != v_cache.shape:
+        raise ValueError(f"k_cache is {tuple(k_cache.shape)}, but v_cache is {tuple(v_cache.shape)}")
+    _, heads, head_dim = q.shape
+    _, kv_heads, cache_head_dim = k_cache.shape
+    if head_dim != cache_head_dim:
+        raise ValueError(f"q has head size {head_dim}, but the cache has {cache_head_dim}")
+    if head_dim > LARGEST_HEAD_DIM:
+        raise ValueError(f"head size is {head_dim}, but the kernels hold at most {LARGEST_HEAD_DIM}")
+    if heads % kv_heads:
+        raise ValueError(f"{heads} query heads cannot share {kv_heads} kv heads evenly")
+    checks.contiguous_last("q", q)
+    checks.dimensions("page_table", page_table, "requests", "pages")
+    checks.dtype_of("page_table", page_table, checks.INDEX_DTYPES)
+    checks.contiguous_last("page_table", page_table)
+    checks.index_vectors(len(page_table), "the number of rows of page_table", seq_lens=seq_lens)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproof.kernels import reference, triton_kernels
+from kvproof.kernels import reference, triton_attention, triton_store
 
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 EXAMPLES = 200 if DEVICE == "cuda" else 12
@@ -35,7 +35,7 @@ def decode_attention_agrees(
     q = torch.randn(len(lengths), kv_heads * group, head_dim, generator=random)
     tensors = [tensor.to(DEVICE) for tensor in (q, k_cache, v_cache, table, torch.tensor(lengths))]
     expected = reference.paged_decode_attention(*tensors, page_size, head_dim**-0.5)
-    got = triton_kernels.paged_decode_attention(*tensors, page_size, head_dim**-0.5)
+    got = triton_attention.paged_decode_attention(*tensors, page_size, head_dim**-0.5)
     assert float((got - expected).abs().max()) < TOLERANCE
 
 
@@ -50,7 +50,7 @@ def store_agrees(tokens: int, kv_heads: int, head_dim: int, seed: int) -> None:
     kv_indices = torch.randperm(20, generator=random)[:tokens].to(DEVICE)
     expected, got = [cache.clone() for cache in start], [cache.clone() for cache in start]
     reference.paged_kv_store(*expected, *new, kv_indices)
-    triton_kernels.paged_kv_store(*got, *new, kv_indices)
+    triton_store.paged_kv_store(*got, *new, kv_indices)
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
