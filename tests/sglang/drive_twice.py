@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.record import header_of, run_to_its_end, settings_for
-from kvproof.conformance.adapters.sglang.recorder import Recorder
+from kvproof.conformance.adapters.sglang.record import header_of_run, recording, run_to_its_end, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.trace_io import TraceWriter
 
@@ -22,7 +21,7 @@ def outcome(name: str, page_size: int, seed: int, record_to: Path | None) -> Any
     if record_to is None:
         reason = run_to_its_end(scenario, headless)
     else:
-        with TraceWriter(record_to, header_of(headless, name)) as writer, Recorder(headless, writer):
+        with TraceWriter(record_to, header_of_run(headless, name)) as writer, recording(headless, writer):
             reason = run_to_its_end(scenario, headless)
     outputs = [(reply.rids, reply.output_ids) for reply in headless.replies if hasattr(reply, "output_ids")]
     free_pages = headless.free_pages()

@@ -1,15 +1,39 @@
 """Reads what can be seen of sessions, slots, requests and rows, in the field names of the trace. It changes nothing.
 
-Reading must not disturb: no property with a side effect is touched, and lengths are host-side integers.
+Reading must not disturb: no property with a side effect is touched, lengths are host-side integers, and page ids of a GPU
+arrive later (`page_ids.py`).
+
+What every step reads of each running request is read as a plain tuple, in the order of `TURN` or `SESSION`: naming the
+values is left to whoever writes them.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
+from .page_ids import PageIds
 from .releases import Release
 
 Values = dict[str, Any]
+# The values of a reading, in order. In a reading None means that the value was not observed.
+TURN = ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
+SESSION = (
+    "closing",
+    "inflight",
+    "checkpoint_len",
+    "slot_held",
+    "slot_kv_committed_len",
+    "slot_kv_allocated_len",
+    "slot_cache_protected_len",
+)
+_ROW_AND_LENGTHS = attrgetter("rid", "req_pool_idx", *TURN)
+_SLOT_LENGTHS = attrgetter(*TURN)
+
+
+def named(names: tuple[str, ...], reading: tuple[Any, ...]) -> Values:
+    """A reading with its names; what was not observed is left out."""
+    return {name: value for name, value in zip(names, reading, strict=True) if value is not None}
 
 
 class Observer:
@@ -17,6 +41,9 @@ class Observer:
         self._release = release
         self._scheduler = scheduler
         self._page_size: int = scheduler.page_size
+        self._tree = scheduler.tree_cache
+        self._open_sessions: dict[str, Any] = scheduler.session_controller.sessions
+        self.page_ids = PageIds(scheduler.page_size, device_is_host=str(scheduler.device) == "cpu")
         # session id -> (the node that names its last turn, that turn's tokens when the node was first seen)
         self._checkpoints: dict[str, tuple[Any, int]] = {}
 
@@ -24,23 +51,35 @@ class Observer:
 
     def session(self, session: Any, *, turn_ended: bool) -> Values:
         """The session, and its slot if it holds a row. `turn_ended`: a turn has just ended, or the session was closed."""
+        return named(SESSION, self.session_reading(session, turn_ended=turn_ended))
+
+    def session_reading(self, session: Any, *, turn_ended: bool = False) -> tuple[Any, ...]:
+        """The values of `SESSION`."""
         release, session_id = self._release, session.session_id
-        exists = session_id in self._scheduler.session_controller.sessions
-        seen: Values = {"closing": exists and release.closing is not None and getattr(session, release.closing)}
-        if release.marker is not None:
-            seen["inflight"] = getattr(session, release.marker)
-        if exists and (turn_ended or release.checkpoint_is_stable):
-            seen["checkpoint_len"] = self._checkpoint_len(session)
-        slot = self.held_slot(session_id)
-        seen["slot_held"] = slot is not None
-        if slot is not None:
-            seen["slot_kv_committed_len"] = slot.kv_committed_len
-            seen["slot_kv_allocated_len"] = slot.kv_allocated_len
-            seen["slot_cache_protected_len"] = slot.cache_protected_len
-        return seen
+        exists = session_id in self._open_sessions
+        closing = exists and release.closing is not None and getattr(session, release.closing)
+        marker = None if release.marker is None else getattr(session, release.marker)
+        may_see = exists and (turn_ended or release.checkpoint_is_stable)
+        checkpoint = self._checkpoint_len(session) if may_see else None
+        slot = self._slots().get(session_id)
+        if slot is None or not slot.is_holding_kv:
+            return (closing, marker, checkpoint, False, None, None, None)
+        return (closing, marker, checkpoint, True, *_SLOT_LENGTHS(slot))
+
+    def sessions_of(self, reqs: list[Any]) -> list[tuple[str, tuple[Any, ...]] | None]:
+        """For each request its session's id and reading, or None for an ordinary request."""
+        return [
+            (session.session_id, self.session_reading(session)) if (session := session_of(req)) is not None else None
+            for req in reqs
+        ]
+
+    def _slots(self) -> dict[str, Any]:
+        """Slots by session id; a server without streaming sessions has none."""
+        slots: dict[str, Any] = getattr(self._tree, "slots", {})
+        return slots
 
     def held_slot(self, session_id: str) -> Any | None:
-        slot = self._scheduler.tree_cache.slots.get(session_id)
+        slot = self._slots().get(session_id)
         return slot if slot is not None and slot.is_holding_kv else None
 
     def _checkpoint_len(self, session: Any) -> int:
@@ -61,11 +100,11 @@ class Observer:
     # -- requests and their rows --
 
     def lengths(self, req: Any) -> Values:
-        return {
-            "kv_committed_len": req.kv_committed_len,
-            "kv_allocated_len": req.kv_allocated_len,
-            "cache_protected_len": req.cache_protected_len,
-        }
+        return named(TURN, _SLOT_LENGTHS(req))
+
+    def turns(self, reqs: list[Any]) -> list[tuple[Any, ...]]:
+        """For each request its id, its row and the values of `TURN`."""
+        return list(map(_ROW_AND_LENGTHS, reqs))
 
     def lengths_after_retract(self, req: Any) -> Values:
         seen = self.lengths(req)
@@ -85,16 +124,25 @@ class Observer:
 
     def pages_of_row(self, row: int, start: int, end: int) -> list[int]:
         """Pages behind the row positions [start, end) that begin in it: position `start` is the first of its page."""
-        indices = self._scheduler.req_to_token_pool.req_to_token[row, start : end : self._page_size]
-        return [index // self._page_size for index in indices.tolist()]
+        if start >= end:
+            return []
+        return self.page_ids.read(self._scheduler.req_to_token_pool.req_to_token[row, start : end : self._page_size])
 
     def new_pages(self, row: int, start: int, end: int) -> list[int]:
         """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
         return self.pages_of_row(row, -(-start // self._page_size) * self._page_size, end)
 
-    def pages_of_indices(self, indices: Any) -> list[int]:
-        """Pages of one call's KV indices, each once, in the order in which they come."""
-        return list(dict.fromkeys(index // self._page_size for index in indices.tolist()))
+    def free_pages(self) -> list[int]:
+        """Every free page; the release keeps them in two lists of page ids."""
+        allocator = self._scheduler.token_to_kv_pool_allocator
+        return [*allocator.free_pages.tolist(), *allocator.release_pages.tolist()]
+
+    def pages_opened(self, indices: Any, seq_lens: list[int]) -> list[int] | None:
+        """For each request of a decode batch the page of its new index; None if no new index is the first of its page."""
+        size = self._page_size
+        if size > 1 and not any(seq_len % size == 1 for seq_len in seq_lens):
+            return None
+        return self.page_ids.read(indices)
 
 
 def session_of(req: Any) -> Any | None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.trace_io import TraceWriter
-from kvproof.spec import SPEC_VERSION
-from kvproof.spec.trace import Config, Header, Producer
+from kvproof.spec.trace import Header
 
+from .assembly import Assembly
+from .header import header_of
 from .headless import Headless, NeverIdle, Settings
 from .recorder import Recorder
-from .releases import Release
 from .scenarios import SCENARIOS, Scenario
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
@@ -56,10 +56,10 @@ def record_scenario(
         raise unknown("scenario of sglang", name, SCENARIOS)
     scenario = SCENARIOS[name]
     headless = Headless(settings_for(scenario, page_size, seed, settings or {}), checks=scenario.checks)
-    with TraceWriter(out, header_of(headless, name)) as writer:
+    with TraceWriter(out, header_of_run(headless, name)) as writer:
         if progress is not None:
             headless.on_step = lambda: progress(writer.events)
-        with Recorder(headless, writer) as recorder:
+        with recording(headless, writer) as recorder:
             reason = run_to_its_end(scenario, headless)
         writer.close(reason, dropped=recorder.stray_frees)
     return RecordResult(
@@ -70,6 +70,25 @@ def record_scenario(
         steps=headless.steps,
         stray_frees=recorder.stray_frees,
     )
+
+
+@contextmanager
+def recording(headless: Headless, writer: TraceWriter) -> Iterator[Recorder]:
+    """Inside it, what the scheduler does is written at once; an error of the recorder is raised where it happens."""
+    assembly = Assembly(headless.settings.page_size)
+
+    def put(record: Any) -> None:
+        for event in assembly.events(record):
+            writer.event(**event)
+
+    recorder = Recorder(headless.release, headless.scheduler, put, step=lambda: headless.steps)
+    headless.on_check = lambda busy, passed: recorder.check(busy=busy, passed=passed)
+    recorder.start()
+    try:
+        yield recorder
+    finally:
+        recorder.stop()
+        headless.on_check = lambda busy, passed: None
 
 
 def run_to_its_end(scenario: Scenario, headless: Headless) -> str:
@@ -107,24 +126,8 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
     return settings.but(**overrides)
 
 
-def header_of(headless: Headless, scenario: str | None) -> Header:
-    release: Release = headless.release
-    page_size = headless.settings.page_size
-    return Header(
-        spec=SPEC_VERSION,
-        producer=Producer(name="kvproof-sglang", version=version("kvproof"), target=f"sglang {release.version}"),
-        config=Config(
-            page_size=page_size,
-            pool_pages=headless.allocator.size // page_size,
-            rows=headless.rows.size,
-            row_width=headless.rows.req_to_token.shape[1],
-            chunked_prefill_size=headless.settings.chunked_prefill_size,
-        ),
-        scenario=scenario,
-        gaps=release.gaps,
-        known_deviations=release.known_deviations,
-        extra=headless.settings.as_dict(),
-    )
+def header_of_run(headless: Headless, scenario: str) -> Header:
+    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=headless.settings.as_dict())
 
 
 def _raised_in_sglang(error: BaseException) -> bool:

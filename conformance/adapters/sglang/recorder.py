@@ -3,7 +3,11 @@
 `Recorder._watched` is the table of what is wrapped and which handler writes about it. A handler calls the real method
 exactly once and changes nothing. What moves pages is opened as an *action*: every page that `allocator.free` is handed
 meanwhile belongs to it, whether the allocator frees at once or collects for the end of a free group. Pages that were
-allocated for a batch are read back from the row table, request by request.
+allocated for a prefill are read back from the row table, request by request; those of a decode step are what the
+allocator returned.
+
+What was seen is put down as plain values and goes to `put`: events that are rare with their names, the decode steps and
+results of a whole batch as tuples that `assembly.py` makes events of. Nothing is formatted or written here.
 
 A recorder shows what happened, also where that was wrong; it decides nothing.
 """
@@ -16,12 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.conformance.trace_io import TraceWriter
-
-from .headless import Headless
+from .assembly import DECODE, RESULT
 from .observe import Observer, Values, session_of
-from .releases import read_terms
-from .watch import Watch
+from .page_ids import PageIds
+from .releases import Release, read_terms
+from .watch import OnError, Watch
 
 # Where `release_kv_cache` is called from; each module imported it by name.
 RELEASES_KV = ("schedule_batch", "scheduler", "scheduler_output_processor_mixin")
@@ -38,14 +41,27 @@ class Action:
 
 
 class Recorder:
-    """Writes one trace of one `Headless`. Use as a context: wrappers are in place inside it only."""
+    """Records one scheduler. `put` takes what was seen; `step` tells the number of the scheduler's step, for people.
 
-    def __init__(self, headless: Headless, writer: TraceWriter) -> None:
-        self._headless = headless
-        self._scheduler = headless.scheduler
-        self._writer = writer
-        self._observe = Observer(headless.release, headless.scheduler)
-        self._watch = Watch()
+    Without `on_error` an error of the recorder is raised where it happens. With it the first one is handed over, nothing is
+    recorded from then on, and the scheduler never notices.
+    """
+
+    def __init__(
+        self,
+        release: Release,
+        scheduler: Any,
+        put: Callable[[Any], Any],
+        *,
+        step: Callable[[], int],
+        on_error: OnError | None = None,
+    ) -> None:
+        self._release = release
+        self._scheduler = scheduler
+        self._put = put
+        self._step = step
+        self._observe = Observer(release, scheduler)
+        self._watch = Watch(on_error)
         self._actions: list[Action] = []
         self._closing_free_group = False
         self._reaping = False
@@ -53,27 +69,40 @@ class Recorder:
         self._not_arrived: set[str] = set()
         # Requests of the batch whose result is being processed, with their output length before it.
         self._awaiting_result: dict[Any, int] = {}
-        self.stray_frees = 0
-        """pages freed outside every known action: the trace names them as dropped"""
+        self._strays: list[int] = []
 
-    def __enter__(self) -> Recorder:
+    @property
+    def stray_frees(self) -> int:
+        """Pages freed outside every known action: the trace names them as dropped."""
+        self.page_ids.settle(wait=True)
+        return len(self._strays)
+
+    @property
+    def page_ids(self) -> PageIds:
+        """Where ids of pages come from; lists of what was put down fill when it settles."""
+        return self._observe.page_ids
+
+    def start(self) -> None:
         for owner, name, handler in self._watched():
             self._watch.around(owner, name, handler)
-        # The scheduler's dispatcher keeps bound methods; it is built anew so that it finds the wrapped ones.
-        self._scheduler.init_request_dispatcher()
-        self._headless.on_check = self._check
-        return self
+        for owner, name, listener in self._listened():
+            self._watch.after(owner, name, listener)
+        self._rebuild_dispatcher()
 
-    def __exit__(self, *error: object) -> None:
+    def stop(self) -> None:
         self._watch.take_away()
+        self._rebuild_dispatcher()
+
+    def _rebuild_dispatcher(self) -> None:
+        """The scheduler's dispatcher keeps bound methods; built anew it finds the watched ones, or the originals."""
         self._scheduler.init_request_dispatcher()
-        self._headless.on_check = lambda busy, passed: None
 
     def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """The table of watched methods: (class or module, name, handler)."""
-        release, scheduler = self._headless.release, self._scheduler
+        release, scheduler = self._release, self._scheduler
         managers = {name: importlib.import_module(f"sglang.srt.managers.{name}") for name in RELEASES_KV}
-        allocator, tree = type(scheduler.token_to_kv_pool_allocator), type(scheduler.tree_cache.inner)
+        allocator, cache = type(scheduler.token_to_kv_pool_allocator), scheduler.tree_cache
+        tree = type(getattr(cache, "inner", cache))
         controller, request = release.load("session_controller"), managers["schedule_batch"].Req
         batch, the_scheduler = managers["schedule_batch"].ScheduleBatch, managers["scheduler"].Scheduler
         yield allocator, "free", self._free
@@ -89,11 +118,16 @@ class Recorder:
         yield the_scheduler, "process_batch_result", self._process_batch_result
         yield request, "init_next_round_input", self._init_next_round_input
         yield batch, "prepare_for_extend", self._prepare_for_extend
-        yield batch, "prepare_for_decode", self._prepare_for_decode
         yield batch, "release_req", self._release_req
-        yield release.load("session_cache"), "cache_unfinished_req", self._cache_unfinished_req
+        yield type(cache), "cache_unfinished_req", self._cache_unfinished_req
         for module in managers.values():
             yield module, "release_kv_cache", self._release_kv_cache
+
+    def _listened(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
+        """What every step calls and what needs no look before it: (class, name, handler of its arguments)."""
+        from sglang.srt.managers.schedule_batch import ScheduleBatch
+
+        yield ScheduleBatch, "prepare_for_decode", self._prepared_for_decode
 
     # -- pages --
 
@@ -111,11 +145,7 @@ class Recorder:
 
     def _free(self, free: Callable[..., Any], allocator: Any, free_index: Any) -> Any:
         if not self._closing_free_group:
-            pages = self._observe.pages_of_indices(free_index)
-            if self._actions:
-                self._actions[-1].free += pages
-            else:
-                self.stray_frees += len(pages)
+            self.page_ids.read(free_index, self._actions[-1].free if self._actions else self._strays, once=True)
         return free(allocator, free_index)
 
     def _free_group_end(self, end: Callable[..., Any], allocator: Any) -> Any:
@@ -151,8 +181,9 @@ class Recorder:
     def _open(self, open_: Callable[..., Any], controller: Any, request: Any) -> Any:
         known = request.session_id in controller.sessions
         output = open_(controller, request)
-        if not known and request.session_id in controller.sessions:
-            self._session_event("open", controller.sessions[request.session_id])
+        session = controller.sessions.get(request.session_id)
+        if not known and session is not None and session.streaming:
+            self._session_event("open", session)
         return output
 
     def _maybe_reap(self, reap: Callable[..., Any], controller: Any, *args: Any, **kwargs: Any) -> Any:
@@ -164,6 +195,8 @@ class Recorder:
 
     def _close(self, close: Callable[..., Any], controller: Any, session_id: str) -> Any:
         session, slot = controller.sessions[session_id], self._observe.held_slot(session_id)
+        if not session.streaming:
+            return close(controller, session_id)
         with self._action("close") as action:
             result = close(controller, session_id)
         # The reaper tries every waiting close at every round; only the round that carries it out is an event.
@@ -187,7 +220,7 @@ class Recorder:
         req = next((req for req in reversed(scheduler.waiting_queue) if req.rid == message.rid), None)
         if req is None:
             return result
-        if session is None:
+        if session is None or not session.streaming:
             self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
             return result
         admitted = session_of(req) is session and req.rid not in self._refused_at_create
@@ -287,12 +320,15 @@ class Recorder:
         with self._action("cache_unfinished_req") as action:
             result = cache(tree_cache, req, *args, **kwargs)
         if action.inserted is not None:
+            params = {"dup_len": action.inserted.prefix_len}
+            if len(req.fill_ids) != req.kv_committed_len:  # with overlap the next step is prepared already
+                params["key_len"] = len(req.fill_ids)
             self._turn_event(
                 "insert",
                 req,
                 session,
                 row=row,
-                params={"dup_len": action.inserted.prefix_len},
+                params=params,
                 free=action.free,
                 shared=self._observe.pages_of_row(row, 0, req.cache_protected_len),
                 after=self._observe.turn(req, prefix=True),
@@ -303,18 +339,20 @@ class Recorder:
 
     # -- decode and results --
 
-    def _prepare_for_decode(self, prepare: Callable[..., Any], batch: Any) -> Any:
-        result = prepare(batch)
-        for req, seq_len in zip(batch.reqs, batch.seq_lens_cpu.tolist(), strict=True):
-            self._turn_event(
-                "decode",
-                req,
-                session_of(req),
-                row=req.req_pool_idx,
-                alloc=self._observe.new_pages(req.req_pool_idx, seq_len - 1, seq_len),
-                after=self._observe.turn(req, prefix=False),
+    def _prepared_for_decode(self, batch: Any) -> None:
+        reqs, observe = batch.reqs, self._observe
+        seq_lens = batch.seq_lens_cpu.tolist()
+        self._put(
+            (
+                DECODE,
+                self._step(),
+                observe.turns(reqs),
+                [len(req.output_ids) for req in reqs],
+                observe.sessions_of(reqs),
+                seq_lens,
+                observe.pages_opened(batch.out_cache_loc, seq_lens),
             )
-        return result
+        )
 
     def _process_batch_result(self, process: Callable[..., Any], scheduler: Any, batch: Any, *args: Any) -> Any:
         self._awaiting_result = {req: len(req.output_ids) for req in batch.reqs}
@@ -326,13 +364,17 @@ class Recorder:
         """Write `result` for the requests of the batch, in its order, through `last`: it is about to be cached or released."""
         if last is not None and last not in self._awaiting_result:
             return
+        reqs, tokens = [], []
         for req in list(self._awaiting_result):
-            tokens = len(req.output_ids) - self._awaiting_result.pop(req)
-            if tokens:
-                seen = self._observe.turn(req, prefix=False)
-                self._turn_event("result", req, session_of(req), params={"tokens": tokens}, after=seen)
+            gained = len(req.output_ids) - self._awaiting_result.pop(req)
+            if gained:
+                reqs.append(req)
+                tokens.append(gained)
             if req is last:
-                return
+                break
+        if reqs:
+            observe, output_lens = self._observe, [len(req.output_ids) for req in reqs]
+            self._put((RESULT, self._step(), observe.turns(reqs), output_lens, observe.sessions_of(reqs), tokens))
 
     # -- ends --
 
@@ -376,16 +418,17 @@ class Recorder:
 
     # -- the memory check --
 
-    def _check(self, busy: bool, passed: bool) -> None:
-        page_size = self._headless.settings.page_size
+    def check(self, *, busy: bool, passed: bool, free_list: bool = True) -> None:
+        """The terms of the release's own memory check as they are now; `passed`: what its check said."""
+        page_size = self._scheduler.page_size
         try:
-            terms = read_terms(self._headless.release, self._scheduler, busy=busy)
+            terms = read_terms(self._release, self._scheduler, busy=busy)
         except AssertionError:  # the release's own counting refuses; `own_check_ok` says so
             in_pages = None
         else:
             in_pages = {name: tokens // page_size for name, tokens in vars(terms).items()}
         params = {"busy": busy, "own_check_ok": passed}
-        self._event("check", params=params, terms=in_pages, free_list=self._headless.free_pages())
+        self._event("check", params=params, terms=in_pages, free_list=self._observe.free_pages() if free_list else None)
 
     # -- writing --
 
@@ -412,7 +455,7 @@ class Recorder:
             self._session_event(action, session, turn_ended=turn_ended, turn=req.rid, after=after, **fields)
 
     def _event(self, action: str, **fields: Any) -> None:
-        self._writer.event(action=action, step=self._headless.steps, **fields)
+        self._put({"action": action, "step": self._step(), **fields})
 
 
 def _finished_len(req: Any) -> int:

@@ -1,7 +1,12 @@
 """Puts a wrapper around methods of running code and takes it away again.
 
-A wrapper gets the original first: `wrapper(original, *args, **kwargs)`, and `args` begin with the instance. It must call
-the original once, with what it was given, and hand back what that returned.
+A wrapper gets the original first: `wrapper(original, *args, **kwargs)`, and `args` begin with the instance. It calls the
+original once; what that returned or raised is what the caller gets.
+
+A `Watch` that is given `on_error` never hurts the code that it watches: the original is called exactly once with the
+caller's own arguments, and the caller gets the original's own outcome, whatever the wrapper does. The first error of a
+wrapper goes to `on_error`, and from then on the watch is idle. Without `on_error` such an error is raised: a test wants
+to see it.
 """
 
 from __future__ import annotations
@@ -11,24 +16,102 @@ from collections.abc import Callable
 from typing import Any
 
 Wrapper = Callable[..., Any]
+OnError = Callable[[Exception], None]
+
+
+class _Call:
+    """One call of the original on behalf of a wrapper: made once, with the caller's arguments."""
+
+    __slots__ = ("_args", "_kwargs", "_original", "error", "made", "result")
+
+    def __init__(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._original, self._args, self._kwargs = original, args, kwargs
+        self.made = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        if not self.made:
+            self.made = True
+            try:
+                self.result = self._original(*self._args, **self._kwargs)
+            except BaseException as error:
+                self.error = error
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
 class Watch:
-    def __init__(self) -> None:
+    def __init__(self, on_error: OnError | None = None) -> None:
+        self._on_error = on_error
         self._undo: list[Callable[[], None]] = []
+        self._idle = False
 
     def around(self, owner: Any, name: str, wrapper: Wrapper) -> None:
         """`owner` is a class (all its instances are watched) or a module (for a function that it imported by name)."""
-        original = getattr(owner, name)
-        had_its_own = name in vars(owner)
+        if self._on_error is None:
+            self._put(owner, name, lambda original: lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+        else:
+            self._put(owner, name, lambda original: self._guarded(original, wrapper))
 
-        @functools.wraps(original)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            return wrapper(original, *args, **kwargs)
+    def after(self, owner: Any, name: str, listener: Callable[..., None]) -> None:
+        """`listener` is called with the arguments of each call that returned. Cheaper than a wrapper."""
 
-        setattr(owner, name, watched)
-        self._undo.append(lambda: setattr(owner, name, original) if had_its_own else delattr(owner, name))
+        def listened(original: Callable[..., Any]) -> Callable[..., Any]:
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                result = original(*args, **kwargs)
+                if not self._idle:
+                    try:
+                        listener(*args, **kwargs)
+                    except Exception as error:
+                        self._fail(error)
+                return result
+
+            return watched
+
+        self._put(owner, name, listened)
 
     def take_away(self) -> None:
+        """Put the originals back; where someone else has wrapped ours since, ours stays and does nothing."""
+        self._idle = True
         while self._undo:
             self._undo.pop()()
+
+    def _put(self, owner: Any, name: str, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        original = getattr(owner, name)
+        had_its_own = name in vars(owner)
+        watched = functools.wraps(original)(wrapped(original))
+
+        def undo() -> None:
+            if vars(owner).get(name) is not watched:
+                return
+            if had_its_own:
+                setattr(owner, name, original)
+            else:
+                delattr(owner, name)
+
+        setattr(owner, name, watched)
+        self._undo.append(undo)
+
+    def _guarded(self, original: Callable[..., Any], wrapper: Wrapper) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self._idle:
+                return original(*args, **kwargs)
+            call = _Call(original, args, kwargs)
+            try:
+                wrapper(call, *args, **kwargs)
+            except Exception as error:
+                if error is not call.error:
+                    self._fail(error)
+            # What interrupts (KeyboardInterrupt, SystemExit) passes through: it was not meant for the wrapper.
+            return call()
+
+        return watched
+
+    def _fail(self, error: Exception) -> None:
+        if self._on_error is None:
+            raise error
+        if not self._idle:
+            self._idle = True
+            self._on_error(error)
