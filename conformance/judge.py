@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from kvproof.conformance.pagebook import Moves, PageBook
+from kvproof.conformance.windowbook import WindowMoves
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
 from kvproof.spec.effects import Report
@@ -51,6 +53,8 @@ ABOUT = {
     "output_len": "I17",
     "row": "I5",
     "freed pages": "I16",
+    "freed window pages": "I10",
+    "number of window pages taken": "I10",
     "number of pages taken": "I1",
 }
 
@@ -88,7 +92,7 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
 def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
     outcome = oracle.step(action, before, parameters(event, action, before))
     moves = book.foresee(key, outcome.effects, event)
-    differences = [*_values(outcome, event), *_pages(moves, event)]
+    differences = [*_values(outcome, event), *_pages(book, moves, event)]
     return Judgement(outcome, moves, tuple(differences))
 
 
@@ -115,7 +119,7 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
     return differences
 
 
-def _pages(moves: Moves, event: Event) -> list[Difference]:
+def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:
     differences = []
     if Counter(moves.freed) != Counter(event.free):
         differences.append(Difference("freed pages", None, sorted(moves.freed), sorted(event.free)))
@@ -123,6 +127,16 @@ def _pages(moves: Moves, event: Event) -> list[Difference]:
         differences.append(Difference("row", None, moves.table.row, event.row))
     if moves.wanted != len(event.alloc):
         differences.append(Difference("number of pages taken", None, moves.wanted, len(event.alloc)))
+    return differences + (_window_pages(moves.window, event) if book.window.is_followed else [])
+
+
+def _window_pages(moves: WindowMoves, event: Event) -> list[Difference]:
+    differences = []
+    if Counter(moves.freed) != Counter(event.window_free):
+        seen = sorted(event.window_free)
+        differences.append(Difference("freed window pages", None, sorted(moves.freed), seen))
+    if moves.wanted != len(event.window_alloc):
+        differences.append(Difference("number of window pages taken", None, moves.wanted, len(event.window_alloc)))
     return differences
 
 
@@ -141,15 +155,14 @@ def _is_attached(outcome: Outcome) -> bool:
     return bool(outcome.after.inflight or outcome.after.turns > 0)
 
 
-def check_terms(oracle: Oracle, ledgers: Mapping[str, Ledger], lingering: Set[str]) -> tuple[int, int]:
-    """(session_held, uncached) in pages over all ledgers, by the oracle's own rule of the memory check.
+def check_terms(oracle: Oracle, ledgers: Mapping[str, Ledger], lingering: Set[str]) -> Report:
+    """The terms of all ledgers together, in pages of both pools, by the oracle's own rule of the memory check.
 
     `lingering`: ledgers whose last turn may still stand in the batch that the check looks at.
     """
-    held = uncached = 0
+    reports: list[Report] = []
     for key, ledger in ledgers.items():
         (report,) = oracle.step(oracle.actions["check"], ledger, {"lingering": key in lingering}).effects
         assert isinstance(report, Report)
-        held += report.session_held
-        uncached += report.uncached
-    return held, uncached
+        reports.append(report)
+    return Report(*(sum(getattr(r, f.name) for r in reports) for f in dataclasses.fields(Report)))

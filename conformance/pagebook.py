@@ -8,11 +8,12 @@ were taken. `commit` then makes it so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from kvproof.conformance.windowbook import WindowBook, WindowMoves
 from kvproof.model.integers import Integers
-from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, Insert, Share, Take, TakeRow
+from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, FreeWindow, Insert, Share, Take, TakeRow
 from kvproof.spec.trace import Event
 
 FREE = "free list"
@@ -49,14 +50,16 @@ class Moves:
     freed: list[int] = field(default_factory=list)
     wanted: int = 0
     problems: list[Problem] = field(default_factory=list)
+    window: WindowMoves = field(default_factory=WindowMoves)
 
 
 class PageBook:
-    """Owners of all pages of one pool, and the page tables of all rows in use, by ledger."""
+    """Owners of all pages, the page tables of all rows in use, by ledger, and the map to the window pool."""
 
-    def __init__(self, pool_pages: int, d: Integers) -> None:
+    def __init__(self, pool_pages: int, d: Integers, window_pages: int = 0) -> None:
         self.d = d
         self.pool_pages = pool_pages
+        self.window = WindowBook(window_pages)
         self._owners: dict[int, str] = dict.fromkeys(range(1, pool_pages + 1), FREE)
         self._tables: dict[str, RowTable] = {}
         self._users: dict[int, str] = {}
@@ -80,7 +83,7 @@ class PageBook:
         """What the effects mean for the pages of ledger `key`, given the ids that the event took or shared."""
         table = self._tables.get(key)
         moves = Moves(key, table.copy() if table else None)
-        fresh = list(event.alloc)
+        fresh, fresh_window = list(event.alloc), list(event.window_alloc)
         for effect in effects:
             match effect:
                 case TakeRow(when=True):
@@ -88,18 +91,23 @@ class PageBook:
                 case Share(when=True, pages=pages):
                     self._share(moves, pages, event)
                 case Take(first=first, last=last) if first < last:
-                    self._take(moves, first, last, fresh)
+                    self._take(moves, first, last, fresh, fresh_window)
                 case Free(start=start, end=end) if start < end:
                     self._free(moves, self.d.floor_pages(start), self.d.ceil_pages(end))
                 case FreeByLoc(start=start, end=end) if start < end and moves.table is not None:
                     # The row goes on naming these pages: whoever releases it frees them again.
-                    moves.freed += moves.table.pages[self.d.floor_pages(start) : self.d.ceil_pages(end)]
+                    named = moves.table.pages[self.d.floor_pages(start) : self.d.ceil_pages(end)]
+                    moves.freed += named
+                    self.window.release(moves.window, named)
+                case FreeWindow(first=first, last=last) if moves.table is not None:
+                    self.window.release(moves.window, moves.table.pages[first:last])
                 case Insert(when=True) as insert:
                     self._insert(moves, insert, event)
                 case DropRow(when=True):
                     moves.table = None
                 case _:
                     pass
+        moves.problems += [Problem("I1", sentence) for sentence in moves.window.problems]
         return moves
 
     def commit(self, moves: Moves) -> None:
@@ -113,18 +121,50 @@ class PageBook:
             self._pins.update(moves.table.pages[: moves.table.tree_end])
         for page, owner in moves.owners.items():
             self._own(page, owner)
+        self.window.commit(moves.window)
 
-    def evict(self, pages: Iterable[int]) -> list[Problem]:
-        """The tree frees pages of its own; none may be in the protected prefix of a row."""
+    def evict(self, event: Event, still_needs: Callable[[str, int], bool]) -> list[Problem]:
+        """The tree frees pages of its own; none may be in the protected prefix of a row.
+
+        It may also free window pages alone and keep the page itself: those that no row's window reaches any more.
+        `still_needs`: whether the row of a ledger reads the window page at a position (in pages).
+        """
+        return [*self._evict_pages(event.free), *self._evict_windows(event, still_needs)]
+
+    def _evict_windows(self, event: Event, still_needs: Callable[[str, int], bool]) -> Iterator[Problem]:
+        if not self.window.is_followed:
+            return
+        moves = WindowMoves()
+        self.window.release(moves, event.free)
+        gone = set(moves.freed)
+        for window in event.window_free:
+            page = self.window.behind(window)
+            if window in gone:
+                gone.discard(window)
+            elif page is None:
+                yield Problem("I16", f"evicted window page {window} is free already: no page names it")
+            elif self.owner(page) != TREE:
+                yield Problem("I1", f"evicted window page {window} belongs to page {page} of {self.owner(page)}")
+            else:
+                for key in self._readers(page):
+                    if still_needs(key, self._tables[key].pages.index(page)):
+                        yield Problem("I6", f"evicted window page {window} is in the window of {key}")
+                self.window.release(moves, [page])
+        for window in gone:
+            yield Problem("I10", f"window page {window} was not freed with the page that names it")
+        self.window.commit(moves)
+
+    def _readers(self, page: int) -> list[str]:
+        return [key for key, t in self._tables.items() if page in t.pages[: t.tree_end]]
+
+    def _evict_pages(self, pages: Iterable[int]) -> list[Problem]:
         problems = []
         for page in pages:
             if self.owner(page) != TREE:
                 problems.append(Problem("I1", f"evicted page {page} belongs to {self.owner(page)}, not to the tree"))
             elif self._pins[page] > 0:
-                readers = [key for key, t in self._tables.items() if page in t.pages[: t.tree_end]]
-                problems.append(
-                    Problem("I11", f"evicted page {page} is in the protected prefix of {', '.join(readers)}")
-                )
+                readers = ", ".join(self._readers(page))
+                problems.append(Problem("I11", f"evicted page {page} is in the protected prefix of {readers}"))
             else:
                 self._own(page, FREE)
         return problems
@@ -156,9 +196,10 @@ class PageBook:
         if moves.table is not None:
             moves.table.pages, moves.table.tree_end = shared, pages
 
-    def _take(self, moves: Moves, first: int, last: int, fresh: list[int]) -> None:
+    def _take(self, moves: Moves, first: int, last: int, fresh: list[int], fresh_window: list[int]) -> None:
         moves.wanted += last - first
         got, fresh[: last - first] = fresh[: last - first], []
+        self.window.take(moves.window, got, fresh_window)
         for page in got:
             owner = self._now(moves, page)
             if page not in self._owners:
@@ -177,6 +218,7 @@ class PageBook:
         for page in moves.table.pages[first:last]:
             moves.freed.append(page)
             moves.owners[page] = FREE
+        self.window.release(moves.window, moves.table.pages[first:last])
         del moves.table.pages[first:last]
 
     def _insert(self, moves: Moves, insert: Insert, event: Event) -> None:
@@ -189,8 +231,12 @@ class PageBook:
             elif position >= insert.freed_from:
                 moves.freed.append(page)
                 moves.owners[page] = FREE
-                if event.shared is not None and position < len(event.shared):
-                    self._adopt(moves, position, event.shared[position])
+                kept = event.shared[position] if event.shared is not None and position < len(event.shared) else None
+                if kept is None:
+                    self.window.release(moves.window, [page])
+                else:
+                    self.window.hand_on(moves.window, page, kept, event.window_free)
+                    self._adopt(moves, position, kept)
         moves.table.tree_end = insert.pages
 
     def _adopt(self, moves: Moves, position: int, page: int) -> None:

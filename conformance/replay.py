@@ -14,7 +14,14 @@ from pathlib import Path
 
 from kvproof.conformance.errors import UserError, at, unknown
 from kvproof.conformance.judge import ABOUT, Difference, Judgement, check_terms, judge
-from kvproof.conformance.pagebook import FREE, TREE, PageBook
+from kvproof.conformance.memory_check import (
+    is_about_holders,
+    seen_of_holders,
+    true_of_holders,
+    wrong_free_pages,
+    wrong_terms,
+)
+from kvproof.conformance.pagebook import PageBook
 from kvproof.conformance.trace_io import TraceReader, read_trace
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
@@ -22,7 +29,7 @@ from kvproof.spec import SPEC_VERSION
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS, Fault, actions_with
 from kvproof.spec.invariants import INVARIANTS
-from kvproof.spec.state import Ledger, pristine
+from kvproof.spec.state import Ledger, is_live, pristine
 from kvproof.spec.trace import Config, End, Event
 
 CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
@@ -83,7 +90,7 @@ class Replayer:
             tree=config.tree,
         )
         self.oracle = Oracle(self.d, ACTIONS)
-        self.book = PageBook(config.pool_pages, self.d)
+        self.book = PageBook(config.pool_pages, self.d, config.window_pages)
         self.ledgers: dict[str, Ledger] = {}
         self.of_turn: dict[str, str] = {}
         self.refused: set[str] = set()
@@ -93,12 +100,12 @@ class Replayer:
     def feed(self, line: int, event: Event) -> Finding | None:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
         self.report.events += 1
-        self.report.pages_moved += len(event.alloc) + len(event.free)
+        self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
         if event.action == "evict":
             return self._evict(line, event)
         if event.action == "check":
             return self._check(line, event)
-        key = self._key(event)
+        key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
         is_refused = event.session is not None and event.turn in self.refused
         action = self.oracle.applicable(event.action, before, is_refused)
@@ -112,14 +119,15 @@ class Replayer:
             return None
         return self._deviation(line, event, key, before, judgement)
 
-    def _key(self, event: Event) -> str:
+    def _key(self, line: int, event: Event) -> str:
         """The ledger that an event is about. A request that its session refused or detached has one of its own."""
         if event.session is not None:
             key = f"session {event.session}"
             if event.turn is not None and event.params.get("admitted") is not False:
                 self.of_turn.setdefault(event.turn, key)
             return key
-        assert event.turn is not None
+        if event.turn is None:
+            raise UserError(f"{at(self.path, line)}: {event.action!r} names neither a session nor a turn")
         key = self.of_turn.get(event.turn, f"request {event.turn}")
         if event.action == "arrive":
             key = f"request {event.turn}"
@@ -201,7 +209,7 @@ class Replayer:
 
     def _evict(self, line: int, event: Event) -> Finding | None:
         self.report.actions["evict"] += 1
-        problems = self.book.evict(event.free)
+        problems = self.book.evict(event, self._still_needs)
         if not problems:
             return None
         broken = {p.invariant: p.sentence for p in problems}
@@ -210,28 +218,25 @@ class Replayer:
             self.path, line, event, "tree", "evict", rule, None, (), tuple(p.sentence for p in problems), broken
         )
 
+    def _still_needs(self, key: str, position: int) -> bool:
+        """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
+        s = self.ledgers[key]
+        end = s.kv_committed_len if is_live(self.d, s) else s.slot_kv_committed_len
+        return self.d.tokens(position + 1) > end - self.d.window
+
     def _check(self, line: int, event: Event) -> Finding | None:
         """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
         self.report.actions["check"] += 1
         if event.terms is None:
             return None
-        held, uncached = check_terms(self.oracle, self.ledgers, frozenset())
-        terms = event.terms
-        true = {
-            "available": (self.book.count(FREE), terms.available),
-            "evictable + protected": (self.book.count(TREE), terms.evictable + terms.protected),
-            "session_held": (held, terms.session_held),
-            "uncached": (uncached, terms.uncached),
-        }
-        differences = [Difference(name, None, t, seen) for name, (t, seen) in true.items() if t != seen]
-        lines = []
-        if event.free_list is not None and set(event.free_list) != self.book.free_pages():
-            lines = list(_free_list_lines(set(event.free_list), self.book))
+        differences = [*wrong_terms(event, self.book, check_terms(self.oracle, self.ledgers, frozenset()))]
+        lines = wrong_free_pages(event, self.book)
+        if lines:
             differences.append(Difference("free list", None, "as the trace's own moves say", lines[0]))
         if not differences:
             return None
-        explained = [f for f in _catalogue("check") if _seen(event) in self._terms_under(f, event)]
-        if explained and all(d.name in ("session_held", "uncached") for d in differences):
+        explained = [f for f in _catalogue("check") if seen_of_holders(event) in self._terms_under(f, event)]
+        if explained and all(map(is_about_holders, differences)):
             known = [f for f in explained if f in self.known]
             if known:
                 self.report.followed[known[0].id] += 1
@@ -254,11 +259,12 @@ class Replayer:
             tuple(explained),
         )
 
-    def _terms_under(self, fault: Fault, event: Event) -> list[tuple[int, int]]:
+    def _terms_under(self, fault: Fault, event: Event) -> list[tuple[int, ...]]:
         """What the faulty check may read: turns that ended in this step may or may not stand in the last batch."""
         oracle = Oracle(self.d, actions_with(fault))
         ended = {key for key, step in self.ended_in.items() if step is not None and step == event.step}
-        return [check_terms(oracle, self.ledgers, lingering) for lingering in (set[str](), ended)]
+        reports = (check_terms(oracle, self.ledgers, lingering) for lingering in (set[str](), ended))
+        return [true_of_holders(report, event) for report in reports]
 
 
 def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambda _: None) -> Report:
@@ -312,11 +318,6 @@ def _catalogue(action: str) -> list[Fault]:
     return [f for f in FAULTS.values() if action in f.deviations and f.kind != "mutation"]
 
 
-def _seen(event: Event) -> tuple[int, int]:
-    assert event.terms is not None
-    return event.terms.session_held, event.terms.uncached
-
-
 def _page_lines(right: Judgement, event: Event, book: PageBook) -> Iterable[str]:
     """Pages that moved wrongly, by owner."""
     for problem in right.moves.problems:
@@ -326,6 +327,18 @@ def _page_lines(right: Judgement, event: Event, book: PageBook) -> Iterable[str]
         yield f"{_named(pages)} freed; the owner was {owner}"
     for owner, pages in _by_owner((expected - seen).elements(), book):
         yield f"{_named(pages)} not freed; the owner was {owner}"
+    if book.window.is_followed:
+        yield from _window_lines(Counter(right.moves.window.freed), Counter(event.window_free), book)
+
+
+def _window_lines(expected: Counter[int], seen: Counter[int], book: PageBook) -> Iterable[str]:
+    for window in sorted((seen - expected).elements()):
+        page = book.window.behind(window)
+        owner = "free already" if page is None else f"behind page {page} of {book.owner(page)}"
+        yield f"window page {window} was freed; it was {owner}"
+    for window in sorted((expected - seen).elements()):
+        page = book.window.behind(window)
+        yield f"window page {window} was not freed; it is behind page {page}"
 
 
 def _by_owner(pages: Iterable[int], book: PageBook) -> Iterable[tuple[str, list[int]]]:
@@ -337,11 +350,3 @@ def _by_owner(pages: Iterable[int], book: PageBook) -> Iterable[tuple[str, list[
 
 def _named(pages: list[int]) -> str:
     return f"page {pages[0]} was" if len(pages) == 1 else f"pages {', '.join(map(str, pages))} were"
-
-
-def _free_list_lines(listed: set[int], book: PageBook) -> Iterable[str]:
-    free = book.free_pages()
-    for page in sorted(listed - free)[:8]:
-        yield f"page {page} is in the free list and owned by {book.owner(page)}"
-    for page in sorted(free - listed)[:8]:
-        yield f"page {page} is in no free list and has no owner"

@@ -5,21 +5,21 @@ that came from, so the witness adds what the run takes for granted, by the right
 tree before something of it is matched, a busy moment in which a turn was refused before it is answered outside its session, and
 the ordinary request that a detached turn goes on as.
 
-Pages are handed out lowest id first and follow the effects of the step as it was taken, faulty ones included. Nothing here is
-shared with the replay (`conformance/pagebook.py`): that the two agree on every run of the right rules is a test of both.
+Pages are handed out by `model/witness_pools.py`. Nothing here is shared with the replay (`conformance/pagebook.py`): that the
+two agree on every run of the right rules is a test of both.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model.explore import Run, Taken
 from kvproof.model.oracle import Oracle, Outcome, Value
-from kvproof.spec.effects import DropRow, Free, FreeByLoc, Insert, Report, Share, Take, TakeRow
+from kvproof.model.witness_pools import Holder, Pools
+from kvproof.spec.effects import Report
 from kvproof.spec.state import FIELDS, NONE, Ledger, fill_len, pristine
 from kvproof.spec.trace import Config, Event, Observed, Terms
 
@@ -40,49 +40,6 @@ class Witness:
 
     config: Config
     events: tuple[Event, ...]
-
-
-@dataclass
-class Holder:
-    """A ledger as the trace knows it: its names, its row, and the pages behind the row; the first `tree_end` are the tree's."""
-
-    session: str | None = None
-    turn: str | None = None
-    refused: list[str] = field(default_factory=list)
-    row: int | None = None
-    pages: list[int] = field(default_factory=list)
-    tree_end: int = 0
-
-
-@dataclass
-class Moves:
-    """What one step did to pages, as its event tells it."""
-
-    alloc: list[int] = field(default_factory=list)
-    free: list[int] = field(default_factory=list)
-    shared: list[int] | None = None
-
-
-class Ids:
-    """Page ids or row ids from 1, the lowest free one first. An id that a faulty rule frees twice is free once."""
-
-    def __init__(self) -> None:
-        self.highest = 0
-        self._free: list[int] = []
-
-    @property
-    def free(self) -> int:
-        return len(self._free)
-
-    def take(self) -> int:
-        if self._free:
-            return heapq.heappop(self._free)
-        self.highest += 1
-        return self.highest
-
-    def give(self, number: int) -> None:
-        if number not in self._free:
-            heapq.heappush(self._free, number)
 
 
 def witness_of(run: Run) -> Witness:
@@ -119,15 +76,12 @@ class Scribe:
         self._oracle = oracle
         self._d = oracle.d
         self._refusals = iter(refusals)
-        self._pages, self._rows = Ids(), Ids()
-        self._tree: list[int] = []
-        """The pages of the longest prefix that the tree has of the tokens that all requests begin with."""
-        self._tree_pages = 0
+        self._pools = Pools(oracle.d)
         self._holders: dict[str, Holder] = {}
         self._ledgers: dict[str, Ledger] = {}
         self._names: Counter[str] = Counter()
         self._largest_chunk: int | None = None
-        self._events: list[tuple[dict[str, Any], dict[str, int] | None]] = []
+        self._events: list[tuple[dict[str, Any], dict[str, dict[str, int]] | None]] = []
         self._step = 0
 
     def write(self, key: str, taken: Taken) -> None:
@@ -148,24 +102,24 @@ class Scribe:
 
     def finished(self) -> Witness:
         # A request may fill a row; an implementation keeps a page beside it.
-        pool_pages = max(self._pages.highest, self._d.ceil_pages(self._d.row_width) + 1)
+        pool_pages = max(self._pools.full.highest, self._d.ceil_pages(self._d.row_width) + 1)
         config = Config(
             page_size=self._d.page_size,
             pool_pages=pool_pages,
-            rows=max(1, self._rows.highest),
+            rows=max(1, self._pools.rows.highest),
             row_width=self._d.row_width,
             chunked_prefill_size=self._largest_chunk,
             overlap=self._d.overlap,
             speculation=self._d.speculation,  # type: ignore[arg-type]
             drafts=self._d.drafts,
             window=self._d.window,
+            window_pages=pool_pages if self._d.windowed else 0,
             tree=self._d.tree,
         )
         events = []
         for seq, (fields, terms) in enumerate(self._events):
             if terms is not None:
-                used = terms.pop("used")
-                fields["terms"] = Terms(available=pool_pages - used, total=pool_pages, **terms)
+                fields.update({name: _as_terms(counted, pool_pages) for name, counted in terms.items()})
             events.append(Event(seq=seq, **fields))
         return Witness(config, tuple(events))
 
@@ -181,6 +135,8 @@ class Scribe:
                 holder.refused.append(self._new_name("turn"))
             case "arrive" if holder.turn is None:
                 holder.turn = self._new_name("request")
+            case "result" if holder.turn is None:  # of one that ended before the run began
+                holder.turn = self._new_name("ended")
 
     def _new_name(self, kind: str) -> str:
         self._names[kind] += 1
@@ -190,7 +146,7 @@ class Scribe:
 
     def _fill_tree(self, length: int) -> None:
         """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there."""
-        pages, held = self._d.floor_pages(length), len(self._tree)
+        pages, held = self._d.floor_pages(length), len(self._pools.tree)
         if pages <= held:
             return
         end, key = self._d.tokens(pages), self._new_name("before")
@@ -227,7 +183,7 @@ class Scribe:
     def _tell(self, key: str, holder: Holder, taken: Taken) -> None:
         outcome, name = taken.outcome, taken.outcome.action.event
         row_before = holder.row
-        moves = self._move(holder, outcome)
+        moves = self._pools.move(holder, outcome)
         if name == "extend" and outcome.after.kv_committed_len < fill_len(outcome.after):
             chunk = outcome.after.kv_committed_len - outcome.before.prefix_len
             self._largest_chunk = max(self._largest_chunk or 0, chunk)
@@ -235,6 +191,7 @@ class Scribe:
         if name != "check":
             fields.update(session=holder.session, turn=self._turn(holder, outcome), after=_observed(holder, outcome))
             fields.update(alloc=tuple(moves.alloc), free=tuple(moves.free))
+            fields.update(window_alloc=tuple(moves.window_alloc), window_free=tuple(moves.window_free))
         if name in WITH_ROW or (name == "match" and outcome.after.lent):
             fields["row"] = holder.row
         elif name == "close" and outcome.before.slot_held:
@@ -256,7 +213,7 @@ class Scribe:
             case _:
                 return holder.turn
 
-    def _terms(self, key: str, outcome: Outcome) -> dict[str, int]:
+    def _terms(self, key: str, outcome: Outcome) -> dict[str, dict[str, int]]:
         """The memory check over all ledgers: the one that the step is about by its own rule, the others by the right one."""
         check = self._oracle.actions["check"]
         effects = [*outcome.effects]
@@ -265,64 +222,32 @@ class Scribe:
                 effects += self._oracle.step(check, s, {"lingering": False}).effects
         reports = [effect for effect in effects if isinstance(effect, Report)]
         pinned = {page for h in self._holders.values() for page in h.pages[: h.tree_end]}
-        return {
-            "used": self._pages.highest - self._pages.free,
-            "evictable": self._tree_pages - len(pinned),
-            "protected": len(pinned),
-            "session_held": sum(r.session_held for r in reports),
-            "uncached": sum(r.uncached for r in reports),
+        terms = {
+            "terms": {
+                "used": self._pools.full.highest - self._pools.full.free,
+                "evictable": self._pools.tree_pages - len(pinned),
+                "protected": len(pinned),
+                "session_held": sum(r.session_held for r in reports),
+                "uncached": sum(r.uncached for r in reports),
+            }
         }
+        if self._d.windowed:
+            used = self._pools.windows.highest - self._pools.windows.free
+            held, uncached = sum(r.window_held for r in reports), sum(r.window_uncached for r in reports)
+            owned = {page for h in self._holders.values() for page in h.pages[h.tree_end :]}
+            terms["window_terms"] = {
+                "used": used,
+                "evictable": sum(page not in owned | pinned for page in self._pools.window_of),
+                "protected": sum(page in pinned for page in self._pools.window_of),
+                "session_held": held,
+                "uncached": uncached,
+            }
+        return terms
 
-    # -- pages --
 
-    def _move(self, holder: Holder, outcome: Outcome) -> Moves:
-        """The effects, on page ids."""
-        moves = Moves()
-        for effect in outcome.effects:
-            match effect:
-                case TakeRow(when=True):
-                    holder.row, holder.pages, holder.tree_end = self._rows.take(), [], 0
-                case DropRow(when=True):
-                    if holder.row is not None:
-                        self._rows.give(holder.row)
-                    holder.row, holder.pages, holder.tree_end = None, [], 0
-                case Share(when=True, pages=pages):
-                    holder.pages, holder.tree_end = self._tree[:pages], pages
-                    moves.shared = list(holder.pages)
-                case Take(first=first, last=last) if first < last:
-                    fresh = [self._pages.take() for _ in range(last - first)]
-                    holder.pages[first:last] = fresh
-                    moves.alloc += fresh
-                case Free(start=start, end=end) if start < end:
-                    first, last = self._d.floor_pages(start), self._d.ceil_pages(end)
-                    self._free(holder.pages[first:last], moves)
-                    del holder.pages[first:last]
-                case FreeByLoc(start=start, end=end) if start < end:
-                    self._free(holder.pages[self._d.floor_pages(start) : self._d.ceil_pages(end)], moves)
-                case Insert(when=True) as insert:
-                    self._insert(holder, insert, moves)
-                case _:
-                    pass
-        return moves
-
-    def _insert(self, holder: Holder, insert: Insert, moves: Moves) -> None:
-        """Copies of what the tree has are freed, and the row names the tree's own; the rest becomes the tree's."""
-        for position in range(holder.tree_end, insert.pages):
-            if position < insert.duplicates:
-                if position >= insert.freed_from:
-                    self._free([holder.pages[position]], moves)
-                holder.pages[position] = self._tree[position]
-            else:
-                self._tree_pages += 1
-                if position == len(self._tree):
-                    self._tree.append(holder.pages[position])
-        holder.tree_end = insert.pages
-        moves.shared = holder.pages[: insert.pages]
-
-    def _free(self, pages: list[int], moves: Moves) -> None:
-        moves.free += pages
-        for page in pages:
-            self._pages.give(page)
+def _as_terms(counted: dict[str, int], pool_pages: int) -> Terms:
+    counts = {name: count for name, count in counted.items() if name != "used"}
+    return Terms(available=pool_pages - counted["used"], total=pool_pages, **counts)
 
 
 def _is_admitted(outcome: Outcome) -> bool:

@@ -54,6 +54,9 @@ class Config(_Strict):
     speculation: Literal[0, 1, 2] = Field(default=0, description="0: none; 1: v1; 2: v2, which overlaps")
     drafts: int = Field(default=1, ge=1, description="draft tokens of one speculative round")
     window: int = Field(default=0, ge=0, description="sliding window in tokens; 0: full attention")
+    window_pages: int = Field(
+        default=0, ge=0, description="pages of the window pool that can be handed out; 0: the trace does not name them"
+    )
     tree: bool = Field(default=True, description="radix tree; else a chunk cache")
 
 
@@ -124,10 +127,18 @@ class Event(_Strict):
     shared: tuple[int, ...] | None = Field(
         default=None, description="pages of the tree-owned prefix that this event wrote into the row, from position 0"
     )
+    window_alloc: tuple[int, ...] = Field(
+        default=(), description="pages of the window pool, one for each page of `alloc`, in the same order"
+    )
+    window_free: tuple[int, ...] = Field(default=(), description="pages handed back to the window pool")
     after: Observed = Field(default_factory=Observed)
     terms: Terms | None = Field(default=None, description="only on check")
     free_list: tuple[int, ...] | None = Field(
         default=None, description="only on check: every free page, where it was cheap to list"
+    )
+    window_terms: Terms | None = Field(default=None, description="only on check: the same terms of the window pool")
+    window_free_list: tuple[int, ...] | None = Field(
+        default=None, description="only on check: every free page of the window pool, where it was cheap to list"
     )
 
 

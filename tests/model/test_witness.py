@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,12 +32,25 @@ def likelihood(taken: Taken) -> float:
     return 0.2 if taken.outcome.action.event in ("arrive", "abort", "close") else 1.0
 
 
-def walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int) -> list[tuple[str, Taken]]:
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {},
+    {"tree": False},
+    {"overlap": True},
+    {"speculation": 1, "drafts": 2},
+    {"overlap": True, "speculation": 2, "drafts": 1},
+    {"window": 1},
+    {"window": 2, "overlap": True, "speculation": 2},
+]
+
+
+def walk(
+    page_size: int, row_width: int, length: int, ledgers: int, seed: int, **config: Any
+) -> list[tuple[str, Taken]]:
     """A random run of several ledgers side by side, by the right rules.
 
     Its chances are such that turns get far: what changes nothing is rare, and what ends a turn or its session rather rare.
     """
-    oracle, chance = Oracle.of(page_size, row_width), random.Random(seed)
+    oracle, chance = Oracle.of(page_size, row_width, **config), random.Random(seed)
     states = {f"ledger {n}": pristine(oracle.d) for n in range(ledgers)}
     steps = []
     for _ in range(length):
@@ -60,14 +74,23 @@ def walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int) -
     length=st.integers(1, 60),
     ledgers=st.integers(1, 3),
     seed=st.integers(0, 2**32),
+    config=st.sampled_from(CONFIGURATIONS),
 )
 def test_any_run_of_the_right_rules_is_a_trace_that_conforms(
-    page_size: int, pages: int, beside: int, length: int, ledgers: int, seed: int, tmp_path: Path
+    page_size: int,
+    pages: int,
+    beside: int,
+    length: int,
+    ledgers: int,
+    seed: int,
+    config: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
     """Model and replay against each other: they share the rules, but neither the pages nor the names."""
     row_width = pages * page_size + beside % page_size + 1
     path = tmp_path / "walk.jsonl"
-    write_witness(witness(walk(page_size, row_width, length, ledgers, seed), page_size, row_width), path, {})
+    steps = walk(page_size, row_width, length, ledgers, seed, **config)
+    write_witness(witness(steps, page_size, row_width, **config), path, {})
     report = replay(path)
     assert report.verdict == CONFORMS, report.first
     assert report.events >= length
@@ -75,10 +98,10 @@ def test_any_run_of_the_right_rules_is_a_trace_that_conforms(
 
 def test_random_runs_take_every_action() -> None:
     taken: Counter[str] = Counter()
-    for seed in range(200):
-        taken.update(step.outcome.action.name for _, step in walk(1 + seed % 2, 6, 80, 1, seed))
-    # The others need overlap, speculation or a window.
-    assert set(ACTIONS) - set(taken) == {"verify", "prepare_round", "evict_window", "chunk_result"}
+    for seed in range(210):
+        config = CONFIGURATIONS[seed % len(CONFIGURATIONS)]
+        taken.update(step.outcome.action.name for _, step in walk(1 + seed % 2, 6, 80, 1, seed, **config))
+    assert set(ACTIONS) == set(taken)
 
 
 @pytest.mark.parametrize("fault_id", REAL)

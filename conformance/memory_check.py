@@ -1,0 +1,70 @@
+"""The implementation's own memory check against the true counts: its terms, and its free lists, of both pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Set
+
+from kvproof.conformance.judge import Difference
+from kvproof.conformance.pagebook import FREE, TREE, PageBook
+from kvproof.spec.effects import Report
+from kvproof.spec.trace import Event, Terms
+
+MAX_NAMED = 8
+"""Pages of a wrong free list that are named one by one."""
+
+
+def wrong_terms(event: Event, book: PageBook, true: Report) -> Iterator[Difference]:
+    """The terms that the check read and that are not the true counts."""
+    if event.terms is not None:
+        yield from _wrong("", event.terms, book.count(FREE), book.count(TREE), true.session_held, true.uncached)
+    if event.window_terms is not None and book.window.is_followed:
+        free, in_tree = book.window.free_count(), sum(book.owner(page) == TREE for page in book.window.mapped())
+        yield from _wrong("window ", event.window_terms, free, in_tree, true.window_held, true.window_uncached)
+
+
+def _wrong(pool: str, terms: Terms, free: int, tree: int, held: int, uncached: int) -> Iterator[Difference]:
+    true = {
+        "available": (free, terms.available),
+        "evictable + protected": (tree, terms.evictable + terms.protected),
+        "session_held": (held, terms.session_held),
+        "uncached": (uncached, terms.uncached),
+    }
+    return (Difference(pool + name, None, t, seen) for name, (t, seen) in true.items() if t != seen)
+
+
+def is_about_holders(difference: Difference) -> bool:
+    """Whether it is what slots hold or turns use that was counted wrongly: what faulty rules of the check do."""
+    return difference.name.endswith(("session_held", "uncached"))
+
+
+def seen_of_holders(event: Event) -> tuple[int, ...]:
+    """What the check read of holders: of the pool, and of the window pool where it was read."""
+    pools = [terms for terms in (event.terms, event.window_terms) if terms is not None]
+    return tuple(count for terms in pools for count in (terms.session_held, terms.uncached))
+
+
+def true_of_holders(report: Report, event: Event) -> tuple[int, ...]:
+    """The same four counts by a rule of the check, as far as the event has them."""
+    counts = (report.session_held, report.uncached, report.window_held, report.window_uncached)
+    return counts if event.window_terms is not None else counts[:2]
+
+
+def wrong_free_pages(event: Event, book: PageBook) -> list[str]:
+    """Pages whose place in the free lists is not what the trace's own moves say, in words."""
+    lines: list[str] = []
+    if event.free_list is not None:
+        lines += _misplaced("page", set(event.free_list), book.free_pages(), book.owner)
+    if event.window_free_list is not None and book.window.is_followed:
+
+        def named(window: int) -> str:
+            return f"page {book.window.behind(window)}"
+
+        lines += _misplaced("window page", set(event.window_free_list), book.window.free_pages(), named)
+    return lines
+
+
+def _misplaced(kind: str, listed: Set[int], free: Set[int], owner: Callable[[int], str]) -> list[str]:
+    return [
+        *(f"{kind} {p} is in the free list and owned by {owner(p)}" for p in sorted(listed - free)[:MAX_NAMED]),
+        *(f"{kind} {p} is in no free list and has no owner" for p in sorted(free - listed)[:MAX_NAMED]),
+    ]
