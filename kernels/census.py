@@ -241,17 +241,23 @@ def _sentence(
 ) -> str:
     if kind is Violation.FOREIGN_PREFIX:
         count, lowest = census.foreign_prefix[page].tolist()
-        return f"{name(FIRST_HOLDER + page)} builds on {count} leading pages that the tree does not own, first page {lowest}"
+        pages = f"1 leading page that the tree does not own: page {lowest}"
+        if count > 1:
+            pages = f"{count} leading pages that the tree does not own: page {lowest} and others"
+        return f"{name(FIRST_HOLDER + page)} builds on {pages}"
     if kind is Violation.OUT_OF_RANGE:
         mentions = int(census.counters[kind])
+        times = "1 time" if mentions == 1 else f"{mentions} ids in all"
         owners = who(*census.out_of_range_codes.tolist())
-        return f"page id {page} is out of range: the pool has pages 1 to {census.pool_pages}; {mentions} mentions, by {owners}"
+        return (
+            f"page id {page} is out of range, the pool has pages 1 to {census.pool_pages}: {times}, named by {owners}"
+        )
     count, free_count = int(census.owners[page]), int(census.free_count[page])
     owners = who(int(census.owner_code[page]), int(census.other_code[page]))
     if kind is Violation.PAGE_ZERO:
-        return f"page 0 is padding, but {owners} lists it"
+        return f"page 0 is padding, but {owners} has it"
     if kind is Violation.TWO_OWNERS:
-        return f"page {page} has {count} owners: {owners}" + (" and others" if count > 2 else "")
+        return f"page {page} has {count} owners: {owners}" + (", and others between them" if count > 2 else "")
     if kind is Violation.FREE_AND_REFERENCED:
         return f"page {page} is free and in use: {owners}"
     if kind is Violation.DUPLICATE_FREE:

@@ -44,7 +44,7 @@ def paged_decode_attention(
     group = heads // k_cache.shape[1]
     _rows_fit(page_table, seq_lens, page_size)
     offsets = torch.arange(page_size, device=q.device)
-    kv_indices = (page_table.long()[:, :, None] * page_size + offsets).reshape(batch, -1)
+    kv_indices = (page_table.long()[:, :, None] * page_size + offsets).reshape(batch, page_table.shape[1] * page_size)
     keys = k_cache[kv_indices].float().repeat_interleave(group, dim=2)
     values = v_cache[kv_indices].float().repeat_interleave(group, dim=2)
 

@@ -40,49 +40,65 @@ def page_census(
     prefix_pages: torch.Tensor | None,
 ) -> CensusTables:
     """See `census.page_census`."""
-    held_pages, holders = _pages_of_rows(req_to_token, rows, first, last, page_size)
-    pages = torch.cat((free_pages, tree_pages, held_pages))
-    ranks = torch.cat(
-        (free_pages.new_full(free_pages.shape, 1), tree_pages.new_full(tree_pages.shape, TREE_RANK), holders + 3)
+    if prefix_pages is None:
+        prefix_pages = torch.zeros_like(first)
+    # Leading pages and owned pages are read alike: a holder has two ranges of columns.
+    pages, counts = _pages_of_columns(
+        req_to_token,
+        torch.cat((rows, rows)),
+        torch.cat((torch.zeros_like(first), first)),
+        torch.cat((prefix_pages, last)),
+        page_size,
     )
-    places = _places(pages, pool_pages)
+    leading = int(counts[: len(rows)].sum())
+    prefix, held = pages[:leading], pages[leading:]
+    ranks_of_held = torch.repeat_interleave(_ranks_of_holders(rows), counts[len(rows) :], output_size=len(held))
 
+    named = torch.cat((free_pages, tree_pages, held))
+    ranks = torch.cat((torch.ones_like(free_pages), torch.full_like(tree_pages, TREE_RANK), ranks_of_held))
+    places = _places(named, pool_pages)
     owners = torch.bincount(places, minlength=pool_pages + 2).int()
     free_count = torch.bincount(places[: len(free_pages)], minlength=pool_pages + 2).int()
     highest = torch.zeros_like(owners).scatter_reduce_(0, places, ranks, "amax")
-    lowest = highest.clone().scatter_reduce_(0, places, ranks, "amin")
-    foreign_prefix = torch.zeros((len(rows), 2), dtype=torch.int32, device=rows.device)
-    worst: list[torch.Tensor] = []
-    if prefix_pages is not None:
-        prefix, holder_of = _pages_of_rows(req_to_token, rows, torch.zeros_like(prefix_pages), prefix_pages, page_size)
-        places_of_prefix = _places(prefix, pool_pages)
-        is_foreign = (highest[places_of_prefix] != TREE_RANK) | (places_of_prefix > pool_pages)
-        worst = [prefix[is_foreign]]
-        if len(worst[0]):
-            _count_foreign(foreign_prefix, worst[0], holder_of[is_foreign].long())
 
-    # The usual case is told early: every page once, nothing else.
-    clean = torch.ones_like(owners)
-    clean[0] = clean[-1] = 0
     counters = torch.zeros(KINDS + 1, dtype=torch.int32, device=rows.device)
     verdict = torch.zeros((), dtype=torch.int64, device=rows.device)
-    if not torch.equal(owners, clean) or any(len(pages) for pages in worst):
-        kinds = _violations(pages[places > pool_pages], owners, free_count, *worst)
+    foreign_prefix = torch.zeros((len(rows), 2), dtype=torch.int32, device=rows.device)
+    other_code = torch.zeros_like(owners)
+    places_of_prefix = _places(prefix, pool_pages)
+    is_foreign = (highest[places_of_prefix] != TREE_RANK) | (places_of_prefix > pool_pages)
+
+    every_page_once = torch.ones_like(owners)
+    every_page_once[0] = every_page_once[-1] = 0
+    if not torch.equal(owners, every_page_once) or bool(is_foreign.any()):
+        kinds = _violations(named[places > pool_pages], owners, free_count, prefix[is_foreign])
         for kind in sorted(kinds, reverse=True):
-            found = kinds[kind]
-            counters[kind] = len(found)
-            if len(found):
-                verdict = pack_verdict(kind, found.min())
+            if len(kinds[kind]):
+                counters[kind] = len(kinds[kind])
+                verdict = pack_verdict(kind, kinds[kind].min())
         counters[2] = owners[0]
+        lowest = highest.clone().scatter_reduce_(0, places, ranks, "amin")
+        other_code = _code(lowest).masked_fill_(owners < 2, 0)
+        holders = torch.repeat_interleave(counts[: len(rows)])
+        _count_foreign(foreign_prefix, prefix[is_foreign], holders[is_foreign])
     return CensusTables(
         owners=owners,
         free_count=free_count,
-        owner_code=torch.where(highest == TREE_RANK, 2, highest),
-        other_code=torch.where(owners > 1, torch.where(lowest == TREE_RANK, 2, lowest), 0),
+        owner_code=_code(highest),
+        other_code=other_code,
         foreign_prefix=foreign_prefix,
         counters=counters,
         verdict=verdict,
     )
+
+
+def _ranks_of_holders(rows: torch.Tensor) -> torch.Tensor:
+    return torch.arange(3, len(rows) + 3, dtype=torch.int32, device=rows.device)
+
+
+def _code(ranks: torch.Tensor) -> torch.Tensor:
+    """Owner codes of ranks: they differ for the tree, whose code is 2."""
+    return ranks.masked_fill(ranks == TREE_RANK, 2)
 
 
 def pack_verdict(kind: int, page: torch.Tensor) -> torch.Tensor:
@@ -91,21 +107,21 @@ def pack_verdict(kind: int, page: torch.Tensor) -> torch.Tensor:
 
 
 def _violations(
-    out_of_range: torch.Tensor, owners: torch.Tensor, free_count: torch.Tensor, foreign: torch.Tensor | None = None
+    out_of_range: torch.Tensor, owners: torch.Tensor, free_count: torch.Tensor, foreign: torch.Tensor
 ) -> dict[int, torch.Tensor]:
     """The pages of every kind of `census.Violation`."""
     owners, free_count = owners[:-1], free_count[:-1]
     referenced = owners - free_count
     real = torch.arange(len(owners), device=owners.device) > 0
-    kinds = {
+    return {
         1: out_of_range,
         2: torch.nonzero(~real & (owners > 0)),
         3: torch.nonzero(real & (referenced > 1)),
         4: torch.nonzero(real & (referenced > 0) & (free_count > 0)),
         5: torch.nonzero(real & (free_count > 1)),
         6: torch.nonzero(real & (owners == 0)),
+        7: foreign,
     }
-    return kinds if foreign is None else {**kinds, 7: foreign}
 
 
 def _count_foreign(foreign_prefix: torch.Tensor, pages: torch.Tensor, holders: torch.Tensor) -> None:
@@ -120,21 +136,21 @@ def _places(pages: torch.Tensor, pool_pages: int) -> torch.Tensor:
     return pages.masked_fill((pages < 0) | (pages > pool_pages), pool_pages + 1).long()
 
 
-def _pages_of_rows(
+def _pages_of_columns(
     req_to_token: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, last: torch.Tensor, page_size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The pages at columns [first[k], last[k]) of rows[k], holder after holder, and the number k of each.
+    """The pages at columns [first[k], last[k]) of rows[k], one range after another, and how many each range has.
 
     A position outside the page table, and a negative KV index, is page -1.
     """
-    counts = (last - first).clamp(min=0)
-    holders = torch.repeat_interleave(counts)
-    nth_of_holder = torch.arange(len(holders), device=rows.device) - (counts.cumsum(0) - counts)[holders]
-    positions = (first[holders] + nth_of_holder) * page_size
-    of_rows = rows[holders]
     height, width = req_to_token.shape
-    outside = (positions < 0) | (positions >= width) | (of_rows < 0) | (of_rows >= height)
-    flat = (of_rows.long() * width + positions).masked_fill(outside, 0)
-    kv_indices = req_to_token.reshape(-1)[flat] if height and width else torch.zeros_like(of_rows)
-    pages = torch.div(kv_indices, page_size, rounding_mode="floor").masked_fill(outside | (kv_indices < 0), -1)
-    return pages, holders.int()
+    counts = (last - first).clamp_(min=0)
+    # The n-th position of all ranges together stands n - before[k] columns behind first[k].
+    before = counts.cumsum(0, dtype=torch.int32) - counts
+    ranges = torch.repeat_interleave(counts)
+    columns = torch.arange(len(ranges), dtype=torch.int32, device=rows.device) + (first - before)[ranges]
+    row_of, position = rows[ranges], columns * page_size
+    row_inside, position_inside = row_of.clamp(0, height - 1), position.clamp(0, width - 1)
+    kv_indices = req_to_token[row_inside, position_inside]
+    no_page = (row_inside != row_of) | (position_inside != position) | (kv_indices < 0)
+    return torch.div(kv_indices, page_size, rounding_mode="floor").masked_fill_(no_page, -1), counts

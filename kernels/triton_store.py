@@ -1,4 +1,4 @@
-"""The Triton twins of the stores in `reference.py` and of the page-table write in `reference_allocation.py`.
+"""The Triton twins of the stores in `reference.py`.
 
 For CUDA devices; with TRITON_INTERPRET=1 they run on the CPU, for tests.
 """
