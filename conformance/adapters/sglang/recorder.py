@@ -56,12 +56,12 @@ class Recorder:
         step: Callable[[], int],
         on_error: OnError | None = None,
     ) -> None:
-        self._release = release
+        self.release = release
+        self.watch = Watch(on_error)
         self._scheduler = scheduler
         self._put = put
         self._step = step
         self._observe = Observer(release, scheduler)
-        self._watch = Watch(on_error)
         self._actions: list[Action] = []
         self._closing_free_group = False
         self._reaping = False
@@ -84,13 +84,13 @@ class Recorder:
 
     def start(self) -> None:
         for owner, name, handler in self._watched():
-            self._watch.around(owner, name, handler)
+            self.watch.around(owner, name, handler)
         for owner, name, listener in self._listened():
-            self._watch.after(owner, name, listener)
+            self.watch.after(owner, name, listener)
         self._rebuild_dispatcher()
 
     def stop(self) -> None:
-        self._watch.take_away()
+        self.watch.take_away()
         self._rebuild_dispatcher()
 
     def _rebuild_dispatcher(self) -> None:
@@ -99,7 +99,7 @@ class Recorder:
 
     def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """The table of watched methods: (class or module, name, handler)."""
-        release, scheduler = self._release, self._scheduler
+        release, scheduler = self.release, self._scheduler
         managers = {name: importlib.import_module(f"sglang.srt.managers.{name}") for name in RELEASES_KV}
         allocator, cache = type(scheduler.token_to_kv_pool_allocator), scheduler.tree_cache
         tree = type(getattr(cache, "inner", cache))
@@ -422,7 +422,7 @@ class Recorder:
         """The terms of the release's own memory check as they are now; `passed`: what its check said."""
         page_size = self._scheduler.page_size
         try:
-            terms = read_terms(self._release, self._scheduler, busy=busy)
+            terms = read_terms(self.release, self._scheduler, busy=busy)
         except AssertionError:  # the release's own counting refuses; `own_check_ok` says so
             in_pages = None
         else:
