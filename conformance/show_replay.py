@@ -32,8 +32,16 @@ def verdict_lines(report: Report) -> list[Text]:
 
 def checked(report: Report) -> str:
     c = report.config
+    window = [f"{c.window_pages} window pages"] if c.window_pages else []
+    kind = [
+        *(["overlap"] if c.overlap else []),
+        *([f"speculation {c.speculation}, {c.drafts} drafts"] if c.speculation else []),
+        *([f"window {c.window}"] if c.window else []),
+        *([] if c.tree else ["chunk cache"]),
+    ]
+    facts = [f"page size {c.page_size}", f"{c.pool_pages} pages", *window, *kind]
     return (
-        f"{report.events} events, {report.pages_moved} page moves, page size {c.page_size}, {c.pool_pages} pages, "
+        f"{report.events} events, {report.pages_moved} page moves, {', '.join(facts)}, "
         f"{len(report.actions)} kinds of action checked"
     )
 
