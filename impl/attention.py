@@ -71,7 +71,8 @@ class GroupedQueryAttention:
         return rotate(q, positions), (rotate(k, positions), v)
 
     def store(self, buffers: Buffers, entries: Buffers, kv_indices: torch.Tensor) -> None:
-        paged_kv_store(*buffers, *entries, kv_indices)
+        (keys, values), (k, v) = buffers, entries
+        paged_kv_store(keys, values, k, v, kv_indices)
 
     def merge(self, attended: torch.Tensor) -> torch.Tensor:
         return attended.reshape(-1, HEADS * HEAD_DIM) @ self.output.T
@@ -113,7 +114,8 @@ class LatentAttention:
         return torch.cat((absorbed, rotary_query), dim=-1), (torch.cat((latent, rotary_key), dim=-1)[:, None],)
 
     def store(self, buffers: Buffers, entries: Buffers, kv_indices: torch.Tensor) -> None:
-        paged_latent_store(*buffers, *entries, kv_indices)
+        (latents,), (entry,) = buffers, entries
+        paged_latent_store(latents, entry, kv_indices)
 
     def merge(self, attended: torch.Tensor) -> torch.Tensor:
         return self._output(torch.einsum("nhl,hdl->nhd", attended[..., :LATENT_DIM], self.value))

@@ -42,7 +42,7 @@ class NGramDrafter:
         ends = torch.arange(history.shape[1], device=history.device)
         last = seq_lens[:, None]
         matched = torch.zeros_like(history)
-        still = ends[None, :] < last
+        still = torch.ones_like(history, dtype=torch.bool)
         for back in range(self._longest_match):
             wanted = history.gather(1, (last - back).clamp(min=0))
             still = still & (ends >= back)[None, :] & (history.roll(back, dims=1) == wanted)

@@ -1,151 +1,190 @@
-"""A small random transformer that reads and writes the paged KV buffers through the page table.
+"""Runs the transformer on the rows of the page table.
 
-Two layers, grouped-query attention, rotary positions, RMSNorm. Its words mean nothing; what counts is that every output
-token depends on the KV of every position before it, so a wrong page shows as a wrong token. `logits_from_scratch` computes
-the same without any cache.
+The state of a row lives on the device: its tokens (`history`) and how many of them have KV (`seq_lens`); the token behind
+those is the next one. So a forward can be launched before the host knows what the last one predicted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from kvproof.impl.config import EngineConfig
-from kvproof.impl.pools import KVBuffers, RowPool
-from kvproof.impl.runner import VOCAB_SIZE, ForwardInput
-from kvproof.kernels.paged import paged_decode_attention, paged_kv_store
+from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.drafter import Drafter, ModelDrafter, NGramDrafter
+from kvproof.impl.lane import Download, Lane
+from kvproof.impl.paged_forward import ForwardBatch, PagedLayers, PageTables
+from kvproof.impl.pools import RowPool
+from kvproof.impl.runner import FinishedLaunch, ForwardInput, Launch, TakesPartialTokens
+from kvproof.impl.transformer import LAYERS, Transformer, logits_from_scratch
 
-LAYERS, HEADS, KV_HEADS, HEAD_DIM = 2, 4, 2, 16
-HIDDEN = HEADS * HEAD_DIM
-SCALE = HEAD_DIM**-0.5
-ROTARY_BASE = 10_000.0
-ATTENTION_GAIN = 4.0
-"""Makes what attention brings in outweigh the token itself: else a random model repeats its last token, whatever the KV."""
+__all__ = ["Transformer", "TransformerRunner", "logits_from_scratch"]
 
 
-class Layer:
-    def __init__(self, random: torch.Generator, device: str) -> None:
-        def weights(rows: int, columns: int) -> torch.Tensor:
-            return (torch.randn(rows, columns, generator=random) * columns**-0.5).to(device)
+@dataclass
+class RowBound:
+    """What the host knows of a row's length: at most so many tokens, while the outcome of some launches is not known."""
 
-        self.query = weights(HEADS * HEAD_DIM, HIDDEN)
-        self.key = weights(KV_HEADS * HEAD_DIM, HIDDEN)
-        self.value = weights(KV_HEADS * HEAD_DIM, HIDDEN)
-        self.output = weights(HIDDEN, HEADS * HEAD_DIM)
-        self.up = weights(4 * HIDDEN, HIDDEN)
-        self.down = weights(HIDDEN, 4 * HIDDEN)
-
-    def qkv(self, x: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys and values [tokens, heads, HEAD_DIM]; queries and keys turned to their positions."""
-        normed = _rms_norm(x)
-        q = (normed @ self.query.T).view(-1, HEADS, HEAD_DIM)
-        k = (normed @ self.key.T).view(-1, KV_HEADS, HEAD_DIM)
-        v = (normed @ self.value.T).view(-1, KV_HEADS, HEAD_DIM)
-        return _rotate(q, positions), _rotate(k, positions), v
-
-    def after_attention(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        x = x + ATTENTION_GAIN * attended.reshape(-1, HEADS * HEAD_DIM) @ self.output.T
-        return x + torch.nn.functional.silu(_rms_norm(x) @ self.up.T) @ self.down.T
+    longest: int
 
 
-class Transformer:
-    def __init__(self, seed: int, device: str = "cpu") -> None:
-        random = torch.Generator().manual_seed(seed)
-        self.embedding = torch.randn(VOCAB_SIZE, HIDDEN, generator=random).to(device)
-        self.layers = [Layer(random, device) for _ in range(LAYERS)]
-        self.head = (torch.randn(VOCAB_SIZE, HIDDEN, generator=random) * HIDDEN**-0.5).to(device)
-        self.device = device
+class TransformerLaunch:
+    """The predictions of one forward: one per extend, then drafts + 1 per decode, then the accepted drafts of each decode."""
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        return _rms_norm(x) @ self.head.T
+    def __init__(self, download: Download, extends: int, decodes: Sequence[RowBound], drafts: int) -> None:
+        self._download = download
+        self._extends = extends
+        self._decodes = decodes
+        self._drafts = drafts
+        self._result: list[list[int]] | None = None
+
+    def tokens(self) -> list[list[int]]:
+        if self._result is None:
+            self._result = self._split(self._download.wait())
+        return self._result
+
+    def _split(self, values: list[int]) -> list[list[int]]:
+        result = [[token] for token in values[: self._extends]]
+        accepted = values[len(values) - len(self._decodes) :]
+        for index, (row, count) in enumerate(zip(self._decodes, accepted, strict=True)):
+            first = self._extends + index * (self._drafts + 1)
+            result.append(values[first : first + count + 1])
+            row.longest -= self._drafts - count
+        return result
 
 
-def logits_from_scratch(model: Transformer, token_ids: Sequence[int]) -> torch.Tensor:
-    """Logits [tokens, vocabulary] of a whole sequence, computed at once and without a cache."""
-    positions = torch.arange(len(token_ids), device=model.device)
-    x = model.embedding[torch.tensor(token_ids, device=model.device)]
-    for layer in model.layers:
-        q, k, v = layer.qkv(x, positions)
-        x = layer.after_attention(x, _causal_attention(q, k, v))
-    return model.logits(x)
+class TransformerRunner(TakesPartialTokens):
+    """The most likely token is the next one.
 
+    `window_map` [pool_pages + 1] tells the window page of each page, 0 for none; a model with a sliding window needs it.
+    """
 
-class TransformerRunner:
-    """Runs the transformer on the rows of the page table; the most likely token is the next one."""
-
-    def __init__(self, config: EngineConfig, rows: RowPool) -> None:
-        self.model = Transformer(config.seed, config.device)
-        self.kv = KVBuffers(config.pool_pages, config.page_size, LAYERS, KV_HEADS, HEAD_DIM, config.device)
-        self.page_size = config.page_size
+    def __init__(self, config: EngineConfig, rows: RowPool, window_map: torch.Tensor | None = None) -> None:
+        if config.window and window_map is None:
+            raise ConfigError(
+                f"window {config.window} without a map from {config.pool_pages} pages to the window pool's"
+            )
+        if window_map is not None and len(window_map) != config.pool_pages + 1:
+            raise ConfigError(
+                f"the window map has {len(window_map)} entries, but pages 0 to {config.pool_pages} need "
+                f"{config.pool_pages + 1}"
+            )
+        self.model = Transformer(config.seed, config.device, config.attention, config.window)
+        self.layers = PagedLayers(self.model, LAYERS, config.pool_pages, config.window_pages or 0, config.page_size)
+        self._drafter = self._build_drafter(config)
+        self._drafts = config.drafts if self._drafter is not None else 0
+        self._page_size = config.page_size
         self._rows = rows
-        self._device = config.device
+        self._window_map = window_map if config.window else None
+        self._bounds: dict[int, RowBound] = {}
+        # A launch may run over the end of a row that ended with the launch before it, by one round of each.
+        width = config.row_width + 1 + 2 * (self._drafts + 1)
+        self._history = torch.zeros(config.rows + 1, width, dtype=torch.int64, device=config.device)
+        self._seq_lens = torch.zeros(config.rows + 1, dtype=torch.int64, device=config.device)
+        self._lane = Lane(config.device)
+        self._lane.after_setup()
 
-    def extend(self, batch: Sequence[ForwardInput]) -> list[int]:
-        """Prefill, request by request: each reads its own row, and shares nothing but the buffers."""
-        return self.sample(torch.stack([self._extend_one(item) for item in batch]))
+    def launch(self, extend: Sequence[ForwardInput] = (), decode: Sequence[int] = (), drafts: int = 0) -> Launch:
+        if drafts > self._drafts:
+            raise ConfigError(f"{drafts} drafts were asked for, but the runner was built for {self._drafts}")
+        if not extend and not decode:
+            return FinishedLaunch([])
+        bounds = self._advance_bounds(extend, decode, drafts)
+        with self._lane.running():
+            rows = [*(item.row for item in extend), *decode]
+            tables = self._page_tables(rows, max(bound.longest for bound in bounds))
+            row_ids = self._lane.upload(torch.tensor(rows))
+            self._set_rows(extend)
+            if drafts and decode:
+                self._draft(row_ids[len(extend) :], tables.from_request(len(extend)), drafts)
+            batch, wanted = self._batch(extend, row_ids, drafts, tables)
+            predicted = self.sample(self.model.logits(self.layers.hidden(batch)[wanted]))
+            accepted = self._advance(batch, wanted, predicted, row_ids, len(extend), drafts)
+            if self._drafter is not None:
+                self._drafter.follow(batch)
+            download = self._lane.download(torch.cat((predicted, accepted)))
+        return TransformerLaunch(download, len(extend), bounds[len(extend) :], drafts)
 
-    def decode(self, batch: Sequence[ForwardInput]) -> list[int]:
-        """One token of every request at once, through the paged attention kernel."""
-        positions = torch.tensor([item.prefix_len for item in batch], device=self._device)
-        write_to = torch.cat([self._kv_indices(item.row, item.prefix_len, _end(item)) for item in batch])
-        page_table = self._page_table(batch)
-        x = self.model.embedding[torch.tensor([item.token_ids[-1] for item in batch], device=self._device)]
-        for layer, keys, values in zip(self.model.layers, self.kv.keys, self.kv.values, strict=True):
-            q, k, v = layer.qkv(x, positions)
-            paged_kv_store(keys, values, k, v, write_to)
-            attended = paged_decode_attention(q, keys, values, page_table, positions + 1, self.page_size, SCALE)
-            x = layer.after_attention(x, attended)
-        return self.sample(self.model.logits(x))
+    def sample(self, logits: torch.Tensor) -> torch.Tensor:
+        """The next token after each of logits [n, vocabulary]."""
+        return logits.argmax(dim=-1)
 
-    def sample(self, logits: torch.Tensor) -> list[int]:
-        tokens: list[int] = logits.argmax(dim=-1).tolist()
-        return tokens
+    def _advance_bounds(self, extend: Sequence[ForwardInput], decode: Sequence[int], drafts: int) -> list[RowBound]:
+        """An extend begins a new bound: the results of launches before it no longer tell anything about the row."""
+        for item in extend:
+            self._bounds[item.row] = RowBound(item.seq_len)
+        for row in decode:
+            self._bounds[row].longest += drafts + 1
+        return [self._bounds[row] for row in (*(item.row for item in extend), *decode)]
 
-    def _extend_one(self, item: ForwardInput) -> torch.Tensor:
-        positions = torch.arange(item.prefix_len, _end(item), device=self._device)
-        write_to = self._kv_indices(item.row, item.prefix_len, _end(item))
-        read_from = self._kv_indices(item.row, 0, _end(item))
-        x = self.model.embedding[torch.tensor(item.token_ids, device=self._device)]
-        for layer, keys, values in zip(self.model.layers, self.kv.keys, self.kv.values, strict=True):
-            q, k, v = layer.qkv(x, positions)
-            paged_kv_store(keys, values, k, v, write_to)
-            x = layer.after_attention(x, _causal_attention(q, keys[read_from], values[read_from]))
-        return self.model.logits(x[-1])
+    def _page_tables(self, rows: list[int], longest: int) -> PageTables:
+        """A copy of what the rows name now, with padding behind their end: the host may change them right afterwards."""
+        named = self._rows.req_to_token[rows, : longest : self._page_size] // self._page_size
+        pages = torch.zeros(len(rows), -(-longest // self._page_size), dtype=torch.int32)
+        pages[:, : named.shape[1]] = named
+        window = None if self._window_map is None else self._lane.upload(self._window_map[pages.long()])
+        return PageTables(self._lane.upload(pages), window, self._page_size)
 
-    def _page_table(self, batch: Sequence[ForwardInput]) -> torch.Tensor:
-        """[requests, pages of the longest]: the first KV index of each page tells the page."""
-        longest = max(_end(item) for item in batch)
-        rows = torch.tensor([item.row for item in batch])
-        pages = self._rows.req_to_token[rows, : longest : self.page_size] // self.page_size
-        return pages.contiguous().to(self._device)
+    def _set_rows(self, extend: Sequence[ForwardInput]) -> None:
+        if not extend:
+            return
+        tokens = self._lane.upload(torch.tensor([token for item in extend for token in item.token_ids]))
+        for item, token_ids in zip(extend, tokens.split([item.seq_len for item in extend]), strict=True):
+            self._history[item.row, : item.seq_len] = token_ids
+            self._seq_lens[item.row] = item.prefix_len
 
-    def _kv_indices(self, row: int, start: int, end: int) -> torch.Tensor:
-        return self._rows.read(row, start, end).to(self._device)
+    def _draft(self, row_ids: torch.Tensor, tables: PageTables, drafts: int) -> None:
+        """Write guesses behind the last token of each decoding row."""
+        assert self._drafter is not None  # or else no drafts were allowed
+        history, seq_lens = self._history[row_ids], self._seq_lens[row_ids]
+        behind = seq_lens[:, None] + 1 + torch.arange(drafts, device=row_ids.device)
+        self._history[row_ids[:, None], behind] = self._drafter.propose(history, seq_lens, tables, drafts)
 
+    def _batch(
+        self, extend: Sequence[ForwardInput], row_ids: torch.Tensor, drafts: int, tables: PageTables
+    ) -> tuple[ForwardBatch, torch.Tensor]:
+        """The tokens that run, and which of them a prediction is wanted for: the last of an extend, all of a decode."""
+        decodes = len(row_ids) - len(extend)
+        counts = torch.tensor([item.seq_len - item.prefix_len for item in extend] + [drafts + 1] * decodes)
+        ends = counts.cumsum(0)
+        extended = int(ends[len(extend) - 1]) if extend else 0
+        wanted = torch.cat((ends[: len(extend)] - 1, torch.arange(extended, int(ends[-1]))))
+        request_of_token = torch.arange(len(counts)).repeat_interleave(counts)
+        offsets = torch.arange(int(ends[-1])) - (ends - counts)[request_of_token]
 
-def _causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """q [n, HEADS, D] are the last n of the m positions of k and v [m, KV_HEADS, D]; each sees itself and what is before."""
-    group = HEADS // KV_HEADS
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    n, m = len(q), len(k)
-    hidden = torch.ones(n, m, dtype=torch.bool, device=q.device).triu(diagonal=m - n + 1)
-    scores = (torch.einsum("nhd,mhd->hnm", q, k) * SCALE).masked_fill(hidden, float("-inf"))
-    return torch.einsum("hnm,mhd->nhd", scores.softmax(dim=-1), v)
+        upload = self._lane.upload
+        request_of_token = upload(request_of_token)
+        prefix_lens = self._seq_lens[row_ids]
+        positions = prefix_lens[request_of_token] + upload(offsets)
+        token_ids = self._history[row_ids[request_of_token], positions]
+        seq_lens = prefix_lens + upload(counts)
+        return ForwardBatch(token_ids, positions, request_of_token, prefix_lens, seq_lens, tables), upload(wanted)
 
+    def _advance(
+        self,
+        batch: ForwardBatch,
+        wanted: torch.Tensor,
+        predicted: torch.Tensor,
+        row_ids: torch.Tensor,
+        extends: int,
+        drafts: int,
+    ) -> torch.Tensor:
+        """Each row goes on to its new length; how many drafts of each decode were accepted.
 
-def _rms_norm(x: torch.Tensor) -> torch.Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + 1e-6)
+        Accepted are the drafts up to the first one that the target did not predict itself. What it predicts after them is
+        the bonus. KV and tokens of rejected drafts stay behind the row's length until they are overwritten.
+        """
+        ran, answered = (tokens[extends:].view(-1, drafts + 1) for tokens in (batch.token_ids[wanted], predicted))
+        accepted = (ran[:, 1:] == answered[:, :-1]).long().cumprod(dim=1).sum(dim=1)
+        self._history[row_ids[batch.request_of_token[wanted]], batch.positions[wanted] + 1] = predicted
+        decoded = batch.prefix_lens[extends:] + accepted + 1
+        self._seq_lens[row_ids] = torch.cat((batch.seq_lens[:extends], decoded))
+        return accepted
 
-
-def _rotate(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Rotary positions: each pair of lanes is turned by an angle that grows with the position."""
-    half = x.shape[-1] // 2
-    frequency = ROTARY_BASE ** (-torch.arange(half, device=x.device) / half)
-    angle = (positions[:, None] * frequency)[:, None, :]
-    first, second = x[..., :half], x[..., half:]
-    return torch.cat((first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()), dim=-1)
-
-
-def _end(item: ForwardInput) -> int:
-    return item.prefix_len + len(item.token_ids)
+    def _build_drafter(self, config: EngineConfig) -> Drafter | None:
+        if not config.speculation:
+            return None
+        if config.drafter == "ngram":
+            return NGramDrafter()
+        return ModelDrafter(self.model, config.pool_pages, config.page_size)
