@@ -7,6 +7,9 @@ from typing import Literal
 
 RowOrder = Literal["lifo", "fifo"]
 Forward = Literal["transformer", "none"]
+Attention = Literal["gqa", "mla"]
+Drafter = Literal["model", "ngram"]
+Speculation = Literal[0, 1, 2]
 
 
 class ConfigError(ValueError):
@@ -21,50 +24,122 @@ class EngineConfig:
     pool_pages: int = 64
     rows: int = 8
     row_width: int = 128
+    radix_cache: bool = True
+    """Prompts and finished requests share their whole pages through a tree; False: a chunk cache, nothing is shared."""
     chunked_prefill_size: int | None = None
     """Prefill tokens of one step, shared by its requests; None: a prompt is never cut into chunks."""
+    mixed_chunk: bool = False
+    """A prefill step also carries one decode of every request that runs."""
     max_prefill_tokens: int = 4096
     """Prefill tokens of one step when nothing is cut: a step takes the next prompt only while it fits."""
     max_running_requests: int | None = None
     """Requests that decode together; None: as many as there are rows."""
+    new_token_estimate: int = 0
+    """Output tokens that an admission sets aside pages for, per request: fewer retracts for fewer requests at a time."""
+    overlap: bool = False
+    """Step k+1 is prepared and launched before the result of step k is processed."""
+    speculation: Speculation = 0
+    """0: none; 1: drafted and verified within one step; 2: verified one step later, so it needs `overlap`."""
+    drafts: int = 1
+    """Draft tokens of one round."""
+    drafter: Drafter = "model"
+    draft_accuracy: float = 0.6
+    """The share of drafts that are right when no model runs."""
+    attention: Attention = "gqa"
+    """What the KV buffers hold per position: keys and values per head, or one latent vector for all of them."""
+    window: int = 0
+    """Tokens that a sliding-window layer looks back; 0: every layer attends to everything."""
+    window_pages: int | None = None
+    """Pages of the pool of sliding-window layers."""
     row_order: RowOrder = "fifo"
     retract_after_prepare: bool = False
-    """Retract a request when its next decode step is already prepared, as a scheduler that overlaps steps does."""
+    """Retract a request when its next decode step is already prepared, as `overlap` does of itself. Speculation prepares
+    no single steps and is left as it is."""
     retract_interval: int | None = None
     """Force a retract every so many decode steps while others run, as SGLANG_TEST_RETRACT_INTERVAL does; None: never."""
     forward: Forward = "transformer"
     seed: int = 0
     check_every_step: bool = False
+    """Report the terms of the memory check after every step."""
+    census_every_step: bool = False
+    """Count the owners of every page after every step, and stop at the first page that has not exactly one."""
     device: str = "cpu"
     faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("page_size", "pool_pages", "rows", "max_prefill_tokens"):
+        for name in ("page_size", "pool_pages", "rows", "max_prefill_tokens", "drafts"):
             self._require_at_least(1, name)
+        for name in ("new_token_estimate", "window"):
+            self._require_at_least(0, name)
+        if bool(self.window) != (self.window_pages is not None):
+            raise ConfigError(f"window {self.window} with window_pages {self.window_pages}: a window has a pool of its own")
         self._require_at_least(2, "row_width")
-        for name in ("chunked_prefill_size", "max_running_requests"):
+        for name in ("chunked_prefill_size", "max_running_requests", "window_pages"):
             if getattr(self, name) is not None:
                 self._require_at_least(1, name)
         if self.retract_interval is not None:
             self._require_at_least(2, "retract_interval")  # with 1, a retracted request would prefill for ever (F994e)
-        for name in ("retract_after_prepare", "check_every_step"):
+        for name in (
+            "radix_cache",
+            "mixed_chunk",
+            "overlap",
+            "retract_after_prepare",
+            "check_every_step",
+            "census_every_step",
+        ):
             self._require_one_of((True, False), name)
+        self._require_one_of((0, 1, 2), "speculation")
+        self._require_one_of(("model", "ngram"), "drafter")
+        self._require_one_of(("gqa", "mla"), "attention")
         self._require_one_of(("lifo", "fifo"), "row_order")
         self._require_one_of(("transformer", "none"), "forward")
+        if not isinstance(self.draft_accuracy, int | float) or not 0 <= self.draft_accuracy <= 1:
+            raise ConfigError(f"draft_accuracy {self.draft_accuracy!r}: must be a number from 0 to 1")
+        self._require_a_way_to_schedule()
+        self._require_room()
+
+    @property
+    def overshoot(self) -> int:
+        """Positions behind the last output token that a row must have: a round is backed before its outcome is known."""
+        return {0: 0, 1: self.drafts, 2: 2 * self.drafts + 1}[self.speculation]
+
+    @property
+    def max_input_len(self) -> int:
+        """The longest input that leaves room for one output token, in the row and in the pool."""
+        return min(self.row_width, self.pool_pages * self.page_size) - 1 - self.overshoot
+
+    @property
+    def max_batch(self) -> int:
+        return self.rows if self.max_running_requests is None else min(self.rows, self.max_running_requests)
+
+    def _require_a_way_to_schedule(self) -> None:
+        if self.speculation == 1 and self.overlap:
+            raise ConfigError("speculation 1 with overlap True: its rounds are verified within one step; use speculation 2")
+        if self.speculation == 2 and not self.overlap:
+            raise ConfigError("speculation 2 with overlap False: its rounds are verified one step later; set overlap True")
+        if self.mixed_chunk and self.speculation:
+            raise ConfigError(
+                f"mixed_chunk True with speculation {self.speculation}: a prefill step carries single decodes, no rounds"
+            )
+        if self.mixed_chunk and self.chunked_prefill_size is None:
+            raise ConfigError("mixed_chunk True with chunked_prefill_size None: there are no chunks to mix decodes into")
+
+    def _require_room(self) -> None:
         if self.chunked_prefill_size is not None and self.chunked_prefill_size < self.page_size:
             raise ConfigError(
                 f"chunked_prefill_size {self.chunked_prefill_size} is smaller than page_size {self.page_size}: "
                 "a chunk holds at least one whole page"
             )
-
-    @property
-    def max_input_len(self) -> int:
-        """The longest input that leaves room for one output token, in the row and in the pool."""
-        return min(self.row_width, self.pool_pages * self.page_size) - 1
-
-    @property
-    def max_batch(self) -> int:
-        return self.rows if self.max_running_requests is None else min(self.rows, self.max_running_requests)
+        least = 2 + self.overshoot
+        pool = self.pool_pages * self.page_size
+        for size, words in ((self.row_width, f"row_width {self.row_width}"), (pool, f"a pool of {pool} tokens")):
+            if size < least:
+                raise ConfigError(
+                    f"{words} is less than the {least} positions of one token in, one out, and {self.overshoot} that a "
+                    "round of drafts may overshoot"
+                )
+        if self.forward == "transformer" and self.device != "cpu" and self.page_size & (self.page_size - 1):
+            raise ConfigError(f"page_size {self.page_size} on {self.device}: the kernels need a power of two")
 
     def _require_at_least(self, least: int, name: str) -> None:
         value = getattr(self, name)
@@ -73,7 +148,7 @@ class EngineConfig:
         if value < least:
             raise ConfigError(f"{name} {value}: must be {least} or more")
 
-    def _require_one_of(self, valid: tuple[str | bool, ...], name: str) -> None:
+    def _require_one_of(self, valid: tuple[str | bool | int, ...], name: str) -> None:
         value = getattr(self, name)
-        if value not in valid:
+        if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in valid):
             raise ConfigError(f"unknown {name} {value!r}; valid: {', '.join(map(str, valid))}")

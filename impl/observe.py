@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvproof.impl.pools import PageMoves
+from kvproof.impl.chunk_cache import Inserted
+from kvproof.impl.pools import Moved, PageMoves
 from kvproof.impl.request import Request
 from kvproof.impl.session import Session, StreamingSessionCache
 
@@ -38,8 +39,9 @@ class Observer(Protocol):
 class Reporter:
     """Describes each step to the observer: reads the state as it is after the step, and takes the pages that moved."""
 
+    step = 0
+
     def __init__(self, observer: Observer, cache: StreamingSessionCache, moves: PageMoves) -> None:
-        self.step = 0
         self._observer = observer
         self._cache = cache
         self._moves = moves
@@ -92,13 +94,17 @@ class Reporter:
     def stash(self, req: Request) -> None:
         self._tell("stash", req.session, req, row=req.req_pool_idx, after=_prefill_lengths(req))
 
-    def insert(self, req: Request, *, dup_len: int, shared: tuple[int, ...]) -> None:
+    def insert(self, req: Request, inserted: Inserted, *, shared: tuple[int, ...]) -> None:
+        """`key_len` is said where a decode was prepared already, so that C is more than what was inserted."""
+        params: dict[str, int | bool] = {"dup_len": inserted.dup_len}
+        if inserted.key_len != req.kv_committed_len:
+            params["key_len"] = inserted.key_len
         self._tell(
             "insert",
             req.session,
             req,
             row=req.req_pool_idx,
-            params={"dup_len": dup_len},
+            params=params,
             shared=shared,
             after=_prefill_lengths(req),
         )
@@ -106,14 +112,32 @@ class Reporter:
     def decode(self, req: Request) -> None:
         self._tell("decode", req.session, req, row=req.req_pool_idx, after=_run_lengths(req))
 
-    def result(self, req: Request) -> None:
-        self._tell("result", req.session, req, params={"tokens": 1}, after=_run_lengths(req))
+    def result(self, req: Request, tokens: int) -> None:
+        self._tell("result", req.session, req, params={"tokens": tokens}, after=_run_lengths(req))
+
+    def late_result(self, req: Request, tokens: int) -> None:
+        """The request does not run any more: it has no lengths to show. If it is over, it is no session's turn either."""
+        session = req.session if req.session is not None and req.session.turn_in_flight is req else None
+        self._tell("result", session, req, params={"tokens": tokens})
+
+    def draft_room(self) -> Moved:
+        """The pages that were just taken for a request's draft room: its `verify` tells them."""
+        return self._moves.take()[0]
+
+    def verify(self, req: Request, tokens: int, room: Moved) -> None:
+        self._moves.alloc[:0] = room
+        self._tell("verify", req.session, req, row=req.req_pool_idx, params={"tokens": tokens}, after=_run_lengths(req))
 
     def finish_turn(self, session: Session, req: Request) -> None:
         self._tell("finish", session, req, params={"finished_len": len(req.output_ids)})
 
-    def finish_ordinary(self, req: Request, *, dup_len: int) -> None:
-        params: dict[str, int | bool] = {"finished_len": len(req.output_ids), "dup_len": dup_len, "inserted": True}
+    def finish_ordinary(self, req: Request, inserted: Inserted | None) -> None:
+        dup_len = 0 if inserted is None else inserted.dup_len
+        params: dict[str, int | bool] = {
+            "finished_len": len(req.output_ids),
+            "dup_len": dup_len,
+            "inserted": inserted is not None,
+        }
         self._tell("finish", None, req, params=params)
 
     def retract(self, req: Request) -> None:
@@ -172,6 +196,31 @@ class Reporter:
             state["slot_kv_allocated_len"] = slot.kv_allocated_len
             state["slot_cache_protected_len"] = slot.cache_protected_len
         return state
+
+
+class Unheard(Reporter):
+    """Nobody listens: no event is made."""
+
+    def __init__(self) -> None:
+        pass
+
+    def decode(self, req: Request) -> None:
+        pass
+
+    def result(self, req: Request, tokens: int) -> None:
+        pass
+
+    def draft_room(self) -> Moved:
+        return ()
+
+    def verify(self, req: Request, tokens: int, room: Moved) -> None:
+        pass
+
+    def check(self, *, busy: bool, terms: dict[str, int], free_list: tuple[int, ...] | None) -> None:
+        pass
+
+    def _tell(self, action: str, *_: object, **__: object) -> None:
+        pass
 
 
 def _kv_lengths(req: Request) -> Observed:

@@ -1,14 +1,22 @@
-"""The three pools: KV pages, rows of the page table, and the KV buffers themselves.
+"""The two pools: KV pages, and rows of the page table.
 
 Page 0 and row 0 are padding and never handed out. The KV index of position i of a row is page * page_size + i mod
-page_size; `req_to_token[row, i]` holds it.
+page_size; `req_to_token[row, i]` holds it. The host keeps its books in numpy: one element of a torch tensor costs it
+twenty times as much.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from kvproof.impl.config import RowOrder
+
+KVIndices = npt.NDArray[np.int32]
+NO_INDICES: KVIndices = np.empty(0, dtype=np.int32)
 
 
 class OutOfPages(RuntimeError):
@@ -19,6 +27,9 @@ class OutOfRows(RuntimeError):
     """A row was asked for while none was free. The scheduler admits no more than fit, so this is its mistake."""
 
 
+Moved = tuple[int, ...]
+
+
 class PageMoves:
     """The pages that moved since the last `take`: what one event reports as its alloc and free."""
 
@@ -26,7 +37,7 @@ class PageMoves:
         self.alloc: list[int] = []
         self.free: list[int] = []
 
-    def take(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def take(self) -> tuple[Moved, Moved]:
         moved = tuple(self.alloc), tuple(self.free)
         self.alloc, self.free = [], []
         return moved
@@ -36,15 +47,15 @@ class KVAllocator:
     """Hands out whole pages and takes them back.
 
     Like the allocator of a server it keeps no owners and detects no double free: a page that is freed twice is handed
-    out twice. `moves` sees every page that passes.
+    out twice. `moves` sees every page that passes; it is None when nobody asks.
     """
 
-    def __init__(self, pool_pages: int, page_size: int) -> None:
+    def __init__(self, pool_pages: int, page_size: int, *, keeps_moves: bool = True) -> None:
         self.pool_pages = pool_pages
         self.page_size = page_size
-        self.moves = PageMoves()
+        self.moves = PageMoves() if keeps_moves else None
         self._free_pages = list(range(pool_pages, 0, -1))
-        self._offsets = torch.arange(page_size, dtype=torch.int64)
+        self._offsets = np.arange(page_size, dtype=np.int32)
 
     @property
     def available_pages(self) -> int:
@@ -58,17 +69,17 @@ class KVAllocator:
         """New pages that positions [start, end) need when the pages of [0, start) are there."""
         return -(-end // self.page_size) - -(-start // self.page_size)
 
-    def alloc_extend(self, prefix_len: int, seq_len: int, last_loc: int) -> torch.Tensor:
+    def alloc_extend(self, prefix_len: int, seq_len: int, last_loc: int) -> KVIndices:
         """KV indices of positions [prefix_len, seq_len). `last_loc` is the KV index of position prefix_len - 1.
 
         The page that position prefix_len - 1 lies in is filled up first, so a partly filled page is continued.
         """
         missing = seq_len - prefix_len
         room = min(-prefix_len % self.page_size, missing)
-        continued = torch.arange(last_loc + 1, last_loc + 1 + room, dtype=torch.int64)
+        continued = np.arange(last_loc + 1, last_loc + 1 + room, dtype=np.int32)
         pages = self._take(self.pages_for(prefix_len, seq_len))
-        fresh = (torch.tensor(pages, dtype=torch.int64)[:, None] * self.page_size + self._offsets).reshape(-1)
-        return torch.cat((continued, fresh[: missing - room]))
+        fresh = (np.array(pages, dtype=np.int32)[:, None] * self.page_size + self._offsets).reshape(-1)
+        return np.concatenate((continued, fresh[: missing - room]))
 
     def alloc_decode(self, seq_len: int, last_loc: int) -> int:
         """KV index of position seq_len - 1. `last_loc` is the KV index of the position before it."""
@@ -77,19 +88,21 @@ class KVAllocator:
         [page] = self._take(1)
         return page * self.page_size
 
-    def free(self, kv_indices: torch.Tensor) -> None:
+    def free(self, kv_indices: KVIndices) -> None:
         """Return the pages that these KV indices lie in: whole pages, each once per call."""
-        if kv_indices.numel() == 0:
+        if len(kv_indices) == 0:
             return
-        pages: list[int] = torch.unique(kv_indices // self.page_size).tolist()
-        self.moves.free.extend(pages)
+        pages: list[int] = np.unique(kv_indices // self.page_size).tolist()
+        if self.moves is not None:
+            self.moves.free.extend(pages)
         self._free_pages.extend(reversed(pages))
 
     def _take(self, count: int) -> list[int]:
         if count > len(self._free_pages):
             raise OutOfPages(f"{count} pages asked for, {len(self._free_pages)} free")
         pages = [self._free_pages.pop() for _ in range(count)]
-        self.moves.alloc.extend(pages)
+        if self.moves is not None:
+            self.moves.alloc.extend(pages)
         return pages
 
 
@@ -99,8 +112,10 @@ class RowPool:
     def __init__(self, rows: int, row_width: int, order: RowOrder) -> None:
         self.rows = rows
         self.req_to_token = torch.zeros((rows + 1, row_width), dtype=torch.int32)
+        self.table: KVIndices = self.req_to_token.numpy()
+        """The same memory, for the host."""
         self._order = order
-        self._free_slots = list(range(1, rows + 1))
+        self._free_slots = deque(range(1, rows + 1))
 
     @property
     def available_rows(self) -> int:
@@ -112,23 +127,14 @@ class RowPool:
     def alloc(self) -> int:
         if not self._free_slots:
             raise OutOfRows(f"all {self.rows} rows are taken")
-        return self._free_slots.pop(0 if self._order == "fifo" else -1)
+        return self._free_slots.popleft() if self._order == "fifo" else self._free_slots.pop()
 
     def free(self, row: int) -> None:
         self._free_slots.append(row)
 
-    def read(self, row: int, start: int, end: int) -> torch.Tensor:
+    def read(self, row: int, start: int, end: int) -> KVIndices:
         """A copy of the KV indices of positions [start, end): the row may be overwritten while the copy is in use."""
-        return self.req_to_token[row, start:end].to(torch.int64, copy=True)
+        return self.table[row, start:end].copy()
 
-    def write(self, row: int, start: int, kv_indices: torch.Tensor) -> None:
-        self.req_to_token[row, start : start + len(kv_indices)] = kv_indices.to(torch.int32)
-
-
-class KVBuffers:
-    """Keys and values of every layer, one line per KV index. The lines of page 0 are padding."""
-
-    def __init__(self, pool_pages: int, page_size: int, layers: int, kv_heads: int, head_dim: int, device: str) -> None:
-        shape = ((pool_pages + 1) * page_size, kv_heads, head_dim)
-        self.keys = [torch.zeros(shape, device=device) for _ in range(layers)]
-        self.values = [torch.zeros(shape, device=device) for _ in range(layers)]
+    def write(self, row: int, start: int, kv_indices: KVIndices) -> None:
+        self.table[row, start : start + len(kv_indices)] = kv_indices

@@ -11,17 +11,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
-from kvproof.impl.pools import KVAllocator
-
-NO_INDICES = torch.empty(0, dtype=torch.int64)
+from kvproof.impl.pools import NO_INDICES, KVAllocator, KVIndices
 
 
 class TreeNode:
     """A run of tokens, whole pages, with the KV index of each token."""
 
-    def __init__(self, key: tuple[int, ...], value: torch.Tensor, parent: TreeNode | None) -> None:
+    def __init__(self, key: tuple[int, ...], value: KVIndices, parent: TreeNode | None) -> None:
         self.key = key
         self.value = value
         self.parent = parent
@@ -32,7 +30,7 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class TreeMatch:
-    indices: torch.Tensor
+    indices: KVIndices
     """KV indices of the matched tokens: whole pages."""
     node: TreeNode
 
@@ -62,9 +60,9 @@ class RadixTree:
             found.append(child.value)
             node = child
             done += common
-        return TreeMatch(torch.cat(found) if found else NO_INDICES, node)
+        return TreeMatch(np.concatenate(found) if found else NO_INDICES, node)
 
-    def insert(self, token_ids: Sequence[int], kv_indices: torch.Tensor) -> int:
+    def insert(self, token_ids: Sequence[int], kv_indices: KVIndices) -> int:
         """Hand whole pages to the tree; return how many leading tokens it had already.
 
         The tree keeps its own copy of those: the caller still owns its duplicates.
@@ -73,7 +71,7 @@ class RadixTree:
         held = self.match(key)
         had = len(held.indices)
         if had < len(key):
-            leaf = TreeNode(key[had:], kv_indices[had : len(key)].to(torch.int64, copy=True), held.node)
+            leaf = TreeNode(key[had:], kv_indices[had : len(key)].copy(), held.node)
             leaf.last_access = self._clock
             held.node.children[self._first_page(leaf.key, 0)] = leaf
             self.evictable_size += len(leaf.key)
@@ -139,11 +137,11 @@ class RadixTree:
         """Cut a node in two; return the upper half. Its lock count is the lower half's: every holder goes up through it."""
         parent = node.parent
         assert parent is not None  # the root has an empty key, so it is never split
-        upper = TreeNode(node.key[:split_len], node.value[:split_len].clone(), parent)
+        upper = TreeNode(node.key[:split_len], node.value[:split_len].copy(), parent)
         upper.lock_ref = node.lock_ref
         upper.last_access = node.last_access
         parent.children[self._first_page(upper.key, 0)] = upper
-        node.key, node.value, node.parent = node.key[split_len:], node.value[split_len:].clone(), upper
+        node.key, node.value, node.parent = node.key[split_len:], node.value[split_len:].copy(), upper
         upper.children[self._first_page(node.key, 0)] = node
         return upper
 

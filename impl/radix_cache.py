@@ -1,42 +1,53 @@
-"""How an ordinary request uses the pools and the tree: match, keep a prompt, and the one entry that releases."""
+"""Prefixes shared through the radix tree, behind the face of `chunk_cache.py`."""
 
 from __future__ import annotations
 
-from kvproof.impl.pools import KVAllocator, RowPool
-from kvproof.impl.radix import RadixTree
+from kvproof.impl.chunk_cache import ChunkCache, Inserted, ceil_align, floor_align, prefilled_len
+from kvproof.impl.pools import KVAllocator, KVIndices, RowPool
+from kvproof.impl.radix import RadixTree, TreeNode
 from kvproof.impl.request import Request
 
 
-def ceil_align(length: int, page_size: int) -> int:
-    """The length in tokens rounded up to whole pages."""
-    return -(-length // page_size) * page_size
-
-
-def floor_align(length: int, page_size: int) -> int:
-    return length - length % page_size
-
-
-class RadixCache:
+class RadixCache(ChunkCache):
     def __init__(self, allocator: KVAllocator, rows: RowPool) -> None:
-        self.allocator = allocator
-        self.rows = rows
+        super().__init__(allocator, rows)
         self.tree = RadixTree(allocator)
-        self.page_size = allocator.page_size
+
+    @property
+    def evictable_size(self) -> int:
+        return self.tree.evictable_size
+
+    @property
+    def protected_size(self) -> int:
+        return self.tree.protected_size
 
     def match_prefix(self, req: Request, key_len: int) -> None:
-        """The longest prefix of whole pages that the tree has. Nothing is locked yet: the request may be rejected."""
+        """The longest prefix of whole pages that the tree has."""
         found = self.tree.match(req.fill_ids[:key_len])
         req.prefix_indices = found.indices
         req.last_node = found.node
         req.cache_protected_len = len(found.indices)
         req.lent = False
 
-    def cache_unfinished_req(self, req: Request) -> int:
-        """Hand the whole pages of what was prefilled to the tree; return how many tokens it had already.
+    def lock(self, node: TreeNode | None) -> None:
+        if node is not None:
+            self.tree.inc_lock_ref(node)
 
-        The request's copies of those are freed and its row points to the tree's pages; the lock moves to the new node.
+    def unlock(self, node: TreeNode | None) -> None:
+        if node is not None:
+            self.tree.dec_lock_ref(node)
+
+    def evict(self, pages: int) -> bool:
+        self.tree.evict(pages * self.page_size)
+        return True
+
+    def cache_unfinished_req(self, req: Request) -> Inserted | None:
+        """Hand the whole pages of what was prefilled to the tree.
+
+        The request's copies of those that the tree had are freed and its row points to the tree's pages; the lock moves to
+        the new node.
         """
-        tokens = req.fill_ids[: req.kv_committed_len]
+        tokens = req.fill_ids[: prefilled_len(req)]
         key_len = floor_align(len(tokens), self.page_size)
         row = self._row_of(req)
         indices = self.rows.read(row, 0, len(tokens))
@@ -45,39 +56,41 @@ class RadixCache:
 
         found = self.tree.match(tokens[:key_len])
         self.rows.write(row, 0, found.indices)
-        self._unlock(req)
         self.tree.inc_lock_ref(found.node)
+        self.release_lock(req)
         req.last_node = found.node
         req.cache_protected_len = key_len
         req.prefix_indices = self.rows.read(row, 0, len(tokens))
-        return dup_len
+        return Inserted(len(tokens), dup_len)
 
-    def cache_finished_req(self, req: Request, *, is_insert: bool) -> int:
-        """The one release of an ordinary request; return how many tokens the tree had already (0 if not inserted).
+    def cache_finished_req(self, req: Request, *, is_insert: bool) -> Inserted | None:
+        """Committed whole pages go to the tree, or are freed on retract, where the space is needed at once.
 
-        Committed whole pages go to the tree, or are freed on retract, where the space is needed at once. Duplicates are
-        freed from cache_protected_len on, not from the end of the matched prefix, whose unaligned tail the request owns.
-        The over-allocated part is freed from the next page boundary on (#12224).
+        Duplicates are freed from cache_protected_len on. The over-allocated part is freed from the next page boundary on.
         """
-        row = self._row_of(req)
-        tokens = (req.origin_input_ids + req.output_ids)[: req.kv_committed_len]
+        tokens = (req.origin_input_ids + req.output_ids)[: self.committed_len(req)]
         key_len = floor_align(len(tokens), self.page_size)
-        indices = self.rows.read(row, 0, req.kv_allocated_len)
+        indices = self._row_indices(req)
         dup_len = self.tree.insert(tokens, indices) if is_insert else 0
-        self.allocator.free(indices[req.cache_protected_len : dup_len if is_insert else key_len])
+        self.free_duplicates(req, indices[: dup_len if is_insert else key_len])
         self.allocator.free(indices[key_len : len(tokens)])
         self.allocator.free(indices[ceil_align(len(tokens), self.page_size) :])
-        self._unlock(req)
-        self.rows.free(row)
-        req.req_pool_idx = None
-        return dup_len
+        self.release_lock(req)
+        self._return_row(req, self._row_of(req))
+        return Inserted(len(tokens), dup_len) if is_insert else None
 
-    def _unlock(self, req: Request) -> None:
-        if req.last_node is not None:
-            self.tree.dec_lock_ref(req.last_node)
-            req.last_node = None
+    def committed_len(self, req: Request) -> int:
+        """Tokens whose KV is kept: what is committed, unless the output was cut below it."""
+        return min(req.kv_committed_len, len(req.origin_input_ids) + len(req.output_ids))
 
-    @staticmethod
-    def _row_of(req: Request) -> int:
-        assert req.req_pool_idx is not None, f"{req.rid} holds no row"  # only requests that ran come here
-        return req.req_pool_idx
+    def free_duplicates(self, req: Request, leading: KVIndices) -> None:
+        """Free the request's own among the leading pages: from cache_protected_len on.
+
+        Not from the end of the matched prefix: the request owns its unaligned tail (sglang-jax #994).
+        """
+        self.allocator.free(leading[req.cache_protected_len :])
+
+    def release_lock(self, req: Request) -> None:
+        """Undo the request's lock, on the very node that it holds: a new match might cut nodes (#22735)."""
+        self.unlock(req.last_node)
+        req.last_node = None

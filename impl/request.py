@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
-from kvproof.impl.radix import NO_INDICES, TreeNode
+from kvproof.impl.pools import NO_INDICES, KVIndices
+from kvproof.impl.radix import TreeNode
 
 if TYPE_CHECKING:
     from kvproof.impl.session import Session
 
 PAD_TOKEN = 0
 """What is left of an input that is too long: the request still makes one forward, as every request does."""
+
+TOO_LONG = "input too long"
 
 
 @dataclass(eq=False)
@@ -25,17 +26,29 @@ class Request:
     """The session that this turn belongs to; None for an ordinary request."""
     logprob_start_len: int | None = None
     """First input position whose logprob is asked for; None: none is."""
+    priority: int = 0
+    """The least is retracted first."""
     to_finish: str | None = None
     """Why this request will be aborted when its next result is in."""
     output_ids: list[int] = field(default_factory=list)
     fill_ids: list[int] = field(default_factory=list)
     """The tokens that prefill has to cover: input, and output of a request that was retracted."""
 
+    is_live: bool = False
+    """In the batch: running, or between two chunks. The result of a request that is not comes too late."""
+    is_chunked: int = 0
+    """Its chunks in the middle of the input whose results are still to come: those give no token."""
+    results_due: int = 0
+    """Launches that carry this request and whose results are still to come."""
+
+    was_retracted: bool = False
+    """It ran, so that its session's slot holds KV of its own."""
+
     req_pool_idx: int | None = None
     kv_committed_len: int = 0
     kv_allocated_len: int = 0
     cache_protected_len: int = 0
-    prefix_indices: torch.Tensor = field(default_factory=lambda: NO_INDICES)
+    prefix_indices: KVIndices = field(default_factory=lambda: NO_INDICES)
     """KV indices of the leading tokens that the next extend reuses."""
     last_node: TreeNode | None = None
     """The tree node that this request locks; None on a turn whose slot holds the lock."""
@@ -61,8 +74,15 @@ class Request:
         self.to_finish = reason
         self.origin_input_ids = [PAD_TOKEN]
 
+    def cut_output(self) -> None:
+        """A speculative round may bring more tokens than were asked for: the rest is not the request's (#22897)."""
+        del self.output_ids[self.max_new_tokens :]
+
     def reset_for_retract(self) -> None:
         """Back to the queue: the tokens stay, every length and every hold on the cache is gone."""
+        self.is_live = False
+        self.is_chunked = 0
+        self.was_retracted = True
         self.req_pool_idx = None
         self.kv_committed_len = 0
         self.kv_allocated_len = 0
@@ -70,6 +90,3 @@ class Request:
         self.prefix_indices = NO_INDICES
         self.last_node = None
         self.lent = False
-
-
-TOO_LONG = "input too long"

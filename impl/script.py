@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,21 +16,14 @@ from kvproof.impl.scheduler import Outcome, Scheduler
 MOST_STEPS = 20_000
 """No scenario needs nearly as many: a run that does has lost the way to its end."""
 
-SETTINGS = (
-    "pool_pages",
-    "rows",
-    "row_width",
-    "chunked_prefill_size",
-    "max_prefill_tokens",
-    "max_running_requests",
-    "row_order",
-    "retract_after_prepare",
-    "retract_interval",
-    "forward",
-    "check_every_step",
-    "device",
+SETTINGS = tuple(
+    field.name for field in dataclasses.fields(EngineConfig) if field.name not in ("page_size", "seed", "faults")
 )
 """The settings that a user may change; page size, seed and faults have places of their own."""
+
+
+PATIENCE = 200
+"""Steps without a new token or the end of a request after which a run is going round in circles."""
 
 
 class Stuck(RuntimeError):
@@ -48,6 +42,8 @@ class Script:
         self.page_size = scheduler.config.page_size
         self._after_step = after_step
         self._steps = 0
+        self._best = (0, 0)
+        self._best_at = 0
         self._named = 0
 
     def length(self, pages: int, tokens: int = 0) -> int:
@@ -90,10 +86,8 @@ class Script:
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
-            self._steps += 1
-            if self._steps > MOST_STEPS:
-                raise Stuck(f"not at the end after {MOST_STEPS} steps")
             self.scheduler.step()
+            self._require_progress()
             if self._after_step is not None:
                 self._after_step(self.scheduler)
 
@@ -107,7 +101,18 @@ class Script:
             self.step()
 
     def _output_len(self, rid: str) -> int:
-        return next((len(req.output_ids) for req in self.scheduler.running if req.rid == rid), 0)
+        return next((len(req.output_ids) for req in self.scheduler.state.running if req.rid == rid), 0)
+
+    def _require_progress(self) -> None:
+        self._steps += 1
+        state = self.scheduler.state
+        known = [*state.waiting, *state.live_requests()]
+        progress = len(state.outcomes), sum(len(req.output_ids) + req.kv_committed_len for req in known)
+        self._best, self._best_at = max((progress, self._steps), (self._best, self._best_at), key=lambda best: best[0])
+        if self._steps > MOST_STEPS:
+            raise Stuck(f"not at the end after {MOST_STEPS} steps")
+        if not state.is_idle and self._steps - self._best_at > PATIENCE:
+            raise Stuck(f"no progress in {PATIENCE} steps: {', '.join(req.rid for req in known)} go round in circles")
 
     def _name(self, prefix: str) -> str:
         self._named += 1

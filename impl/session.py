@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvproof.impl.chunk_cache import ChunkCache, ceil_align, prefilled_len
 from kvproof.impl.radix import TreeNode
-from kvproof.impl.radix_cache import RadixCache, ceil_align
 from kvproof.impl.request import TOO_LONG, Request
 
 
@@ -18,6 +18,8 @@ class Session:
     session_id: str
     turn_in_flight: Request | None = None
     """The one admitted turn that has not ended: create sets it, finish and abort clear it, a retract keeps it."""
+    turn_before: Request | None = None
+    """The turn that was in flight last: a launched step may still carry it."""
     checkpoint_ids: list[int] = field(default_factory=list)
     """The tokens of the last turn that finished with success, input and output: what the next turn appends to."""
     close_on_finish: bool = False
@@ -28,10 +30,18 @@ class Session:
 
     def finish_req(self, req: Request) -> None:
         self.checkpoint_ids = req.origin_input_ids + req.output_ids
-        self.turn_in_flight = None
+        self._clear_marker()
 
     def abort_req(self) -> None:
         """The turn is over without success: the checkpoint stays (#22790)."""
+        self._clear_marker()
+
+    def awaits_late_result(self) -> bool:
+        """A step in flight still reads and writes the row of the turn before."""
+        return self.turn_before is not None and self.turn_before.results_due > 0
+
+    def _clear_marker(self) -> None:
+        self.turn_before = self.turn_in_flight
         self.turn_in_flight = None
 
 
@@ -72,7 +82,7 @@ class SessionSlot:
 class StreamingSessionCache:
     """Saves and restores session slots on top of the cache of ordinary requests."""
 
-    def __init__(self, inner: RadixCache) -> None:
+    def __init__(self, inner: ChunkCache) -> None:
         self.inner = inner
         self.page_size = inner.page_size
         self.slots: dict[str, SessionSlot] = {}
@@ -144,7 +154,7 @@ class StreamingSessionCache:
     def stash_chunk(self, req: Request) -> None:
         """The next chunk continues where this one ended. The tree is not asked: the row already holds everything."""
         assert req.req_pool_idx is not None  # a chunk that ran has a row
-        req.prefix_indices = self.inner.rows.read(req.req_pool_idx, 0, req.kv_committed_len)
+        req.prefix_indices = self.inner.rows.read(req.req_pool_idx, 0, prefilled_len(req))
 
     def inserts_prompt(self, req: Request) -> bool:
         """The prompt of an ordinary request and of a session's first turn goes to the tree; later turns have the slot."""
@@ -153,14 +163,17 @@ class StreamingSessionCache:
     # -- a session turn ends or is interrupted --
 
     def finish_turn(self, session: Session, req: Request) -> None:
-        """Success: trim to T = O + F, save the slot, advance the checkpoint (#22897)."""
-        target = len(req.origin_input_ids) + len(req.output_ids)
+        """Success: trim what goes beyond the kept output, save the slot, advance the checkpoint."""
+        self.trim_overshoot(req, len(req.origin_input_ids) + len(req.output_ids))
+        self.save_slot(session, req)
+        session.finish_req(req)
+
+    def trim_overshoot(self, req: Request, target: int) -> None:
+        """Free the whole pages behind T = O + F; no length goes beyond it (#22897)."""
         assert req.req_pool_idx is not None  # a turn that finishes has run
         self.free_kv(req.req_pool_idx, self.tail_start(target), req.kv_allocated_len)
         req.kv_allocated_len = min(req.kv_allocated_len, target)
         req.kv_committed_len = min(req.kv_committed_len, target)
-        self.save_slot(session, req)
-        session.finish_req(req)
 
     def retract_turn(self, session: Session, req: Request) -> None:
         """The slot keeps the KV, so nothing is computed twice. The turn is still in flight, and it was no success."""
@@ -193,10 +206,9 @@ class StreamingSessionCache:
         slot.kv_allocated_len = max(slot.kv_allocated_len, req.kv_allocated_len)
         self.release_session(session.session_id)
 
-    def abort_queued_turn(self, session: Session) -> None:
+    def abort_queued_turn(self, session: Session, req: Request) -> None:
         """A turn that never ran leaves the slot alone. One that was retracted left its own KV there: all goes back."""
-        slot = self.slots.get(session.session_id)
-        if slot is not None and slot.kv_committed_len > len(session.checkpoint_ids):
+        if req.was_retracted:
             self.release_session(session.session_id)
         session.abort_req()
 
@@ -205,8 +217,7 @@ class StreamingSessionCache:
         slot = self.slots.pop(session_id, None)
         if slot is None:
             return
-        if slot.last_node is not None:
-            self.inner.tree.dec_lock_ref(slot.last_node)
+        self.inner.unlock(slot.last_node)
         if slot.req_pool_idx is not None:
             self.free_kv(slot.req_pool_idx, slot.cache_protected_len, slot.kv_allocated_len)
             self.inner.rows.free(slot.req_pool_idx)

@@ -142,6 +142,10 @@ def _header(config: EngineConfig, scenario: str | None, settings: Mapping[str, A
             rows=config.rows,
             row_width=config.row_width,
             chunked_prefill_size=config.chunked_prefill_size,
+            overlap=config.overlap,
+            speculation=config.speculation,
+            drafts=config.drafts,
+            tree=config.radix_cache,
         ),
         scenario=scenario,
         extra={

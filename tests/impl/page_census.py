@@ -42,22 +42,22 @@ class Census:
         found = [*page_errors(scheduler, owners), *row_errors(scheduler), *lock_errors(scheduler)]
         if self._recorded is not None:
             found += term_errors(scheduler, owners, self._recorded)
-        self.errors += [f"step {scheduler.tell.step}: {error}" for error in found]
+        self.errors += [f"step {scheduler.state.tell.step}: {error}" for error in found]
 
 
 def page_owners(scheduler: Scheduler) -> dict[int, list[str]]:
     """Each page with the names of its owners: free, tree, a live request, or a slot that no live request borrows from."""
     owners: defaultdict[int, list[str]] = defaultdict(list)
-    for page in scheduler.allocator.free_list():
+    for page in scheduler.state.allocator.free_list():
         owners[page].append("free")
-    for node in scheduler.tree.nodes():
+    for node in scheduler.state.prefixes.tree.nodes():
         for page in pages_of(scheduler, node.value.tolist()):
             owners[page].append("protected" if node.lock_ref else "evictable")
     live = live_requests(scheduler)
     for req in live:
         for page in row_pages(scheduler, req.req_pool_idx, req.cache_protected_len, req.kv_allocated_len):
             owners[page].append(f"uncached {req.rid}")
-    for session_id, slot in scheduler.cache.slots.items():
+    for session_id, slot in scheduler.state.cache.slots.items():
         if slot.req_pool_idx is not None and slot.req_pool_idx not in {req.req_pool_idx for req in live}:
             for page in row_pages(scheduler, slot.req_pool_idx, slot.cache_protected_len, slot.kv_allocated_len):
                 owners[page].append(f"held {session_id}")
@@ -81,8 +81,8 @@ def page_errors(scheduler: Scheduler, owners: dict[int, list[str]]) -> list[str]
 
 def row_errors(scheduler: Scheduler) -> list[str]:
     live = {req.req_pool_idx for req in live_requests(scheduler)}
-    users = [*scheduler.rows.free_list(), *[req.req_pool_idx for req in live_requests(scheduler)]]
-    users += [slot.req_pool_idx for slot in scheduler.cache.slots.values() if slot.req_pool_idx not in live]
+    users = [*scheduler.state.rows.free_list(), *[req.req_pool_idx for req in live_requests(scheduler)]]
+    users += [slot.req_pool_idx for slot in scheduler.state.cache.slots.values() if slot.req_pool_idx not in live]
     counts = Counter(users)
     return [f"row {row} has {counts[row]} users" for row in range(1, scheduler.config.rows + 1) if counts[row] != 1]
 
@@ -90,14 +90,14 @@ def row_errors(scheduler: Scheduler) -> list[str]:
 def lock_errors(scheduler: Scheduler) -> list[str]:
     """A node's lock count is the number of holders at or below it; both counters are what a recount gives."""
     holders = [req.last_node for req in live_requests(scheduler)]
-    holders += [slot.last_node for slot in scheduler.cache.slots.values()]
+    holders += [slot.last_node for slot in scheduler.state.cache.slots.values()]
     expected: Counter[int] = Counter()
     for holder in holders:
         node: TreeNode | None = holder
         while node is not None:
             expected[id(node)] += 1
             node = node.parent
-    nodes = list(scheduler.tree.nodes())
+    nodes = list(scheduler.state.prefixes.tree.nodes())
     errors = [
         f"node of {len(node.key)} tokens: lock_ref {node.lock_ref}, holders {expected[id(node)]}"
         for node in nodes
@@ -105,8 +105,8 @@ def lock_errors(scheduler: Scheduler) -> list[str]:
     ]
     protected = sum(len(node.key) for node in nodes if node.lock_ref)
     evictable = sum(len(node.key) for node in nodes if not node.lock_ref)
-    if (protected, evictable) != (scheduler.tree.protected_size, scheduler.tree.evictable_size):
-        errors.append(f"tree counters say {scheduler.tree.protected_size} + {scheduler.tree.evictable_size} tokens")
+    if (protected, evictable) != (scheduler.state.prefixes.tree.protected_size, scheduler.state.prefixes.tree.evictable_size):
+        errors.append(f"tree counters say {scheduler.state.prefixes.tree.protected_size} + {scheduler.state.prefixes.tree.evictable_size} tokens")
     return errors
 
 
@@ -127,19 +127,19 @@ def term_errors(scheduler: Scheduler, owners: dict[int, list[str]], recorded: Re
 
 
 def live_requests(scheduler: Scheduler) -> list[Any]:
-    return [*scheduler.running, *([scheduler.chunked_req] if scheduler.chunked_req is not None else [])]
+    return [*scheduler.state.running, *([scheduler.state.chunked_req] if scheduler.state.chunked_req is not None else [])]
 
 
 def row_holders(scheduler: Scheduler) -> list[tuple[str, int | None, int]]:
     live = [(req.rid, req.req_pool_idx, req.cache_protected_len) for req in live_requests(scheduler)]
-    slots = scheduler.cache.slots.items()
+    slots = scheduler.state.cache.slots.items()
     return live + [(name, slot.req_pool_idx, slot.cache_protected_len) for name, slot in slots]
 
 
 def row_pages(scheduler: Scheduler, row: int | None, start: int, end: int) -> set[int]:
     if row is None:
         return set()
-    return pages_of(scheduler, scheduler.rows.req_to_token[row, start:end].tolist())
+    return pages_of(scheduler, scheduler.state.rows.req_to_token[row, start:end].tolist())
 
 
 def pages_of(scheduler: Scheduler, kv_indices: list[int]) -> set[int]:

@@ -50,8 +50,8 @@ def test_at_the_end_every_page_is_free_or_evictable(name: str, page_size: int) -
     terms = recorded.events[-1].terms
     assert terms is not None
     assert terms["available"] + terms["evictable"] == terms["total"]
-    assert scheduler.rows.available_rows == scheduler.config.rows
-    assert scheduler.controller.sessions == {} and scheduler.cache.slots == {}
+    assert scheduler.state.rows.available_rows == scheduler.config.rows
+    assert scheduler.state.controller.sessions == {} and scheduler.state.cache.slots == {}
 
 
 @pytest.mark.parametrize(

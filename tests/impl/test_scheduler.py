@@ -129,7 +129,7 @@ def test_an_abort_of_a_later_turn_gives_back_row_pages_and_lock_but_not_the_toke
     abort = engine.last("abort", "2")
     assert set(abort.free) == {3, 4, 5, 6} and not abort.after["slot_held"]
     assert (abort.after["checkpoint_len"], abort.after["inflight"]) == (14, False)
-    assert engine.scheduler.tree.protected_size == 0
+    assert engine.scheduler.state.prefixes.tree.protected_size == 0
     engine.turn("3", 2, 3)
     engine.drain()
     assert engine.last("create", "3").params["origin_len"] == 16
@@ -153,7 +153,7 @@ def test_an_abort_in_the_queue_releases_what_a_retracted_turn_left_in_the_slot()
     abort = engine.last("abort", "2")
     assert abort.free and not abort.after["slot_held"] and not abort.after["inflight"]
     engine.drain()
-    assert engine.scheduler.rows.available_rows == engine.scheduler.config.rows
+    assert engine.scheduler.state.rows.available_rows == engine.scheduler.config.rows
 
 
 def test_a_close_waits_for_the_turn_in_flight_and_is_told_twice() -> None:

@@ -35,7 +35,7 @@ def test_turns_follow_one_another_and_sessions_close_after_their_last() -> None:
     assert all(event.params["admitted"] for event in recorded.of("create"))
     assert sorted(event.session for event in recorded.of("close")) == ["a", "b"]
     assert told[-1] == (6, 6)
-    assert scheduler.rows.available_rows == 2
+    assert scheduler.state.rows.available_rows == 2
     terms = recorded.events[-1].terms
     assert terms and terms["available"] + terms["evictable"] == terms["total"]
 

@@ -1,0 +1,117 @@
+"""What the rooms of the scheduler share: the pools, the cache, the queues, and what was launched."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kvproof.impl.assembly import Parts
+from kvproof.impl.chunk_cache import ChunkCache
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.observe import Observer, Reporter, Unheard
+from kvproof.impl.pools import KVAllocator, Moved, RowPool
+from kvproof.impl.radix_cache import RadixCache
+from kvproof.impl.request import Request
+from kvproof.impl.runner import ForwardInput, Launch
+from kvproof.impl.session import Session, SessionController, StreamingSessionCache
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a request ended, and with which output."""
+
+    finished: bool
+    output_ids: tuple[int, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A request's share of one prefill step: positions [prefix_len, seq_len)."""
+
+    req: Request
+    prefix_len: int
+    seq_len: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.seq_len == len(self.req.fill_ids)
+
+    def forward_input(self) -> ForwardInput:
+        assert self.req.req_pool_idx is not None  # a chunk is made after its row was allocated
+        return ForwardInput(self.req.req_pool_idx, self.prefix_len, self.req.fill_ids[: self.seq_len])
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A step whose forward was started, and whose results are still to be processed."""
+
+    launch: Launch
+    chunks: Sequence[Chunk]
+    decodes: Sequence[Request]
+    rooms: Sequence[Moved] = ()
+    """Pages of the draft room of each decode (speculation v1)."""
+
+
+@dataclass
+class Batch:
+    """What the next forward runs: shares of prefills, and requests that decode."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+    decodes: list[Request] = field(default_factory=list)
+    rooms: list[Moved] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.chunks or self.decodes)
+
+
+class EngineState:
+    def __init__(self, config: EngineConfig, parts: Parts, observer: Observer | None) -> None:
+        self.config = config
+        self.allocator = KVAllocator(config.pool_pages, config.page_size, keeps_moves=observer is not None)
+        self.rows = RowPool(config.rows, config.row_width, config.row_order)
+        self.prefixes: ChunkCache = parts.of(RadixCache if config.radix_cache else ChunkCache)(self.allocator, self.rows)
+        self.cache = parts.of(StreamingSessionCache)(self.prefixes)
+        self.controller = parts.of(SessionController)(self.cache, config.max_input_len)
+        self.tell = self._reporter(observer)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.chunked_req: Request | None = None
+        """The one request whose prompt is partly prefilled."""
+        self.launched: deque[Launched] = deque()
+        """Steps whose results are still to be processed: with overlap one stays in flight between two steps."""
+        self.ended_in_step: list[Request] = []
+        """They still stand in the batch that this step's memory check looks at."""
+        self.outcomes: dict[str, Outcome] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.running or self.chunked_req or self.launched)
+
+    def live_requests(self) -> list[Request]:
+        """The requests of the live batch: running, or between two chunks. Their rows count as theirs, not as the slots'."""
+        return self.running if self.chunked_req is None else [*self.running, self.chunked_req]
+
+    def obtainable_pages(self) -> int:
+        return self.allocator.available_pages + self.prefixes.evictable_size // self.config.page_size
+
+    def make_available(self, pages: int) -> None:
+        """Evict from the tree what is missing. Every page that the scheduler takes passes here first."""
+        missing = pages - self.allocator.available_pages
+        if missing > 0 and self.prefixes.evict(missing):
+            self.tell.evict()
+
+    def leading_pages(self, req: Request, length: int) -> Moved:
+        """The pages behind the leading `length` tokens of a request's prefix, in order; `length` is whole pages."""
+        page_size = self.config.page_size
+        return tuple((req.prefix_indices[:length:page_size] // page_size).tolist())
+
+    def slot_row(self, session: Session) -> int | None:
+        slot = self.cache.slots.get(session.session_id)
+        return slot.req_pool_idx if slot is not None else None
+
+    def _reporter(self, observer: Observer | None) -> Reporter:
+        if observer is None or self.allocator.moves is None:
+            return Unheard()
+        return Reporter(observer, self.cache, self.allocator.moves)
