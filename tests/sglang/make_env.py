@@ -30,6 +30,11 @@ PYTHON_VERSION = "3.11"
 SITES = {
     "0.5.10.post1": ("transformers==5.3.0", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
     "0.5.11": ("transformers==5.6.0", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+    "0.5.12": ("transformers==5.6.0", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+    "0.5.14": ("transformers==5.8.1", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+    "0.5.17": ("transformers==5.12.1", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+    "0.5.20": ("transformers==5.12.1", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
+    "0.5.23": ("transformers==5.19.0", "tokenizers==0.23.2", "huggingface_hub==1.33.0"),
 }
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from kvproof.conformance.adapters.sglang import RELEASES, SCENARIOS, record_scenario, stand_ins
 from kvproof.conformance.adapters.sglang.record import settings_for
-from kvproof.conformance.adapters.sglang.releases import installed_release, release_named
+from kvproof.conformance.adapters.sglang.releases import installed_version, release_of
+from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.errors import UserError
 
 
@@ -26,10 +27,27 @@ def test_unknown_scenario_is_answered_with_the_nearest(tmp_path: Path) -> None:
         record_scenario("retrct", tmp_path / "t.jsonl")
 
 
-def test_unknown_release_is_answered_with_the_known_ones() -> None:
+def test_a_release_without_a_needed_seam_is_answered_with_what_is_there_and_what_is_not() -> None:
+    found = {seam.name: seam.ways[0] for seam in SEAMS}
     with pytest.raises(UserError) as refused:
-        release_named("0.4.0")
-    assert all(release.version in refused.value.message for release in RELEASES)
+        release_of("9.9.9", {**found, "slots": None})
+    assert "slots (the slots of all sessions" in refused.value.message
+    assert "row: kv.req_pool_idx" in refused.value.message
+
+
+def test_an_unknown_release_is_driven_by_what_it_has_and_names_the_rest() -> None:
+    found = {seam.name: seam.ways[0] for seam in SEAMS}
+    release = release_of("9.9.9", {**found, "marker": None})
+    assert release.marker is None and release.known_deviations == ()
+    assert "9.9.9" in release.gaps[0] and any("in-flight marker" in gap for gap in release.gaps)
+
+
+def test_a_known_release_has_what_is_known_of_it() -> None:
+    found = {seam.name: seam.ways[-1] for seam in SEAMS}
+    for known in RELEASES:
+        release = release_of(known.version, found)
+        assert release.known_deviations == known.known_deviations
+        assert set(known.gaps) <= set(release.gaps)
 
 
 def test_without_sglang_the_answer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +56,7 @@ def test_without_sglang_the_answer_says_how_to_install_it(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(metadata, "version", nothing_installed)
     with pytest.raises(UserError, match="make test-sglang"):
-        installed_release()
+        installed_version()
 
 
 def test_settings_that_are_no_settings_are_refused() -> None:

@@ -7,7 +7,7 @@ needs no SGLang; recording does.
 from __future__ import annotations
 
 from .record import RecordResult, record_scenario
-from .releases import RELEASES, Release
+from .releases import RELEASES, Known, Release
 from .scenarios import SCENARIOS, Scenario
 
-__all__ = ["RELEASES", "SCENARIOS", "RecordResult", "Release", "Scenario", "record_scenario"]
+__all__ = ["RELEASES", "SCENARIOS", "Known", "RecordResult", "Release", "Scenario", "record_scenario"]

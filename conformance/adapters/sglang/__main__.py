@@ -19,9 +19,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     try:
-        from .releases import installed_release
+        from .releases import installed_version
 
-        folder = arguments.folder / installed_release().version
+        folder = arguments.folder / installed_version()
         for page_size in arguments.page_size:
             for name in arguments.scenarios or SCENARIOS:
                 out = folder / f"{name}-p{page_size}.jsonl"

@@ -1,14 +1,18 @@
 """Paged allocation without Triton, whose interpreter runs 100 steps a second where torch runs thousands.
 
-Up to 0.5.11 the paged allocator launches two kernels. The extend kernel is replaced by the release's own torch version,
-the decode kernel by a few lines of torch. Both write the same indices into `out` as the kernels do; the allocator then
-takes the pages off its free list itself.
+The paged allocator launches two kernels, in newer releases only where the platform has Triton. The extend kernel is replaced
+by the release's own torch version, the decode kernel by a few lines of torch. Both write the same indices into `out` as the
+kernels do; the allocator then takes the pages off its free list itself.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
+
+# Where the paged allocator lives, newest first.
+ALLOCATORS = ("sglang.srt.mem_cache.allocator.paged", "sglang.srt.mem_cache.allocator")
 
 
 class _Launch:
@@ -22,7 +26,7 @@ class _Launch:
 
 
 def install() -> None:
-    import sglang.srt.mem_cache.allocator as allocator
+    allocator = _module_of_the_paged_allocator()
 
     def extend(
         prefix_lens: Any, seq_lens: Any, last_loc: Any, free_pages: Any, out: Any, _bs_upper: int, page_size: int
@@ -41,3 +45,13 @@ def install() -> None:
 
     allocator.alloc_extend_kernel = _Launch(extend)
     allocator.alloc_decode_kernel = _Launch(decode)
+
+
+def _module_of_the_paged_allocator() -> Any:
+    for name in ALLOCATORS:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+    raise ImportError(f"none of {', '.join(ALLOCATORS)} is there")

@@ -15,9 +15,10 @@ from kvproof.spec.trace import Header
 
 from .assembly import Assembly
 from .header import header_of
-from .headless import Headless, NeverIdle, Settings
+from .headless import Headless, NeverIdle
 from .recorder import Recorder
 from .scenarios import SCENARIOS, Scenario
+from .settings import Settings
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
 LEAST_PAGES = 64
@@ -55,8 +56,11 @@ def record_scenario(
     if name not in SCENARIOS:
         raise unknown("scenario of sglang", name, SCENARIOS)
     scenario = SCENARIOS[name]
-    headless = Headless(settings_for(scenario, page_size, seed, settings or {}), checks=scenario.checks)
-    with TraceWriter(out, header_of_run(headless, name)) as writer:
+    wanted = settings_for(scenario, page_size, seed, settings or {})
+    with (
+        Headless(wanted, checks=scenario.checks) as headless,
+        TraceWriter(out, header_of_run(headless, name)) as writer,
+    ):
         if progress is not None:
             headless.on_step = lambda: progress(writer.events)
         with recording(headless, writer) as recorder:

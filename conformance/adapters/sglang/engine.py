@@ -1,0 +1,178 @@
+"""Builds SGLang's scheduler in this process: a tiny model, no GPU, and a forward that makes up its tokens.
+
+Everything that decides about KV pages is the installed release; only the model's forward, the sockets and, up to the
+releases that have torch versions of them, two Triton kernels are replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kvproof.conformance.errors import UserError
+
+from . import fast_alloc, stand_ins
+from .releases import INSTALL_HINT, Release, installed_release, installed_version
+from .settings import Settings
+
+# Read by SGLang and its libraries when they are imported, so they are set before that.
+ENVIRONMENT = {
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "TRITON_INTERPRET": "1",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    # Else slots behind the window are freed only every 128 steps, or once per window: longer than these runs.
+    "SGLANG_SWA_EVICTION_INTERVAL": "1",
+    "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": "0",
+}
+VOCABULARY = 512
+TINY_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "torch_dtype": "float32",
+}
+# Of the two layers one has the window, so that both pools are used.
+WINDOW_LAYERS, FULL_LAYERS = [0], [1]
+
+MakeTokens = Callable[[int], list[int]]
+
+
+def import_sglang() -> Release:
+    """Import the installed release on a bare CPU: stand-ins first, then the paged allocation without Triton."""
+    os.environ.update(ENVIRONMENT)
+    stand_ins.install()
+    version = installed_version()
+    logging.getLogger("sglang").setLevel(logging.CRITICAL)  # what it logs about a run is in the trace
+    warnings.filterwarnings("ignore", module=r"sglang\.")  # it warns about every kernel that a CPU has not
+    try:
+        fast_alloc.install()
+        importlib.import_module("sglang.srt.managers.scheduler")
+    except ImportError as error:
+        raise UserError(f"SGLang {version} is installed but cannot be imported ({error}): {INSTALL_HINT}") from error
+    return installed_release()
+
+
+def build_scheduler(release: Release, settings: Settings, make_tokens: MakeTokens, replies: list[Any]) -> Any:
+    """A scheduler of the installed release. What it would send goes to `replies`."""
+    module = importlib.import_module("sglang.srt.managers.scheduler")
+    arguments = importlib.import_module("sglang.srt.server_args")
+    _leave_earlier_distributed_groups()
+    _give_the_model_a_window(settings.window)
+    try:
+        server_args = _server_args(arguments.ServerArgs, settings)
+    except (AssertionError, ValueError) as error:
+        raise UserError(f"SGLang {release.version} refuses {settings}: {error}") from error
+    release.publish(server_args)
+    # Ranks and the GPU are 0, the data-parallel rank is none; newer releases take them from what was published.
+    ranks = [
+        name for name in inspect.signature(module.Scheduler).parameters if name not in ("server_args", "port_args")
+    ]
+    scheduler = module.Scheduler(
+        server_args,
+        arguments.PortArgs.init_new(server_args),
+        **{name: None if name == "dp_rank" else 0 for name in ranks},
+    )
+    release.send(scheduler, _Collector(replies))
+    scheduler.tp_worker.forward_batch_generation = functools.partial(_made_up_forward, make_tokens)
+    return scheduler
+
+
+def _made_up_forward(make_tokens: MakeTokens, batch: Any, *args: Any, **kwargs: Any) -> Any:
+    import torch
+    from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+    from sglang.srt.managers.utils import GenerationBatchResult
+
+    ids = torch.tensor(make_tokens(len(batch.seq_lens)), dtype=torch.int64)
+    logits = LogitsProcessorOutput(next_token_logits=None)
+    logits.next_token_logprobs = torch.zeros(len(ids))
+    return GenerationBatchResult(logits_output=logits, next_token_ids=ids, can_run_cuda_graph=False)
+
+
+def _server_args(server_args: Any, settings: Settings) -> Any:
+    """A tiny model on a CPU, with everything that decides about pages as in a server."""
+    return server_args(
+        model_path=_tiny_model_folder().name,
+        load_format="dummy",
+        device="cpu",
+        attention_backend="torch_native",
+        sampling_backend="pytorch",
+        grammar_backend="none",
+        skip_tokenizer_init=True,
+        disable_cuda_graph=True,
+        disable_overlap_schedule=not settings.overlap,
+        disable_radix_cache=settings.disable_radix_cache,
+        enable_streaming_session=settings.streaming_sessions,
+        mem_fraction_static=0.5,
+        max_total_tokens=settings.pool_tokens,
+        max_running_requests=settings.max_running_requests,
+        page_size=settings.page_size,
+        chunked_prefill_size=settings.chunked_prefill_size or -1,
+        enable_mixed_chunk=settings.mixed_chunk,
+        context_length=settings.context_length,
+        random_seed=settings.seed,
+    )
+
+
+def _give_the_model_a_window(window: int) -> None:
+    """SGLang knows by the architecture's name which models have a sliding window; the tiny Llama is made one of them."""
+    configs = importlib.import_module("sglang.srt.configs.model_config")
+    llama = importlib.import_module("sglang.srt.models.llama").LlamaForCausalLM
+    originals = _originals_of_a_model_without_window(configs)
+    if window:
+        configs.is_hybrid_swa_model = lambda *args, **kwargs: True
+        configs.get_hybrid_layer_ids = lambda *args, **kwargs: (WINDOW_LAYERS, FULL_LAYERS)
+        llama.get_attention_sliding_window_size = lambda self: window
+    else:
+        configs.is_hybrid_swa_model, configs.get_hybrid_layer_ids = originals
+        llama.get_attention_sliding_window_size = lambda self: None
+
+
+@functools.cache
+def _originals_of_a_model_without_window(configs: Any) -> tuple[Any, Any]:
+    return configs.is_hybrid_swa_model, configs.get_hybrid_layer_ids
+
+
+def _leave_earlier_distributed_groups() -> None:
+    """A process may hold several schedulers in turn, but only one set of (here: one-rank) process groups."""
+    from sglang.srt.distributed import parallel_state
+
+    if parallel_state.model_parallel_is_initialized():
+        parallel_state.destroy_model_parallel()
+        parallel_state.destroy_distributed_environment()
+
+
+class _Collector:
+    """Takes the place of a ZMQ sender and keeps what was sent."""
+
+    def __init__(self, kept: list[Any]) -> None:
+        self._kept = kept
+
+    def send_output(self, output: Any, recv_obj: Any = None) -> None:
+        self._kept.append(output)
+
+
+@functools.cache
+def _tiny_model_folder() -> tempfile.TemporaryDirectory[str]:
+    """Kept as long as the process lives, and removed with it."""
+    folder = tempfile.TemporaryDirectory(prefix="kvproof-tiny-llama-")
+    (Path(folder.name) / "config.json").write_text(json.dumps(TINY_LLAMA))
+    return folder
