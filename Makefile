@@ -11,7 +11,7 @@ STAMP := .make/venv.stamp
 TYPED := .make/types
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang mutants-spec bench-prove lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full mutants-spec bench-prove bench-capture lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -21,16 +21,21 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow and sglang"
-	$(BIN)/python -m pytest -m "not slow and not sglang"
+	$(BIN)/python -m pytest -m "not slow and not sglang and not sglang_full"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but sglang"
-	$(BIN)/python -m pytest -m "not sglang"
+	$(BIN)/python -m pytest -m "not sglang and not sglang_full"
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
 	$(PYTHON) tests/sglang/make_env.py
 	$(BIN)/python -m pytest -m sglang
+
+test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
+	@echo "== test-sglang-full: environments, then tests"
+	$(PYTHON) tests/sglang/make_env.py
+	$(BIN)/python -m pytest -m "sglang or sglang_full"
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
@@ -39,6 +44,11 @@ mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on
 bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
 	@echo "== bench-prove"
 	$(BIN)/python benchmarks/prove.py
+
+bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
+	@echo "== bench-capture"
+	$(PYTHON) tests/sglang/make_env.py
+	$(BIN)/python benchmarks/capture.py
 
 lint: $(STAMP) ## ruff: rules and layout
 	@echo "== lint"

@@ -12,10 +12,12 @@ import typer
 
 from ..errors import UserError, unknown
 from ..scenarios import TARGETS, load, require_scenario
-from ..terminal import Progress, say
+from ..terminal import Progress, note, say
 from ..workload import WorkloadRequest, read_workload
 
 Setting = int | float | bool | str | None
+# No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
+SERVER = "sglang-server"
 
 
 class Recording(Protocol):
@@ -28,7 +30,12 @@ class Recording(Protocol):
 
 def record(
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl or .jsonl.gz.")],
-    target: Annotated[str, typer.Option(help=f"What to drive: {' or '.join(TARGETS)}.")] = "reference",
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: what starts the server.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help=f"What to drive: {', '.join(TARGETS)}; or {SERVER}, started by the command after --.")
+    ] = "reference",
     scenario: Annotated[str | None, typer.Option(help="A scenario by name: see `kvproof list scenarios`.")] = None,
     workload: Annotated[Path | None, typer.Option(help="Or a workload: Mooncake JSONL or Azure CSV.")] = None,
     fault: Annotated[
@@ -46,11 +53,20 @@ def record(
 ) -> None:
     """Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.
 
-    Recording never judges. `kvproof replay` does.
+    Recording never judges. `kvproof replay` does. A server (sglang-server) is recorded until its command ends; the exit
+    code is then the command's.
 
     Example: [bold]kvproof record --scenario retract --page-size 4 --fault F22862b --out out/retract.jsonl[/bold]
+
+    Example: [bold]kvproof record --target sglang-server --out out/live.jsonl -- python -m sglang.launch_server ...[/bold]
     """
     faults = tuple(fault or ())
+    if target == SERVER:
+        driven = (scenario, workload, limit) != (None, None, None) or (page_size, seed, scale) != (16, 0, 1)
+        _record_server(out, command or [], driven or bool(faults or settings), quiet)
+        return
+    if command:
+        raise UserError(f"a command ({shlex.join(command)}) is run with --target {SERVER} only")
     _refuse_what_cannot_run(target, scenario, workload, faults, page_size, scale, limit)
     options = {"page_size": page_size, "seed": seed, "settings": _parse_settings(settings or [])}
     if target == "reference":
@@ -77,6 +93,24 @@ def record(
         say(f"check it: kvproof replay {shlex.quote(str(recording.path))}")
 
 
+def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> None:
+    """Run the server's command to its end and exit with its code."""
+    from ..adapters.sglang.launch import launch
+
+    if driven:
+        raise UserError(f"{SERVER} takes --out and a command only: its own clients drive a server")
+    if not command:
+        raise UserError(f"{SERVER} needs the command that starts the server: -- python -m sglang.launch_server ...")
+    launched = launch(command, out)
+    if not launched.traces:
+        note(f"nothing was recorded into {out}: no scheduler came up that can be recorded; `kvproof sglang-env` checks")
+    for path in launched.traces:
+        if not quiet:
+            say(f"recorded {path}")
+            say(f"check it: kvproof replay {shlex.quote(str(path))}")
+    raise typer.Exit(launched.exit_code)
+
+
 def _refuse_what_cannot_run(
     target: str,
     scenario: str | None,
@@ -87,7 +121,7 @@ def _refuse_what_cannot_run(
     limit: int | None,
 ) -> None:
     if target not in TARGETS:
-        raise unknown("target", target, TARGETS)
+        raise unknown("target", target, [*TARGETS, SERVER])
     if (scenario is None) == (workload is None):
         raise UserError("give either --scenario NAME (see `kvproof list scenarios`) or --workload FILE")
     if page_size < 1:

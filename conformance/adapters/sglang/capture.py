@@ -1,0 +1,258 @@
+"""Records a scheduler of a running server: from its event loop's start to its end, and never at the server's cost.
+
+Whatever goes wrong here is said once in the server's log and ends the recording; the server goes on as if nothing had been
+asked for. `PATH` of `KVPROOF_TRACE` may hold `{pid}` and `{rank}`; a file that is there already is never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .handover import Handover, TraceLost, frame
+from .header import header_of
+from .recorder import Recorder
+from .releases import installed_release
+from .writer import header_line
+
+PATH_VARIABLE = "KVPROOF_TRACE"
+# An idle check lists the free pages of pools up to this size; of larger ones it would be most of the trace.
+LISTED_PAGES = 4096
+# What the pipe holds beside the buffer, where the system allows it.
+PIPE_BYTES = 1 << 20
+# The process that writes leaves its parent at once: SGLang kills its children and theirs when it stops.
+WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.sglang.writer import main; main()"
+
+logger = logging.getLogger("kvproof")
+
+
+def record_event_loop(run: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands around `Scheduler.run_event_loop`: record while it runs."""
+    capture = Capture.of(scheduler)
+    reason = "finished"
+    try:
+        return run(scheduler, *args, **kwargs)
+    except BaseException as error:
+        # Interrupted is how a server in a terminal is stopped.
+        if not isinstance(error, KeyboardInterrupt | SystemExit):
+            reason = f"crashed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise
+    finally:
+        if capture is not None:
+            capture.end(reason)
+
+
+class Capture:
+    """The recording of one scheduler. Its methods never raise."""
+
+    _of_this_process: Capture | None = None
+
+    @classmethod
+    def of(cls, scheduler: Any) -> Capture | None:
+        """Begin to record, once in a process and if that is possible; if not, the log says why."""
+        path = os.environ.get(PATH_VARIABLE)
+        if not path or cls._of_this_process is not None:
+            return None
+        try:
+            capture = cls(scheduler, path)
+            cls._of_this_process = capture
+            capture._start()
+        except Exception as error:
+            logger.warning("kvproof records nothing: %s", _sentence(error))
+            return None
+        return capture
+
+    def __init__(self, scheduler: Any, path: str) -> None:
+        release = installed_release()
+        self._scheduler = scheduler
+        self._ended = False
+        header = header_of(release, scheduler, scenario=None, extra=_settings(scheduler))
+        self.path, file = _new_file(path, rank_of(scheduler))
+        try:
+            pipe = _start_writer(file)
+        finally:
+            os.close(file)
+        os.write(pipe, frame((file, self.path.suffix == ".gz", scheduler.page_size, header_line(header))))
+        self._handover = Handover(pipe)
+        self._recorder = Recorder(release, scheduler, self._handover.put, step=self._step, on_error=self._fail)
+        self._handover.page_ids = self._recorder.page_ids
+        logger.info("kvproof records %s into %s", header.producer.target, self.path)
+
+    def end(self, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self._recorder.stop()
+            self._handover.end(reason, dropped=self._recorder.stray_frees)
+        except Exception as error:
+            logger.warning("kvproof could not close %s: %s", self.path, _sentence(error))
+
+    # -- while it runs --
+
+    def _start(self) -> None:
+        obstacle = obstacle_to_recording(self._scheduler)
+        if obstacle is not None:
+            self.end(f"not recorded: {obstacle}")
+            raise RuntimeError(obstacle)
+        recorder, scheduler = self._recorder, type(self._scheduler)
+        recorder.start()
+        recorder.watch.around(scheduler, recorder.release.idle_check, self._idle)
+        recorder.watch.around(scheduler, "self_check_during_busy", self._busy_check)
+        recorder.watch.after(scheduler, "flush_cache", self._flushed)
+
+    def _step(self) -> int:
+        return int(self._scheduler.forward_ct)
+
+    def _idle(self, check: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        """The scheduler found nothing to run. It asks again thousands of times a second, so only the first is an event."""
+        if self._handover.is_idle:
+            return check(scheduler, *args, **kwargs)
+        if not is_idle(scheduler):
+            self._handover.flush()
+            return check(scheduler, *args, **kwargs)
+        self._handover.idle()  # before the check, which may put the process to sleep until the next request
+        passed = False
+        try:
+            result = check(scheduler, *args, **kwargs)
+            passed = True
+            return result
+        finally:
+            self._recorder.check(busy=False, passed=passed, free_list=_lists_free_pages(scheduler))
+            if passed:
+                self._handover.idle()
+
+    def _busy_check(self, check: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        passed = False
+        try:
+            result = check(scheduler, *args, **kwargs)
+            passed = True
+            return result
+        finally:
+            if scheduler.last_batch is not None:  # else the release looked at nothing
+                self._recorder.check(busy=True, passed=passed, free_list=False)
+
+    def _flushed(self, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        # The pools are set up anew, which no event of a trace says. An attempt that fails leaves them as they were.
+        if is_idle(scheduler):
+            self._stop("the cache was flushed: what came then was not recorded", dropped=0)
+
+    def _fail(self, error: Exception) -> None:
+        self._stop(_sentence(error), dropped=1)
+
+    def _stop(self, reason: str, *, dropped: int) -> None:
+        """Give up for good. A trace with a hole in the middle would judge nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        logger.warning("kvproof stops recording into %s: %s", self.path, reason)
+        with suppress(Exception):
+            self._recorder.stop()
+        with suppress(Exception):
+            self._handover.end(reason, dropped=dropped, patience=0)
+
+
+def is_idle(scheduler: Any) -> bool:
+    """Nothing runs, waits, or is on its way back from the device. Asked where the scheduler has no batch to run."""
+    in_flight = scheduler.enable_overlap and scheduler.result_queue
+    return not in_flight and not scheduler.waiting_queue and scheduler.running_batch.is_empty()
+
+
+def obstacle_to_recording(scheduler: Any) -> str | None:
+    """What of the configuration the trace has no events for, or None."""
+    obstacles = {
+        "speculative decoding": not scheduler.spec_algorithm.is_none(),
+        "a hybrid model with sliding windows": scheduler.is_hybrid_swa,
+        "a hybrid model with a state space": getattr(scheduler, "is_hybrid_ssm", False),
+        "a hierarchical cache": scheduler.enable_hierarchical_cache,
+        "disaggregation": scheduler.disaggregation_mode.value != "null",
+        "pipeline parallelism": scheduler.server_args.pp_size > 1,
+    }
+    found = [name for name, is_there in obstacles.items() if is_there]
+    return f"{' and '.join(found)} cannot be recorded yet" if found else None
+
+
+def rank_of(scheduler: Any) -> str | None:
+    """The scheduler's place among those of its server, or None if it is the only one."""
+    args = scheduler.server_args
+    if args.tp_size == 1 and args.dp_size == 1:
+        return None
+    return f"dp{scheduler.dp_rank or 0}-tp{scheduler.tp_rank}"
+
+
+def _settings(scheduler: Any) -> dict[str, Any]:
+    names = ("disable_overlap_schedule", "max_running_requests", "enable_mixed_chunk", "schedule_policy")
+    return {name: getattr(scheduler.server_args, name, None) for name in names}
+
+
+def _lists_free_pages(scheduler: Any) -> bool:
+    allocator = scheduler.token_to_kv_pool_allocator
+    return bool(allocator.size // scheduler.page_size <= LISTED_PAGES)
+
+
+def _new_file(wanted: str, rank: str | None) -> tuple[Path, int]:
+    """Make the file; its path and descriptor. A name that is taken already gets the process id into it."""
+    named = Path(wanted.replace("{pid}", str(os.getpid())).replace("{rank}", rank or "0"))
+    if rank is not None and "{rank}" not in wanted:
+        named = _with(named, rank)
+    named.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        file = os.open(named, flags, 0o644)
+    except FileExistsError:
+        taken, named = named, _with(named, str(os.getpid()))
+        logger.warning("kvproof: %s is there already and stays as it is", taken)
+        file = os.open(named, flags, 0o644)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by the process that writes: see `is_being_written`
+    return named, file
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a server writes its trace into this file now."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _with(path: Path, what: str) -> Path:
+    """`out/trace.jsonl.gz` -> `out/trace.WHAT.jsonl.gz`"""
+    stem, dot, suffixes = path.name.partition(".")
+    return path.with_name(f"{stem}.{what}{dot}{suffixes}")
+
+
+def _start_writer(file: int) -> int:
+    """Start the process that writes; the descriptor of the pipe to it."""
+    environment = {name: value for name, value in os.environ.items() if name != PATH_VARIABLE}
+    reading, writing = os.pipe()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", WRITER],
+            stdin=reading,
+            pass_fds=(file,),
+            env=environment,
+            start_new_session=True,
+            check=True,
+        )
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    with suppress(OSError):
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return writing
+
+
+def _sentence(error: Exception) -> str:
+    message = str(error).strip().partition("\n")[0]
+    return message if isinstance(error, TraceLost | OSError | RuntimeError) else f"{type(error).__name__}: {message}"
