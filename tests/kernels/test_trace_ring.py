@@ -1,0 +1,175 @@
+"""What is drained from a trace ring is what was appended, in order, without what was counted as dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvproof.kernels import reference_trace_ring
+from kvproof.kernels.trace_ring import Record, TraceRing, _Copied, _DirectCopies
+
+EXAMPLES = 100 if torch.cuda.is_available() else 15
+Append = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One append: how many pages each of its records moved."""
+
+    page_counts: list[int]
+    spare_pages: int = 0
+
+    def records(self, step: int) -> list[Record]:
+        """Numbers that name the step and the record, so that any mix-up shows."""
+        found = []
+        for n, count in enumerate(self.page_counts):
+            base = 1000 * step + 10 * n
+            pages = tuple(base + 5000 + i for i in range(count))
+            found.append(Record(n % 7, step, base + 1, base + 2, base + 3, base + 4, pages))
+        return found
+
+
+batches = st.builds(
+    Batch, page_counts=st.lists(st.sampled_from([0, 0, 1, 1, 3, 9]), max_size=6), spare_pages=st.integers(0, 2)
+)
+# Batches, and whether the ring is drained after them.
+runs = st.lists(st.tuples(batches, st.booleans()), max_size=8)
+
+
+def arguments(batch: Batch, step: int, device: str) -> tuple[tuple[torch.Tensor, ...], torch.Tensor, torch.Tensor]:
+    records = batch.records(step)
+    columns = [[record[place] for record in records] for place in (0, 2, 3, 4, 5)]
+    pages = [page for record in records for page in record.pages or ()] + [-1] * batch.spare_pages
+
+    def vector(numbers: list[int]) -> torch.Tensor:
+        return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+    return tuple(map(vector, columns)), vector(batch.page_counts), vector(pages)
+
+
+def append(ring: TraceRing, batch: Batch, step: int) -> None:
+    (kinds, *lengths), page_counts, pages = arguments(batch, step, str(ring.device))
+    ring.append(kinds, step, *lengths, page_counts, pages)
+
+
+def check_run(ring: TraceRing, run: list[tuple[Batch, bool]]) -> None:
+    """Append and drain; what is left out must be the oldest, and counted."""
+    appended: list[Record] = []
+    drained: list[Record] = []
+    last_drain = 0
+    for step, (batch, drains) in enumerate(run):
+        append(ring, batch, step)
+        appended += batch.records(step)
+        if drains:
+            drained += ring.drain(wait=True).records
+            last_drain = len(appended)
+    end = ring.drain(wait=True)
+    drained += end.records
+    assert len(drained) + end.dropped_records == len(appended)
+    newest = min(len(appended) - last_drain, len(ring.ring))
+    assert [record.row for record in end.records] == [record.row for record in appended[len(appended) - newest :]]
+    lost_pages = 0
+    rest = iter(appended)
+    for record in drained:
+        # In order, nothing twice and nothing that was not appended.
+        original = next(found for found in rest if (found.step, found.row) == (record.step, record.row))
+        if record.pages is None:
+            lost_pages += len(original.pages or ())
+            original = original._replace(pages=None)
+        assert record == original
+    assert lost_pages == end.dropped_pages
+    # Page ids are lost only where younger ones took their place.
+    page_ids = [len(record.pages or ()) for record in appended]
+    for n, record in enumerate(reversed(end.records), start=1):
+        if sum(page_ids[len(page_ids) - n :]) <= len(ring.page_ring):
+            assert record.pages is not None
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(records=st.integers(6, 14), pages=st.integers(1, 30), run=runs)
+def test_what_is_drained_is_what_was_appended(records: int, pages: int, run: list[tuple[Batch, bool]]) -> None:
+    check_run(TraceRing(records, pages, "cpu"), run)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@given(records=st.integers(6, 14), pages=st.integers(1, 30), run=st.lists(batches, max_size=4))
+def test_the_append_kernel_writes_what_the_reference_writes(
+    device: str, records: int, pages: int, run: list[Batch]
+) -> None:
+    from kvproof.kernels import triton_trace_ring
+
+    rings = [TraceRing(records, pages, where) for where in ("cpu", device)]
+    for step, batch in enumerate(run):
+        for ring, implementation in zip(rings, (reference_trace_ring, triton_trace_ring), strict=True):
+            columns, page_counts, page_ids = arguments(batch, step, str(ring.device))
+            implementation.append(ring.header, ring.ring, ring.page_ring, columns, step, page_counts, page_ids)
+    for name in ("header", "ring", "page_ring"):
+        assert getattr(rings[0], name).tolist() == getattr(rings[1], name).tolist(), name
+
+
+def test_nothing_is_dropped_from_a_ring_that_is_drained_in_time() -> None:
+    ring = TraceRing(4, 8, "cpu")
+    for step in range(50):
+        batch = Batch([1, 0, 2])
+        append(ring, batch, step)
+        drained = ring.drain()
+        assert drained.records == batch.records(step)
+        assert (drained.dropped_records, drained.dropped_pages) == (0, 0)
+
+
+def test_what_is_overwritten_is_counted() -> None:
+    ring = TraceRing(4, 4, "cpu")
+    batch = Batch([2, 2, 1])
+    append(ring, batch, 0)
+    append(ring, batch, 1)
+    drained = ring.drain()
+    assert drained.dropped_records == 2
+    assert [(record.step, record.pages) for record in drained.records] == [
+        (0, None),
+        (1, None),
+        (1, (6010, 6011)),
+        (1, (6020,)),
+    ]
+    assert drained.dropped_pages == 3
+
+
+class Overtaken(_DirectCopies):
+    """A copy during which the device appends on."""
+
+    def __init__(self, ring: TraceRing, meanwhile: Callable[[], None]) -> None:
+        super().__init__(ring)
+        self._meanwhile = meanwhile
+
+    def arrived(self, wait: bool) -> Iterator[_Copied]:
+        for copied in super().arrived(wait):
+            self._meanwhile()
+            yield copied._replace(header_after=self._ring.header.tolist())
+
+
+def test_what_is_overwritten_while_it_is_copied_is_dropped_and_counted() -> None:
+    ring = TraceRing(4, 100, "cpu")
+    append(ring, Batch([1, 1, 1]), 0)
+    ring._copies = Overtaken(ring, lambda: append(ring, Batch([1, 1, 1]), 1))
+    drained = ring.drain()
+    assert drained.records == Batch([1, 1, 1]).records(0)[2:]
+    assert drained.dropped_records == 2
+    ring._copies = _DirectCopies(ring)
+    drained = ring.drain()
+    assert drained.records == Batch([1, 1, 1]).records(1)
+    assert drained.dropped_records == 2
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^records is 0, but must be at least 1$"):
+        TraceRing(0, 1, "cpu")
+    ring = TraceRing(2, 8, "cpu")
+    with pytest.raises(ValueError, match=r"^3 records are appended at once, but the ring holds 2$"):
+        append(ring, Batch([0, 0, 0]), 0)
+    one, two = torch.tensor([1]), torch.tensor([1, 2])
+    with pytest.raises(ValueError, match=r"^rows has 2 entries, but the number of records is 1$"):
+        ring.append(one, 0, two, one, one, one, one, one)
