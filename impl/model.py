@@ -16,7 +16,7 @@ from kvproof.impl.drafter import Drafter, ModelDrafter, NGramDrafter
 from kvproof.impl.lane import Download, Lane
 from kvproof.impl.paged_forward import ForwardBatch, PagedLayers, PageTables
 from kvproof.impl.pools import RowPool
-from kvproof.impl.runner import FinishedLaunch, ForwardInput, Launch, TakesPartialTokens
+from kvproof.impl.runner import FinishedLaunch, ForwardInput, Launch
 from kvproof.impl.transformer import LAYERS, Transformer, logits_from_scratch
 
 __all__ = ["Transformer", "TransformerRunner", "logits_from_scratch"]
@@ -54,10 +54,11 @@ class TransformerLaunch:
         return result
 
 
-class TransformerRunner(TakesPartialTokens):
+class TransformerRunner:
     """The most likely token is the next one.
 
-    `window_map` [pool_pages + 1] tells the window page of each page, 0 for none; a model with a sliding window needs it.
+    `window_map` [pool_pages + 1], on the host, tells the window page of each page, 0 for none; a model with a sliding
+    window needs it. It is read at each launch, as the page table is.
     """
 
     def __init__(self, config: EngineConfig, rows: RowPool, window_map: torch.Tensor | None = None) -> None:

@@ -64,19 +64,7 @@ class FinishedLaunch:
         return self.result
 
 
-class TakesPartialTokens:
-    """The interface before `launch`: `token_ids` are those of [prefix_len, ...) only, and results come at once."""
-
-    def extend(self: Runner, batch: Sequence[ForwardInput]) -> list[int]:
-        whole = [
-            ForwardInput(item.row, item.prefix_len, [0] * item.prefix_len + list(item.token_ids)) for item in batch
-        ]
-        return [tokens[0] for tokens in self.launch(whole).tokens()]
-
-    decode = extend
-
-
-class HashRunner(TakesPartialTokens):
+class HashRunner:
     """No model: the next token is a hash of the last one and its position. For runs that only the bookkeeping matters to.
 
     A draft is right with probability `draft_accuracy`, always or never for the same token at the same position: so every

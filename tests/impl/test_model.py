@@ -32,7 +32,7 @@ class LoggingRunner(TransformerRunner):
 def engine(**settings: object) -> tuple[Scheduler, LoggingRunner]:
     config = EngineConfig(**{"pool_pages": 400, "row_width": 200, **settings})  # type: ignore[arg-type]
     scheduler = Scheduler(config, Recorded())
-    runner = LoggingRunner(config, scheduler.rows)
+    runner = LoggingRunner(config, scheduler.state.rows)
     scheduler.runner = runner
     return scheduler, runner
 
@@ -56,15 +56,25 @@ def assert_follows(runner: LoggingRunner, tokens: list[int], output: Sequence[in
         assert float((seen - logits).abs().amax(dim=1).min()) < TOLERANCE
 
 
-@pytest.mark.parametrize("retract_after_prepare", [False, True])
-@pytest.mark.parametrize("chunk", [None, 16])
+WAYS_TO_RUN: dict[str, dict[str, object]] = {
+    "plainly": {},
+    "in chunks": {"chunked_prefill_size": 16},
+    "retracting late": {"retract_after_prepare": True},
+    "in chunks, retracting late": {"chunked_prefill_size": 16, "retract_after_prepare": True},
+    "overlapping": {"overlap": True},
+    "mixing": {"overlap": True, "chunked_prefill_size": 16, "mixed_chunk": True},
+    "drafting by model": {"speculation": 1, "drafts": 3, "drafter": "model"},
+    "drafting by n-gram": {"speculation": 1, "drafts": 3, "drafter": "ngram"},
+    "drafting and overlapping": {"speculation": 2, "drafts": 3, "overlap": True, "chunked_prefill_size": 16},
+    "without a tree": {"radix_cache": False},
+    "with latent attention": {"attention": "mla", "speculation": 2, "drafts": 2, "overlap": True},
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_RUN)
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_turns_answer_as_a_computation_from_scratch_does(
-    page_size: int, chunk: int | None, retract_after_prepare: bool
-) -> None:
-    scheduler, runner = engine(
-        page_size=page_size, chunked_prefill_size=chunk, retract_after_prepare=retract_after_prepare
-    )
+def test_turns_answer_as_a_computation_from_scratch_does(page_size: int, way: str) -> None:
+    scheduler, runner = engine(page_size=page_size, **WAYS_TO_RUN[way])
     history: dict[str, list[int]] = {"a": [], "b": []}
     for session in history:
         scheduler.open_session(session)
@@ -78,8 +88,8 @@ def test_turns_answer_as_a_computation_from_scratch_does(
             if scheduler.is_idle:
                 break
             scheduler.step()
-            if step in (8, 11) and scheduler.running:
-                scheduler.retract(scheduler.running[step % len(scheduler.running)].rid)
+            if step in (8, 11) and scheduler.state.running:
+                scheduler.retract(scheduler.state.running[step % len(scheduler.state.running)].rid)
         for session, tokens in sent.items():
             output = scheduler.outcomes[f"{session}{turn}"].output_ids
             assert len(output) == 7
