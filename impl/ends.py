@@ -16,15 +16,16 @@ class Ends:
         state = self.state
         self._leave_batch(req)
         state.ended_in_step.append(req)
-        req.cut_output()
         session = req.session
         if session is None:
             inserted = state.prefixes.cache_finished_req(req, is_insert=True)
+            req.cut_output()
             state.tell.finish_ordinary(req, inserted)
         elif state.cache.ends_by_abort(req):
             state.cache.abort_turn(session, req)
             state.tell.abort(session, req)
         else:
+            req.cut_output()
             state.cache.finish_turn(session, req)
             state.tell.finish_turn(session, req)
         self._is_over(req, session)

@@ -80,7 +80,7 @@ class RadixCache(ChunkCache):
         return Inserted(len(tokens), dup_len) if is_insert else None
 
     def committed_len(self, req: Request) -> int:
-        """Tokens whose KV is kept: what is committed, unless the output was cut below it."""
+        """Tokens whose KV is kept: what is committed and known, as a step in flight may have claimed one more."""
         return min(req.kv_committed_len, len(req.origin_input_ids) + len(req.output_ids))
 
     def free_duplicates(self, req: Request, leading: KVIndices) -> None:

@@ -75,7 +75,10 @@ class Request:
         self.origin_input_ids = [PAD_TOKEN]
 
     def cut_output(self) -> None:
-        """A speculative round may bring more tokens than were asked for: the rest is not the request's (#22897)."""
+        """A speculative round may bring more tokens than were asked for: the rest is not the request's (#22897).
+
+        An ordinary request hands them to the tree before, as they are tokens with KV like others.
+        """
         del self.output_ids[self.max_new_tokens :]
 
     def reset_for_retract(self) -> None:
