@@ -74,11 +74,15 @@ def save(path: Path, digest: str, results: dict[str, Result]) -> None:
 def judge_share(share: int, done: frozenset[str], queue: Any) -> None:
     """One process: every mutant whose number is its share, unless it was judged before."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent keeps what is done and says so
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # it is started as a process of its own
     judge = Judge()
     number = 0
     for module in rule_modules():
         for mutant, tree in mutants_of(module):
             number += 1
+            if not parent.is_alive():
+                return  # it was killed, and nobody would ever read a verdict
             if number % PROCESSES == share and mutant.key not in done:
                 begin = time.perf_counter()
                 verdict = judge.verdict(module, tree)
@@ -215,5 +219,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _interrupt(signum: int, frame: object) -> None:
+    """To be told to stop is to be interrupted, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main(sys.argv[1:]))
