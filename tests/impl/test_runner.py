@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
+import interpreted_runner
 import pytest
 import torch
 from paged_rows import PagedRows, prompt
@@ -56,7 +63,7 @@ class TestHashRunner:
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("page_size", [1, 4, 16, 256])
 def test_greedy_decoding_equals_a_computation_from_scratch(page_size: int, attention: str) -> None:
     rows = PagedRows(page_size, attention=attention)
     assert_greedy(rows.runner.model, PROMPTS, rows.generate(PROMPTS, 40))
@@ -68,7 +75,7 @@ def test_greedy_decoding_equals_a_computation_from_scratch(page_size: int, atten
 def test_speculation_answers_as_plain_decoding_does(seed: int, attention: str, drafter: str) -> None:
     """Over page borders, and with rejected tails that are overwritten, since acceptance is about one half."""
     plain = PagedRows(4, seed=seed, attention=attention).generate(PROMPTS, 40)
-    for page_size, drafts in ((1, 1), (4, 3), (16, 5)):
+    for page_size, drafts in ((1, 1), (4, 3), (16, 5), (256, 2)):
         rows = PagedRows(page_size, seed=seed, attention=attention, speculation=1, drafts=drafts, drafter=drafter)
         assert rows.generate(PROMPTS, 40, drafts) == plain
 
@@ -290,6 +297,22 @@ class TestWindow:
         rows = self.rows()
         with pytest.raises(ConfigError, match="window 10 without a map"):
             TransformerRunner(rows.config, rows.pool)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@pytest.mark.parametrize("settings", [{}, {"attention": "mla", "window": 10, "speculation": 1, "drafts": 3}])
+def test_the_triton_kernels_give_the_same_tokens(settings: dict[str, object]) -> None:
+    """In their interpreter: shapes, strides and dtypes that the runner hands over are those that the kernels take."""
+    here = Path(__file__).parent
+    run = subprocess.run(
+        [sys.executable, here / "interpreted_runner.py", json.dumps({**settings, "rows": 3})],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    plain = PagedRows(rows=3, **{name: value for name, value in settings.items() if name in ("attention", "window")})
+    assert json.loads(run.stdout) == plain.generate(interpreted_runner.PROMPTS, interpreted_runner.TOKENS)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

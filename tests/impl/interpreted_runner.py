@@ -1,0 +1,24 @@
+"""Decodes on CPU with the Triton kernels, through Triton's interpreter, and prints the tokens. Run by test_runner.py.
+
+A process of its own: Triton decides at import whether it interprets. Argument: the settings of PagedRows, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from paged_rows import PagedRows, prompt
+
+PROMPTS = [prompt(seed, count) for seed, count in enumerate((1, 7, 21))]
+TOKENS = 6
+
+if __name__ == "__main__":
+    from kvproof.impl import attention
+    from kvproof.kernels import paged, triton_attention, triton_store
+
+    paged._attention_for = lambda q: triton_attention
+    attention.paged_kv_store = triton_store.paged_kv_store
+    attention.paged_latent_store = triton_store.paged_latent_store
+    settings = json.loads(sys.argv[1])
+    print(json.dumps(PagedRows(**settings).generate(PROMPTS, TOKENS, settings.get("drafts", 0))))
