@@ -26,7 +26,7 @@ class Fault:
 
 
 FAULTS: dict[str, Fault] = {
-    "F12224": Fault(scheduling.InferredLen),
+    "F12224": Fault(scheduling.ExtraSlotFreed),
     "F17850": Fault(sessions.RowFreedBetweenChunks),
     "F20070": Fault(sessions.CommittedLenAsProtectedLen),
     "F20476": Fault(sessions.RestoreClearsRow),

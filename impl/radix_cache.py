@@ -57,7 +57,7 @@ class RadixCache(ChunkCache):
         found = self.tree.match(tokens[:key_len])
         self.rows.write(row, 0, found.indices)
         self.tree.inc_lock_ref(found.node)
-        self.release_lock(req)
+        self.unlock(req.last_node)
         req.last_node = found.node
         req.cache_protected_len = key_len
         req.prefix_indices = self.rows.read(row, 0, len(tokens))
@@ -91,6 +91,6 @@ class RadixCache(ChunkCache):
         self.allocator.free(leading[req.cache_protected_len :])
 
     def release_lock(self, req: Request) -> None:
-        """Undo the request's lock, on the very node that it holds: a new match might cut nodes (#22735)."""
+        """Undo the lock of a request that leaves, on the very node that it holds: a new match might find another (#22735)."""
         self.unlock(req.last_node)
         req.last_node = None

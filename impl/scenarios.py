@@ -257,6 +257,110 @@ def storm(s: Script) -> None:
     s.close(*alive)
 
 
+def inherit(s: Script) -> None:
+    """What one turn leaves, the next one takes over: inputs and outputs that end before, on and behind a page boundary."""
+    s.open("s")
+    for pages, tokens, output in ((1, -1, 1), (0, 1, 2), (1, 1, 5), (0, 2, 3), (2, 0, 1), (0, 1, 7)):
+        s.run_turn("s", max(s.length(pages, tokens), 1), output)
+    s.close("s")
+
+
+def concurrent_logprobs(s: Script) -> None:
+    """Sessions side by side, all with input logprobs, turn after turn."""
+    sessions = ("a", "b", "c", "d")
+    s.open(*sessions)
+    for turn in range(4):
+        for number, session in enumerate(sessions):
+            s.send_turn(session, s.length(turn % 2, number + 1), 2 + number, logprob=True)
+            s.step(number % 2)
+        s.drain()
+    s.close(*sessions)
+
+
+def abort_storm(s: Script) -> None:
+    """Long prompts that are aborted after each number of chunks, in sessions and outside; each time the next one recovers."""
+    s.open("s", "t")
+    s.run_turn("s", s.length(1, 2), 3)
+    for steps in range(1, 5):
+        for session in ("s", "t"):
+            rid = s.send_turn(session, s.length(7, 1), 4)
+            s.step(steps)
+            s.abort(rid)
+        ordinary = s.send(s.length(7, 2), 4)
+        s.step(steps)
+        s.abort(ordinary)
+    s.run_turn("s", 3, 4)
+    s.run_turn("t", s.length(1, 1), 4)
+    s.close("s", "t")
+
+
+def steps_in_flight(s: Script) -> None:
+    """Ends of every kind, each with a step in flight: finish, abort, retract and close; then somebody goes on."""
+    s.open("s", "t", "u")
+    s.run_turn("s", s.length(2, 3), 6)
+    ordinary = s.send(s.length(1, 2), 8)
+    ends_before = s.send(s.length(1, 1), 3)
+    running = s.send_turn("t", s.length(1, 1), 8)
+    s.step_until_output(running, 3)
+    s.abort(running)
+    s.step_until_output(ordinary, 4)
+    s.retract(ordinary)
+    s.send_turn("s", 3, 5)
+    closed = s.send_turn("u", s.length(1), 5)
+    s.step_until_output(closed, 2)
+    s.close("u")
+    s.drain()
+    s.abort(ends_before)
+    s.run_turn("t", 2, 4)
+    s.run_turn("s", 1, 1)
+    s.close("s", "t")
+
+
+def rounds(s: Script) -> None:
+    """Turns of every output length, so that a last round brings too much for one of them."""
+    s.open("s", "t")
+    for output in range(1, 9):
+        s.send_turn("t", output, 9 - output)
+        s.send(s.length(1, output), output)
+        s.run_turn("s", s.length(1, 1) if output == 1 else 2, output)
+    s.close("s", "t")
+
+
+def duplicates(s: Script) -> None:
+    """The same prompts side by side, which go on in the same words: what the second one brings, the tree has already."""
+    prompt = s.tokens(s.length(3, 2))
+    for _ in range(2):
+        for _ in range(3):
+            s.send(prompt, s.length(2, 1))
+        s.drain()
+        prompt = [*prompt, *s.tokens(s.length(1, 1))]
+
+
+def deeper_match(s: Script) -> None:
+    """Two requests say the same; the second ends when the tree has its tokens further than it locked them. Then a turn builds
+    on that which is too long for the pool: it is given up, unless the pages that it builds on are taken from under it."""
+    said = s.tokens(s.length(2))
+    first = s.send(said, s.length(2))
+    s.send(said, s.length(2))
+    s.drain()
+    s.open("s")
+    s.send_turn("s", [*said, *s.scheduler.outcomes[first].output_ids, *s.tokens(s.length(7))], 2)
+    s.drain()
+    s.close("s")
+
+
+def forced_retracts(s: Script) -> None:
+    """Requests are sent back to the queue although all fit, again and again; all come to their end."""
+    sessions = ("a", "b")
+    s.open(*sessions)
+    for turn in range(2):
+        for session in sessions:
+            s.send_turn(session, s.length(1, turn + 1), 6)
+            s.send(s.length(1, turn), 6)
+        s.drain()
+    s.close(*sessions)
+
+
 EVERY_STEP = {"check_every_step": True}
 CHUNKS = {"chunked_prefill_size": 2}
 
@@ -271,8 +375,15 @@ SCENARIOS: dict[str, Scenario] = {
     "chunked": Scenario(
         "long prompts in chunks; turns that are matched, rejected and matched again",
         chunked,
-        ("F20070", "F20476"),
+        ("F17850", "F20070", "F20476"),
         in_pages=CHUNKS,
+    ),
+    "chunked-check": Scenario(
+        "the same with the memory check read after every step",
+        chunked,
+        ("F20070", "F20476", "F22213", "F22753"),
+        in_pages=CHUNKS,
+        fixed=EVERY_STEP,
     ),
     "retract": Scenario(
         "forced retracts of first and later turns with one step prepared, and their retries",
@@ -315,5 +426,47 @@ SCENARIOS: dict[str, Scenario] = {
         ("F20070", "F20476", "F20557", "F21875a", "F22213", "F22790b", "F22790e", "F22862a", "F22862b", "S0511a"),
         in_pages=CHUNKS,
         fixed={"pool_pages": 40, "rows": 7, "retract_after_prepare": True, **EVERY_STEP},
+    ),
+    "inherit": Scenario("many turns that end before, on and behind a page boundary", inherit, ("F20070",)),
+    "concurrent-logprobs": Scenario(
+        "sessions with input logprobs side by side", concurrent_logprobs, ("F20070", "F20557")
+    ),
+    "abort-storm": Scenario(
+        "prompts are aborted after each number of chunks", abort_storm, ("F22790b", "F22790d"), in_pages=CHUNKS
+    ),
+    "in-flight": Scenario(
+        "finish, abort, retract and close with a step in flight",
+        steps_in_flight,
+        ("F12224",),
+        fixed={"overlap": True},
+    ),
+    "chunks-in-flight": Scenario(
+        "long prompts in chunks, whose results are taken a step later",
+        chunked,
+        ("F17850", "F20070", "F994d"),
+        in_pages=CHUNKS,
+        fixed={"overlap": True},
+    ),
+    "rounds": Scenario(
+        "speculative rounds that overshoot, in flight",
+        rounds,
+        ("F21875c", "F22651", "F22897"),
+        fixed={"overlap": True, "speculation": 2, "drafts": 3},
+    ),
+    "duplicates": Scenario(
+        "requests that say the same", duplicates, ("F994a",), fixed={"pool_pages": 96}
+    ),
+    "deeper-match": Scenario(
+        "a request ends when the tree holds its tokens further than it locked them",
+        deeper_match,
+        ("F22735",),
+        in_pages=CHUNKS,
+        fixed={"pool_pages": 11, **EVERY_STEP},
+    ),
+    "forced-retracts": Scenario(
+        "a retract is forced at an interval",
+        forced_retracts,
+        ("F994c", "F994e"),
+        fixed={"overlap": True, "retract_interval": 3},
     ),
 }

@@ -17,15 +17,13 @@ from kvproof.impl.results import Results
 from kvproof.impl.state import EngineState
 
 
-class InferredLen(RadixCache):
-    """F12224: the length with KV is inferred as input + max(output - 1, 0), and the slot of the step in flight, which the
-    release frees as over-allocated, is freed by the finish branch as well."""
-
-    def committed_len(self, req: Request) -> int:
-        return len(req.origin_input_ids) + max(len(req.output_ids) - 1, 0)
+class ExtraSlotFreed(RadixCache):
+    """F12224: the finish branch of the overlap scheduler infers the length with KV as input + max(output - 1, 0), takes what
+    lies behind it for the slot of the step in flight, and frees it by itself; the release has it as well."""
 
     def cache_finished_req(self, req: Request, *, is_insert: bool) -> Inserted | None:
-        extra = self._row_indices(req)[self.committed_len(req) : req.kv_committed_len]
+        inferred_len = len(req.origin_input_ids) + max(len(req.output_ids) - 1, 0)
+        extra = self._row_indices(req)[inferred_len : req.kv_committed_len]
         inserted = super().cache_finished_req(req, is_insert=is_insert)
         if is_insert:
             self.allocator.free(extra)

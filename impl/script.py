@@ -108,7 +108,8 @@ class Script:
         state = self.scheduler.state
         known = [*state.waiting, *state.live_requests()]
         progress = len(state.outcomes), sum(len(req.output_ids) + req.kv_committed_len for req in known)
-        self._best, self._best_at = max((progress, self._steps), (self._best, self._best_at), key=lambda best: best[0])
+        if progress > self._best:
+            self._best, self._best_at = progress, self._steps
         if self._steps > MOST_STEPS:
             raise Stuck(f"not at the end after {MOST_STEPS} steps")
         if not state.is_idle and self._steps - self._best_at > PATIENCE:
