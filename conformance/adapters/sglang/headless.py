@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from .engine import VOCABULARY, build_scheduler, import_sglang
 from .event_loop import EventLoop
-from .releases import Release
+from .releases import Release, full_pool
 from .settings import Settings
 
 Checks = Literal["idle", "every"]
@@ -165,7 +165,7 @@ class Headless:
         return self.scheduler.req_to_token_pool
 
     def free_pages(self) -> list[int]:
-        return [*self.allocator.free_pages.tolist(), *self.allocator.release_pages.tolist()]
+        return self.release.free_pages(full_pool(self.allocator))
 
     def running(self) -> list[str]:
         batches = (self.scheduler.last_batch, self.scheduler.running_batch)

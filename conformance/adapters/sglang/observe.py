@@ -9,11 +9,10 @@ values is left to whoever writes them.
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
 from .page_ids import PageIds
-from .releases import Release
+from .releases import Release, full_pool
 
 Values = dict[str, Any]
 # The values of a reading, in order. In a reading None means that the value was not observed.
@@ -27,8 +26,6 @@ SESSION = (
     "slot_kv_allocated_len",
     "slot_cache_protected_len",
 )
-_ROW_AND_LENGTHS = attrgetter("rid", "req_pool_idx", *TURN)
-_SLOT_LENGTHS = attrgetter(*TURN)
 
 
 def named(names: tuple[str, ...], reading: tuple[Any, ...]) -> Values:
@@ -41,7 +38,8 @@ class Observer:
         self._release = release
         self._scheduler = scheduler
         self._page_size: int = scheduler.page_size
-        self._tree = scheduler.tree_cache
+        # session id -> the turn that ran last on the session's slot
+        self._borrowers: dict[str, Any] = {}
         self._open_sessions: dict[str, Any] = scheduler.session_controller.sessions
         self.page_ids = PageIds(scheduler.page_size, device_is_host=str(scheduler.device) == "cpu")
         # session id -> (the node that names its last turn, that turn's tokens when the node was first seen)
@@ -61,10 +59,12 @@ class Observer:
         marker = None if release.marker is None else getattr(session, release.marker)
         may_see = exists and (turn_ended or release.checkpoint_is_stable)
         checkpoint = self._checkpoint_len(session) if may_see else None
-        slot = self._slots().get(session_id)
-        if slot is None or not slot.is_holding_kv:
+        slot = self.held_slot(session_id)
+        if slot is None:
             return (closing, marker, checkpoint, False, None, None, None)
-        return (closing, marker, checkpoint, True, *_SLOT_LENGTHS(slot))
+        if release.one_record and self._is_lent(session_id, slot):
+            return (closing, marker, checkpoint, None, None, None, None)
+        return (closing, marker, checkpoint, True, *release.lengths(slot))
 
     def sessions_of(self, reqs: list[Any]) -> list[tuple[str, tuple[Any, ...]] | None]:
         """For each request its session's id and reading, or None for an ordinary request."""
@@ -73,14 +73,19 @@ class Observer:
             for req in reqs
         ]
 
-    def _slots(self) -> dict[str, Any]:
-        """Slots by session id; a server without streaming sessions has none."""
-        slots: dict[str, Any] = getattr(self._tree, "slots", {})
-        return slots
-
     def held_slot(self, session_id: str) -> Any | None:
-        slot = self._slots().get(session_id)
-        return slot if slot is not None and slot.is_holding_kv else None
+        slot = self._release.slots_of(self._scheduler).get(session_id)
+        return slot if slot is not None and self._release.holds_row(slot) else None
+
+    def borrows(self, req: Any) -> None:
+        """This turn of a session was matched or got a row: from now on it may run on its session's record."""
+        session = session_of(req)
+        if session is not None:
+            self._borrowers[session.session_id] = req
+
+    def _is_lent(self, session_id: str, slot: Any) -> bool:
+        borrower = self._borrowers.get(session_id)
+        return borrower is not None and borrower.kv is slot.kv
 
     def _checkpoint_len(self, session: Any) -> int:
         """Tokens of the turn that the session's node names, as they were when that turn ended.
@@ -100,11 +105,12 @@ class Observer:
     # -- requests and their rows --
 
     def lengths(self, req: Any) -> Values:
-        return named(TURN, _SLOT_LENGTHS(req))
+        return named(TURN, self._release.lengths(req))
 
     def turns(self, reqs: list[Any]) -> list[tuple[Any, ...]]:
         """For each request its id, its row and the values of `TURN`."""
-        return list(map(_ROW_AND_LENGTHS, reqs))
+        row, lengths = self._release.row, self._release.lengths
+        return [(req.rid, row(req), *lengths(req)) for req in reqs]
 
     def lengths_after_retract(self, req: Any) -> Values:
         seen = self.lengths(req)
@@ -115,12 +121,12 @@ class Observer:
     def turn(self, req: Any, *, prefix: bool) -> Values:
         seen = {**self.lengths(req), "output_len": len(req.output_ids)}
         if prefix:
-            seen["prefix_len"] = len(req.prefix_indices)
+            seen["prefix_len"] = self._release.prefix_len(req)
         return seen
 
     def runs_on_slot_row(self, req: Any) -> bool:
         slot = self.held_slot(req.session.session_id) if session_of(req) else None
-        return slot is not None and req.req_pool_idx == slot.req_pool_idx
+        return slot is not None and self._release.row(req) == self._release.row(slot)
 
     def pages_of_row(self, row: int, start: int, end: int) -> list[int]:
         """Pages behind the row positions [start, end) that begin in it: position `start` is the first of its page."""
@@ -133,9 +139,8 @@ class Observer:
         return self.pages_of_row(row, -(-start // self._page_size) * self._page_size, end)
 
     def free_pages(self) -> list[int]:
-        """Every free page; the release keeps them in two lists of page ids."""
-        allocator = self._scheduler.token_to_kv_pool_allocator
-        return [*allocator.free_pages.tolist(), *allocator.release_pages.tolist()]
+        """Every free page of the full-attention pool."""
+        return self._release.free_pages(full_pool(self._scheduler.token_to_kv_pool_allocator))
 
     def pages_opened(self, indices: Any, seq_lens: list[int]) -> list[int] | None:
         """For each request of a decode batch the page of its new index; None if no new index is the first of its page."""

@@ -15,19 +15,30 @@ A recorder shows what happened, also where that was wrong; it decides nothing.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from .assembly import DECODE, RESULT
 from .observe import Observer, Values, session_of
 from .page_ids import PageIds
-from .releases import Release, read_terms
+from .releases import Release, full_pool, read_terms
 from .watch import OnError, Watch
 
-# Where `release_kv_cache` is called from; each module imported it by name.
-RELEASES_KV = ("schedule_batch", "scheduler", "scheduler_output_processor_mixin")
+# Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
+TAKES_BACK = (
+    "free",
+    "free_segment",
+    "free_segments",
+    "free_page_ids",
+    "free_full",
+    "free_full_segment",
+    "free_full_segments",
+)
+EVICTS = ("evict", "evict_for_alloc")
 
 
 @dataclass
@@ -63,6 +74,8 @@ class Recorder:
         self._step = step
         self._observe = Observer(release, scheduler)
         self._actions: list[Action] = []
+        self._full_pool = full_pool(scheduler.token_to_kv_pool_allocator)
+        self._freeing = False
         self._closing_free_group = False
         self._reaping = False
         self._refused_at_create: set[str] = set()
@@ -100,15 +113,18 @@ class Recorder:
     def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """The table of watched methods: (class or module, name, handler)."""
         release, scheduler = self.release, self._scheduler
-        managers = {name: importlib.import_module(f"sglang.srt.managers.{name}") for name in RELEASES_KV}
-        allocator, cache = type(scheduler.token_to_kv_pool_allocator), scheduler.tree_cache
-        tree = type(getattr(cache, "inner", cache))
-        controller, request = release.load("session_controller"), managers["schedule_batch"].Req
-        batch, the_scheduler = managers["schedule_batch"].ScheduleBatch, managers["scheduler"].Scheduler
-        yield allocator, "free", self._free
-        yield allocator, "free_group_end", self._free_group_end
+        schedule_batch = importlib.import_module("sglang.srt.managers.schedule_batch")
+        batch, request, the_scheduler = schedule_batch.ScheduleBatch, schedule_batch.Req, type(scheduler)
+        controller, tree = release.load("session_controller"), type(release.tree_of(scheduler))
+        for allocator in {type(scheduler.token_to_kv_pool_allocator), type(self._full_pool)}:
+            for name in TAKES_BACK:
+                if hasattr(allocator, name):
+                    yield allocator, name, partial(self._free, name)
+            yield allocator, "free_group_end", self._free_group_end
+        for name in EVICTS:
+            if hasattr(tree, name):
+                yield tree, name, self._tree_evict
         yield tree, "insert", self._tree_insert
-        yield tree, "evict", self._tree_evict
         yield controller, "open", self._open
         yield controller, "_close", self._close
         yield controller, "maybe_reap", self._maybe_reap
@@ -119,8 +135,12 @@ class Recorder:
         yield request, "init_next_round_input", self._init_next_round_input
         yield batch, "prepare_for_extend", self._prepare_for_extend
         yield batch, "release_req", self._release_req
-        yield type(cache), "cache_unfinished_req", self._cache_unfinished_req
-        for module in managers.values():
+        if release.keeps_unfinished is None:
+            yield type(scheduler.tree_cache), "cache_unfinished_req", self._cache_unfinished_req
+        else:
+            for module in _callers_of(release.keeps_unfinished):
+                yield module, release.keeps_unfinished, self._keep_unfinished
+        for module in _callers_of("release_kv_cache"):
             yield module, "release_kv_cache", self._release_kv_cache
 
     def _listened(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
@@ -143,10 +163,25 @@ class Recorder:
     def _in_action(self, name: str) -> bool:
         return bool(self._actions) and self._actions[-1].name == name
 
-    def _free(self, free: Callable[..., Any], allocator: Any, free_index: Any) -> Any:
-        if not self._closing_free_group:
-            self.page_ids.read(free_index, self._actions[-1].free if self._actions else self._strays, once=True)
-        return free(allocator, free_index)
+    def _free(self, name: str, free: Callable[..., Any], allocator: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._freeing or self._closing_free_group or not self._is_of_full_pool(allocator):
+            return free(allocator, *args, **kwargs)
+        into = self._actions[-1].free if self._actions else self._strays
+        if name == "free_page_ids":
+            self.page_ids.read(args[0] * self._scheduler.page_size, into, once=True)
+        elif name.endswith("segments"):
+            for indices, _ in args[0]:
+                self.page_ids.read(indices, into, once=True)
+        else:
+            self.page_ids.read(args[0], into, once=True)
+        self._freeing = True
+        try:
+            return free(allocator, *args, **kwargs)
+        finally:
+            self._freeing = False
+
+    def _is_of_full_pool(self, allocator: Any) -> bool:
+        return allocator is self._full_pool or allocator is self._scheduler.token_to_kv_pool_allocator
 
     def _free_group_end(self, end: Callable[..., Any], allocator: Any) -> Any:
         # What the group collected was counted when it was handed in; the end frees the whole of it in one call.
@@ -162,9 +197,11 @@ class Recorder:
             self._actions[-1].inserted = result
         return result
 
-    def _tree_evict(self, evict: Callable[..., Any], tree: Any, params: Any) -> Any:
+    def _tree_evict(self, evict: Callable[..., Any], tree: Any, params: Any, **kwargs: Any) -> Any:
+        if self._in_action("evict"):
+            return evict(tree, params, **kwargs)
         with self._action("evict") as action:
-            result = evict(tree, params)
+            result = evict(tree, params, **kwargs)
         if self._in_action("release_req"):
             # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
             self._actions[-1].evicted_after.append(action.free)
@@ -197,11 +234,11 @@ class Recorder:
         session, slot = controller.sessions[session_id], self._observe.held_slot(session_id)
         if not session.streaming:
             return close(controller, session_id)
+        row = self.release.row(slot) if slot is not None else None
         with self._action("close") as action:
             result = close(controller, session_id)
         # The reaper tries every waiting close at every round; only the round that carries it out is an event.
         if not self._reaping or session_id not in controller.sessions:
-            row = slot.req_pool_idx if slot is not None else None
             self._session_event("close", session, turn_ended=True, row=row, free=action.free)
         return result
 
@@ -269,7 +306,7 @@ class Recorder:
         before = session_of(req)
         with self._action("match") as action:
             result = init(req, tree_cache, *args, **kwargs)
-        session, params = session_of(req), {"fill_len": len(req.fill_ids)}
+        session, params = session_of(req), {"fill_len": self.release.fill_len(req)}
         if before is not None and session is None:
             # Looking for its slot, the release cut the turn off its session; what was matched then is a new request.
             detached = {"attached": False, "lent": False}
@@ -278,27 +315,30 @@ class Recorder:
         if session is None:
             self._arrive_if_due(req)
         lent = self._observe.runs_on_slot_row(req)
+        self._observe.borrows(req)
         self._turn_event(
             "match",
             req,
             session,
-            row=req.req_pool_idx if lent else None,
+            row=self.release.row(req) if lent else None,
             params=params,
             free=action.free,
             after={
                 "attached": session is not None,
                 "lent": lent,
-                "prefix_len": len(req.prefix_indices),
+                "prefix_len": self.release.prefix_len(req),
                 **self._observe.lengths(req),
             },
         )
         return result
 
     def _prepare_for_extend(self, prepare: Callable[..., Any], batch: Any) -> Any:
-        without_row = {req for req in batch.reqs if req.req_pool_idx is None}
+        row_of = self.release.row
+        without_row = {req for req in batch.reqs if row_of(req) is None}
         result = prepare(batch)
         for req, prefix_len, seq_len in zip(batch.reqs, batch.prefix_lens, batch.seq_lens_cpu.tolist(), strict=True):
-            row = req.req_pool_idx
+            row = row_of(req)
+            self._observe.borrows(req)
             shared = self._observe.pages_of_row(row, 0, prefix_len) if req in without_row else None
             self._turn_event(
                 "extend",
@@ -315,14 +355,23 @@ class Recorder:
     def _cache_unfinished_req(
         self, cache: Callable[..., Any], tree_cache: Any, req: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        return self._keep(req, kwargs, lambda: cache(tree_cache, req, *args, **kwargs))
+
+    def _keep_unfinished(self, keep: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._keep(req, kwargs, lambda: keep(req, *args, **kwargs))
+
+    def _keep(self, req: Any, kwargs: dict[str, Any], keep: Callable[[], Any]) -> Any:
+        """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._write_results_up_to(req)
-        session, row = session_of(req), req.req_pool_idx
-        with self._action("cache_unfinished_req") as action:
-            result = cache(tree_cache, req, *args, **kwargs)
+        release, session = self.release, session_of(req)
+        row, is_chunk = release.row(req), release.is_chunk(req, kwargs)
+        with self._action("keep") as action:
+            result = keep()
         if action.inserted is not None:
             params = {"dup_len": action.inserted.prefix_len}
-            if len(req.fill_ids) != req.kv_committed_len:  # with overlap the next step is prepared already
-                params["key_len"] = len(req.fill_ids)
+            committed_len, _, protected_len = release.lengths(req)
+            if release.kept_len(req) != committed_len:  # with overlap the next step is prepared already
+                params["key_len"] = release.kept_len(req)
             self._turn_event(
                 "insert",
                 req,
@@ -330,10 +379,10 @@ class Recorder:
                 row=row,
                 params=params,
                 free=action.free,
-                shared=self._observe.pages_of_row(row, 0, req.cache_protected_len),
+                shared=self._observe.pages_of_row(row, 0, protected_len),
                 after=self._observe.turn(req, prefix=True),
             )
-        elif kwargs.get("chunked"):
+        elif is_chunk:
             self._turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
         return result
 
@@ -396,13 +445,13 @@ class Recorder:
         return result
 
     def _release_req(
-        self, release: Callable[..., Any], batch: Any, idx: int, remaining_req_count: int, *args: Any
+        self, release: Callable[..., Any], batch: Any, idx: int, remaining_req_count: int, *args: Any, **kwargs: Any
     ) -> Any:
         """A running request gives its pages back: retracted, or given up when it does not even fit alone."""
         req = batch.reqs[idx]
         session = session_of(req)
         with self._action("release_req") as action:
-            result = release(batch, idx, remaining_req_count, *args)
+            result = release(batch, idx, remaining_req_count, *args, **kwargs)
         given_up = remaining_req_count == 0
         self._turn_event(
             "abort" if given_up else "retract",
@@ -456,6 +505,13 @@ class Recorder:
 
     def _event(self, action: str, **fields: Any) -> None:
         self._put({"action": action, "step": self._step(), **fields})
+
+
+def _callers_of(function: str) -> list[Any]:
+    """SGLang's modules that imported this function of the cache by name."""
+    original = getattr(importlib.import_module("sglang.srt.mem_cache.common"), function)
+    modules = [module for name, module in sys.modules.items() if name.startswith("sglang.") and module is not None]
+    return [module for module in modules if vars(module).get(function) is original]
 
 
 def _finished_len(req: Any) -> int:

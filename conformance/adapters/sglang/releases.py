@@ -51,12 +51,14 @@ RELEASES: tuple[Known, ...] = (
     Known(version="0.5.20", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.23", known_deviations=_KNOWN_SINCE_0511),
 )
-ONE_RECORD_GAP = "slot_held and slot_* while a turn of the session holds KV: turn and slot share one record, which is shown as the turn's"
+ONE_RECORD_GAP = (
+    "slot_held and slot_* while a turn runs on the slot: both share one record, shown as the turn's lengths"
+)
 
 
 @dataclass(frozen=True)
 class Release:
-    """One release with the ways in which it does things; paths are attributes, read with `operator.attrgetter`."""
+    """One release with the ways in which it does things; `seams.py` says what each field is."""
 
     version: str
     checkpoint_is_stable: bool
@@ -72,16 +74,20 @@ class Release:
     session_cache: str
     session: str
     session_controller: str
-    cache_unfinished: str | None
+    keeps_unfinished: str | None
+    is_chunk: Callable[[Any, dict[str, Any]], bool]
+    kept_len: Callable[[Any], int]
     slots: str
     tree: str | None
-    row: str
-    lengths: tuple[str, str, str]
-    window_cursor: str
-    slot_holds: str
+    has_tree: Callable[[Any], bool]
+    row: Callable[[Any], int | None]
+    lengths: Callable[[Any], tuple[int, int, int]]
+    window_cursor: Callable[[Any], int]
+    holds_row: Callable[[Any], bool]
     one_record: bool
     prefix_len: Callable[[Any], int]
     fill_len: Callable[[Any], int]
+    free_pages: Callable[[Any], list[int]]
     idle_check: str
     busy_check: str | None
     terms: Callable[[Any, bool], dict[str, TokenTerms]] | None
@@ -93,11 +99,17 @@ class Release:
         return named(getattr(self, place))
 
     def slots_of(self, scheduler: Any) -> dict[str, Any]:
-        slots: dict[str, Any] = attrgetter(self.slots)(scheduler.tree_cache)
+        """Slots by session id; a server without streaming sessions has none."""
+        try:
+            slots: dict[str, Any] = attrgetter(self.slots)(scheduler.tree_cache)
+        except AttributeError:
+            return {}
         return slots
 
     def tree_of(self, scheduler: Any) -> Any:
-        return scheduler.tree_cache if self.tree is None else attrgetter(self.tree)(scheduler.tree_cache)
+        """The tree itself, without the layer of sessions around it."""
+        cache = scheduler.tree_cache
+        return cache if self.tree is None else getattr(cache, self.tree, cache)
 
 
 def installed_version() -> str:
@@ -145,3 +157,8 @@ def read_terms(release: Release, scheduler: Any, *, busy: bool) -> TokenTerms:
     """The terms of the full pool right now. While busy the tokens of live batches count, as in the release's own check."""
     assert release.terms is not None
     return release.terms(scheduler, busy)["full"]
+
+
+def full_pool(allocator: Any) -> Any:
+    """The allocator of the full-attention pool; with a sliding window it is one of two."""
+    return getattr(allocator, "full_attn_allocator", allocator)

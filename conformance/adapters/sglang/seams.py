@@ -219,6 +219,15 @@ def _terms_of_last_batch(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
     return terms
 
 
+def _lengths_beside_a_record(owner: Any) -> tuple[int, int, int]:
+    """Without a record no KV is held."""
+    allocated = owner.kv.kv_allocated_len if owner.kv is not None else 0
+    return owner.kv_committed_len, allocated, owner.cache_protected_len
+
+
+_COMMON = "sglang.srt.mem_cache.common"
+_ALLOCATOR = "sglang.srt.mem_cache.allocator.base:BaseTokenToKVPoolAllocator"
+_CACHE = "sglang.srt.mem_cache.base_prefix_cache:BasePrefixCache"
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
 _INPUT = "sglang.srt.managers.io_struct:TokenizedGenerateReqInput"
 _REQ = "sglang.srt.managers.schedule_batch:Req"
@@ -232,6 +241,7 @@ _CHECKER = "sglang.srt.managers.scheduler_components.invariant_checker:Scheduler
 _record_has_all = _keeps(_KV_INFO, "req_pool_idx")
 _record_has_some = _keeps(_KV_INFO, "kv_allocated_len")
 _the_request = has(_REQ)
+_cache_has_cache_unfinished = _any(has(f"{_STREAMING}.cache_unfinished_req"), has(f"{_AWARE}.cache_unfinished_req"))
 
 SEAMS: tuple[Seam, ...] = (
     Seam(
@@ -304,23 +314,38 @@ SEAMS: tuple[Seam, ...] = (
         ),
     ),
     Seam(
-        "cache_unfinished",
-        "what keeps the KV of a request that goes on",
+        "keeps_unfinished",
+        "the function that keeps the KV of a request that goes on; modules imported it by name",
+        (
+            Way("checkpoint_kv_cache", "0.5.23", has(f"{_COMMON}:checkpoint_kv_cache"), "checkpoint_kv_cache"),
+            Way("a method of the cache", "0.5.10.post1", _cache_has_cache_unfinished, None),
+        ),
+    ),
+    Seam(
+        "is_chunk",
+        "whether what is kept ends in the middle of the input",
         (
             Way(
-                "UnifiedRadixCache.checkpoint",
+                "extend_end",
                 "0.5.23",
-                has("sglang.srt.mem_cache.unified_radix_cache:UnifiedRadixCache.checkpoint"),
-                "checkpoint",
+                has(f"{_COMMON}:checkpoint_kv_cache"),
+                lambda req, kwargs: req.extend_end < len(req.full_untruncated_fill_ids),
             ),
             Way(
-                "cache_unfinished_req",
+                "chunked=True",
                 "0.5.10.post1",
-                _any(has(f"{_STREAMING}.cache_unfinished_req"), has(f"{_AWARE}.cache_unfinished_req")),
-                "cache_unfinished_req",
+                _cache_has_cache_unfinished,
+                lambda req, kwargs: bool(kwargs.get("chunked")),
             ),
         ),
-        otherwise="stash and insert: what a request keeps while it runs is not seen",
+    ),
+    Seam(
+        "kept_len",
+        "the tokens whose KV is kept",
+        (
+            Way("get_fill_ids", "0.5.14", has(f"{_REQ}.get_fill_ids"), lambda req: len(req.get_fill_ids())),
+            Way("fill_ids", "0.5.10.post1", _the_request, lambda req: len(req.fill_ids)),
+        ),
     ),
     Seam(
         "slots",
@@ -339,54 +364,75 @@ SEAMS: tuple[Seam, ...] = (
         ),
     ),
     Seam(
-        "row",
-        "a request's row",
+        "has_tree",
+        "whether the cache is a tree; else a chunk cache",
         (
-            Way("kv.req_pool_idx", "0.5.20", _record_has_all, "kv.req_pool_idx"),
-            Way("req_pool_idx", "0.5.10.post1", _the_request, "req_pool_idx"),
+            Way(
+                "supports_prefix_sharing",
+                "0.5.23",
+                has(f"{_CACHE}.supports_prefix_sharing"),
+                lambda cache: bool(cache.supports_prefix_sharing()),
+            ),
+            Way(
+                "is_chunk_cache",
+                "0.5.10.post1",
+                has(f"{_CACHE}.is_chunk_cache"),
+                lambda cache: not cache.is_chunk_cache(),
+            ),
+        ),
+    ),
+    Seam(
+        "row",
+        "the row of a request or a slot",
+        (
+            Way("kv.req_pool_idx", "0.5.20", _record_has_all, attrgetter("kv.req_pool_idx")),
+            Way("req_pool_idx", "0.5.10.post1", _the_request, attrgetter("req_pool_idx")),
         ),
     ),
     Seam(
         "lengths",
-        "a request's kv_committed_len, kv_allocated_len and cache_protected_len",
+        "kv_committed_len, kv_allocated_len and cache_protected_len of a request or a slot",
         (
             Way(
                 "all in its kv record",
                 "0.5.20",
                 _record_has_all,
-                ("kv.kv_committed_len", "kv.kv_allocated_len", "kv.cache_protected_len"),
+                attrgetter("kv.kv_committed_len", "kv.kv_allocated_len", "kv.cache_protected_len"),
             ),
-            Way(
-                "allocated length in its kv record",
-                "0.5.17",
-                _record_has_some,
-                ("kv_committed_len", "kv.kv_allocated_len", "cache_protected_len"),
-            ),
+            Way("allocated length in its kv record", "0.5.17", _record_has_some, _lengths_beside_a_record),
             Way(
                 "its own",
                 "0.5.10.post1",
                 _the_request,
-                ("kv_committed_len", "kv_allocated_len", "cache_protected_len"),
+                attrgetter("kv_committed_len", "kv_allocated_len", "cache_protected_len"),
             ),
         ),
     ),
     Seam(
         "window_cursor",
-        "how far a request's slots behind the window were freed",
+        "how far slots behind the window were freed, of a request or a slot",
         (
-            Way("kv.max_evicted_seqlen", "0.5.23", has(f"{_KV_INFO}.max_evicted_seqlen"), "kv.max_evicted_seqlen"),
-            Way("kv.swa_evicted_seqlen", "0.5.17", _record_has_some, "kv.swa_evicted_seqlen"),
-            Way("swa_evicted_seqlen", "0.5.10.post1", _the_request, "swa_evicted_seqlen"),
+            Way(
+                "kv.max_evicted_seqlen",
+                "0.5.23",
+                has(f"{_KV_INFO}.max_evicted_seqlen"),
+                attrgetter("kv.max_evicted_seqlen"),
+            ),
+            Way(
+                "kv.swa_evicted_seqlen",
+                "0.5.17",
+                _record_has_some,
+                lambda owner: owner.kv.swa_evicted_seqlen if owner.kv is not None else 0,
+            ),
+            Way("swa_evicted_seqlen", "0.5.10.post1", _the_request, attrgetter("swa_evicted_seqlen")),
         ),
     ),
     Seam(
-        "slot_holds",
+        "holds_row",
         "whether a slot holds a row",
         (
-            Way(
-                "kv.holds_kv", "0.5.20", _any(has(f"{_KV_INFO}.holds_kv"), _keeps(_KV_INFO, "holds_kv")), "kv.holds_kv"
-            ),
-            Way("is_holding_kv", "0.5.10.post1", _not(_record_has_all), "is_holding_kv"),
+            Way("kv.holds_kv", "0.5.20", _record_has_all, attrgetter("kv.holds_kv")),
+            Way("is_holding_kv", "0.5.10.post1", _not(_record_has_all), attrgetter("is_holding_kv")),
         ),
     ),
     Seam(
@@ -421,6 +467,24 @@ SEAMS: tuple[Seam, ...] = (
                 lambda req: len(req.full_untruncated_fill_ids),
             ),
             Way("fill_ids", "0.5.10.post1", _the_request, lambda req: len(req.fill_ids)),
+        ),
+    ),
+    Seam(
+        "free_pages",
+        "the ids of an allocator's free pages",
+        (
+            Way(
+                "get_all_free_pages",
+                "0.5.20",
+                has(f"{_ALLOCATOR}.get_all_free_pages"),
+                lambda allocator: allocator.get_all_free_pages().tolist(),
+            ),
+            Way(
+                "free_pages and release_pages",
+                "0.5.10.post1",
+                lambda: True,
+                lambda allocator: [*allocator.free_pages.tolist(), *allocator.release_pages.tolist()],
+            ),
         ),
     ),
     Seam(
