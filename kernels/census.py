@@ -116,7 +116,7 @@ def page_census(
         free_count=tables.free_count[real],
         owner_code=tables.owner_code[real],
         other_code=tables.other_code[real],
-        out_of_range_codes=torch.stack((tables.owner_code[-1], tables.other_code[-1])),
+        out_of_range_codes=tables.out_of_range_codes,
         foreign_prefix=tables.foreign_prefix,
         counters=tables.counters,
         verdict=tables.verdict,

@@ -23,6 +23,7 @@ class CensusTables:
     free_count: torch.Tensor
     owner_code: torch.Tensor
     other_code: torch.Tensor
+    out_of_range_codes: torch.Tensor
     foreign_prefix: torch.Tensor
     counters: torch.Tensor
     verdict: torch.Tensor
@@ -81,11 +82,13 @@ def page_census(
         other_code = _code(lowest).masked_fill_(owners < 2, 0)
         holders = torch.repeat_interleave(counts[: len(rows)])
         _count_foreign(foreign_prefix, prefix[is_foreign], holders[is_foreign])
+    owner_code = _code(highest)
     return CensusTables(
         owners=owners,
         free_count=free_count,
-        owner_code=_code(highest),
+        owner_code=owner_code,
         other_code=other_code,
+        out_of_range_codes=torch.stack((owner_code[-1], other_code[-1])),
         foreign_prefix=foreign_prefix,
         counters=counters,
         verdict=verdict,

@@ -16,10 +16,9 @@ import triton.language as tl
 
 LEAST_DOT_SIZE = 16
 """tl.dot needs every side of its operands to be at least this long."""
-DECODE_BLOCK = 64
-EXTEND_BLOCK = 64
-EXTEND_TILE = 64
-"""Rows of an extend tile: query tokens times the query heads of one kv head."""
+TILE_BYTES = 128
+"""Key positions of one loop step, and rows of an extend tile (query tokens times query heads of one kv head), times the
+bytes of a number: 64 in float16, and 32 in float32, whose tiles would not fit the registers otherwise."""
 PROGRAMS_PER_PROCESSOR = 4
 """Decode programs that one multiprocessor should have to choose from: enough loads under way to fill the memory bus."""
 LEAST_SPLIT = 256
@@ -223,7 +222,7 @@ def paged_decode_attention(
         q, k_cache, v_cache, page_table, seq_lens, out, part_out, part_highest, part_total,
         q.stride(0), q.stride(1), k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1),
         page_table.stride(0), heads, scale, window, group, head_dim, splits,
-        PAGE_SIZE=page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=DECODE_BLOCK,
+        PAGE_SIZE=page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
         BLOCK_D=block_d, HAS_WINDOW=window > 0, SPLIT=splits > 1, num_warps=4, num_stages=3,
     )  # fmt: skip
     if splits > 1:
@@ -253,7 +252,7 @@ def paged_extend_attention(
     if not tokens:
         return out
     block_g = triton.next_power_of_2(group)
-    block_q = max(EXTEND_TILE // block_g, 1)
+    block_q = max(tile_for(q) // block_g, 1)
     # A request with n new tokens has ceil(n / block_q) tiles: at most one more than its share of all.
     tiles = tokens // block_q + min(requests, tokens)
     _extend_kernel[(tiles, kv_heads)](
@@ -261,10 +260,14 @@ def paged_extend_attention(
         q.stride(0), q.stride(1), k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1),
         page_table.stride(0), heads, scale, window, group, head_dim, requests,
         PAGE_SIZE=page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
-        BLOCK_N=EXTEND_BLOCK, BLOCK_D=max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim)),
+        BLOCK_N=tile_for(q), BLOCK_D=max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim)),
         HAS_WINDOW=window > 0, num_warps=4, num_stages=2,
     )  # fmt: skip
     return out
+
+
+def tile_for(q: torch.Tensor) -> int:
+    return TILE_BYTES // q.element_size()
 
 
 def splits_for(programs: int, longest: int, processors: int) -> int:

@@ -173,7 +173,8 @@ def page_census(
     height, width = req_to_token.shape
     memory = torch.zeros(HEADER + 4 * places + 2 * holders, dtype=torch.int32, device=req_to_token.device)
     header, tables, foreign_prefix = memory.split((HEADER, 4 * places, 2 * holders))
-    ranks, displaced_free, displaced_held, lowest = tables.view(4, places)
+    tables = tables.view(4, places)
+    ranks, lowest, displaced_free, displaced_held = tables
 
     free_programs = triton.cdiv(len(free_pages), BLOCK)
     tree_programs = triton.cdiv(len(tree_pages), BLOCK)
@@ -199,6 +200,7 @@ def page_census(
         free_count=displaced_free,
         owner_code=ranks,
         other_code=lowest,
+        out_of_range_codes=tables[:2, -1],
         foreign_prefix=foreign_prefix.view(holders, 2),
         counters=header[2:10],
         verdict=header[:2].view(torch.int64)[0],

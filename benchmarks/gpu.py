@@ -1,0 +1,440 @@
+"""What the kernels cost on the CUDA device of this machine, beside the floor that its memory sets: `make bench-gpu`.
+
+The floor of a figure is the bytes that must be moved over the copy bandwidth measured in the same run; how the bytes are
+counted is written in docs/kernels.md. Every time is the median of repeated runs with its spread (smallest to largest),
+measured with device events over graph replays, so what Python takes to launch is not in it; "launched" figures are
+launched one by one, with what Python takes. Writes benchmarks/results/<device>.json.
+
+`--smoke` runs everything at tiny sizes, on the CPU where there is no device: it measures nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
+from kvproof.kernels.census import VerdictReader, page_census
+from kvproof.kernels.paged import (
+    paged_decode_attention,
+    paged_extend_attention,
+    paged_kv_store,
+    paged_latent_store,
+)
+from kvproof.kernels.trace_ring import TraceRing
+
+RESULTS = Path(__file__).parent / "results"
+REPEATS = 30
+SECTOR = 32
+"""Bytes that the memory moves at least, whatever is asked for."""
+ARRANGEMENT_OF_RESULTS = 1
+"""Raised when the result file changes its shape."""
+
+PAGE_SIZES_AND_WINDOWS = ((1, 0), (16, 0), (16, 1024), (64, 0))
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    census_pages: int = 1_000_000
+    census_rows: int = 4096
+    batch: int = 256
+    context: int = 8192
+    attention_batch: int = 64
+    heads: int = 32
+    kv_heads: int = 8
+    head_dim: int = 128
+    copy_bytes: int = 2**31
+
+
+SMOKE = Sizes(
+    census_pages=300,
+    census_rows=8,
+    batch=4,
+    context=40,
+    attention_batch=2,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    copy_bytes=2**12,
+)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table. Microseconds; `target` is the share of the floor, or the time, that should be reached."""
+
+    name: str
+    median_us: float
+    fastest_us: float
+    slowest_us: float
+    bytes_moved: int | None = None
+    floor_us: float | None = None
+    share_of_floor: float | None = None
+    target: str = ""
+    met: bool | None = None
+
+
+class Bench:
+    """Times work on one device and keeps the figures."""
+
+    def __init__(self, device: torch.device, sizes: Sizes, repeats: int) -> None:
+        self.device, self.sizes, self.repeats = device, sizes, repeats
+        # At tiny sizes nothing is held against a floor or a target.
+        self._judges = sizes != SMOKE
+        self.bytes_per_us: float | None = None
+        self.figures: list[Figure] = []
+
+    def time(self, work: Work) -> list[float]:
+        """Microseconds of each repeat, by replays of a captured graph."""
+        if self.device.type != "cuda":
+            return self.time_launched(work)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                work()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        graph.replay()
+        return [self._between_events(graph.replay) for _ in range(self.repeats)]
+
+    def time_launched(self, work: Work) -> list[float]:
+        """Microseconds of each repeat, launched from Python and waited for."""
+        for _ in range(3):
+            work()
+        found = []
+        for _ in range(self.repeats):
+            self._wait()
+            begin = time.perf_counter()
+            work()
+            self._wait()
+            found.append((time.perf_counter() - begin) * 1e6)
+        return found
+
+    def add(
+        self,
+        name: str,
+        times: list[float],
+        bytes_moved: int | None = None,
+        share: float | None = None,
+        most_us: float | None = None,
+    ) -> Figure:
+        """Keep a figure; `share` is the least share of the floor, `most_us` the longest time, that meet the target."""
+        median = statistics.median(times)
+        floor = (
+            bytes_moved / self.bytes_per_us if bytes_moved is not None and self.bytes_per_us and self._judges else None
+        )
+        reached = floor / median if floor is not None else None
+        target, met = "", None
+        if share is not None and reached is not None:
+            target, met = f"{share:.0%} of the floor", reached >= share
+        elif most_us is not None and self._judges:
+            target, met = f"under {most_us:g} us", median < most_us
+        figure = Figure(name, median, min(times), max(times), bytes_moved, floor, reached, target, met)
+        self.figures.append(figure)
+        return figure
+
+    def integers(self, numbers: torch.Tensor | list[int]) -> torch.Tensor:
+        return torch.as_tensor(numbers).to(self.device, torch.int32)
+
+    def _between_events(self, work: Work) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        # The cache keeps nothing of the last repeat: a server does other things between two of these.
+        self._flush_cache()
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1000
+
+    def _flush_cache(self) -> None:
+        torch.empty(2**28, dtype=torch.uint8, device=self.device).fill_(1)
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def copy_bandwidth(bench: Bench) -> None:
+    """The floor of everything else: bytes read plus bytes written by a plain copy, over its time."""
+    source = torch.ones(bench.sizes.copy_bytes, dtype=torch.uint8, device=bench.device)
+    target = torch.empty_like(source)
+    times = bench.time(lambda: target.copy_(source))
+    moved = 2 * bench.sizes.copy_bytes
+    bench.bytes_per_us = moved / statistics.median(times)
+    bench.add("copy (sets the floor)", times, moved)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A healthy pool: a tenth free, a tenth the tree's, the rest in rows of one length, in random order."""
+
+    req_to_token: torch.Tensor
+    rows: torch.Tensor
+    first: torch.Tensor
+    last: torch.Tensor
+    tree_pages: torch.Tensor
+    free_pages: torch.Tensor
+    pool_pages: int
+    page_size: int
+
+    def entry_bytes(self) -> int:
+        """What reading the tables must move: lists as they lie, and a whole sector for an entry that is alone in it."""
+        held = int((self.last - self.first).sum())
+        of_entry = min(self.page_size * 4, SECTOR)
+        lists = 4 * (len(self.tree_pages) + len(self.free_pages)) + 12 * len(self.rows)
+        return held * of_entry + lists
+
+
+def tables(bench: Bench, page_size: int) -> Tables:
+    pool, rows = bench.sizes.census_pages, bench.sizes.census_rows
+    pages = torch.randperm(pool, generator=torch.Generator().manual_seed(0)) + 1
+    each = pool * 8 // 10 // rows
+    held, free, tree = pages.split([each * rows, pool // 10, pool - each * rows - pool // 10])
+    req_to_token = torch.zeros((rows + 1, each * page_size), dtype=torch.int32)
+    req_to_token[1:] = (held[:, None] * page_size + torch.arange(page_size)).view(rows, -1)
+    return Tables(
+        bench.integers(req_to_token),
+        bench.integers(torch.arange(1, rows + 1)),
+        bench.integers([0] * rows),
+        bench.integers([each] * rows),
+        bench.integers(tree),
+        bench.integers(free),
+        pool,
+        page_size,
+    )
+
+
+def composition(pool: Tables) -> torch.Tensor:
+    """The same question asked with torch.unique and torch.isin; it waits for the device, as they do."""
+    held = torch.div(pool.req_to_token[1:, :: pool.page_size], pool.page_size, rounding_mode="floor").flatten()
+    named = torch.cat((held, pool.tree_pages, pool.free_pages))
+    _, counts = torch.unique(named, return_counts=True)
+    free_and_referenced = torch.isin(pool.free_pages, torch.cat((held, pool.tree_pages))).any()
+    every = torch.arange(1, pool.pool_pages + 1, device=named.device, dtype=torch.int32)
+    return (counts > 1).any() | free_and_referenced | (~torch.isin(every, named)).any()
+
+
+def census(bench: Bench) -> None:
+    for page_size in (1, 16, 64):
+        pool = tables(bench, page_size)
+        work = partial(page_census, **vars(pool))
+        assert int(work().verdict) == 0, "the pool of the benchmark must be healthy"
+        share = 0.6 if page_size == 16 else None
+        found = bench.add(f"census, page size {page_size}", bench.time(work), pool.entry_bytes(), share)
+        bench.add(f"census, page size {page_size}, launched", bench.time_launched(work))
+        if page_size == 16:
+            times = bench.time_launched(partial(composition, pool))
+            ratio = statistics.median(times) / found.median_us
+            bench.add(f"torch.unique and torch.isin ({ratio:.0f} times the census)", times)
+
+
+def allocation(bench: Bench) -> None:
+    batch, page_size = bench.sizes.batch, 16
+    seq_lens = bench.integers(torch.arange(batch) % 97 + 30)
+    last_loc = bench.integers(torch.arange(batch) * page_size + 7)
+    free_pages = bench.integers(torch.arange(1, 64 * batch + 1))
+    prefix_lens = bench.integers([16] * batch)
+    num_tokens = int((seq_lens - prefix_lens).sum())
+    decode = partial(alloc_decode, free_pages, seq_lens, last_loc, page_size)
+    extend = partial(alloc_extend, free_pages, prefix_lens, seq_lens, last_loc, page_size, num_tokens)
+    req_to_token = torch.zeros((batch + 1, 1024), dtype=torch.int32, device=bench.device)
+    rows = bench.integers(torch.arange(1, batch + 1))
+    kv_indices = extend().kv_indices
+    write = partial(write_req_to_token, req_to_token, rows, prefix_lens, seq_lens, kv_indices)
+    for name, work in (("alloc_decode", decode), ("alloc_extend", extend), ("write_req_to_token", write)):
+        bench.add(f"{name}, batch {batch}", bench.time(work), most_us=20)
+        bench.add(f"{name}, batch {batch}, launched", bench.time_launched(work))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What attention over full rows of the longest context reads."""
+
+    q: torch.Tensor
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    page_table: torch.Tensor
+    seq_lens: torch.Tensor
+    page_size: int
+    scale: float
+
+
+def attention_inputs(bench: Bench, batch: int, page_size: int, queries: int) -> Attention:
+    """Pages in random order, as a pool that has run for a while has them."""
+    sizes = bench.sizes
+    width = -(-sizes.context // page_size)
+    cache = ((batch * width + 1) * page_size, sizes.kv_heads, sizes.head_dim)
+    k_cache, v_cache = (torch.randn(cache, dtype=torch.bfloat16, device=bench.device) for _ in range(2))
+    return Attention(
+        torch.randn(queries, sizes.heads, sizes.head_dim, dtype=torch.bfloat16, device=bench.device),
+        k_cache,
+        v_cache,
+        bench.integers(torch.randperm(batch * width).view(batch, width) + 1),
+        bench.integers([sizes.context] * batch),
+        page_size,
+        sizes.head_dim**-0.5,
+    )
+
+
+def decode_attention(bench: Bench) -> None:
+    sizes = bench.sizes
+    for batch, page_size, window in ((b, p, w) for b in (sizes.attention_batch, 1) for p, w in PAGE_SIZES_AND_WINDOWS):
+        inputs = attention_inputs(bench, batch, page_size, queries=batch)
+        seen = min(sizes.context, window + 1) if window else sizes.context
+        moved = 2 * batch * seen * sizes.kv_heads * sizes.head_dim * inputs.k_cache.element_size()
+        share = 0.7 if batch == sizes.attention_batch and not window else None
+        times = bench.time(partial(paged_decode_attention, **vars(inputs), window=window))
+        name = f"decode attention, batch {batch}, context {sizes.context}, page size {page_size}"
+        bench.add(name + (f", window {window}" if window else ""), times, moved, share)
+
+
+def extend_attention(bench: Bench) -> None:
+    """Bound by arithmetic, not by memory: told without a floor."""
+    new = max(bench.sizes.context // 4, 1)
+    prefix = bench.sizes.context - new
+    inputs = attention_inputs(bench, 1, 16, queries=new)
+    work = partial(paged_extend_attention, **vars(inputs), prefix_lens=bench.integers([prefix]))
+    bench.add(f"extend attention, {new} tokens behind {prefix}", bench.time(work))
+
+
+def store(bench: Bench) -> None:
+    sizes, dtype = bench.sizes, torch.bfloat16
+    tokens = 32 * sizes.batch
+    kv_indices = torch.randperm(2 * tokens, device=bench.device)[:tokens]
+    k_cache, v_cache = (
+        torch.zeros(2 * tokens, sizes.kv_heads, sizes.head_dim, dtype=dtype, device=bench.device) for _ in range(2)
+    )
+    k, v = (cache[:tokens].clone() for cache in (k_cache, v_cache))
+    moved = 4 * tokens * sizes.kv_heads * sizes.head_dim * dtype.itemsize
+    bench.add(
+        f"kv store, {tokens} tokens", bench.time(lambda: paged_kv_store(k_cache, v_cache, k, v, kv_indices)), moved
+    )
+    latent_cache = torch.zeros(2 * tokens, 1, 576, dtype=dtype, device=bench.device)
+    latent = latent_cache[:tokens].clone()
+    times = bench.time(partial(paged_latent_store, latent_cache, latent, kv_indices))
+    bench.add(f"latent store, {tokens} tokens", times, 2 * tokens * 576 * dtype.itemsize)
+
+
+def recording(bench: Bench) -> None:
+    """What a step of batch 256 pays for being watched: one append, one census and its verdict."""
+    ring = TraceRing(1 << 14, 1 << 16, bench.device)
+    numbers = bench.integers(torch.arange(bench.sizes.batch) % 50)
+    pages = bench.integers(torch.arange(1, 64 * bench.sizes.batch))
+    append = partial(ring.append, numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
+    bench.add(f"trace ring append, batch {bench.sizes.batch}", bench.time(append))
+    pool = tables(bench, page_size=16)
+    reader = VerdictReader(bench.device)
+
+    def watched_step() -> None:
+        append()
+        reader.submit(page_census(**vars(pool)))
+        assert reader.read() is None, "the pool of the benchmark must be healthy"
+        ring.drain()
+
+    bench.add("append, census, verdict and drain, launched", bench.time_launched(watched_step))
+    reader.drain()
+    watch_share(bench, watched_step)
+
+
+def watch_share(bench: Bench, watched_step: Work, decode_step: Work | None = None) -> None:
+    """The share of a decode step that watching it takes; the target is 2% at batch 256.
+
+    `decode_step` runs one decode step of the reference implementation's small model, unwatched. The kernels know
+    nothing of the implementation: without a step given there is no figure.
+    """
+    if decode_step is None:
+        return
+    alone = bench.time_launched(decode_step)
+    both = bench.time_launched(lambda: (decode_step(), watched_step()))
+    share = statistics.median(both) / statistics.median(alone) - 1
+    bench.add(f"decode step, watched: {share:.1%} more (target: under 2%)", both)
+
+
+PARTS: tuple[Callable[[Bench], None], ...] = (
+    copy_bandwidth,
+    census,
+    allocation,
+    decode_attention,
+    extend_attention,
+    store,
+    recording,
+)
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def result(bench: Bench, name: str) -> dict[str, object]:
+    """What is written: the device, the versions that made the figures, and the figures."""
+    import triton
+
+    return {
+        "arrangement": ARRANGEMENT_OF_RESULTS,
+        "device": name,
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+        "repeats": bench.repeats,
+        "copy_bytes_per_us": bench.bytes_per_us,
+        "sizes": asdict(bench.sizes),
+        "figures": [asdict(figure) for figure in bench.figures],
+    }
+
+
+def table_of(figures: list[Figure], title: str) -> Table:
+    table = Table(title=title)
+    for heading in ("figure", "median", "spread", "floor", "of floor", "target", "met"):
+        table.add_column(heading, justify="left" if heading in ("figure", "target") else "right")
+    for figure in figures:
+        table.add_row(figure.name, *_cells(figure))
+    return table
+
+
+def _cells(figure: Figure) -> Iterator[str]:
+    yield f"{figure.median_us:.1f} us"
+    yield f"{figure.fastest_us:.1f} to {figure.slowest_us:.1f}"
+    yield "" if figure.floor_us is None else f"{figure.floor_us:.1f} us"
+    yield "" if figure.share_of_floor is None else f"{figure.share_of_floor:.0%}"
+    yield figure.target
+    yield {None: "", True: "yes", False: "no"}[figure.met]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, also without a device; nothing is written")
+    smoke = parser.parse_args().smoke
+    on_cuda = torch.cuda.is_available()
+    if not on_cuda and not smoke:
+        print("skipped: no CUDA device")
+        return
+    device = torch.device("cuda" if on_cuda else "cpu")
+    bench = Bench(device, SMOKE if smoke else Sizes(), repeats=2 if smoke else REPEATS)
+    for part in PARTS:
+        part(bench)
+    name = torch.cuda.get_device_name() if on_cuda else "CPU"
+    title = f"{name}: smoke run at tiny sizes, these are no figures" if smoke else name
+    Console(width=160).print(table_of(bench.figures, title))
+    if not smoke:
+        path = RESULTS / f"{slug(name)}.json"
+        path.write_text(json.dumps(result(bench, name), indent=2) + "\n")
+        print(f"written: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+
+
+if __name__ == "__main__":
+    main()
