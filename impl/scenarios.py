@@ -337,16 +337,16 @@ def duplicates(s: Script) -> None:
 
 
 def deeper_match(s: Script) -> None:
-    """Two requests say the same; the second ends when the tree has its tokens further than it locked them. Then a turn builds
-    on that which is too long for the pool: it is given up, unless the pages that it builds on are taken from under it."""
+    """A request ends when the tree has its tokens further than it locked them. Then a turn builds on that which does not fit
+    beside another session: it is given up, unless the pages that it builds on are taken from under it.
+    """
+    s.open("s", "t")
+    s.run_turn("t", s.length(2, 1), 2)
     said = s.tokens(s.length(2))
-    first = s.send(said, s.length(2))
-    s.send(said, s.length(2))
+    rid = s.send(said, s.length(3))
     s.drain()
-    s.open("s")
-    s.send_turn("s", [*said, *s.scheduler.outcomes[first].output_ids, *s.tokens(s.length(7))], 2)
-    s.drain()
-    s.close("s")
+    s.run_turn("s", [*said, *s.scheduler.outcomes[rid].output_ids, *s.tokens(s.length(4))], 1)
+    s.close("s", "t")
 
 
 def forced_retracts(s: Script) -> None:
