@@ -2,6 +2,9 @@
 
 One launch each. A program needs to know what the requests before its own take. It adds that up by itself from the
 lengths of the batch, a few kilobytes that all programs share in the cache: a scan would be a launch of its own.
+
+As in all kernels here, numbers that differ from step to step are not specialised on: Triton would compile a kernel anew
+when a count first happens to be a multiple of 16, and the server would stall for a second.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ PROGRAMS = 1024
 """A request's tokens are split over several programs until there are about this many."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["requests", "frees", "num_tokens", "splits"])
 def _alloc_kernel(  # type: ignore[no-untyped-def]
     free_pages, prefix_lens, seq_lens, last_loc, kv_indices, pages_taken, requests, frees, num_tokens, splits,
     TOKENS_EACH: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK: tl.constexpr,
@@ -51,7 +54,7 @@ def _alloc_kernel(  # type: ignore[no-untyped-def]
         tl.store(kv_indices + token, kv_index, mask=is_token)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["requests", "num_tokens", "splits"])
 def _write_kernel(  # type: ignore[no-untyped-def]
     req_to_token, rows, starts, ends, kv_indices, stride_row, width, requests, num_tokens, splits,
     BLOCK_B: tl.constexpr, BLOCK: tl.constexpr,

@@ -63,7 +63,7 @@ def _attend(  # type: ignore[no-untyped-def]
     return raised, total, weighted
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _decode_kernel(  # type: ignore[no-untyped-def]
     q, k_cache, v_cache, page_table, seq_lens, out, part_out, part_highest, part_total,
     stride_q_batch, stride_q_head, stride_k, stride_k_head, stride_v, stride_v_head, stride_pages, heads,
@@ -115,7 +115,7 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
         tl.store(out_lines + lane[None, :], result.to(out.dtype.element_ty), mask=is_query)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _join_kernel(  # type: ignore[no-untyped-def]
     part_out, part_highest, part_total, out, splits, head_dim, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr
 ):
@@ -135,7 +135,7 @@ def _join_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + line * head_dim + lane, result.to(out.dtype.element_ty), mask=lane < head_dim)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["requests"])
 def _extend_kernel(  # type: ignore[no-untyped-def]
     q, k_cache, v_cache, page_table, prefix_lens, seq_lens, out,
     stride_q_token, stride_q_head, stride_k, stride_k_head, stride_v, stride_v_head, stride_pages, heads,

@@ -13,7 +13,7 @@ import triton.language as tl
 BLOCK = 256
 
 
-@triton.jit(do_not_specialize=["step"])
+@triton.jit(do_not_specialize=["step", "count"])
 def _append_kernel(  # type: ignore[no-untyped-def]
     header, ring, page_ring, kinds, rows, committed_lens, allocated_lens, protected_lens, page_counts, pages,
     step, count, capacity, page_capacity, BLOCK: tl.constexpr,

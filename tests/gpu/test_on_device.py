@@ -1,0 +1,188 @@
+"""What only a device shows: kernels behind the public entries, real sizes, streams that do not wait, captured graphs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kvproof.kernels import reference_census
+from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
+from kvproof.kernels.census import Census, VerdictReader, Violation, describe, page_census, unpack_verdict
+from kvproof.kernels.paged import (
+    paged_decode_attention,
+    paged_extend_attention,
+    paged_kv_store,
+    paged_latent_store,
+)
+from kvproof.kernels.trace_ring import TraceRing
+
+
+def on_device(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    return [tensor.cuda() for tensor in tensors]
+
+
+def int32(numbers: object) -> torch.Tensor:
+    return torch.as_tensor(numbers).to(torch.int32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("window", [0, 100])
+@pytest.mark.parametrize("batch", [1, 24])
+def test_attention_through_the_entries_is_what_the_cpu_computes(batch: int, window: int, dtype: torch.dtype) -> None:
+    random = torch.Generator().manual_seed(3)
+    page_size, heads, kv_heads, head_dim, new = 16, 8, 2, 128, 7
+    seq_lens = torch.randint(new, 3000, (batch,), generator=random)
+    width = int(seq_lens.max()) // page_size + 1
+    table = int32(torch.randperm(batch * width, generator=random).view(batch, width) + 1)
+    caches = [
+        torch.randn((batch * width + 1) * page_size, kv_heads, head_dim, generator=random).to(dtype) for _ in "kv"
+    ]
+    q = torch.randn(batch * new, heads, head_dim, generator=random).to(dtype)
+    inputs = (q[:batch].contiguous(), *caches, table, seq_lens)
+    expected = paged_decode_attention(*inputs, page_size, 0.1, window)
+    got = paged_decode_attention(*on_device(*inputs), page_size, 0.1, window)
+    torch.testing.assert_close(got.cpu(), expected, atol=2e-2, rtol=2e-2)
+    inputs = (q, *caches, table, seq_lens - new, seq_lens)
+    expected = paged_extend_attention(*inputs, page_size, 0.1, window)
+    got = paged_extend_attention(*on_device(*inputs), page_size, 0.1, window)
+    torch.testing.assert_close(got.cpu(), expected, atol=2e-2, rtol=2e-2)
+
+
+def test_stores_and_allocation_through_the_entries_are_what_the_cpu_does() -> None:
+    free, prefix, seq, last = (
+        int32(range(1, 900)),
+        int32([0, 5, 64]),
+        int32([700, 6, 64]),
+        int32([-1, 900 * 16 + 4, -1]),
+    )
+    for where in (torch.Tensor.cpu, torch.Tensor.cuda):
+        arguments = [where(tensor) for tensor in (free, prefix, seq, last)]
+        kv_indices, taken = alloc_extend(*arguments, 16, 701)
+        table = where(torch.zeros(4, 1024, dtype=torch.int32))
+        write_req_to_token(table, where(int32([3, 1, 2])), arguments[1], arguments[2], kv_indices)
+        decoded = alloc_decode(arguments[0], arguments[2] + 1, arguments[3], 16)
+        cache = [where(torch.zeros(15000, 2, 64)) for _ in "kv"]
+        lines = where(torch.arange(701 * 2 * 64).view(701, 2, 64).float())
+        paged_kv_store(*cache, lines, -lines, kv_indices)
+        paged_latent_store(cache[1].view(15000, 128), lines.view(701, 128)[:9], kv_indices[:9])
+        result = [kv_indices, taken, table, *decoded, *cache]
+        if where is torch.Tensor.cpu:
+            expected = result
+    for host, device in zip(expected, result, strict=True):
+        assert torch.equal(host, device.cpu())
+
+
+def large_pool(pages: int = 200_000, rows: int = 512, page_size: int = 16) -> dict[str, torch.Tensor | int]:
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(1)) + 1
+    each = pages // 2 // rows
+    held, rest = order[: each * rows], order[each * rows :]
+    table = torch.zeros((rows + 1, each * page_size), dtype=torch.int32)
+    table[1:] = int32((held[:, None] * page_size + torch.arange(page_size)).view(rows, -1))
+    half = len(rest) // 2
+    return {
+        "req_to_token": table.cuda(),
+        "rows": int32(range(1, rows + 1)).cuda(),
+        "first": int32([0] * rows).cuda(),
+        "last": int32([each] * rows).cuda(),
+        "tree_pages": int32(rest[:half]).cuda(),
+        "free_pages": int32(rest[half:]).cuda(),
+        "pool_pages": pages,
+        "page_size": page_size,
+    }
+
+
+def take(pool: dict[str, torch.Tensor | int]) -> Census:
+    return page_census(**pool)  # type: ignore[arg-type]
+
+
+def test_a_large_census_is_what_the_reference_counts() -> None:
+    pool = large_pool()
+    assert int(take(pool).verdict) == 0
+    # Thousands of collisions at once, many on one page: atomics must not lose any, whatever their order.
+    pool["tree_pages"][1000:6000] = pool["tree_pages"][0]  # type: ignore[index]
+    pool["free_pages"][:3000] = pool["free_pages"][3000:6000]  # type: ignore[index]
+    pool["req_to_token"][5:9] = pool["req_to_token"][9:13]  # type: ignore[index]
+    for _ in range(5):
+        got = take(pool)
+        expected = reference_census.page_census(**{**pool, "prefix_pages": None})  # type: ignore[arg-type]
+        assert torch.equal(got.counters, expected.counters)
+        assert torch.equal(got.verdict, expected.verdict)
+        for name in ("owners", "free_count", "owner_code", "other_code"):
+            assert torch.equal(getattr(got, name), getattr(expected, name)[:-1]), name
+
+
+def test_a_verdict_is_read_one_step_later_and_without_waiting() -> None:
+    # Made first: copies from the host wait for the device.
+    pool, healthy = large_pool(20_000, 64), large_pool(20_000, 64)
+    reader = VerdictReader("cuda")
+    reader.submit(take(pool))
+    assert reader.read() is None
+    lost = int(pool["free_pages"][7])  # type: ignore[index]
+    pool["free_pages"] = torch.cat((pool["free_pages"][:7], pool["free_pages"][8:]))  # type: ignore[index]
+    reader.submit(take(pool))
+    assert reader.read() is None
+    # The device is kept busy: what is read next must not wait for it.
+    torch.cuda._sleep(200_000_000)
+    busy = torch.cuda.Event()
+    busy.record()
+    reader.submit(take(healthy))
+    bad = reader.read()
+    assert not busy.query(), "reading the verdict of the step before waited for the step in flight"
+    assert bad is not None
+    assert unpack_verdict(int(bad.verdict)) == (Violation.NO_OWNER, lost)
+    assert describe(bad) == [f"page {lost} has no owner"]
+    assert reader.drain() is None
+
+
+def test_a_census_can_be_captured_in_a_graph() -> None:
+    pool = large_pool(20_000, 64)
+    take(pool)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        census = take(pool)
+    graph.replay()
+    assert int(census.verdict) == 0
+    pool["free_pages"][0] = 0  # type: ignore[index]
+    graph.replay()
+    assert unpack_verdict(int(census.verdict)) == (Violation.PAGE_ZERO, 0)
+
+
+def append(ring: TraceRing, step: int, count: int) -> None:
+    lengths = torch.arange(count, device="cuda") + step * count
+    ring.append(lengths, step, lengths, lengths, lengths, lengths, torch.ones_like(lengths), lengths)
+
+
+@pytest.mark.parametrize("capacity", [64, 4096])
+def test_a_ring_drained_beside_its_appends_loses_nothing_uncounted(capacity: int) -> None:
+    """The small ring is overtaken while it is copied; the large one holds all."""
+    ring = TraceRing(capacity, capacity, "cuda")
+    records = []
+    for step in range(2000):
+        append(ring, step, 16)
+        records += ring.drain().records
+        if step % 500 == 0:
+            torch.cuda.synchronize()
+    end = ring.drain(wait=True)
+    records += end.records
+    assert len(records) + end.dropped_records == 2000 * 16
+    rows = [record.row for record in records]
+    assert rows == sorted(set(rows))
+    assert rows[-1] == 2000 * 16 - 1
+    for record in records:
+        assert record.step == record.row // 16
+        assert record.kv_committed_len == record.cache_protected_len == record.row
+        assert record.pages in (None, (record.row,))
+
+
+def test_draining_does_not_wait_for_the_device() -> None:
+    ring = TraceRing(64, 64, "cuda")
+    append(ring, 0, 4)
+    torch.cuda._sleep(200_000_000)
+    busy = torch.cuda.Event()
+    busy.record()
+    append(ring, 1, 4)
+    ring.drain()
+    ring.drain()
+    assert not busy.query(), "a drain waited for the step in flight"
+    assert [record.row for record in ring.drain(wait=True).records][-1] == 7
