@@ -9,9 +9,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := .make/venv.stamp
 TYPED := .make/types
+# A GPU needs a torch with CUDA, which is several gigabytes and not the torch of the other targets: its environment is apart.
+GPU_VENV := .venv-gpu
+GPU_BIN := $(GPU_VENV)/bin
+GPU_STAMP := .make/venv-gpu.stamp
+HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full mutants-spec bench-prove bench-capture lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu mutants-spec bench-prove bench-capture lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +41,18 @@ test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
 	$(PYTHON) tests/sglang/make_env.py
 	$(BIN)/python -m pytest -m "sglang or sglang_full"
+
+test-gpu: ## kernels on a CUDA device: properties against the references, and tests that only a device can run
+	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
+	$(MAKE) --no-print-directory $(GPU_STAMP)
+	echo "== test-gpu"
+	$(GPU_BIN)/python -m pytest tests/gpu tests/kernels
+
+bench-gpu: ## what the kernels cost on a CUDA device, beside the floor that its memory sets
+	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
+	$(MAKE) --no-print-directory $(GPU_STAMP)
+	echo "== bench-gpu"
+	$(GPU_BIN)/python benchmarks/gpu.py
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
@@ -67,7 +84,7 @@ docs: $(STAMP) ## write the generated pages anew: kill matrix, rules, faults, tr
 	$(BIN)/python -m kvproof.conformance.documentation
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-sglang .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-gpu .venv-sglang .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
@@ -75,5 +92,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation torch==2.13.0 -e '.[dev]'
+	mkdir -p $(@D)
+	touch $@
+
+$(GPU_STAMP): pyproject.toml constraints.txt
+	@echo "== environment: $(GPU_VENV), by $$($(PYTHON) --version), with a CUDA torch"
+	$(PYTHON) -m venv $(GPU_VENV)
+	$(GPU_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
+	$(GPU_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation torch -e '.[dev]'
 	mkdir -p $(@D)
 	touch $@

@@ -261,7 +261,7 @@ def paged_extend_attention(
         page_table.stride(0), heads, scale, window, group, head_dim, requests,
         PAGE_SIZE=page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
         BLOCK_N=tile_for(q), BLOCK_D=max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim)),
-        HAS_WINDOW=window > 0, num_warps=4, num_stages=2,
+        HAS_WINDOW=window > 0, num_warps=8, num_stages=2,
     )  # fmt: skip
     return out
 

@@ -44,7 +44,7 @@ def kernels() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, i
             options = {"num_warps": 4, "num_stages": 3}
             yield triton_attention._decode_kernel, cache | parts, sizes | chosen, options
         tile = {"BLOCK_B": 64, "BLOCK_Q": block // 4, "BLOCK_G": 4, "HAS_WINDOW": True}
-        yield triton_attention._extend_kernel, cache, sizes | tile, {"num_warps": 4, "num_stages": 2}
+        yield triton_attention._extend_kernel, cache, sizes | tile, {"num_warps": 8, "num_stages": 2}
         yield triton_attention._join_kernel, parts | {"out": dtype}, {"BLOCK_S": 16, "BLOCK_D": 128}, {}
         lines = pointers("k_cache v_cache latent_cache", dtype) | pointers("k v latent", "fp32") | {"kv_indices": "i64"}
         yield triton_store._kv_store_kernel, lines, {"BLOCK": 1024}, {}

@@ -1,0 +1,75 @@
+"""The GPU benchmark runs, says so where there is no device, and writes what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+
+
+@pytest.fixture(scope="module")
+def gpu() -> ModuleType:
+    pytest.importorskip("triton")
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*options: str) -> str:
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
+    command = [sys.executable, str(SCRIPT), *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_without_a_device_it_says_so_in_one_line() -> None:
+    assert run() == "skipped: no CUDA device\n"
+
+
+def test_a_smoke_run_goes_through_every_part_and_judges_nothing() -> None:
+    before = sorted((SCRIPT.parent / "results").iterdir())
+    said = run("--smoke")
+    for part in (
+        "census, page size 64",
+        "torch.unique",
+        "alloc_extend",
+        "decode attention",
+        "extend attention",
+        "ring",
+    ):
+        assert part in said
+    assert "of the floor" not in said
+    assert sorted((SCRIPT.parent / "results").iterdir()) == before
+
+
+def test_a_figure_is_held_against_the_floor_and_its_target(gpu: ModuleType) -> None:
+    bench = gpu.Bench(torch.device("cpu"), gpu.Sizes(), repeats=3)
+    bench.bytes_per_us = 1000.0
+    slow = bench.add("slow", [99.0, 100.0, 180.0], bytes_moved=50_000, share=0.6)
+    assert (slow.median_us, slow.floor_us, slow.share_of_floor, slow.met) == (100.0, 50.0, 0.5, False)
+    assert (slow.fastest_us, slow.slowest_us, slow.target) == (99.0, 180.0, "60% of the floor")
+    assert bench.add("fast", [70.0], bytes_moved=50_000, share=0.6).met
+    assert bench.add("quick", [19.0], most_us=20).met
+    written = json.loads(json.dumps(gpu.result(bench, "A Card 3000")))
+    assert written["device"] == "A Card 3000"
+    assert [figure["name"] for figure in written["figures"]] == ["slow", "fast", "quick"]
+    assert gpu.slug("NVIDIA H100 80GB (SXM)") == "nvidia-h100-80gb-sxm"
+
+
+def test_the_floor_counts_a_sector_for_an_entry_that_is_alone_in_it(gpu: ModuleType) -> None:
+    bench = gpu.Bench(torch.device("cpu"), gpu.SMOKE, repeats=1)
+    lists = 4 * (300 // 10 + 300 - 30 * 8 - 30) + 12 * 8
+    assert gpu.tables(bench, 1).entry_bytes() == lists + 240 * 4
+    assert gpu.tables(bench, 4).entry_bytes() == lists + 240 * 16
+    assert gpu.tables(bench, 64).entry_bytes() == lists + 240 * 32
