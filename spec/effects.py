@@ -69,7 +69,7 @@ class Share:
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
         empty = Condition("I7", implies(d, self.when, s.row_end == 0), "a shared prefix is written into an empty row")
-        shared = s.but(row_end=self.pages, tree_end=self.pages, window_start=0, kv_valid=d.tokens(self.pages))
+        shared = s.but(row_end=self.pages, tree_end=self.pages, kv_valid=d.tokens(self.pages))
         return _if(d, self.when, shared, s), (empty,)
 
 

@@ -36,7 +36,7 @@ def queued(d: Domain) -> Request:
 
 
 def _prefill(d: Domain, s: Request, p: SimpleNamespace) -> Step:
-    return Step(s.but(running=d.every(), decoded=d.some()))
+    return Step(s.but(running=d.every()))
 
 
 def _decode_once(d: Domain, s: Request, p: SimpleNamespace) -> Step:
