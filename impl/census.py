@@ -1,7 +1,11 @@
-"""The census of a step: who owns each page, asked of the page table, the tree and the free list; no counter is trusted."""
+"""The census of a step: who owns each page, row and lock, asked of the page table, the tree and the free lists.
+
+No counter is trusted: the running counters are compared with what was counted.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +17,7 @@ from kvproof.kernels.census import describe, page_census
 
 
 class CensusViolation(RuntimeError):
-    """A page has no owner, or more than one: the step that just ended lost or shared it."""
+    """A page, a row or a lock has no owner, or more than one: the step that just ended lost or shared it."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,16 @@ class Holder:
 
 
 def take_census(state: EngineState) -> None:
-    """Raise if a page has not exactly one owner, or a row begins with pages that the tree does not own."""
-    page_size = state.config.page_size
+    """Raise if a page or row has not exactly one owner, or if a lock count or a running counter is not what is counted."""
     found = holders(state)
+    wrong = [*page_violations(state, found), *row_violations(state, found), *lock_violations(state), *sum_violations(state)]
+    if wrong:
+        raise CensusViolation(f"step {state.tell.step}: {'; '.join(wrong)}")
+
+
+def page_violations(state: EngineState, found: list[Holder]) -> list[str]:
+    """Pages without exactly one owner, and rows that begin with pages that the tree does not own."""
+    page_size = state.config.page_size
     first = [holder.cache_protected_len // page_size for holder in found]
     census = page_census(
         state.rows.req_to_token,
@@ -42,9 +53,45 @@ def take_census(state: EngineState) -> None:
         page_size,
         prefix_pages=_int32(first),
     )
-    if int(census.verdict):
-        sentences = describe(census, [holder.name for holder in found], limit=4)
-        raise CensusViolation(f"step {state.tell.step}: {'; '.join(sentences)}")
+    return describe(census, [holder.name for holder in found], limit=4) if int(census.verdict) else []
+
+
+def row_violations(state: EngineState, found: list[Holder]) -> list[str]:
+    """Rows that not exactly one of the free list, the requests and the slots has."""
+    users = Counter([*state.rows.free_list(), *(holder.row for holder in found)])
+    return [f"row {row} has {users[row]} users" for row in range(1, state.config.rows + 1) if users[row] != 1]
+
+
+def lock_violations(state: EngineState) -> list[str]:
+    """Lock counts that are not the number of holders at or below the node, and size counters that no recount gives."""
+    if not isinstance(state.prefixes, RadixCache):
+        return []
+    tree = state.prefixes.tree
+    expected: Counter[int] = Counter()
+    for holder in (*state.live_requests(), *state.cache.slots.values()):
+        node = holder.last_node
+        while node is not None:
+            expected[id(node)] += 1
+            node = node.parent
+    wrong, sizes = [], {True: 0, False: 0}
+    for node in tree.nodes():
+        sizes[node.lock_ref > 0] += len(node.key)
+        if node.lock_ref != expected[id(node)]:
+            wrong.append(f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {expected[id(node)]} holders")
+    if (sizes[True], sizes[False]) != (tree.protected_size, tree.evictable_size):
+        wrong.append(
+            f"the tree has {sizes[True]} protected and {sizes[False]} evictable tokens, its counters say "
+            f"{tree.protected_size} and {tree.evictable_size}"
+        )
+    return wrong
+
+
+def sum_violations(state: EngineState) -> list[str]:
+    """The equation of the memory check."""
+    terms = state.memory_terms()
+    total = terms.pop("total")
+    return [] if sum(terms.values()) == total else [f"the terms do not add up to {total} pages: {terms}"]
+
 
 
 def holders(state: EngineState) -> list[Holder]:

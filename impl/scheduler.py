@@ -154,19 +154,10 @@ class Scheduler:
         self._launched_now = False
 
     def check(self) -> None:
-        """Report the terms of the memory check, in pages, from the running counters of pool, tree and slots."""
-        state, page_size = self.state, self.config.page_size
-        live = state.live_requests()
-        terms = {
-            "available": state.allocator.available_pages,
-            "evictable": state.prefixes.evictable_size // page_size,
-            "protected": state.prefixes.protected_size // page_size,
-            "session_held": state.cache.session_held_pages({req.req_pool_idx for req in live}),
-            "uncached": state.cache.uncached_pages(live, state.ended_in_step),
-            "total": self.config.pool_pages,
-        }
+        """Report the terms of the memory check."""
+        state = self.state
         free_list = state.allocator.free_list() if self.config.pool_pages <= FREE_LIST_LIMIT else None
-        state.tell.check(busy=not state.is_idle, terms=terms, free_list=free_list)
+        state.tell.check(busy=not state.is_idle, terms=state.memory_terms(), free_list=free_list)
 
     def _next_batch(self) -> Batch:
         """Prefill goes first; a mixed step carries the decode of those that run already; else all of them decode."""

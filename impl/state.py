@@ -96,6 +96,19 @@ class EngineState:
     def obtainable_pages(self) -> int:
         return self.allocator.available_pages + self.prefixes.evictable_size // self.config.page_size
 
+    def memory_terms(self) -> dict[str, int]:
+        """The terms of the memory check, in pages, from the running counters of pool, tree and slots."""
+        page_size = self.config.page_size
+        live = self.live_requests()
+        return {
+            "available": self.allocator.available_pages,
+            "evictable": self.prefixes.evictable_size // page_size,
+            "protected": self.prefixes.protected_size // page_size,
+            "session_held": self.cache.session_held_pages({req.req_pool_idx for req in live}),
+            "uncached": self.cache.uncached_pages(live, self.ended_in_step),
+            "total": self.config.pool_pages,
+        }
+
     def make_available(self, pages: int) -> None:
         """Evict from the tree what is missing. Every page that the scheduler takes passes here first."""
         missing = pages - self.allocator.available_pages
