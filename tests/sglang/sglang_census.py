@@ -46,6 +46,8 @@ class Census:
                 self._drop(row)
             case "retract" | "abort" | "finish" if event.turn in self.row_of:
                 row = self.row_of.pop(str(event.turn))
+                if event.params.get("inserted"):
+                    self._give_to_tree(row, set(self.rows.get(row, ())))
                 if not event.after.slot_held:
                     self._drop(row)
             case "close" if event.row is not None and not event.after.slot_held:

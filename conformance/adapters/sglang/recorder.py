@@ -25,7 +25,7 @@ from typing import Any
 from .assembly import DECODE, RESULT
 from .observe import Observer, Values, session_of
 from .page_ids import PageIds
-from .releases import Release, full_pool, read_terms
+from .releases import Release, full_pool, layers_of, read_terms
 from .watch import OnError, Watch
 
 # Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
@@ -115,7 +115,7 @@ class Recorder:
         release, scheduler = self.release, self._scheduler
         schedule_batch = importlib.import_module("sglang.srt.managers.schedule_batch")
         batch, request, the_scheduler = schedule_batch.ScheduleBatch, schedule_batch.Req, type(scheduler)
-        controller, tree = release.load("session_controller"), type(release.tree_of(scheduler))
+        controller, tree = release.load("session_controller"), type(layers_of(scheduler.tree_cache)[0])
         for allocator in {type(scheduler.token_to_kv_pool_allocator), type(self._full_pool)}:
             for name in TAKES_BACK:
                 if hasattr(allocator, name):
@@ -193,7 +193,8 @@ class Recorder:
 
     def _tree_insert(self, insert: Callable[..., Any], tree: Any, params: Any) -> Any:
         result = insert(tree, params)
-        if self._actions:
+        # A release may insert a shorter key once more, only to have a node end there: the first answer counts.
+        if self._actions and self._actions[-1].inserted is None:
             self._actions[-1].inserted = result
         return result
 
@@ -435,12 +436,12 @@ class Recorder:
         params: Values = {"finished_len": _finished_len(req)}
         with self._action("release_kv_cache") as action:
             result = release(req, *args, **kwargs)
-        if session is not None and _is_aborted(req):
-            self._turn_event("abort", req, session, turn_ended=True, free=action.free)
-            return result
-        if session is None:
+        if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
+        if session is not None and _is_aborted(req):
+            self._turn_event("abort", req, session, turn_ended=True, params=params, free=action.free)
+            return result
         self._turn_event("finish", req, session, turn_ended=True, params=params, free=action.free)
         return result
 
