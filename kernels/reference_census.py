@@ -52,37 +52,33 @@ def page_census(
         page_size,
     )
     leading = int(counts[: len(rows)].sum())
-    prefix, held = pages[:leading], pages[leading:]
-    ranks_of_held = torch.repeat_interleave(_ranks_of_holders(rows), counts[len(rows) :], output_size=len(held))
+    pages = torch.cat((pages, tree_pages, free_pages))
+    places = _places(pages, pool_pages)
+    prefix, prefix_places = pages[:leading], places[:leading]
+    named, named_places = pages[leading:], places[leading:]
+    free_places = places[len(places) - len(free_pages) :]
+    held = len(named) - len(tree_pages) - len(free_pages)
+    ranks_of_held = torch.repeat_interleave(_ranks_of_holders(rows), counts[len(rows) :], output_size=held)
+    ranks = torch.cat((ranks_of_held, torch.full_like(tree_pages, TREE_RANK), torch.ones_like(free_pages)))
 
-    named = torch.cat((free_pages, tree_pages, held))
-    ranks = torch.cat((torch.ones_like(free_pages), torch.full_like(tree_pages, TREE_RANK), ranks_of_held))
-    places = _places(named, pool_pages)
-    owners = torch.bincount(places, minlength=pool_pages + 2).int()
-    free_count = torch.bincount(places[: len(free_pages)], minlength=pool_pages + 2).int()
-    highest = torch.zeros_like(owners).scatter_reduce_(0, places, ranks, "amax")
+    owners = torch.bincount(named_places, minlength=pool_pages + 2).int()
+    free_count = torch.bincount(free_places, minlength=pool_pages + 2).int()
+    highest = torch.zeros_like(owners).scatter_reduce_(0, named_places, ranks, "amax")
+    is_foreign = (highest[prefix_places] != TREE_RANK) | (prefix_places > pool_pages)
 
-    counters = torch.zeros(KINDS + 1, dtype=torch.int32, device=rows.device)
-    verdict = torch.zeros((), dtype=torch.int64, device=rows.device)
-    foreign_prefix = torch.zeros((len(rows), 2), dtype=torch.int32, device=rows.device)
+    # As many mentions as pages, and every page mentioned: then each is mentioned once, and nothing else is.
+    every_page_once = len(named) == pool_pages and int(owners[1:-1].amin()) == 1
+    clean = every_page_once and not bool(is_foreign.any())
+    found = {} if clean else _violations(named[named_places > pool_pages], owners, free_count, prefix[is_foreign])
     other_code = torch.zeros_like(owners)
-    places_of_prefix = _places(prefix, pool_pages)
-    is_foreign = (highest[places_of_prefix] != TREE_RANK) | (places_of_prefix > pool_pages)
-
-    every_page_once = torch.ones_like(owners)
-    every_page_once[0] = every_page_once[-1] = 0
-    if not torch.equal(owners, every_page_once) or bool(is_foreign.any()):
-        kinds = _violations(named[places > pool_pages], owners, free_count, prefix[is_foreign])
-        for kind in sorted(kinds, reverse=True):
-            if len(kinds[kind]):
-                counters[kind] = len(kinds[kind])
-                verdict = pack_verdict(kind, kinds[kind].min())
-        counters[2] = owners[0]
-        lowest = highest.clone().scatter_reduce_(0, places, ranks, "amin")
+    foreign_prefix = torch.zeros((len(rows), 2), dtype=torch.int32, device=rows.device)
+    if not clean:
+        lowest = highest.clone().scatter_reduce_(0, named_places, ranks, "amin")
         other_code = _code(lowest).masked_fill_(owners < 2, 0)
         holders = torch.repeat_interleave(counts[: len(rows)])
         _count_foreign(foreign_prefix, prefix[is_foreign], holders[is_foreign])
     owner_code = _code(highest)
+    counters, verdict = _judge(found, page_zero=owners[0])
     return CensusTables(
         owners=owners,
         free_count=free_count,
@@ -93,6 +89,18 @@ def page_census(
         counters=counters,
         verdict=verdict,
     )
+
+
+def _judge(found: dict[int, torch.Tensor], page_zero: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Counters by kind, and the verdict: the lowest page of the lowest kind."""
+    counters = torch.zeros(KINDS + 1, dtype=torch.int32, device=page_zero.device)
+    verdict = torch.zeros((), dtype=torch.int64, device=page_zero.device)
+    for kind, pages in sorted(found.items(), reverse=True):
+        if len(pages):
+            counters[kind] = len(pages)
+            verdict = pack_verdict(kind, pages.min())
+    counters[2] = page_zero
+    return counters, verdict
 
 
 def _ranks_of_holders(rows: torch.Tensor) -> torch.Tensor:

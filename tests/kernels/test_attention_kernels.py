@@ -126,15 +126,16 @@ def test_an_extend_is_the_decodes_of_its_positions(case: Shapes) -> None:
     assert_close(together, one_by_one, case.dtype)
 
 
+@pytest.mark.parametrize("scale", [0.25, 40.0], ids=["even", "far beyond what an exponential holds"])
 @pytest.mark.parametrize("window", [0, 300])
-def test_a_row_is_split_over_programs_when_the_batch_is_small(device: str, window: int) -> None:
+def test_a_row_is_split_over_programs_when_the_batch_is_small(device: str, window: int, scale: float) -> None:
     from kvproof.kernels import triton_attention
 
     case = Shapes(16, [1400], [1], 1, 2, 16, window, torch.float32, 5)
     longest = window or 1400
     assert triton_attention.splits_for(1, longest, triton_attention.PROCESSORS_WITHOUT_A_DEVICE) == longest // 256
     lengths = torch.tensor(case.seq_lens, device=device)
-    arguments = (*case.tensors(1, device), lengths, case.page_size, 0.25, case.window)
+    arguments = (*case.tensors(1, device), lengths, case.page_size, scale, case.window)
     expected = reference.paged_decode_attention(*arguments)
     assert_close(triton_attention.paged_decode_attention(*arguments), expected, case.dtype)
 
