@@ -14,57 +14,68 @@ from .observe import SESSION, TURN, Values, named
 DECODE = "decode"
 RESULT = "result"
 
+SessionReading = tuple[str, tuple[Any, ...]]
+
 
 class Assembly:
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
+        # turn -> the session that it belonged to when it was last seen
+        self._session_of: dict[str, str] = {}
 
     def events(self, record: Any) -> Iterator[Values]:
         """The fields of each event of a record, in the names of `spec.trace.Event`, in order."""
         if isinstance(record, dict):
-            if record["action"] != "evict" or record["free"]:  # page ids of a GPU are not known when it is put down
-                yield record
+            if record["action"] == "evict" and not record["free"]:  # ids of a GPU were not known when it was put down
+                return
+            self._remember(record)
+            yield record
         elif record[0] == DECODE:
             yield from self._decode(*record[1:])
         else:
             yield from self._result(*record[1:])
 
+    def _remember(self, event: Values) -> None:
+        turn, session = event.get("turn"), event.get("session")
+        if turn is None:
+            return
+        if session is None or event["action"] in ("finish", "abort"):
+            self._session_of.pop(turn, None)
+        else:
+            self._session_of[turn] = session
+
     def _decode(
         self,
         step: int,
-        turns: list[tuple[Any, ...]],
+        turns: list[str],
+        rows: list[int],
+        lengths: list[tuple[int, int, int]],
         output_lens: list[int],
-        sessions: list[tuple[str, tuple[Any, ...]] | None],
+        sessions: list[SessionReading | None] | None,
         seq_lens: list[int],
         pages: list[int] | None,
     ) -> Iterator[Values]:
-        for place, seq_len in enumerate(seq_lens):
-            event = _of_turn(DECODE, step, turns[place], output_lens[place], sessions[place])
-            event["row"] = turns[place][1]
-            if pages is not None and (seq_len - 1) % self._page_size == 0:
+        """`sessions`: of each turn, or None if nothing has touched them since they were read last."""
+        for place, turn in enumerate(turns):
+            after = {**named(TURN, lengths[place]), "output_len": output_lens[place]}
+            event: Values = {"action": DECODE, "step": step, "turn": turn, "row": rows[place], "after": after}
+            reading = sessions[place] if sessions is not None else None
+            if reading is not None:
+                event["session"] = self._session_of[turn] = reading[0]
+                event["after"] = {**named(SESSION, reading[1]), **after}
+            elif sessions is not None:
+                self._session_of.pop(turn, None)
+            elif turn in self._session_of:
+                event["session"] = self._session_of[turn]
+            if pages is not None and (seq_lens[place] - 1) % self._page_size == 0:
                 event["alloc"] = [pages[place]]
             yield event
 
-    def _result(
-        self,
-        step: int,
-        turns: list[tuple[Any, ...]],
-        output_lens: list[int],
-        sessions: list[tuple[str, tuple[Any, ...]] | None],
-        tokens: list[int],
-    ) -> Iterator[Values]:
-        for place, gained in enumerate(tokens):
-            event = _of_turn(RESULT, step, turns[place], output_lens[place], sessions[place])
-            event["params"] = {"tokens": gained}
-            yield event
-
-
-def _of_turn(
-    action: str, step: int, turn: tuple[Any, ...], output_len: int, session: tuple[str, tuple[Any, ...]] | None
-) -> Values:
-    after = {**named(TURN, turn[2:]), "output_len": output_len}
-    event = {"action": action, "step": step, "turn": turn[0], "after": after}
-    if session is not None:
-        event["session"] = session[0]
-        event["after"] = {**named(SESSION, session[1]), **after}
-    return event
+    def _result(self, step: int, turns: list[str], before: list[int], output_lens: list[int]) -> Iterator[Values]:
+        for turn, earlier, output_len in zip(turns, before, output_lens, strict=True):
+            if output_len != earlier:
+                event: Values = {"action": RESULT, "step": step, "turn": turn, "after": {"output_len": output_len}}
+                event["params"] = {"tokens": output_len - earlier}
+                if turn in self._session_of:
+                    event["session"] = self._session_of[turn]
+                yield event

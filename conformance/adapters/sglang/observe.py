@@ -3,8 +3,8 @@
 Reading must not disturb: no property with a side effect is touched, lengths are host-side integers, and page ids of a GPU
 arrive later (`page_ids.py`).
 
-What every step reads of each running request is read as a plain tuple, in the order of `TURN` or `SESSION`: naming the
-values is left to whoever writes them.
+What is read of every running request at every step is read as plain tuples, in the order of `TURN` or `SESSION`: naming
+the values is left to whoever writes them.
 """
 
 from __future__ import annotations
@@ -107,11 +107,6 @@ class Observer:
     def lengths(self, req: Any) -> Values:
         return named(TURN, self._release.lengths(req))
 
-    def turns(self, reqs: list[Any]) -> list[tuple[Any, ...]]:
-        """For each request its id, its row and the values of `TURN`."""
-        row, lengths = self._release.row, self._release.lengths
-        return [(req.rid, row(req), *lengths(req)) for req in reqs]
-
     def lengths_after_retract(self, req: Any) -> Values:
         seen = self.lengths(req)
         if not self._release.retract_clears_protected_len:
@@ -145,7 +140,7 @@ class Observer:
     def pages_opened(self, indices: Any, seq_lens: list[int]) -> list[int] | None:
         """For each request of a decode batch the page of its new index; None if no new index is the first of its page."""
         size = self._page_size
-        if size > 1 and not any(seq_len % size == 1 for seq_len in seq_lens):
+        if size > 1 and 1 not in [seq_len % size for seq_len in seq_lens]:
             return None
         return self.page_ids.read(indices)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from .assembly import DECODE, RESULT
@@ -39,6 +40,7 @@ TAKES_BACK = (
     "free_full_segments",
 )
 EVICTS = ("evict", "evict_for_alloc")
+RID = attrgetter("rid")
 
 
 @dataclass
@@ -80,8 +82,12 @@ class Recorder:
         self._reaping = False
         self._refused_at_create: set[str] = set()
         self._not_arrived: set[str] = set()
-        # Requests of the batch whose result is being processed, with their output length before it.
-        self._awaiting_result: dict[Any, int] = {}
+        # Requests of the batch whose result is being processed, their output lengths before it, and how many are written.
+        self._awaiting_result: list[Any] = []
+        self._lens_before: list[int] = []
+        self._results_written = 0
+        # While batches only decode, nothing touches a session: its values are read again after every other event.
+        self._sessions_are_known = False
         self._strays: list[int] = []
 
     @property
@@ -98,8 +104,8 @@ class Recorder:
     def start(self) -> None:
         for owner, name, handler in self._watched():
             self.watch.around(owner, name, handler)
-        for owner, name, listener in self._listened():
-            self.watch.after(owner, name, listener)
+        for owner, name, before, after in self._listened():
+            self.watch.between(owner, name, before, after)
         self._rebuild_dispatcher()
 
     def stop(self) -> None:
@@ -116,22 +122,19 @@ class Recorder:
         schedule_batch = importlib.import_module("sglang.srt.managers.schedule_batch")
         batch, request, the_scheduler = schedule_batch.ScheduleBatch, schedule_batch.Req, type(scheduler)
         controller, tree = release.load("session_controller"), type(layers_of(scheduler.tree_cache)[0])
-        for allocator in {type(scheduler.token_to_kv_pool_allocator), type(self._full_pool)}:
+        for allocator in self._allocators():
             for name in TAKES_BACK:
                 if hasattr(allocator, name):
                     yield allocator, name, partial(self._free, name)
-            yield allocator, "free_group_end", self._free_group_end
         for name in EVICTS:
             if hasattr(tree, name):
                 yield tree, name, self._tree_evict
         yield tree, "insert", self._tree_insert
         yield controller, "open", self._open
         yield controller, "_close", self._close
-        yield controller, "maybe_reap", self._maybe_reap
         yield release.load("session"), "create_req", self._create_req
         yield the_scheduler, "handle_generate_request", self._handle_generate_request
         yield the_scheduler, "abort_request", self._abort_request
-        yield the_scheduler, "process_batch_result", self._process_batch_result
         yield request, "init_next_round_input", self._init_next_round_input
         yield batch, "prepare_for_extend", self._prepare_for_extend
         yield batch, "release_req", self._release_req
@@ -143,11 +146,17 @@ class Recorder:
         for module in _callers_of("release_kv_cache"):
             yield module, "release_kv_cache", self._release_kv_cache
 
-    def _listened(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
-        """What every step calls and what needs no look before it: (class, name, handler of its arguments)."""
-        from sglang.srt.managers.schedule_batch import ScheduleBatch
+    def _listened(self) -> Iterator[tuple[Any, str, Callable[..., None] | None, Callable[..., None]]]:
+        """What every step calls, with listeners, which cost less: (class, name, before a call, after it)."""
+        schedule_batch = importlib.import_module("sglang.srt.managers.schedule_batch")
+        for allocator in self._allocators():
+            yield allocator, "free_group_end", self._free_group_ends, self._free_group_ended
+        yield self.release.load("session_controller"), "maybe_reap", self._reap_begins, self._reap_ended
+        yield schedule_batch.ScheduleBatch, "prepare_for_decode", None, self._prepared_for_decode
+        yield type(self._scheduler), "process_batch_result", self._results_come, self._results_came
 
-        yield ScheduleBatch, "prepare_for_decode", self._prepared_for_decode
+    def _allocators(self) -> set[type]:
+        return {type(self._scheduler.token_to_kv_pool_allocator), type(self._full_pool)}
 
     # -- pages --
 
@@ -183,13 +192,12 @@ class Recorder:
     def _is_of_full_pool(self, allocator: Any) -> bool:
         return allocator is self._full_pool or allocator is self._scheduler.token_to_kv_pool_allocator
 
-    def _free_group_end(self, end: Callable[..., Any], allocator: Any) -> Any:
+    def _free_group_ends(self, _allocator: Any) -> None:
         # What the group collected was counted when it was handed in; the end frees the whole of it in one call.
         self._closing_free_group = True
-        try:
-            return end(allocator)
-        finally:
-            self._closing_free_group = False
+
+    def _free_group_ended(self, _allocator: Any) -> None:
+        self._closing_free_group = False
 
     def _tree_insert(self, insert: Callable[..., Any], tree: Any, params: Any) -> Any:
         result = insert(tree, params)
@@ -224,12 +232,11 @@ class Recorder:
             self._session_event("open", session)
         return output
 
-    def _maybe_reap(self, reap: Callable[..., Any], controller: Any, *args: Any, **kwargs: Any) -> Any:
+    def _reap_begins(self, *_args: Any, **_kwargs: Any) -> None:
         self._reaping = True
-        try:
-            return reap(controller, *args, **kwargs)
-        finally:
-            self._reaping = False
+
+    def _reap_ended(self, *_args: Any, **_kwargs: Any) -> None:
+        self._reaping = False
 
     def _close(self, close: Callable[..., Any], controller: Any, session_id: str) -> Any:
         session, slot = controller.sessions[session_id], self._observe.held_slot(session_id)
@@ -390,41 +397,50 @@ class Recorder:
     # -- decode and results --
 
     def _prepared_for_decode(self, batch: Any) -> None:
-        reqs, observe = batch.reqs, self._observe
+        reqs, observe, release = batch.reqs, self._observe, self.release
         seq_lens = batch.seq_lens_cpu.tolist()
+        sessions = None if self._sessions_are_known else observe.sessions_of(reqs)
+        self._sessions_are_known = True
         self._put(
             (
                 DECODE,
                 self._step(),
-                observe.turns(reqs),
+                list(map(RID, reqs)),
+                list(map(release.row, reqs)),
+                list(map(release.lengths, reqs)),
                 [len(req.output_ids) for req in reqs],
-                observe.sessions_of(reqs),
+                sessions,
                 seq_lens,
                 observe.pages_opened(batch.out_cache_loc, seq_lens),
             )
         )
 
-    def _process_batch_result(self, process: Callable[..., Any], scheduler: Any, batch: Any, *args: Any) -> Any:
-        self._awaiting_result = {req: len(req.output_ids) for req in batch.reqs}
-        result = process(scheduler, batch, *args)
+    def _results_come(self, _scheduler: Any, batch: Any, *_args: Any) -> None:
+        self._awaiting_result = batch.reqs
+        self._lens_before = [len(req.output_ids) for req in batch.reqs]
+        self._results_written = 0
+
+    def _results_came(self, _scheduler: Any, _batch: Any, *_args: Any) -> None:
         self._write_results_up_to(None)
-        return result
+        self._awaiting_result = []
 
     def _write_results_up_to(self, last: Any | None) -> None:
-        """Write `result` for the requests of the batch, in its order, through `last`: it is about to be cached or released."""
-        if last is not None and last not in self._awaiting_result:
-            return
-        reqs, tokens = [], []
-        for req in list(self._awaiting_result):
-            gained = len(req.output_ids) - self._awaiting_result.pop(req)
-            if gained:
-                reqs.append(req)
-                tokens.append(gained)
-            if req is last:
-                break
-        if reqs:
-            observe, output_lens = self._observe, [len(req.output_ids) for req in reqs]
-            self._put((RESULT, self._step(), observe.turns(reqs), output_lens, observe.sessions_of(reqs), tokens))
+        """Write `result` for the requests of the batch, in its order, through `last`: it is about to be cached or released.
+
+        Only what a result can change is read: the lengths and the session are seen again when the next step is prepared,
+        or at the event that follows.
+        """
+        reqs, start = self._awaiting_result, self._results_written
+        if last is not None:
+            if last not in reqs[start:]:
+                return
+            reqs = reqs[: reqs.index(last, start) + 1]
+        self._results_written = len(reqs)
+        if start:
+            reqs = reqs[start:]
+        output_lens, before = [len(req.output_ids) for req in reqs], self._lens_before[start : self._results_written]
+        if output_lens != before:
+            self._put((RESULT, self._step(), list(map(RID, reqs)), before, output_lens))
 
     # -- ends --
 
@@ -505,6 +521,7 @@ class Recorder:
             self._session_event(action, session, turn_ended=turn_ended, turn=req.rid, after=after, **fields)
 
     def _event(self, action: str, **fields: Any) -> None:
+        self._sessions_are_known = False
         self._put({"action": action, "step": self._step(), **fields})
 
 

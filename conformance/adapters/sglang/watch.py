@@ -55,18 +55,26 @@ class Watch:
         else:
             self._put(owner, name, lambda original: self._guarded(original, wrapper))
 
-    def after(self, owner: Any, name: str, listener: Callable[..., None]) -> None:
-        """`listener` is called with the arguments of each call that returned. Cheaper than a wrapper."""
+    def between(
+        self, owner: Any, name: str, before: Callable[..., None] | None, after: Callable[..., None] | None
+    ) -> None:
+        """Listeners of the arguments of each call, before it and after it (also when it raises). Cheaper than a wrapper."""
 
         def listened(original: Callable[..., Any]) -> Callable[..., Any]:
             def watched(*args: Any, **kwargs: Any) -> Any:
-                result = original(*args, **kwargs)
-                if not self._idle:
+                if before is not None and not self._idle:
                     try:
-                        listener(*args, **kwargs)
+                        before(*args, **kwargs)
                     except Exception as error:
                         self._fail(error)
-                return result
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    if after is not None and not self._idle:
+                        try:
+                            after(*args, **kwargs)
+                        except Exception as error:
+                            self._fail(error)
 
             return watched
 
