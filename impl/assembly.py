@@ -15,5 +15,5 @@ class Parts:
         self._deviations = deviations
 
     def of(self, part: type[Part]) -> type[Part]:
-        mixed = tuple(deviation for deviation in self._deviations if issubclass(deviation, part))
+        mixed = tuple(deviation for deviation in self._deviations if part in deviation.__bases__)
         return cast("type[Part]", type(part.__name__, mixed, {})) if mixed else part

@@ -146,7 +146,7 @@ def find_scenario(name: str) -> Scenario:
     return SCENARIOS[name]
 
 
-def play(name: str, config: EngineConfig, observer: Observer, after_step: AfterStep | None = None) -> Scheduler:
+def play(name: str, config: EngineConfig, observer: Observer | None, after_step: AfterStep | None = None) -> Scheduler:
     """Play a scenario to its end: every session closed, every request over, and one last memory check."""
     scheduler = Scheduler(config, observer)
     script = Script(scheduler, random.Random(config.seed), after_step)

@@ -18,6 +18,20 @@ from kvproof.impl.config import ConfigError, EngineConfig
         ({"row_order": "random"}, "unknown row_order 'random'; valid: lifo, fifo"),
         ({"forward": "gpt"}, "unknown forward 'gpt'; valid: transformer, none"),
         ({"retract_after_prepare": 3}, "unknown retract_after_prepare 3; valid: True, False"),
+        ({"overlap": 1}, "unknown overlap 1; valid: True, False"),
+        ({"speculation": 3}, "unknown speculation 3; valid: 0, 1, 2"),
+        ({"speculation": True}, "unknown speculation True; valid: 0, 1, 2"),
+        ({"speculation": 1, "overlap": True}, "speculation 1 with overlap True"),
+        ({"speculation": 2}, "speculation 2 with overlap False"),
+        ({"speculation": 1, "drafts": 0}, "drafts 0: must be 1 or more"),
+        ({"mixed_chunk": True}, "mixed_chunk True with chunked_prefill_size None"),
+        ({"mixed_chunk": True, "chunked_prefill_size": 8, "speculation": 1}, "mixed_chunk True with speculation 1"),
+        ({"retract_interval": 1}, "retract_interval 1: must be 2 or more"),
+        ({"draft_accuracy": 2}, "draft_accuracy 2: must be a number from 0 to 1"),
+        ({"drafter": "oracle"}, "unknown drafter 'oracle'; valid: model, ngram"),
+        ({"overlap": True, "speculation": 2, "drafts": 4, "row_width": 10}, "row_width 10 is less than the 11 positions"),
+        ({"speculation": 1, "drafts": 7, "pool_pages": 2}, "a pool of 8 tokens is less than the 9 positions"),
+        ({"page_size": 3, "device": "cuda"}, "page_size 3 on cuda: the kernels need a power of two"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
@@ -29,3 +43,8 @@ def test_a_setting_that_cannot_work_is_refused_in_one_sentence(settings: dict[st
 def test_the_longest_input_leaves_room_for_a_token_in_row_and_pool() -> None:
     assert EngineConfig(page_size=4, pool_pages=10, row_width=100).max_input_len == 39
     assert EngineConfig(page_size=4, pool_pages=100, row_width=100).max_input_len == 99
+
+
+def test_a_round_needs_room_behind_the_last_token() -> None:
+    assert EngineConfig(pool_pages=100, row_width=100, speculation=1, drafts=3).max_input_len == 96
+    assert EngineConfig(pool_pages=100, row_width=100, overlap=True, speculation=2, drafts=3).max_input_len == 92

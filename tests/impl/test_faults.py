@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from page_census import Recorded
 
+from kvproof.impl.census import CensusViolation
+from kvproof.impl.chunk_cache import ChunkCache
 from kvproof.impl.config import ConfigError
+from kvproof.impl.decode import Decode
+from kvproof.impl.ends import Ends
 from kvproof.impl.faults import FAULTS, assemble
 from kvproof.impl.observe import Event
+from kvproof.impl.prefill import Prefill
+from kvproof.impl.radix_cache import RadixCache
+from kvproof.impl.results import Results
 from kvproof.impl.scenarios import SCENARIOS
-from kvproof.impl.script import play, scenario_config
+from kvproof.impl.script import Stuck, play, scenario_config
 from kvproof.impl.session import SessionController, StreamingSessionCache
 
+PARTS = (StreamingSessionCache, SessionController, RadixCache, ChunkCache, Prefill, Decode, Results, Ends)
 EXPOSED = [(name, fault) for name, scenario in SCENARIOS.items() for fault in scenario.exposes]
 
 
 def record(name: str, fault: str | None = None, page_size: int = 4) -> Recorded:
     recorded = Recorded()
-    play(name, scenario_config(name, page_size=page_size, faults=(fault,) if fault else ()), recorded)
+    with suppress(Stuck if fault else ()):
+        play(name, scenario_config(name, page_size=page_size, faults=(fault,) if fault else ()), recorded)
     return recorded
 
 
@@ -46,17 +57,25 @@ def test_every_fault_says_in_words_what_it_does() -> None:
 
 
 def test_without_faults_the_plain_classes_are_used() -> None:
-    assert assemble(()) == (StreamingSessionCache, SessionController)
+    parts = assemble(())
+    assert [parts.of(part) for part in PARTS] == list(PARTS)
 
 
-def test_faults_of_both_classes_can_be_on_together() -> None:
-    cache, controller = assemble(("F22790d", "F22862b", "F22790a"))
+def test_faults_of_several_classes_can_be_on_together() -> None:
+    parts = assemble(("F22790d", "F22862b", "F22790a", "F994d"))
+    cache = parts.of(StreamingSessionCache)
     assert {kind.__name__ for kind in cache.__mro__} >= {"TailFreeUnaligned", "AbortSavesPartialLengths"}
-    assert issubclass(controller, FAULTS["F22790d"].deviation)
+    assert parts.of(SessionController).__mro__[1] in FAULTS["F22790d"].deviations
+    assert parts.of(Prefill).__mro__[1] in FAULTS["F994d"].deviations
+    assert parts.of(Decode) is Decode
+
+
+def test_a_fault_without_the_tree_leaves_the_chunk_cache_as_it_is() -> None:
+    assert assemble(("F12224",)).of(ChunkCache) is ChunkCache
 
 
 def test_an_unknown_fault_is_answered_with_the_valid_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown fault 'F1'; valid: F20070, "):
+    with pytest.raises(ConfigError, match="unknown fault 'F1'; valid: F12224, "):
         assemble(("F1",))
 
 
@@ -151,3 +170,64 @@ def test_S0511a_lets_the_checkpoint_run_ahead() -> None:
 def test_S0511b_blocks_the_session_for_ever() -> None:
     recorded = record("abort-queued", "S0511b")
     assert not recorded.of("create", session="s")[-1].params["admitted"]
+
+
+def test_F12224_frees_the_slot_in_flight_beside_the_release() -> None:
+    right, wrong = first_difference("in-flight", "F12224")
+    assert right.action == "finish" and right.params["inserted"]
+    assert len(wrong.free) == len(right.free) + 1
+
+
+def test_F17850_lets_go_of_the_row_between_chunks() -> None:
+    right, wrong = first_difference("chunked", "F17850")
+    assert right.action == "stash" and right.row is not None and wrong.row is None
+
+
+def test_F21875c_hands_the_reserve_of_a_round_to_the_slot() -> None:
+    right, wrong = first_difference("rounds", "F21875c")
+    assert right.action == "finish" and right.after["slot_kv_allocated_len"] == right.after["checkpoint_len"]
+    assert wrong.after["slot_kv_allocated_len"] > right.after["slot_kv_allocated_len"]
+
+
+def test_F22651_hands_on_one_token_less() -> None:
+    finished = [event.after for event in record("rounds", "F22651").of("finish", session="s")]
+    assert any(after["slot_kv_committed_len"] == after["checkpoint_len"] - 1 for after in finished)
+
+
+def test_F22735_takes_the_lock_from_another_node() -> None:
+    recorded = Recorded()
+    config = scenario_config("deeper-match", faults=("F22735",), settings={"census_every_step": True})
+    with pytest.raises(CensusViolation, match="has lock_ref -1 and 0 holders"):
+        play("deeper-match", config, recorded)
+
+
+def test_F22753_loses_sight_of_the_slot_of_a_rejected_turn() -> None:
+    right, wrong = first_difference("chunked-check", "F22753")
+    assert right.action == "check" and right.terms and wrong.terms
+    assert right.terms["session_held"] > wrong.terms["session_held"] == 0
+
+
+def test_F22897_keeps_kv_of_tokens_that_nobody_kept() -> None:
+    right, wrong = first_difference("rounds", "F22897")
+    assert right.action == "finish" and wrong.after["slot_kv_committed_len"] > wrong.after["checkpoint_len"]
+
+
+def test_F994a_leaves_the_page_of_the_unaligned_tail_behind() -> None:
+    right, wrong = first_difference("duplicates", "F994a")
+    assert right.action == "finish" and len(right.free) == len(wrong.free) + 1
+
+
+def test_F994c_frees_what_the_release_has_freed_or_the_slot_holds() -> None:
+    right, wrong = first_difference("forced-retracts", "F994c")
+    assert right.action == "result" and right.free == () and len(wrong.free) == 1
+
+
+def test_F994d_appends_a_token_in_the_middle_of_the_input() -> None:
+    _, wrong = first_difference("chunks-in-flight", "F994d")
+    assert wrong.action == "result" and wrong.params["tokens"] == 1
+    assert wrong.after["output_len"] == 1
+
+
+def test_F994e_never_comes_to_an_end_and_says_so() -> None:
+    with pytest.raises(Stuck, match="no progress in 200 steps: .*go round in circles"):
+        play("forced-retracts", scenario_config("forced-retracts", faults=("F994e",)), Recorded())

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ def test_an_extend_continues_the_partly_filled_page(page_size: int, prefix_len: 
     allocator = KVAllocator(pool_pages=80, page_size=page_size)
     head = allocator.alloc_extend(0, prefix_len, -1)
     tail = allocator.alloc_extend(prefix_len, prefix_len + extend_len, int(head[-1]) if prefix_len else -1)
-    row = torch.cat((head, tail)).tolist()
+    row = np.concatenate((head, tail)).tolist()
     assert len(row) == prefix_len + extend_len == len(set(row))
     assert [index % page_size for index in row] == [position % page_size for position in range(len(row))]
     assert all(
@@ -79,7 +79,7 @@ def test_no_row_is_left_when_all_are_taken() -> None:
 
 def test_a_read_is_a_copy() -> None:
     rows = RowPool(1, 8, "fifo")
-    rows.write(1, 0, torch.tensor([4, 5, 6]))
+    rows.write(1, 0, np.array([4, 5, 6]))
     seen = rows.read(1, 1, 3)
-    rows.write(1, 0, torch.tensor([9, 9, 9]))
+    rows.write(1, 0, np.array([9, 9, 9]))
     assert seen.tolist() == [5, 6]
