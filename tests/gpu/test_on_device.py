@@ -186,3 +186,15 @@ def test_draining_does_not_wait_for_the_device() -> None:
     ring.drain()
     assert not busy.query(), "a drain waited for the step in flight"
     assert [record.row for record in ring.drain(wait=True).records][-1] == 7
+
+
+def test_of_more_page_ids_than_the_ring_holds_the_last_ones_stay() -> None:
+    """Lanes that wrote one place twice would leave whichever came last, which only a device shows."""
+    ring = TraceRing(8, 64, "cuda")
+    one = torch.ones(1, dtype=torch.int64, device="cuda")
+    pages = torch.arange(5000, device="cuda")
+    ring.append(one, 0, one, one, one, one, one * 5000, pages)
+    places = torch.arange(5000 - 64, 5000)
+    assert ring.page_ring[(places % 64).cuda()].tolist() == places.tolist()
+    drained = ring.drain(wait=True)
+    assert (drained.records[0].pages, drained.dropped_pages) == (None, 5000)
