@@ -277,6 +277,9 @@ def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambd
     known = [] if strict else [_known(name, path) for name in reader.header.known_deviations]
     replayer = Replayer(reader, known)
     report = replayer.report
+    if reader.slice is not None and not reader.slice.starts_from_nothing:
+        report.why = f"{path}: {reader.slice.why_not_replayed}"
+        return report
     for line, record in reader:
         if isinstance(record, End):
             break
@@ -294,8 +297,8 @@ def _conclude(report: Report, reader: TraceReader) -> Report:
     end = reader.end
     if report.findings:
         report.verdict = VIOLATES
-    elif reader.truncated_at is not None:
-        report.why = f"{at(report.path, reader.truncated_at)}: the file breaks off in the middle of a record"
+    elif reader.broken_off is not None:
+        report.why = reader.broken_off
     elif end is None:
         report.why = f"{report.path}: no terminal record: the recorder did not finish"
     elif end.dropped:

@@ -1,8 +1,9 @@
-"""Reads and writes traces: one JSON object a line, `.jsonl` or `.jsonl.gz`.
+"""Reads and writes traces: one JSON object a line, `.jsonl` or `.jsonl.gz`; or in columns (`columnar.py`), `.kvtrace`.
 
-The schema is `spec/trace.py`. A file that ends without its End record, also in the middle of a line, is *incomplete*:
-what a crashed server leaves behind. That is a state the reader shows (`TraceReader.end is None`), not an error. A file
-that cannot have been written by any recorder is a `UserError` which names path:line.
+The schema is `spec/trace.py`. What a file holds decides how it is read, its name how it is written. A file that ends
+without its End record, also in the middle of a line, is *incomplete*: what a crashed server leaves behind. That is a
+state the reader shows (`TraceReader.end is None`), not an error. A file that cannot have been written by any recorder
+is a `UserError` which names path:line.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from pydantic_core import ErrorDetails
 from kvproof.spec.trace import RECORD, TRACE_FORMAT, Config, End, Event, EventName, Header, Observed, Producer, Terms
 
 from .errors import UserError, at, unknown_message
+from .slices import Slice
 
 READABLE_FORMATS = (TRACE_FORMAT,)
+COLUMNAR_SUFFIX = ".kvtrace"
+COLUMNAR_MAGIC = b"\x89KVTRACE"
 
 
 class TraceWriter(AbstractContextManager["TraceWriter"]):
@@ -36,20 +40,15 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
     def __init__(self, path: str | Path, header: Header) -> None:
         self.path = Path(path)
         self.header = header
+        self.events = 0
+        """How many events were written so far."""
         self._next_seq = 0
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = _open_for_writing(self.path)
+            self._file = self._open()
         except OSError as error:
             raise UserError(f"cannot write the trace {self.path}: {error.strerror or error}") from error
-        # exclude_none, not exclude_defaults: the header always states its format and its record kind.
-        self._write_line(_line_of(header.model_dump(mode="json", exclude_none=True)))
-        self._file.flush()
-
-    @property
-    def events(self) -> int:
-        """How many events were written so far."""
-        return self._next_seq
+        self._put_header(header)
 
     @property
     def closed(self) -> bool:
@@ -58,18 +57,20 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
     def event(self, **fields: Any) -> int:
         """Write one event (fields of `spec.trace.Event` but `record` and `seq`); return its seq for later `cause`s."""
         event = Event(seq=self._next_seq, **fields)
-        # Fields at their default are left out: absent means "not observed". `record` is one of them, so it is put back.
-        body = event.model_dump(mode="json", exclude_defaults=True)
-        self._write_line(_line_of({"record": event.record, **body}))
-        self._next_seq += 1
+        self.write(event)
         return event.seq
+
+    def write(self, event: Event) -> None:
+        """Write an event of another trace as it stands, its seq included."""
+        self._put_event(event)
+        self.events += 1
+        self._next_seq = event.seq + 1
 
     def close(self, reason: str = "finished", *, dropped: int = 0) -> None:
         """Write the End record and close the file. Closing twice does nothing, so a recorder may close early."""
         if self.closed:
             return
-        end = End(events=self._next_seq, dropped=dropped, reason=reason)
-        self._write_line(_line_of(end.model_dump(mode="json")))
+        self._put_end(End(events=self.events, dropped=dropped, reason=reason))
         self._file.close()
 
     def abandon(self) -> None:
@@ -84,8 +85,18 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         else:
             self.abandon()
 
-    def _write_line(self, text: str) -> None:
-        self._file.write(text.encode() + b"\n")
+    def _open(self) -> IO[bytes]:
+        return _open_for_writing(self.path)
+
+    def _put_header(self, header: Header) -> None:
+        self._file.write(line_of(header) + b"\n")
+        self._file.flush()
+
+    def _put_event(self, event: Event) -> None:
+        self._file.write(line_of(event) + b"\n")
+
+    def _put_end(self, end: End) -> None:
+        self._file.write(line_of(end) + b"\n")
 
 
 class TraceReader:
@@ -98,15 +109,52 @@ class TraceReader:
         self.path = Path(path)
         self.end: End | None = None
         self.truncated_at: int | None = None
+        self.position = 0
+        """Bytes of the file read so far; 0 where the file is packed as a whole, so that this says nothing."""
         self.header = self._read_header()
+        try:
+            self.slice = Slice.of(self.header)
+        except ValueError as error:
+            raise self._error(1, str(error)) from error
 
     @property
     def complete(self) -> bool:
         return self.end is not None
 
+    @property
+    def torn(self) -> str | None:
+        """The record in the middle of which the file breaks off, in words; None: it does not."""
+        return None if self.truncated_at is None else f"line {self.truncated_at}"
+
+    @property
+    def broken_off(self) -> str | None:
+        """Where the file breaks off, as a sentence; None: it does not."""
+        if self.truncated_at is None:
+            return None
+        return f"{self._place(self.truncated_at)}: the file breaks off in the middle of a record"
+
     def __iter__(self) -> Iterator[tuple[int, Event | End]]:
-        self.end, self.truncated_at = None, None
-        next_seq = 0
+        self.end, self.truncated_at, self.position = None, None, 0
+        events, next_seq = 0, self.slice.first if self.slice else 0
+        for number, record in self._records():
+            if isinstance(record, Header):
+                raise self._error(number, "a second header; were two traces joined? replay them one by one")
+            if isinstance(record, Event):
+                if record.seq != next_seq and not self._may_skip_to(record.seq, next_seq):
+                    raise self._error(number, f"event seq {record.seq}, expected {next_seq}: lines lost or reordered")
+                events, next_seq = events + 1, record.seq + 1
+            else:
+                if record.events != events:
+                    raise self._error(number, f"the end record counts {record.events} events, the file holds {events}")
+                self.end = record
+            yield number, record
+
+    def _may_skip_to(self, seq: int, next_seq: int) -> bool:
+        """A slice that keeps only some events of its window has gaps, though never outside it."""
+        return self.slice is not None and self.slice.has_gaps and next_seq < seq <= self.slice.last
+
+    def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
+        """Number and record of everything behind the header, the number that of its line."""
         for line_number, line in self._lines():
             if line_number == 1:
                 continue
@@ -116,20 +164,6 @@ class TraceReader:
             if record is None:
                 self.truncated_at = line_number
                 return
-            if isinstance(record, Header):
-                raise self._error(line_number, "a second header; were two traces joined? replay them one by one")
-            if isinstance(record, Event):
-                if record.seq != next_seq:
-                    raise self._error(
-                        line_number, f"event seq {record.seq}, expected {next_seq}: lines lost or reordered"
-                    )
-                next_seq += 1
-            else:
-                if record.events != next_seq:
-                    raise self._error(
-                        line_number, f"the end record counts {record.events} events, the file holds {next_seq}"
-                    )
-                self.end = record
             yield line_number, record
 
     def _read_header(self) -> Header:
@@ -138,6 +172,9 @@ class TraceReader:
             if self.truncated_at is not None:
                 raise self._error(1, "the file breaks off inside the header: nothing can be checked")
             raise self._error(None, "the file is empty; a trace starts with a header record")
+        return self._parse_header(line)
+
+    def _parse_header(self, line: bytes) -> Header:
         try:
             fields = json.loads(line)
         except ValueError as error:
@@ -173,6 +210,8 @@ class TraceReader:
         try:
             with _open_for_reading(self.path) as file:
                 for line_number, line in enumerate(file, start=1):
+                    if not _is_packed(self.path):
+                        self.position += len(line)
                     yield line_number, line
         except (EOFError, zlib.error):
             self.truncated_at = line_number + 1
@@ -182,12 +221,37 @@ class TraceReader:
             raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
 
     def _error(self, line_number: int | None, what: str) -> UserError:
-        return UserError(f"{at(self.path, line_number)}: {what}")
+        return UserError(f"{self._place(line_number)}: {what}")
+
+    def _place(self, line_number: int | None) -> str:
+        return at(self.path, line_number)
 
 
 def read_trace(path: str | Path) -> TraceReader:
-    """Open a trace and read its header; iterate over the result for its records."""
+    """Open a trace, in lines or in columns, and read its header; iterate over the result for its records."""
+    if is_columnar(path):
+        from .columnar import ColumnarReader
+
+        return ColumnarReader(path)
     return TraceReader(path)
+
+
+def write_trace(path: str | Path, header: Header) -> TraceWriter:
+    """Begin a trace: in columns if the name ends in .kvtrace, else in lines."""
+    if Path(path).suffix == COLUMNAR_SUFFIX:
+        from .columnar import ColumnarWriter
+
+        return ColumnarWriter(path, header)
+    return TraceWriter(path, header)
+
+
+def is_columnar(path: str | Path) -> bool:
+    """Whether a file holds columns. What cannot be read is left to the reader, which says why."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(COLUMNAR_MAGIC)) == COLUMNAR_MAGIC
+    except OSError:
+        return False
 
 
 # Where a field error can sit, and which fields are valid there. Keys are pydantic's locations without the last part.
@@ -240,11 +304,19 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _line_of(fields: dict[str, Any]) -> str:
-    """Compact JSON in schema order (`record` and `seq` first, for people), params sorted by name."""
+def line_of(record: Header | Event | End) -> bytes:
+    """The record as its line says it, without the newline: compact JSON in schema order, params sorted by name."""
+    if isinstance(record, Header):
+        # exclude_none, not exclude_defaults: the header always states its format and its record kind.
+        fields = record.model_dump(mode="json", exclude_none=True)
+    elif isinstance(record, Event):
+        # Fields at their default are left out: absent means "not observed". `record` is one of them, so it is put back.
+        fields = {"record": record.record, **record.model_dump(mode="json", exclude_defaults=True)}
+    else:
+        fields = record.model_dump(mode="json")
     if "params" in fields:
         fields["params"] = dict(sorted(fields["params"].items()))
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _is_packed(path: Path) -> bool:

@@ -85,7 +85,7 @@ def _is_whole(trace: TraceReader) -> bool:
 def _state(trace: TraceReader) -> str:
     """How the trace ends, as a sentence."""
     if trace.end is None:
-        torn = f", line {trace.truncated_at} is torn" if trace.truncated_at is not None else ""
+        torn = f", {trace.torn} is torn" if trace.torn is not None else ""
         return f"incomplete: no end record{torn}; the recorder crashed or still runs"
     if trace.end.dropped:
         return f"incomplete: the recorder dropped {trace.end.dropped} events"

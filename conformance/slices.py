@@ -1,0 +1,64 @@
+"""A slice of a trace: what its header says of what was left out, under `extra.slice`.
+
+A replay starts from an empty ledger, so it can only follow a trace from its first event and with every event. Anything
+else would need the state of ledgers and pages at the cut: `checkpoint` is the place for one. None is written yet, and
+one that is found is not believed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kvproof.spec.trace import Header
+
+PLACE = "slice"
+
+
+class Slice(BaseModel):
+    """The events `first` to `last` of a trace, both included; with `session` or `page` only some of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    first: int = Field(ge=0)
+    last: int
+    session: str | None = None
+    page: int | None = None
+    checkpoint: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, header: Header) -> Slice | None:
+        """What a header says; None if the trace is whole. Raises ValueError with one sentence if it says it wrongly."""
+        if PLACE not in header.extra:
+            return None
+        try:
+            return cls.model_validate(header.extra[PLACE])
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise ValueError(
+                f"field {'.'.join(map(str, ('extra', PLACE, *first['loc'])))!r}: {first['msg']}"
+            ) from error
+
+    def added_to(self, header: Header) -> Header:
+        return header.model_copy(update={"extra": {**header.extra, PLACE: self.model_dump(exclude_none=True)}})
+
+    @property
+    def has_gaps(self) -> bool:
+        return self.session is not None or self.page is not None
+
+    @property
+    def starts_from_nothing(self) -> bool:
+        """A beginning of a trace can be replayed: nothing happened before it."""
+        return self.first == 0 and not self.has_gaps
+
+    @property
+    def why_not_replayed(self) -> str:
+        """Why a replay cannot follow it, as a sentence."""
+        kept = [
+            *([f"session {self.session}"] if self.session is not None else []),
+            *([f"page {self.page}"] if self.page is not None else []),
+        ]
+        only = f", only those of {' and '.join(kept)}" if kept else ""
+        carried = " that this kvproof can read" if self.checkpoint is not None else ""
+        return f"a slice, events {self.first} to {self.last}{only}: without a checkpoint{carried} it cannot be replayed"
