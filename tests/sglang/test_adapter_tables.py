@@ -30,8 +30,8 @@ def test_unknown_scenario_is_answered_with_the_nearest(tmp_path: Path) -> None:
 def test_a_release_without_a_needed_seam_is_answered_with_what_is_there_and_what_is_not() -> None:
     found = {seam.name: seam.ways[0] for seam in SEAMS}
     with pytest.raises(UserError) as refused:
-        release_of("9.9.9", {**found, "slots": None})
-    assert "slots (the slots of all sessions" in refused.value.message
+        release_of("9.9.9", {**found, "session_cache": None})
+    assert "session_cache (the cache layer" in refused.value.message
     assert "row: kv.req_pool_idx" in refused.value.message
 
 

@@ -65,18 +65,26 @@ class Headless:
         self._receive(OpenSessionReqInput(capacity_of_str_len=1 << 20, session_id=session, streaming=True))
 
     def send(
-        self, turn: str, new_tokens: int, max_new_tokens: int, *, session: str | None = None, logprob: bool = False
+        self, turn: str, new_tokens: int, max_new_tokens: int, *, session: str | None = None, **options: bool
     ) -> None:
         """A turn that appends `new_tokens` random tokens to its session, or an ordinary request without one."""
-        self.send_tokens(turn, self.tokens(new_tokens), max_new_tokens, session=session, logprob=logprob)
+        self.send_tokens(turn, self.tokens(new_tokens), max_new_tokens, session=session, **options)
 
     def send_tokens(
-        self, turn: str, input_ids: list[int], max_new_tokens: int, *, session: str | None = None, logprob: bool = False
+        self,
+        turn: str,
+        input_ids: list[int],
+        max_new_tokens: int,
+        *,
+        session: str | None = None,
+        logprob: bool = False,
+        ignore_eos: bool = False,
     ) -> None:
+        """`ignore_eos` changes no length, as no end token is ever made up; but SGLang admits such requests by other rules."""
         from sglang.srt.managers.io_struct import SessionParams, TokenizedGenerateReqInput
         from sglang.srt.sampling.sampling_params import SamplingParams
 
-        sampling = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=True)
+        sampling = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=ignore_eos)
         sampling.normalize(None)
         fields = {
             "rid": turn,
@@ -188,7 +196,7 @@ class Headless:
 
     def _take_hold_of_the_loop(self) -> EventLoop:
         scheduler = self.scheduler
-        loop = EventLoop(scheduler.event_loop_overlap if self.settings.overlap else scheduler.event_loop_normal)
+        loop = EventLoop(scheduler.run_event_loop)
         self.release.receive(scheduler, loop.receive)
         check_memory = getattr(scheduler, self.release.idle_check)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from .page_ids import PageIds
-from .releases import Release, full_pool
+from .releases import Release, full_pool, layers_of
 
 Values = dict[str, Any]
 # The values of a reading, in order. In a reading None means that the value was not observed.
@@ -38,6 +38,7 @@ class Observer:
         self._release = release
         self._scheduler = scheduler
         self._page_size: int = scheduler.page_size
+        _, self._sessions = layers_of(scheduler.tree_cache)
         # session id -> the turn that ran last on the session's slot
         self._borrowers: dict[str, Any] = {}
         self._open_sessions: dict[str, Any] = scheduler.session_controller.sessions
@@ -74,7 +75,7 @@ class Observer:
         ]
 
     def held_slot(self, session_id: str) -> Any | None:
-        slot = self._release.slots_of(self._scheduler).get(session_id)
+        slot = self._sessions.slots.get(session_id) if self._sessions is not None else None
         return slot if slot is not None and self._release.holds_row(slot) else None
 
     def borrows(self, req: Any) -> None:

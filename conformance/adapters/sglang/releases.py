@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
-from operator import attrgetter
 from typing import Any
 
 from kvproof.conformance.errors import UserError
@@ -77,8 +76,6 @@ class Release:
     keeps_unfinished: str | None
     is_chunk: Callable[[Any, dict[str, Any]], bool]
     kept_len: Callable[[Any], int]
-    slots: str
-    tree: str | None
     has_tree: Callable[[Any], bool]
     row: Callable[[Any], int | None]
     lengths: Callable[[Any], tuple[int, int, int]]
@@ -98,18 +95,16 @@ class Release:
         """The class behind one of this release's module:class names."""
         return named(getattr(self, place))
 
-    def slots_of(self, scheduler: Any) -> dict[str, Any]:
-        """Slots by session id; a server without streaming sessions has none."""
-        try:
-            slots: dict[str, Any] = attrgetter(self.slots)(scheduler.tree_cache)
-        except AttributeError:
-            return {}
-        return slots
 
-    def tree_of(self, scheduler: Any) -> Any:
-        """The tree itself, without the layer of sessions around it."""
-        cache = scheduler.tree_cache
-        return cache if self.tree is None else getattr(cache, self.tree, cache)
+def layers_of(tree_cache: Any) -> tuple[Any, Any | None]:
+    """The tree, or chunk cache, and the layer that keeps the slots of sessions; a server without sessions has none.
+
+    The layer may be wrapped around the tree, or be a part of it; newer releases have both, by the kind of tree.
+    """
+    if hasattr(tree_cache, "slots"):
+        return tree_cache.inner, tree_cache
+    inside = getattr(tree_cache, "session", None)
+    return tree_cache, inside if hasattr(inside, "slots") else None
 
 
 def installed_version() -> str:

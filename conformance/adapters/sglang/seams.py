@@ -348,22 +348,6 @@ SEAMS: tuple[Seam, ...] = (
         ),
     ),
     Seam(
-        "slots",
-        "the slots of all sessions, from the scheduler's tree_cache",
-        (
-            Way("tree_cache.session.slots", "0.5.23", _takes(f"{_STREAMING}.__init__", "cache"), "session.slots"),
-            Way("tree_cache.slots", "0.5.10.post1", _any(has(_STREAMING), has(_AWARE)), "slots"),
-        ),
-    ),
-    Seam(
-        "tree",
-        "the tree itself, from the scheduler's tree_cache",
-        (
-            Way("tree_cache", "0.5.23", _takes(f"{_STREAMING}.__init__", "cache"), None),
-            Way("tree_cache.inner", "0.5.10.post1", _any(has(_STREAMING), has(_AWARE)), "inner"),
-        ),
-    ),
-    Seam(
         "has_tree",
         "whether the cache is a tree; else a chunk cache",
         (
