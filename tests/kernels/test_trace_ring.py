@@ -101,6 +101,14 @@ def test_what_is_drained_is_what_was_appended(records: int, pages: int, run: lis
 def test_the_append_kernel_writes_what_the_reference_writes(
     device: str, records: int, pages: int, run: list[Batch]
 ) -> None:
+    check_append(device, records, pages, run)
+
+
+def test_a_batch_of_several_blocks_is_appended_in_order(device: str) -> None:
+    check_append(device, 700, 900, [Batch([n % 3 for n in range(count)]) for count in (300, 600)])
+
+
+def check_append(device: str, records: int, pages: int, run: list[Batch]) -> None:
     from kvproof.kernels import triton_trace_ring
 
     rings = [TraceRing(records, pages, where) for where in ("cpu", device)]
