@@ -1,4 +1,4 @@
-"""The command line: `kvproof record`, `info`, `list`, `prove`, `replay`, `drive`. One file per command, in `commands/`.
+"""The command line, `kvproof COMMAND`. One file per command, in `commands/`.
 
 A command ends by returning (exit code 0) or by `raise typer.Exit(ExitCode.…)`. Starting up must be quick: each command
 imports what is heavy (z3, torch, the schema) inside its function.
@@ -21,6 +21,7 @@ from .commands.list import list_
 from .commands.prove import prove
 from .commands.record import record
 from .commands.replay import replay
+from .commands.sglang_env import sglang_env
 from .errors import UserError
 from .exit_codes import MEANING, ExitCode
 from .terminal import complain, say
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "drive": drive,
     "info": info,
     "list": list_,
+    "sglang-env": sglang_env,
 }
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANING.items()) + "."

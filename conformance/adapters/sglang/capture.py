@@ -36,13 +36,11 @@ logger = logging.getLogger("kvproof")
 def record_event_loop(run: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
     """Stands around `Scheduler.run_event_loop`: record while it runs."""
     capture = Capture.of(scheduler)
-    reason = "finished"
+    reason = None
     try:
         return run(scheduler, *args, **kwargs)
-    except BaseException as error:
-        # Interrupted is how a server in a terminal is stopped.
-        if not isinstance(error, KeyboardInterrupt | SystemExit):
-            reason = f"crashed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    except Exception as error:
+        reason = f"crashed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         raise
     finally:
         if capture is not None:
@@ -50,7 +48,7 @@ def record_event_loop(run: Callable[..., Any], scheduler: Any, *args: Any, **kwa
 
 
 class Capture:
-    """The recording of one scheduler. Its methods never raise."""
+    """The recording of one scheduler: `start` it before the event loop, `end` it after. What it hooks in never raises."""
 
     _of_this_process: Capture | None = None
 
@@ -62,11 +60,11 @@ class Capture:
             return None
         try:
             capture = cls(scheduler, path)
-            cls._of_this_process = capture
-            capture._start()
         except Exception as error:
             logger.warning("kvproof records nothing: %s", _sentence(error))
             return None
+        cls._of_this_process = capture
+        capture.start()
         return capture
 
     def __init__(self, scheduler: Any, path: str) -> None:
@@ -85,28 +83,35 @@ class Capture:
         self._handover.page_ids = self._recorder.page_ids
         logger.info("kvproof records %s into %s", header.producer.target, self.path)
 
-    def end(self, reason: str) -> None:
+    def start(self) -> None:
+        obstacle = obstacle_to_recording(self._scheduler)
+        if obstacle is not None:
+            self._stop(f"not recorded: {obstacle}", dropped=0)
+            return
+        recorder, scheduler = self._recorder, type(self._scheduler)
+        try:
+            recorder.start()
+            recorder.watch.around(scheduler, recorder.release.idle_check, self._idle)
+            if recorder.release.busy_check in vars(scheduler):
+                recorder.watch.around(scheduler, recorder.release.busy_check, self._busy_check)
+            recorder.watch.around(scheduler, "flush_cache", self._flush_cache)
+        except Exception as error:
+            self._stop(_sentence(error), dropped=0)
+
+    def end(self, reason: str | None = None) -> None:
+        """The event loop is over. Without a reason it was left regularly, or interrupted, as a server in a terminal is."""
         if self._ended:
             return
         self._ended = True
         try:
             self._recorder.stop()
+            if reason is None:
+                reason = "finished" if is_idle(self._scheduler) else "interrupted while requests ran"
             self._handover.end(reason, dropped=self._recorder.stray_frees)
         except Exception as error:
             logger.warning("kvproof could not close %s: %s", self.path, _sentence(error))
 
     # -- while it runs --
-
-    def _start(self) -> None:
-        obstacle = obstacle_to_recording(self._scheduler)
-        if obstacle is not None:
-            self.end(f"not recorded: {obstacle}")
-            raise RuntimeError(obstacle)
-        recorder, scheduler = self._recorder, type(self._scheduler)
-        recorder.start()
-        recorder.watch.around(scheduler, recorder.release.idle_check, self._idle)
-        recorder.watch.around(scheduler, "self_check_during_busy", self._busy_check)
-        recorder.watch.after(scheduler, "flush_cache", self._flushed)
 
     def _step(self) -> int:
         return int(self._scheduler.forward_ct)
@@ -139,10 +144,13 @@ class Capture:
             if scheduler.last_batch is not None:  # else the release looked at nothing
                 self._recorder.check(busy=True, passed=passed, free_list=False)
 
-    def _flushed(self, scheduler: Any, *args: Any, **kwargs: Any) -> None:
-        # The pools are set up anew, which no event of a trace says. An attempt that fails leaves them as they were.
-        if is_idle(scheduler):
-            self._stop("the cache was flushed: what came then was not recorded", dropped=0)
+    def _flush_cache(self, flush: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        """The pools are set up anew, which no event of a trace says. An attempt that fails leaves them as they are."""
+        self._handover.flush()
+        flushed = flush(scheduler, *args, **kwargs)
+        if flushed:
+            self._stop("the cache was flushed: what came after it was not recorded", dropped=0)
+        return flushed
 
     def _fail(self, error: Exception) -> None:
         self._stop(_sentence(error), dropped=1)
@@ -161,18 +169,22 @@ class Capture:
 
 def is_idle(scheduler: Any) -> bool:
     """Nothing runs, waits, or is on its way back from the device. Asked where the scheduler has no batch to run."""
-    in_flight = scheduler.enable_overlap and scheduler.result_queue
+    in_flight = scheduler.enable_overlap and getattr(scheduler, "result_queue", None)
     return not in_flight and not scheduler.waiting_queue and scheduler.running_batch.is_empty()
 
 
 def obstacle_to_recording(scheduler: Any) -> str | None:
     """What of the configuration the trace has no events for, or None."""
+    speculation, disaggregation = (
+        getattr(scheduler, "spec_algorithm", None),
+        getattr(scheduler, "disaggregation_mode", None),
+    )
     obstacles = {
-        "speculative decoding": not scheduler.spec_algorithm.is_none(),
-        "a hybrid model with sliding windows": scheduler.is_hybrid_swa,
-        "a hybrid model with a state space": getattr(scheduler, "is_hybrid_ssm", False),
-        "a hierarchical cache": scheduler.enable_hierarchical_cache,
-        "disaggregation": scheduler.disaggregation_mode.value != "null",
+        "speculative decoding": speculation is not None and not speculation.is_none(),
+        "sliding windows": getattr(scheduler, "is_hybrid_swa", False),
+        "state spaces": getattr(scheduler, "is_hybrid_ssm", False),
+        "a hierarchical cache": getattr(scheduler, "enable_hierarchical_cache", False),
+        "disaggregation": disaggregation is not None and disaggregation.value != "null",
         "pipeline parallelism": scheduler.server_args.pp_size > 1,
     }
     found = [name for name, is_there in obstacles.items() if is_there]

@@ -1,0 +1,64 @@
+"""`kvproof sglang-env`: what to set so that a server of the installed SGLang is recorded, and whether that will work."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from pathlib import Path
+
+import typer
+
+from ..errors import UserError
+from ..exit_codes import ExitCode
+from ..terminal import note, say
+
+GROUP, NAME = "sglang.srt.plugins", "kvproof"
+
+
+def sglang_env() -> None:
+    """Say how to record a server of the SGLang that is installed beside kvproof, and check that it can be.
+
+    Exit code 0: the release is known; 3: nobody has looked at it yet, so the recorder may find nothing; 2: no SGLang here.
+
+    Example: [bold]kvproof sglang-env[/bold]
+    """
+    try:
+        sglang = metadata.distribution("sglang")
+    except metadata.PackageNotFoundError as error:
+        raise UserError(
+            "SGLang is not installed in this environment: install kvproof where SGLang lives "
+            "(pip install --no-deps kvproof) and run this there"
+        ) from error
+    has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
+    is_known = _is_known(sglang.version)
+    say(f"SGLang {sglang.version}: {'known' if is_known else 'not among the known releases'}")
+    if has_plugins:
+        _check_plugin()
+        say("to record a server, set in its environment (a name may hold {pid} and {rank}):")
+        say("  export KVPROOF_TRACE=out/trace.jsonl")
+    else:
+        say("this release has no plugins; to record a server, start it by kvproof:")
+        say("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
+    say("when it has been stopped: kvproof replay out/trace.jsonl")
+    if not is_known:
+        note("what an unknown release shares with known ones is recorded; the log of the server says what came of it")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _is_known(version: str) -> bool:
+    from ..adapters.sglang.releases import RELEASES
+
+    return any(release.version == version for release in RELEASES)
+
+
+def _check_plugin() -> None:
+    """SGLang finds the plugin by its entry point, and skips it where SGLANG_PLUGINS names others."""
+    if not any(entry.name == NAME for entry in metadata.entry_points(group=GROUP)):
+        raise UserError(
+            "kvproof is here, but not its entry point for SGLang's plugins: install it (pip install --no-deps kvproof) "
+            "rather than putting it on PYTHONPATH"
+        )
+    allowed = os.environ.get("SGLANG_PLUGINS", "")
+    if allowed and NAME not in [name.strip() for name in allowed.split(",")]:
+        raise UserError(f"SGLANG_PLUGINS={allowed} leaves {NAME} out: add it, or unset the variable")
+    say("kvproof's plugin is installed; it is idle unless KVPROOF_TRACE is set")

@@ -1,0 +1,151 @@
+"""A watch never hurts what it watches: the original is called once, with its own arguments, and its outcome is the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvproof.conformance.adapters.sglang.watch import Watch
+
+
+class Pool:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def take(self, size: int, *, urgent: bool = False) -> int:
+        self.calls.append((size, urgent))
+        if size < 0:
+            raise ValueError(size)
+        return size * 2
+
+
+class BiggerPool(Pool):
+    pass
+
+
+def breaks_before(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("ours")
+
+
+def breaks_after(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    original(*args, **kwargs)
+    raise RuntimeError("ours")
+
+
+def calls_twice(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    original(*args, **kwargs)
+    return original(*args, **kwargs)
+
+
+def changes_arguments(original: Callable[..., Any], pool: Pool, size: int, **kwargs: Any) -> Any:
+    return original(pool, size + 1, urgent=True)
+
+
+def changes_result(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    original(*args, **kwargs)
+    return "something else"
+
+
+def swallows(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return original(*args, **kwargs)
+    except ValueError:
+        return 0
+
+
+WRAPPERS = [breaks_before, breaks_after, calls_twice, changes_arguments, changes_result, swallows]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_caller_sees_the_original_whatever_the_wrapper_does(wrapper: Callable[..., Any]) -> None:
+    errors: list[Exception] = []
+    watch, pool = Watch(errors.append), Pool()
+    watch.around(Pool, "take", wrapper)
+    try:
+        assert pool.take(3, urgent=True) == 6
+        with pytest.raises(ValueError, match="-1"):
+            pool.take(-1)
+        assert pool.take(4) == 8
+    finally:
+        watch.take_away()
+    assert pool.calls == [(3, True), (-1, False), (4, False)]
+    assert [str(error) for error in errors] == (["ours"] if wrapper in (breaks_before, breaks_after) else [])
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_listener_that_breaks_is_told_once_and_then_idle(place: str) -> None:
+    errors: list[Exception] = []
+    heard: list[Any] = []
+
+    def listener(*args: Any) -> None:
+        heard.append(args)
+        raise RuntimeError("ours")
+
+    watch, pool = Watch(errors.append), Pool()
+    watch.between(Pool, "take", listener if place == "before" else None, listener if place == "after" else None)
+    try:
+        assert [pool.take(1), pool.take(2)] == [2, 4]
+        with pytest.raises(ValueError, match="-5"):
+            pool.take(-5)
+    finally:
+        watch.take_away()
+    assert len(heard) == 1 and len(errors) == 1
+
+
+def test_after_an_error_every_wrapper_is_idle() -> None:
+    watch, pool = Watch(lambda error: None), Pool()
+    heard: list[str] = []
+    watch.around(Pool, "take", breaks_before)
+    watch.between(BiggerPool, "take", lambda *args: heard.append("before"), lambda *args: heard.append("after"))
+    try:
+        BiggerPool().take(1)
+        pool.take(1)
+        BiggerPool().take(1)
+    finally:
+        watch.take_away()
+    assert heard == ["before"]  # its original was the broken wrapper's: from there on nothing is heard
+
+
+def test_an_interrupt_is_not_swallowed() -> None:
+    def interrupted(original: Callable[..., Any], *args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    watch = Watch(lambda error: None)
+    watch.around(Pool, "take", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Pool().take(1)
+    finally:
+        watch.take_away()
+
+
+def test_without_on_error_a_mistake_of_ours_is_raised() -> None:
+    watch = Watch()
+    watch.around(Pool, "take", breaks_before)
+    try:
+        with pytest.raises(RuntimeError, match="ours"):
+            Pool().take(1)
+    finally:
+        watch.take_away()
+
+
+def test_taking_away_leaves_what_others_put_there_since() -> None:
+    original = Pool.take
+    watch = Watch(lambda error: None)
+    watch.around(Pool, "take", breaks_before)
+    watch.around(BiggerPool, "take", breaks_before)
+    ours = Pool.take
+
+    def theirs(pool: Pool, size: int) -> int:
+        return ours(pool, size) + 1
+
+    Pool.take = theirs  # type: ignore[method-assign, assignment]
+    try:
+        watch.take_away()
+        assert Pool.take is theirs
+        assert Pool().take(5) == 11
+        assert "take" not in vars(BiggerPool)
+    finally:
+        Pool.take = original  # type: ignore[method-assign]
