@@ -101,7 +101,9 @@ class Bench:
         """Microseconds of each repeat, by replays of a captured graph."""
         if self.device.type != "cuda":
             return self.time_launched(work)
+        # A capture needs kernels that are compiled and a stream that is not the default one.
         side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
                 work()

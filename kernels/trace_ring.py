@@ -164,9 +164,9 @@ class _SideCopies:
     def __init__(self, ring: TraceRing) -> None:
         self._ring = ring
         self._stream = torch.cuda.Stream(ring.device)
-        self._headers = torch.zeros((2, 4), dtype=torch.int64, pin_memory=True)
-        self._records = torch.zeros(ring.ring.shape, dtype=torch.int64, pin_memory=True)
-        self._pages = torch.zeros(ring.page_ring.shape, dtype=torch.int32, pin_memory=True)
+        self._headers = _pinned(torch.zeros((2, 4), dtype=torch.int64))
+        self._records = _pinned(torch.zeros(ring.ring.shape, dtype=torch.int64))
+        self._pages = _pinned(torch.zeros(ring.page_ring.shape, dtype=torch.int32))
         self._under_way: torch.cuda.Event | None = None
         self._spans: tuple[range, range] | None = None
         """What is being copied; None while it is the header."""
@@ -218,6 +218,11 @@ class _SideCopies:
     def _mark(self) -> None:
         self._under_way = torch.cuda.Event()
         self._under_way.record(self._stream)
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """Host memory that the device copies into while the host goes on."""
+    return tensor.pin_memory()
 
 
 def _slices(ring: torch.Tensor, span: range) -> tuple[torch.Tensor, torch.Tensor]:

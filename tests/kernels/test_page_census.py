@@ -269,6 +269,34 @@ def test_on_the_cpu_a_verdict_is_read_in_its_step() -> None:
     assert reader.read() is None
 
 
+class DeviceEvent:
+    """Stands in for torch.cuda.Event on a machine without a device."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+def test_on_a_device_a_verdict_is_read_one_step_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", DeviceEvent)
+    reader = census.VerdictReader("cpu")
+    reader._on_cuda = True
+    bad, clean = broken("lost").census(), healthy().census()
+    reader.submit(bad)
+    assert reader.read() is None
+    reader.submit(clean)
+    assert reader.read() is bad
+    reader.submit(bad)
+    assert reader.read() is None
+    assert reader.drain() is bad
+    reader.submit(clean)
+    reader.submit(clean)
+    with pytest.raises(
+        ValueError, match=r"^2 verdicts wait to be read, and there is room for 2: read between submits$"
+    ):
+        reader.submit(clean)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     table, *vectors = healthy().arguments()[:6]
     with pytest.raises(ValueError, match=r"^first has 2 entries, but the number of holders in rows is 3$"):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvproof.kernels import reference_trace_ring
-from kvproof.kernels.trace_ring import Record, TraceRing, _Copied, _DirectCopies
+from kvproof.kernels import reference_trace_ring, trace_ring
+from kvproof.kernels.trace_ring import Record, TraceRing, _Copied, _DirectCopies, _SideCopies
 
 EXAMPLES = 100 if torch.cuda.is_available() else 15
 Append = Callable[..., None]
@@ -170,6 +171,77 @@ def test_what_is_overwritten_while_it_is_copied_is_dropped_and_counted() -> None
     drained = ring.drain()
     assert drained.records == Batch([1, 1, 1]).records(1)
     assert drained.dropped_records == 2
+
+
+class LateEvent:
+    """Stands in for torch.cuda.Event: what it marks has arrived when it is asked for the second time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def record(self, stream: object) -> None: ...
+
+    def query(self) -> bool:
+        self.asked += 1
+        return self.asked > 1
+
+    def synchronize(self) -> None:
+        self.asked = 2
+
+
+class NoStream:
+    def __init__(self, device: object) -> None: ...
+
+    def wait_stream(self, stream: object) -> None: ...
+
+
+@pytest.fixture
+def late_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies to pinned memory whose events lag behind, on a machine without a device."""
+    monkeypatch.setattr(torch.cuda, "Event", LateEvent)
+    monkeypatch.setattr(torch.cuda, "Stream", NoStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(trace_ring, "_pinned", lambda tensor: tensor)
+
+
+def test_copies_beside_the_device_arrive_two_drains_later(late_device: None) -> None:
+    ring = TraceRing(8, 8, "cpu")
+    ring._copies = _SideCopies(ring)
+    append(ring, Batch([1, 2]), 0)
+    # Drain 1 asks for the ends of the ring, 2 finds them not arrived, 3 asks for what is new, 4 finds it.
+    assert [len(ring.drain().records) for _ in range(3)] == [0, 0, 0]
+    append(ring, Batch([3]), 1)
+    assert ring.drain().records == Batch([1, 2]).records(0)
+    assert ring.drain(wait=True).records == Batch([3]).records(1)
+    assert ring.drain(wait=True).records == []
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(records=st.integers(6, 14), pages=st.integers(1, 30), run=runs)
+def test_copies_beside_the_device_lose_nothing_uncounted(
+    late_device: None, records: int, pages: int, run: list[tuple[Batch, bool]]
+) -> None:
+    ring = TraceRing(records, pages, "cpu")
+    ring._copies = _SideCopies(ring)
+    appended: list[Record] = []
+    drained: list[Record] = []
+    for step, (batch, drains) in enumerate(run):
+        append(ring, batch, step)
+        appended += batch.records(step)
+        drained += ring.drain().records if drains else []
+    end = ring.drain(wait=True)
+    drained += end.records
+    assert len(drained) + end.dropped_records == len(appended)
+    rest = iter(appended)
+    for record in drained:
+        original = next(found for found in rest if (found.step, found.row) == (record.step, record.row))
+        assert record in (original, original._replace(pages=None))
 
 
 def test_what_does_not_fit_is_refused() -> None:
