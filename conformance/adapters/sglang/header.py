@@ -10,12 +10,13 @@ from kvproof.spec.trace import Config, Header, Producer
 
 from .releases import Release, full_pool
 
+WINDOW_GAP = "pages of the window pool: the trace has the cursor and the terms of the check, not the page ids"
+
 
 def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: dict[str, Any]) -> Header:
     page_size, rows = scheduler.page_size, scheduler.req_to_token_pool
     chunk = scheduler.chunked_prefill_size
     allocator = scheduler.token_to_kv_pool_allocator
-    window_pool = getattr(allocator, "swa_attn_allocator", None)
     return Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-sglang", version=version("kvproof"), target=f"sglang {release.version}"),
@@ -26,12 +27,11 @@ def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: 
             row_width=rows.req_to_token.shape[1],
             chunked_prefill_size=chunk if chunk is not None and chunk > 0 else None,
             overlap=scheduler.enable_overlap,
-            window=scheduler.sliding_window_size if window_pool is not None else 0,
-            window_pages=window_pool.size // page_size if window_pool is not None else 0,
+            window=scheduler.sliding_window_size if scheduler.is_hybrid_swa else 0,
             tree=release.has_tree(scheduler.tree_cache),
         ),
         scenario=scenario,
-        gaps=release.gaps,
+        gaps=(*release.gaps, *([WINDOW_GAP] if scheduler.is_hybrid_swa else [])),
         known_deviations=release.known_deviations,
         extra=extra,
     )

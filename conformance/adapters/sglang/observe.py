@@ -25,6 +25,7 @@ SESSION = (
     "slot_kv_committed_len",
     "slot_kv_allocated_len",
     "slot_cache_protected_len",
+    "slot_swa_evicted_seqlen",
 )
 
 
@@ -39,6 +40,7 @@ class Observer:
         self._scheduler = scheduler
         self._page_size: int = scheduler.page_size
         _, self._sessions = layers_of(scheduler.tree_cache)
+        self.has_window: bool = scheduler.is_hybrid_swa
         # session id -> the turn that ran last on the session's slot
         self._borrowers: dict[str, Any] = {}
         self._open_sessions: dict[str, Any] = scheduler.session_controller.sessions
@@ -62,10 +64,10 @@ class Observer:
         checkpoint = self._checkpoint_len(session) if may_see else None
         slot = self.held_slot(session_id)
         if slot is None:
-            return (closing, marker, checkpoint, False, None, None, None)
+            return (closing, marker, checkpoint, False, None, None, None, None)
         if release.one_record and self._is_lent(session_id, slot):
-            return (closing, marker, checkpoint, None, None, None, None)
-        return (closing, marker, checkpoint, True, *release.lengths(slot))
+            return (closing, marker, checkpoint, None, None, None, None, None)
+        return (closing, marker, checkpoint, True, *release.lengths(slot), self._cursor(slot))
 
     def sessions_of(self, reqs: list[Any]) -> list[tuple[str, tuple[Any, ...]] | None]:
         """For each request its session's id and reading, or None for an ordinary request."""
@@ -106,7 +108,13 @@ class Observer:
     # -- requests and their rows --
 
     def lengths(self, req: Any) -> Values:
-        return named(TURN, self._release.lengths(req))
+        seen = named(TURN, self._release.lengths(req))
+        if self.has_window:
+            seen["swa_evicted_seqlen"] = self._release.window_cursor(req)
+        return seen
+
+    def _cursor(self, slot: Any) -> int | None:
+        return self._release.window_cursor(slot) if self.has_window else None
 
     def lengths_after_retract(self, req: Any) -> Values:
         seen = self.lengths(req)

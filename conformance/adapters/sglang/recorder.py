@@ -143,6 +143,12 @@ class Recorder:
         else:
             for module in _callers_of(release.keeps_unfinished):
                 yield module, release.keeps_unfinished, self._keep_unfinished
+        if self._observe.has_window:
+            if release.evicts_window is None:
+                yield batch, "_evict_swa", self._evict_swa
+            else:
+                for module in _callers_of(release.evicts_window):
+                    yield module, release.evicts_window, self._evict_window
         for module in _callers_of("release_kv_cache"):
             yield module, "release_kv_cache", self._release_kv_cache
 
@@ -394,6 +400,29 @@ class Recorder:
             self._turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
         return result
 
+    def _evict_swa(
+        self, evict: Callable[..., Any], batch: Any, req: Any, pre_len: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        return self._window(req, pre_len, lambda: evict(batch, req, pre_len, *args, **kwargs))
+
+    def _evict_window(self, evict: Callable[..., Any], req: Any, pre_len: int, *args: Any, **kwargs: Any) -> Any:
+        return self._window(req, pre_len, lambda: evict(req, pre_len, *args, **kwargs))
+
+    def _window(self, req: Any, pre_len: int, evict: Callable[[], Any]) -> Any:
+        """Slots behind the window are freed; most calls find none to free, and those are no event."""
+        before = self.release.window_cursor(req)
+        result = evict()
+        if self.release.window_cursor(req) != before:
+            self._turn_event(
+                "window",
+                req,
+                session_of(req),
+                row=self.release.row(req),
+                params={"pre_len": pre_len},
+                after=self._observe.lengths(req),
+            )
+        return result
+
     # -- decode and results --
 
     def _prepared_for_decode(self, batch: Any) -> None:
@@ -490,11 +519,19 @@ class Recorder:
         try:
             terms = read_terms(self.release, self._scheduler, busy=busy)
         except AssertionError:  # the release's own counting refuses; `own_check_ok` says so
-            in_pages = None
-        else:
-            in_pages = {name: tokens // page_size for name, tokens in vars(terms).items()}
+            terms = {}
+        in_pages = {
+            pool: {name: tokens // page_size for name, tokens in vars(of_pool).items()}
+            for pool, of_pool in terms.items()
+        }
         params = {"busy": busy, "own_check_ok": passed}
-        self._event("check", params=params, terms=in_pages, free_list=self._observe.free_pages() if free_list else None)
+        self._event(
+            "check",
+            params=params,
+            terms=in_pages.get("full"),
+            window_terms=in_pages.get("window"),
+            free_list=self._observe.free_pages() if free_list else None,
+        )
 
     # -- writing --
 

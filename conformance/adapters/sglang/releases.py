@@ -80,6 +80,7 @@ class Release:
     row: Callable[[Any], int | None]
     lengths: Callable[[Any], tuple[int, int, int]]
     window_cursor: Callable[[Any], int]
+    evicts_window: str | None
     holds_row: Callable[[Any], bool]
     one_record: bool
     prefix_len: Callable[[Any], int]
@@ -148,10 +149,9 @@ def release_of(version: str, found: dict[str, Way | None]) -> Release:
     )
 
 
-def read_terms(release: Release, scheduler: Any, *, busy: bool) -> TokenTerms:
-    """The terms of the full pool right now. While busy the tokens of live batches count, as in the release's own check."""
-    assert release.terms is not None
-    return release.terms(scheduler, busy)["full"]
+def read_terms(release: Release, scheduler: Any, *, busy: bool) -> dict[str, TokenTerms]:
+    """The terms of each pool, `full` and `window`. While busy the tokens of live batches count, as in the release's check."""
+    return release.terms(scheduler, busy) if release.terms is not None else {}
 
 
 def full_pool(allocator: Any) -> Any:

@@ -230,6 +230,7 @@ _ALLOCATOR = "sglang.srt.mem_cache.allocator.base:BaseTokenToKVPoolAllocator"
 _CACHE = "sglang.srt.mem_cache.base_prefix_cache:BasePrefixCache"
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
 _INPUT = "sglang.srt.managers.io_struct:TokenizedGenerateReqInput"
+_BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 _REQ = "sglang.srt.managers.schedule_batch:Req"
 _KV_INFO = "sglang.srt.managers.schedule_batch:ReqKvInfo"
 _STREAMING = "sglang.srt.session.streaming_session:StreamingSession"
@@ -409,6 +410,19 @@ SEAMS: tuple[Seam, ...] = (
                 lambda owner: owner.kv.swa_evicted_seqlen if owner.kv is not None else 0,
             ),
             Way("swa_evicted_seqlen", "0.5.10.post1", _the_request, attrgetter("swa_evicted_seqlen")),
+        ),
+    ),
+    Seam(
+        "evicts_window",
+        "the function that frees a request's slots behind the window; modules imported it by name",
+        (
+            Way(
+                "free_swa_out_of_window_slots",
+                "0.5.14",
+                has(f"{_COMMON}:free_swa_out_of_window_slots"),
+                "free_swa_out_of_window_slots",
+            ),
+            Way("ScheduleBatch._evict_swa", "0.5.10.post1", has(f"{_BATCH}._evict_swa"), None),
         ),
     ),
     Seam(
