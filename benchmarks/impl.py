@@ -108,7 +108,9 @@ def main() -> None:
     speeds = [measure("bare runner (floor)", bare_runner, options.seconds, options.runs)]
     for name, settings in SETTINGS.items():
         speeds.append(measure(name, lambda s=settings: stepping(None, s), options.seconds, options.runs))
-    speeds.append(measure("plain, every event described", lambda: stepping(Forgets(), {}), options.seconds, options.runs))
+    speeds.append(
+        measure("plain, every event described", lambda: stepping(Forgets(), {}), options.seconds, options.runs)
+    )
     write(speeds)
     print(RESULTS.read_text())
 

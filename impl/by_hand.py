@@ -14,6 +14,7 @@ from kvproof.impl.observe import Observer
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
 
+
 class CannotBeDone(RuntimeError):
     """There is no way to bring this about on this implementation, in the state it is in."""
 
@@ -121,7 +122,9 @@ class HandDrivenScheduler(Scheduler):
         return self._one_of(self.state.live_requests(), rid, "in the batch")
 
     def _between_chunks(self, rid: str) -> Request:
-        return self._one_of([] if self.state.chunked_req is None else [self.state.chunked_req], rid, "between two chunks")
+        return self._one_of(
+            [] if self.state.chunked_req is None else [self.state.chunked_req], rid, "between two chunks"
+        )
 
     def _one_of(self, requests: list[Request], rid: str, where: str) -> Request:
         found = [req for req in requests if req.rid == rid]

@@ -33,7 +33,12 @@ class Holder:
 def take_census(state: EngineState) -> None:
     """Raise if a page or row has not exactly one owner, or if a lock count or a running counter is not what is counted."""
     found = holders(state)
-    wrong = [*page_violations(state, found), *row_violations(state, found), *lock_violations(state), *sum_violations(state)]
+    wrong = [
+        *page_violations(state, found),
+        *row_violations(state, found),
+        *lock_violations(state),
+        *sum_violations(state),
+    ]
     if wrong:
         raise CensusViolation(f"step {state.tell.step}: {'; '.join(wrong)}")
 
@@ -77,7 +82,9 @@ def lock_violations(state: EngineState) -> list[str]:
     for node in tree.nodes():
         sizes[node.lock_ref > 0] += len(node.key)
         if node.lock_ref != expected[id(node)]:
-            wrong.append(f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {expected[id(node)]} holders")
+            wrong.append(
+                f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {expected[id(node)]} holders"
+            )
     if (sizes[True], sizes[False]) != (tree.protected_size, tree.evictable_size):
         wrong.append(
             f"the tree has {sizes[True]} protected and {sizes[False]} evictable tokens, its counters say "
@@ -91,7 +98,6 @@ def sum_violations(state: EngineState) -> list[str]:
     terms = state.memory_terms()
     total = terms.pop("total")
     return [] if sum(terms.values()) == total else [f"the terms do not add up to {total} pages: {terms}"]
-
 
 
 def holders(state: EngineState) -> list[Holder]:

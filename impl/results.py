@@ -75,7 +75,9 @@ class Results:
         """Speculation v1: commit the accepted drafts and the bonus, and free the rejected tail."""
         state = self.state
         req.results_due -= 1
-        assert req.req_pool_idx is not None  # nothing ends between the launch and the result of a step that does not overlap
+        assert (
+            req.req_pool_idx is not None
+        )  # nothing ends between the launch and the result of a step that does not overlap
         req.output_ids += tokens
         req.kv_committed_len += len(tokens)
         tail = ceil_align(req.kv_committed_len, state.config.page_size)

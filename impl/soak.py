@@ -119,7 +119,9 @@ class Episode:
         if terms["available"] + terms["evictable"] != terms["total"]:
             raise CensusViolation(f"at the end of the episode pages are missing: {terms}")
         if state.rows.available_rows != state.config.rows:
-            raise CensusViolation(f"at the end of the episode {state.rows.available_rows} of {state.config.rows} rows are free")
+            raise CensusViolation(
+                f"at the end of the episode {state.rows.available_rows} of {state.config.rows} rows are free"
+            )
         lost = [rid for rid in self._sent if rid not in state.outcomes]
         if lost:
             raise CensusViolation(f"at the end of the episode {', '.join(lost)} never ended")

@@ -50,7 +50,7 @@ def page_owners(scheduler: Scheduler) -> dict[int, list[str]]:
     owners: defaultdict[int, list[str]] = defaultdict(list)
     for page in scheduler.state.allocator.free_list():
         owners[page].append("free")
-    for node in scheduler.state.prefixes.tree.nodes():
+    for node in tree_nodes(scheduler):
         for page in pages_of(scheduler, node.value.tolist()):
             owners[page].append("protected" if node.lock_ref else "evictable")
     live = live_requests(scheduler)
@@ -97,7 +97,7 @@ def lock_errors(scheduler: Scheduler) -> list[str]:
         while node is not None:
             expected[id(node)] += 1
             node = node.parent
-    nodes = list(scheduler.state.prefixes.tree.nodes())
+    nodes = tree_nodes(scheduler)
     errors = [
         f"node of {len(node.key)} tokens: lock_ref {node.lock_ref}, holders {expected[id(node)]}"
         for node in nodes
@@ -105,8 +105,9 @@ def lock_errors(scheduler: Scheduler) -> list[str]:
     ]
     protected = sum(len(node.key) for node in nodes if node.lock_ref)
     evictable = sum(len(node.key) for node in nodes if not node.lock_ref)
-    if (protected, evictable) != (scheduler.state.prefixes.tree.protected_size, scheduler.state.prefixes.tree.evictable_size):
-        errors.append(f"tree counters say {scheduler.state.prefixes.tree.protected_size} + {scheduler.state.prefixes.tree.evictable_size} tokens")
+    prefixes = scheduler.state.prefixes
+    if (protected, evictable) != (prefixes.protected_size, prefixes.evictable_size):
+        errors.append(f"tree counters say {prefixes.protected_size} + {prefixes.evictable_size} tokens")
     return errors
 
 
@@ -126,8 +127,16 @@ def term_errors(scheduler: Scheduler, owners: dict[int, list[str]], recorded: Re
     return errors
 
 
+def tree_nodes(scheduler: Scheduler) -> list[TreeNode]:
+    """Every node but the root; none where there is no tree."""
+    return list(scheduler.state.prefixes.tree.nodes()) if scheduler.config.radix_cache else []
+
+
 def live_requests(scheduler: Scheduler) -> list[Any]:
-    return [*scheduler.state.running, *([scheduler.state.chunked_req] if scheduler.state.chunked_req is not None else [])]
+    return [
+        *scheduler.state.running,
+        *([scheduler.state.chunked_req] if scheduler.state.chunked_req is not None else []),
+    ]
 
 
 def row_holders(scheduler: Scheduler) -> list[tuple[str, int | None, int]]:

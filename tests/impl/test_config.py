@@ -29,7 +29,10 @@ from kvproof.impl.config import ConfigError, EngineConfig
         ({"retract_interval": 1}, "retract_interval 1: must be 2 or more"),
         ({"draft_accuracy": 2}, "draft_accuracy 2: must be a number from 0 to 1"),
         ({"drafter": "oracle"}, "unknown drafter 'oracle'; valid: model, ngram"),
-        ({"overlap": True, "speculation": 2, "drafts": 4, "row_width": 10}, "row_width 10 is less than the 11 positions"),
+        (
+            {"overlap": True, "speculation": 2, "drafts": 4, "row_width": 10},
+            "row_width 10 is less than the 11 positions",
+        ),
         ({"speculation": 1, "drafts": 7, "pool_pages": 2}, "a pool of 8 tokens is less than the 9 positions"),
         ({"page_size": 3, "device": "cuda"}, "page_size 3 on cuda: the kernels need a power of two"),
     ],

@@ -229,5 +229,5 @@ def test_F994d_appends_a_token_in_the_middle_of_the_input() -> None:
 
 
 def test_F994e_never_comes_to_an_end_and_says_so() -> None:
-    with pytest.raises(Stuck, match="no progress in 200 steps: .*go round in circles"):
+    with pytest.raises(Stuck, match=r"no progress in 200 steps: .*go round in circles"):
         play("forced-retracts", scenario_config("forced-retracts", faults=("F994e",)), Recorded())
