@@ -159,8 +159,10 @@ def _pages_of_columns(
     # The n-th position of all ranges together stands n - before[k] columns behind first[k].
     before = counts.cumsum(0, dtype=torch.int32) - counts
     ranges = torch.repeat_interleave(counts)
-    columns = torch.arange(len(ranges), dtype=torch.int32, device=rows.device) + (first - before)[ranges]
-    row_of, position = rows[ranges], columns * page_size
+    columns = torch.arange(len(ranges), dtype=torch.int32, device=rows.device) + (first - before).index_select(
+        0, ranges
+    )
+    row_of, position = rows.index_select(0, ranges), columns * page_size
     row_inside, position_inside = row_of.clamp(0, height - 1), position.clamp(0, width - 1)
     kv_indices = req_to_token[row_inside, position_inside]
     no_page = (row_inside != row_of) | (position_inside != position) | (kv_indices < 0)
