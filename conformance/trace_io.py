@@ -99,6 +99,31 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self._file.write(line_of(end) + b"\n")
 
 
+class Order:
+    """The order of a trace as far as it was read. A method returns None, or what is wrong with what comes next."""
+
+    def __init__(self, slice: Slice | None) -> None:
+        self._slice = slice
+        self._next_seq = slice.first if slice else 0
+        self.events = 0
+
+    def after(self, first: int, last: int, events: int) -> str | None:
+        """So many events, in ascending order, from seq `first` to seq `last`."""
+        expected, self._next_seq, self.events = self._next_seq, last + 1, self.events + events
+        if self._slice is not None and last > self._slice.last:
+            return f"event seq {last} in a slice that ends with {self._slice.last}"
+        if self._slice is not None and self._slice.has_gaps and first >= expected:
+            return None
+        if first != expected:
+            return f"event seq {first}, expected {expected}: lines lost or reordered"
+        return None if last - first == events - 1 else f"{events} events from seq {first} to {last}: events lost"
+
+    def after_end(self, end: End) -> str | None:
+        if end.events == self.events:
+            return None
+        return f"the end record counts {end.events} events, the file holds {self.events}"
+
+
 class TraceReader:
     """A trace on disk. Iterating streams (line number, Event or End); what was seen of its end is known afterwards.
 
@@ -135,23 +160,16 @@ class TraceReader:
 
     def __iter__(self) -> Iterator[tuple[int, Event | End]]:
         self.end, self.truncated_at, self.position = None, None, 0
-        events, next_seq = 0, self.slice.first if self.slice else 0
+        order = Order(self.slice)
         for number, record in self._records():
             if isinstance(record, Header):
                 raise self._error(number, "a second header; were two traces joined? replay them one by one")
-            if isinstance(record, Event):
-                if record.seq != next_seq and not self._may_skip_to(record.seq, next_seq):
-                    raise self._error(number, f"event seq {record.seq}, expected {next_seq}: lines lost or reordered")
-                events, next_seq = events + 1, record.seq + 1
-            else:
-                if record.events != events:
-                    raise self._error(number, f"the end record counts {record.events} events, the file holds {events}")
+            wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
+            if wrong:
+                raise self._error(number, wrong)
+            if isinstance(record, End):
                 self.end = record
             yield number, record
-
-    def _may_skip_to(self, seq: int, next_seq: int) -> bool:
-        """A slice that keeps only some events of its window has gaps, though never outside it."""
-        return self.slice is not None and self.slice.has_gaps and next_seq < seq <= self.slice.last
 
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
         """Number and record of everything behind the header, the number that of its line."""
@@ -198,7 +216,7 @@ class TraceReader:
             torn = not line.endswith(b"\n") and not _is_json(line)
             return None if torn else self._validate(line_number, line)
 
-    def _validate(self, line_number: int, line: bytes) -> Header | Event | End:
+    def _validate(self, line_number: int | None, line: bytes) -> Header | Event | End:
         try:
             return RECORD.validate_json(line)
         except ValidationError as error:

@@ -1,0 +1,136 @@
+"""The blocks of a columnar trace: lengths and checksums around payloads. The layout is in docs/columnar.md.
+
+A block is written at once and carries the checksums of its head and of its payload, so every byte of a file is covered.
+A block that the file ends within is torn: what a crash, or a writer at work, leaves behind. Anything else that is not a
+block as it was written is damage. Lengths are believed only below fixed limits, before anything is allocated for them.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import IO, Any
+
+from .columnar_schema import pyarrow
+from .trace_io import COLUMNAR_MAGIC
+
+VERSION = 1
+LARGEST_PAYLOAD = 2**28
+"""Bytes of a payload, packed or not."""
+MOST_EVENTS = 2**20
+ZSTD_LEVEL = 3
+
+_FIELDS = struct.Struct("<8sHHIQIIII")
+_CHECKSUM = struct.Struct("<I")
+HEAD_SIZE = _FIELDS.size + _CHECKSUM.size
+
+
+class Kind(IntEnum):
+    HEADER = 1
+    EVENTS = 2
+    END = 3
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block as it stands in the file, its payload unpacked."""
+
+    number: int
+    offset: int
+    kind: Kind
+    first_seq: int
+    events: int
+    payload: Any
+    """The JSON of a header or end record (bytes), or the Arrow stream of events (pyarrow.Buffer)."""
+
+
+class BlockError(Exception):
+    """A block that nobody can have written so; says which, and at which byte of the file."""
+
+    def __init__(self, number: int, offset: int, what: str) -> None:
+        super().__init__(what)
+        self.number, self.offset = number, offset
+
+
+class TornBlock(BlockError):
+    """The file ends within the block."""
+
+
+def packed(number: int, kind: Kind, first_seq: int, events: int, payload: Any) -> bytes:
+    """The bytes of a block. `payload` as in `Block`. Raises ValueError with a sentence if it is over the limit."""
+    size = len(payload) if kind is not Kind.EVENTS else payload.size
+    if size > LARGEST_PAYLOAD:
+        raise ValueError(f"a block of {size} bytes, more than the {LARGEST_PAYLOAD} that one may have")
+    stored = _codec().compress(payload, asbytes=True) if kind is Kind.EVENTS else payload
+    fields = _FIELDS.pack(
+        COLUMNAR_MAGIC, VERSION, kind, number, first_seq, events, len(stored), size, zlib.crc32(stored)
+    )
+    return b"".join((fields, _CHECKSUM.pack(zlib.crc32(fields)), stored))
+
+
+def blocks(file: IO[bytes]) -> Iterator[Block]:
+    """The blocks of a file, in order. Raises BlockError, or TornBlock where the file ends within one."""
+    number, offset = 0, 0
+    while head := _read(file, HEAD_SIZE):
+        block = _block(file, number, offset, head)
+        yield block
+        number, offset = number + 1, file.tell()
+
+
+def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:
+    if len(head) < HEAD_SIZE:
+        raise TornBlock(number, offset, "the file ends within the head of a block")
+    magic, version, kind, named, first_seq, events, stored, unpacked, checksum = _FIELDS.unpack_from(head)
+    if magic != COLUMNAR_MAGIC:
+        raise BlockError(number, offset, "no block begins here")
+    if version != VERSION:
+        raise BlockError(
+            number,
+            offset,
+            f"block version {version}; this kvproof reads version {VERSION}: convert it again, or update",
+        )
+    if _CHECKSUM.unpack_from(head, _FIELDS.size)[0] != zlib.crc32(head[: _FIELDS.size]):
+        raise BlockError(number, offset, "wrong checksum of its head: the file is damaged")
+    if kind not in iter(Kind):
+        raise BlockError(number, offset, f"unknown kind {kind}")
+    if named != number:
+        joined = "; were two traces joined?" if kind == Kind.HEADER else ""
+        raise BlockError(number, offset, f"numbered {named}: blocks lost or reordered{joined}")
+    if max(stored, unpacked) > LARGEST_PAYLOAD or events > MOST_EVENTS:
+        raise BlockError(
+            number,
+            offset,
+            f"claims {stored} bytes ({unpacked} unpacked) and {events} events; "
+            f"a block has at most {LARGEST_PAYLOAD} bytes and {MOST_EVENTS} events",
+        )
+    payload = _read(file, stored)
+    if len(payload) < stored:
+        raise TornBlock(number, offset, f"the file ends after {len(payload)} of {stored} bytes of its payload")
+    if zlib.crc32(payload) != checksum:
+        raise BlockError(number, offset, "wrong checksum of its payload: the file is damaged")
+    return Block(number, offset, Kind(kind), first_seq, events, _unpacked(number, offset, kind, payload, unpacked))
+
+
+def _unpacked(number: int, offset: int, kind: int, payload: bytes, size: int) -> Any:
+    if kind != Kind.EVENTS:
+        return payload
+    try:
+        return _codec().decompress(payload, decompressed_size=size)
+    except (OSError, ValueError, MemoryError) as error:
+        raise BlockError(number, offset, f"its payload does not unpack to {size} bytes: {error}") from error
+
+
+def _codec() -> Any:
+    return pyarrow().Codec("zstd", compression_level=ZSTD_LEVEL)
+
+
+def _read(file: IO[bytes], size: int) -> bytes:
+    """Up to `size` bytes; fewer only at the end of the file."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
