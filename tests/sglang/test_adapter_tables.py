@@ -64,6 +64,17 @@ def test_settings_that_are_no_settings_are_refused() -> None:
         settings_for(SCENARIOS["basic"], 4, 0, {"pool_token": 64})
     with pytest.raises(UserError, match="whole number"):
         settings_for(SCENARIOS["basic"], 4, 0, {"pool_tokens": "many"})
+    with pytest.raises(UserError, match="true or false"):
+        settings_for(SCENARIOS["basic"], 4, 0, {"overlap": 1})
+    with pytest.raises(UserError, match="chunked_prefill_size 10 is no multiple of page_size 4"):
+        settings_for(SCENARIOS["basic"], 4, 0, {"chunked_prefill_size": 10})
+
+
+def test_settings_come_from_the_page_size_then_the_scenario_then_the_user() -> None:
+    settings = settings_for(SCENARIOS["matrix-window-overlap"], 1, 0, {"page_size": 16, "chunked_prefill_size": 64})
+    assert (settings.page_size, settings.chunked_prefill_size, settings.window, settings.overlap) == (16, 64, 16, True)
+    assert settings.pool_tokens == 64 * 16
+    assert settings_for(SCENARIOS["matrix-full"], 1, 0, {"page_size": 16}).chunked_prefill_size == 16
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 4, 256])

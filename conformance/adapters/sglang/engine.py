@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "TRANSFORMERS_OFFLINE": "1",
     # Else slots behind the window are freed only every 128 steps, or once per window: longer than these runs.
     "SGLANG_SWA_EVICTION_INTERVAL": "1",
-    "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": "0",
+    "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": "0.125",
 }
 VOCABULARY = 512
 TINY_LLAMA = {

@@ -111,12 +111,12 @@ def run_to_its_end(scenario: Scenario, headless: Headless) -> str:
 
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
     """The settings of a run: what the page size asks for, then what the scenario needs, then what the user wants."""
-    known = sorted({field.name for field in fields(Settings)} - {"page_size", "seed"})
+    known = {field.name: field for field in fields(Settings)}
     for key, value in overrides.items():
         if key not in known:
-            raise unknown("setting of sglang", key, known)
-        if not isinstance(value, int) and not (key == "chunked_prefill_size" and value is None):
-            raise UserError(f"setting {key} of sglang is a whole number, not {value!r}")
+            raise unknown("setting of sglang", key, sorted(known))
+        _refuse_a_value_of_another_kind(key, known[key].default, value)
+    page_size = overrides.get("page_size", page_size)
     pages = scenario.pool_pages or max(LEAST_PAGES, -(-Settings.pool_tokens // page_size))
     settings = Settings(
         page_size=page_size,
@@ -124,10 +124,27 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
         max_running_requests=scenario.rows or Settings.max_running_requests,
         chunked_prefill_size=-(-scenario.chunk // page_size) * page_size if scenario.chunk else None,
         mixed_chunk=scenario.mixed_chunk,
+        overlap=scenario.overlap,
+        window=scenario.window,
+        disable_radix_cache=scenario.disable_radix_cache,
         context_length=max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
         seed=seed,
-    )
-    return settings.but(**overrides)
+    ).but(**overrides)
+    for key in ("pool_tokens", "chunked_prefill_size"):
+        tokens = getattr(settings, key)
+        if tokens is not None and tokens % page_size:
+            raise UserError(f"{key} {tokens} is no multiple of page_size {page_size}")
+    return settings
+
+
+def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise UserError(f"setting {key} of sglang is true or false, not {value!r}")
+    elif value is None and key == "chunked_prefill_size":
+        return
+    elif isinstance(value, bool) or not isinstance(value, int) or value < (0 if key in ("window", "seed") else 1):
+        raise UserError(f"setting {key} of sglang is a whole number of at least one, not {value!r}")
 
 
 def header_of_run(headless: Headless, scenario: str) -> Header:

@@ -26,6 +26,9 @@ class Scenario:
     pool_pages: int | None = None
     rows: int | None = None
     mixed_chunk: bool = False
+    overlap: bool = False
+    window: int = 0
+    disable_radix_cache: bool = False
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -221,6 +224,68 @@ def full_of_rows(h: Headless) -> None:
     h.send("plain/1", 5, 3)
     h.drain()
     close_all(h, *sessions)
+
+
+@_scenario(
+    "ignore-eos", "on a chunk cache: a session whose turns ignore the end token", disable_radix_cache=True, chunk=16
+)
+def ignore_eos(h: Headless) -> None:
+    h.open("s1")
+    for number in (1, 2):
+        h.send(turn("s1", number), 9, 4, session="s1", ignore_eos=True)
+        h.drain()
+    close_all(h, "s1")
+
+
+# -- the matrix: the same behaviours on every kind of cache, pool and scheduler --
+
+
+def _every_behaviour(h: Headless) -> None:
+    """Sessions with chunked prompts beside ordinary requests; a retract, a too-long turn, aborts in a first and a later turn."""
+    for session in ("s1", "s2", "s3"):
+        h.open(session)
+    for number in (1, 2):
+        h.send(turn("s1", number), 37, 6, session="s1")
+        h.send(turn("s2", number), 13, 9, session="s2", logprob=True)
+        h.send(f"plain/{number}", 29, 5)
+        h.drain()
+    h.send(turn("s1", 3), 8, 12, session="s1")
+    h.send(turn("s2", 3), 7, 12, session="s2")
+    h.run(3)
+    with h.force_retract():
+        h.step()
+    h.drain()
+    h.send(turn("s1", 4), h.settings.context_length + 10, 3, session="s1")
+    h.drain()
+    start_turn(h, "s3", 1, 21)
+    h.abort(turn("s3", 1))
+    h.drain()
+    whole_turn(h, "s3", 2, 11)
+    start_turn(h, "s3", 3)
+    h.abort(turn("s3", 3))
+    h.drain()
+    whole_turn(h, "s3", 4)
+    start_turn(h, "s2", 4)
+    h.close("s2")
+    h.drain()
+    close_all(h, "s1", "s3")
+
+
+_MATRIX: dict[str, dict[str, Any]] = {
+    "full": {},
+    "overlap": {"overlap": True},
+    "window": {"window": 16},
+    "window-overlap": {"window": 16, "overlap": True},
+    "chunk-cache": {"disable_radix_cache": True},
+    "chunk-cache-overlap": {"disable_radix_cache": True, "overlap": True},
+    "chunk-cache-window": {"disable_radix_cache": True, "window": 16},
+    "mixed-overlap": {"mixed_chunk": True, "overlap": True},
+    "checked": {"checks": "every"},
+}
+for _name, _needs in _MATRIX.items():
+    _scenario(f"matrix-{_name}", f"every behaviour of a session, one after the other: {_name}", chunk=16, **_needs)(
+        _every_behaviour
+    )
 
 
 # -- turns that end badly --
