@@ -46,6 +46,15 @@ class ChunkCache:
         """Tokens that the tree owns and somebody locks."""
         return 0
 
+    @property
+    def window_evictable_size(self) -> int:
+        """The same in the window pool: tokens that still have their window pages, and whose eviction no window lock stops."""
+        return 0
+
+    @property
+    def window_protected_size(self) -> int:
+        return 0
+
     def match_prefix(self, req: Request, key_len: int) -> None:
         """Find the KV of the leading `key_len` tokens. Nothing is locked yet: the request may be rejected."""
         req.prefix_indices = NO_INDICES
@@ -61,6 +70,10 @@ class ChunkCache:
 
     def evict(self, pages: int) -> bool:
         """Free this many pages that nobody locks, or as many as there are; tell whether there was anything to evict from."""
+        return False
+
+    def evict_window(self, pages: int) -> bool:
+        """The same for pages of the window pool."""
         return False
 
     def cache_unfinished_req(self, req: Request) -> Inserted | None:

@@ -50,7 +50,7 @@ class EngineConfig:
     window: int = 0
     """Tokens that a sliding-window layer looks back; 0: every layer attends to everything."""
     window_pages: int | None = None
-    """Pages of the pool of sliding-window layers."""
+    """Pages of the pool of sliding-window layers; None, with a window: half of `pool_pages`, or what one request needs."""
     row_order: RowOrder = "fifo"
     retract_after_prepare: bool = False
     """Retract a request when its next decode step is already prepared, as `overlap` does of itself. Speculation prepares
@@ -71,7 +71,7 @@ class EngineConfig:
             self._require_at_least(1, name)
         for name in ("new_token_estimate", "window"):
             self._require_at_least(0, name)
-        if bool(self.window) != (self.window_pages is not None):
+        if not self.window and self.window_pages is not None:
             raise ConfigError(f"window {self.window} with window_pages {self.window_pages}: a window has a pool of its own")
         self._require_at_least(2, "row_width")
         for name in ("chunked_prefill_size", "max_running_requests", "window_pages"):
@@ -97,6 +97,11 @@ class EngineConfig:
             raise ConfigError(f"draft_accuracy {self.draft_accuracy!r}: must be a number from 0 to 1")
         self._require_a_way_to_schedule()
         self._require_room()
+        if self.window:
+            if self.window_pages is None:
+                chosen = max(self.least_window_pages, self.pool_pages // 2)
+                object.__setattr__(self, "window_pages", chosen)  # frozen: nobody has seen it yet
+            self._require_room_for_a_window()
 
     @property
     def overshoot(self) -> int:
@@ -106,7 +111,24 @@ class EngineConfig:
     @property
     def max_input_len(self) -> int:
         """The longest input that leaves room for one output token, in the row and in the pool."""
-        return min(self.row_width, self.pool_pages * self.page_size) - 1 - self.overshoot
+        return min(self.max_total_len, self.pool_pages * self.page_size) - 1 - self.overshoot
+
+    @property
+    def max_total_len(self) -> int:
+        """The most positions of one request. Without chunks all of them have to fit the window pool at once: a request that
+        was retracted after it had decoded past its window comes back as one long prompt."""
+        if self.window_pages is None or self.chunked_prefill_size is not None:
+            return self.row_width
+        return min(self.row_width, self.window_pages * self.page_size)
+
+    @property
+    def least_window_pages(self) -> int:
+        """Window pages that one request needs to get on: what its next token looks back to, which begins up to two pages
+        later, its next chunk and round, and as much again as its window protects in the tree."""
+        chunk = self.page_size if self.chunked_prefill_size is None else self.chunked_prefill_size
+        row = (self.window + chunk + self.overshoot + 2 + 3 * self.page_size - 2) // self.page_size
+        protected = -(-self.window // self.page_size) if self.radix_cache else 0
+        return min(row + protected, self.pool_pages)
 
     @property
     def max_batch(self) -> int:
@@ -140,6 +162,14 @@ class EngineConfig:
                 )
         if self.forward == "transformer" and self.device != "cpu" and self.page_size & (self.page_size - 1):
             raise ConfigError(f"page_size {self.page_size} on {self.device}: the kernels need a power of two")
+
+    def _require_room_for_a_window(self) -> None:
+        assert self.window_pages is not None  # it was chosen if the user left it open
+        if self.window_pages < self.least_window_pages:
+            raise ConfigError(
+                f"window_pages {self.window_pages} is less than the {self.least_window_pages} pages that one request needs "
+                f"with window {self.window}"
+            )
 
     def _require_at_least(self, least: int, name: str) -> None:
         value = getattr(self, name)

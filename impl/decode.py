@@ -92,7 +92,7 @@ class Decode:
 
     def _fits(self, requests: Sequence[Request]) -> bool:
         state = self.state
-        if len(requests) * self.round_pages <= state.allocator.available_pages:
+        if len(requests) * self.round_pages <= state.allocator.room:
             return True
         return sum(map(self._pages_to_prepare, requests)) <= state.obtainable_pages()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvproof.impl.chunk_cache import Inserted
-from kvproof.impl.pools import Moved, PageMoves
+from kvproof.impl.pools import Moved, PageMoves, Pages
 from kvproof.impl.request import Request
 from kvproof.impl.session import Session, StreamingSessionCache
 
@@ -24,12 +24,16 @@ class Event:
     turn: str | None = None
     row: int | None = None
     params: dict[str, int | bool] = field(default_factory=dict)
-    alloc: tuple[int, ...] = ()
-    free: tuple[int, ...] = ()
-    shared: tuple[int, ...] | None = None
+    alloc: Pages = ()
+    free: Pages = ()
+    shared: Pages | None = None
+    window_alloc: Pages = ()
+    window_free: Pages = ()
     after: Observed = field(default_factory=dict)
     terms: dict[str, int] | None = None
-    free_list: tuple[int, ...] | None = None
+    free_list: Pages | None = None
+    window_terms: dict[str, int] | None = None
+    window_free_list: Pages | None = None
 
 
 class Observer(Protocol):
@@ -122,10 +126,11 @@ class Reporter:
 
     def draft_room(self) -> Moved:
         """The pages that were just taken for a request's draft room: its `verify` tells them."""
-        return self._moves.take()[0]
+        return self._moves.take()
 
     def verify(self, req: Request, tokens: int, room: Moved) -> None:
-        self._moves.alloc[:0] = room
+        self._moves.alloc[:0] = room.alloc
+        self._moves.window_alloc[:0] = room.window_alloc
         self._tell("verify", req.session, req, row=req.req_pool_idx, params={"tokens": tokens}, after=_run_lengths(req))
 
     def finish_turn(self, session: Session, req: Request) -> None:
@@ -149,11 +154,33 @@ class Reporter:
     def close(self, session: Session, row: int | None) -> None:
         self._tell("close", session, row=row)
 
+    def window(self, req: Request, pre_len: int) -> None:
+        params: dict[str, int | bool] = {"pre_len": pre_len}
+        self._tell("window", req.session, req, row=req.req_pool_idx, params=params, after=_kv_lengths(req))
+
     def evict(self) -> None:
         self._tell("evict", None)
 
-    def check(self, *, busy: bool, terms: dict[str, int], free_list: tuple[int, ...] | None) -> None:
-        self._observer.on_event(Event("check", self.step, params={"busy": busy}, terms=terms, free_list=free_list))
+    def check(
+        self,
+        *,
+        busy: bool,
+        terms: dict[str, int],
+        free_list: Pages | None,
+        window_terms: dict[str, int] | None,
+        window_free_list: Pages | None,
+    ) -> None:
+        self._observer.on_event(
+            Event(
+                "check",
+                self.step,
+                params={"busy": busy},
+                terms=terms,
+                free_list=free_list,
+                window_terms=window_terms,
+                window_free_list=window_free_list,
+            )
+        )
 
     def _tell(
         self,
@@ -166,7 +193,7 @@ class Reporter:
         shared: tuple[int, ...] | None = None,
         after: Observed | None = None,
     ) -> None:
-        alloc, free = self._moves.take()
+        moved = self._moves.take()
         seen = self._session_state(session) if session is not None else {}
         self._observer.on_event(
             Event(
@@ -176,9 +203,11 @@ class Reporter:
                 turn=req.rid if req is not None else None,
                 row=row,
                 params=params or {},
-                alloc=alloc,
-                free=free,
+                alloc=moved.alloc,
+                free=moved.free,
                 shared=shared,
+                window_alloc=moved.window_alloc,
+                window_free=moved.window_free,
                 after={**seen, **(after or {})},
             )
         )
@@ -195,6 +224,7 @@ class Reporter:
             state["slot_kv_committed_len"] = slot.kv_committed_len
             state["slot_kv_allocated_len"] = slot.kv_allocated_len
             state["slot_cache_protected_len"] = slot.cache_protected_len
+            state["slot_swa_evicted_seqlen"] = slot.swa_evicted_seqlen
         return state
 
 
@@ -211,12 +241,12 @@ class Unheard(Reporter):
         pass
 
     def draft_room(self) -> Moved:
-        return ()
+        return Moved()
 
     def verify(self, req: Request, tokens: int, room: Moved) -> None:
         pass
 
-    def check(self, *, busy: bool, terms: dict[str, int], free_list: tuple[int, ...] | None) -> None:
+    def check(self, **_: object) -> None:
         pass
 
     def _tell(self, action: str, *_: object, **__: object) -> None:
@@ -228,6 +258,7 @@ def _kv_lengths(req: Request) -> Observed:
         "kv_committed_len": req.kv_committed_len,
         "kv_allocated_len": req.kv_allocated_len,
         "cache_protected_len": req.cache_protected_len,
+        "swa_evicted_seqlen": req.swa_evicted_seqlen,
     }
 
 

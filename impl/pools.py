@@ -8,6 +8,7 @@ twenty times as much.
 from __future__ import annotations
 
 from collections import deque
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,19 +28,31 @@ class OutOfRows(RuntimeError):
     """A row was asked for while none was free. The scheduler admits no more than fit, so this is its mistake."""
 
 
-Moved = tuple[int, ...]
+Pages = tuple[int, ...]
+Pool = Literal["full", "window"]
+
+
+class Moved(NamedTuple):
+    """Page ids that moved, in the order in which they did; of the window pool, where there is one, as well."""
+
+    alloc: Pages = ()
+    free: Pages = ()
+    window_alloc: Pages = ()
+    window_free: Pages = ()
 
 
 class PageMoves:
-    """The pages that moved since the last `take`: what one event reports as its alloc and free."""
+    """The pages that moved since the last `take`: what one event reports."""
 
     def __init__(self) -> None:
         self.alloc: list[int] = []
         self.free: list[int] = []
+        self.window_alloc: list[int] = []
+        self.window_free: list[int] = []
 
-    def take(self) -> tuple[Moved, Moved]:
-        moved = tuple(self.alloc), tuple(self.free)
-        self.alloc, self.free = [], []
+    def take(self) -> Moved:
+        moved = Moved(tuple(self.alloc), tuple(self.free), tuple(self.window_alloc), tuple(self.window_free))
+        self.alloc, self.free, self.window_alloc, self.window_free = [], [], [], []
         return moved
 
 
@@ -60,6 +73,11 @@ class KVAllocator:
     @property
     def available_pages(self) -> int:
         return len(self._free_pages)
+
+    @property
+    def room(self) -> int:
+        """How many pages can be taken: with a window pool, no more than there are free in both."""
+        return self.available_pages
 
     def free_list(self) -> tuple[int, ...]:
         """Every free page, as often as it is listed, in ascending order."""

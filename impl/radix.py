@@ -25,6 +25,8 @@ class TreeNode:
         self.parent = parent
         self.children: dict[tuple[int, ...], TreeNode] = {}
         self.lock_ref = 0
+        self.window_lock_ref = 0
+        """Holders whose window reaches into this node; 0 without a window pool."""
         self.last_access = 0
 
 
@@ -61,6 +63,10 @@ class RadixTree:
             node = child
             done += common
         return TreeMatch(np.concatenate(found) if found else NO_INDICES, node)
+
+    def match_reusable(self, token_ids: Sequence[int]) -> TreeMatch:
+        """The longest prefix that a request can build on."""
+        return self.match(token_ids)
 
     def insert(self, token_ids: Sequence[int], kv_indices: KVIndices) -> int:
         """Hand whole pages to the tree; return how many leading tokens it had already.
@@ -104,9 +110,9 @@ class RadixTree:
         evicted = 0
         while evicted < num_tokens and heap:
             _, _, leaf = heapq.heappop(heap)
+            parent = self._remove(leaf)
             self._allocator.free(leaf.value)
             evicted += len(leaf.key)
-            parent = self._remove(leaf)
             if self._is_evictable_leaf(parent):
                 heapq.heappush(heap, (parent.last_access, next(met), parent))
 
@@ -139,6 +145,7 @@ class RadixTree:
         assert parent is not None  # the root has an empty key, so it is never split
         upper = TreeNode(node.key[:split_len], node.value[:split_len].copy(), parent)
         upper.lock_ref = node.lock_ref
+        upper.window_lock_ref = node.window_lock_ref
         upper.last_access = node.last_access
         parent.children[self._first_page(upper.key, 0)] = upper
         node.key, node.value, node.parent = node.key[split_len:], node.value[split_len:].copy(), upper

@@ -6,12 +6,14 @@ from kvproof.impl.chunk_cache import ChunkCache, Inserted, ceil_align, floor_ali
 from kvproof.impl.pools import KVAllocator, KVIndices, RowPool
 from kvproof.impl.radix import RadixTree, TreeNode
 from kvproof.impl.request import Request
+from kvproof.impl.window_pool import WindowAllocator
+from kvproof.impl.window_tree import WindowTree
 
 
 class RadixCache(ChunkCache):
     def __init__(self, allocator: KVAllocator, rows: RowPool) -> None:
         super().__init__(allocator, rows)
-        self.tree = RadixTree(allocator)
+        self.tree = WindowTree(allocator) if isinstance(allocator, WindowAllocator) else RadixTree(allocator)
 
     @property
     def evictable_size(self) -> int:
@@ -22,8 +24,8 @@ class RadixCache(ChunkCache):
         return self.tree.protected_size
 
     def match_prefix(self, req: Request, key_len: int) -> None:
-        """The longest prefix of whole pages that the tree has."""
-        found = self.tree.match(req.fill_ids[:key_len])
+        """The longest prefix of whole pages that the tree has, and that can be built on."""
+        found = self.tree.match_reusable(req.fill_ids[:key_len])
         req.prefix_indices = found.indices
         req.last_node = found.node
         req.cache_protected_len = len(found.indices)
@@ -39,6 +41,19 @@ class RadixCache(ChunkCache):
 
     def evict(self, pages: int) -> bool:
         self.tree.evict(pages * self.page_size)
+        return True
+
+    @property
+    def window_evictable_size(self) -> int:
+        return self.tree.window_evictable_size if isinstance(self.tree, WindowTree) else 0
+
+    @property
+    def window_protected_size(self) -> int:
+        return self.tree.window_protected_size if isinstance(self.tree, WindowTree) else 0
+
+    def evict_window(self, pages: int) -> bool:
+        if isinstance(self.tree, WindowTree):
+            self.tree.evict_window(pages * self.page_size)
         return True
 
     def cache_unfinished_req(self, req: Request) -> Inserted | None:

@@ -48,6 +48,8 @@ class Request:
     kv_committed_len: int = 0
     kv_allocated_len: int = 0
     cache_protected_len: int = 0
+    swa_evicted_seqlen: int = 0
+    """Where the row's window pages begin, if window eviction has passed cache_protected_len; see window_eviction.py."""
     prefix_indices: KVIndices = field(default_factory=lambda: NO_INDICES)
     """KV indices of the leading tokens that the next extend reuses."""
     last_node: TreeNode | None = None
@@ -90,6 +92,7 @@ class Request:
         self.kv_committed_len = 0
         self.kv_allocated_len = 0
         self.cache_protected_len = 0
+        self.swa_evicted_seqlen = 0
         self.prefix_indices = NO_INDICES
         self.last_node = None
         self.lent = False

@@ -21,6 +21,7 @@ from kvproof.impl.request import TOO_LONG, Request
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
 from kvproof.impl.state import Batch, EngineState, Launched, Outcome
+from kvproof.impl.window_eviction import WindowEviction
 
 FREE_LIST_LIMIT = 1024
 """A check lists every free page of a pool of up to this many pages."""
@@ -37,6 +38,7 @@ class Scheduler:
         self.decoding = parts.of(Decode)(self.state, self.ends)
         self.prefilling = parts.of(Prefill)(self.state, self.ends, self.decoding)
         self.results = parts.of(Results)(self.state, self.ends, self.prefilling)
+        self.window_eviction = WindowEviction(self.state)
         self.runner = runner if runner is not None else self._build_runner()
         self._drafts = config.drafts if config.speculation else 0
         self._has_results_to_take = False
@@ -135,6 +137,7 @@ class Scheduler:
         """The first half: prepare the next forward, and start it."""
         self.begin_step()
         self.prefilling.keep_chunk()
+        self.window_eviction.evict_live()
         batch = self._next_batch()
         if batch:
             self._launch(batch)
@@ -156,8 +159,14 @@ class Scheduler:
     def check(self) -> None:
         """Report the terms of the memory check."""
         state = self.state
-        free_list = state.allocator.free_list() if self.config.pool_pages <= FREE_LIST_LIMIT else None
-        state.tell.check(busy=not state.is_idle, terms=state.memory_terms(), free_list=free_list)
+        is_cheap = self.config.pool_pages <= FREE_LIST_LIMIT
+        state.tell.check(
+            busy=not state.is_idle,
+            terms=state.memory_terms(),
+            free_list=state.allocator.free_list() if is_cheap else None,
+            window_terms=state.window_terms(),
+            window_free_list=state.window_pool.window_free_list() if is_cheap and state.window_pool else None,
+        )
 
     def _next_batch(self) -> Batch:
         """Prefill goes first; a mixed step carries the decode of those that run already; else all of them decode."""
@@ -196,7 +205,7 @@ class Scheduler:
 
     def _limit_output(self, req: Request) -> None:
         """The row must hold the input, every output token, and what a round overshoots."""
-        room = self.config.row_width - self.config.overshoot - len(req.origin_input_ids)
+        room = self.config.max_total_len - self.config.overshoot - len(req.origin_input_ids)
         req.max_new_tokens = min(req.max_new_tokens, room)
 
     def _new_request(self, rid: str, token_ids: list[int], max_new_tokens: int, priority: int) -> Request:
@@ -209,4 +218,5 @@ class Scheduler:
             return HashRunner(self.config.seed, self.config.draft_accuracy)
         from kvproof.impl.model import TransformerRunner
 
-        return TransformerRunner(self.config, self.state.rows)
+        window_map = self.state.window_pool.full_to_window if self.state.window_pool is not None else None
+        return TransformerRunner(self.config, self.state.rows, window_map)

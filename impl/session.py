@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvproof.impl.chunk_cache import ChunkCache, ceil_align, prefilled_len
+from kvproof.impl.pools import Pool
 from kvproof.impl.radix import TreeNode
 from kvproof.impl.request import TOO_LONG, Request
 
@@ -53,6 +54,7 @@ class SessionSlot:
     kv_committed_len: int = 0
     kv_allocated_len: int = 0
     cache_protected_len: int = 0
+    swa_evicted_seqlen: int = 0
     last_node: TreeNode | None = None
     """The tree node that the first turn locked; the lock is the slot's until the session is released."""
 
@@ -64,6 +66,7 @@ class SessionSlot:
         self.req_pool_idx = req.req_pool_idx
         self.kv_committed_len = req.kv_committed_len
         self.kv_allocated_len = req.kv_allocated_len
+        self.swa_evicted_seqlen = req.swa_evicted_seqlen
         if is_first:
             self.cache_protected_len = req.cache_protected_len
             self.last_node = req.last_node
@@ -75,6 +78,7 @@ class SessionSlot:
         req.kv_committed_len = self.kv_committed_len
         req.kv_allocated_len = self.kv_allocated_len
         req.cache_protected_len = self.cache_protected_len
+        req.swa_evicted_seqlen = self.swa_evicted_seqlen
         req.last_node = None
         req.lent = True
 
@@ -144,6 +148,7 @@ class StreamingSessionCache:
         for holder in (slot, req):
             holder.kv_allocated_len = prefix_len
             holder.kv_committed_len = min(holder.kv_committed_len, prefix_len)
+            holder.swa_evicted_seqlen = min(holder.swa_evicted_seqlen, prefix_len)
 
     def tail_start(self, length: int) -> int:
         """The first position whose whole page lies behind `length`: a partly kept page stays (#22862)."""
@@ -169,11 +174,12 @@ class StreamingSessionCache:
         session.finish_req(req)
 
     def trim_overshoot(self, req: Request, target: int) -> None:
-        """Free the whole pages behind T = O + F; no length goes beyond it (#22897)."""
+        """Free the whole pages behind T = O + F; no length goes beyond it (#22897), nor does the window's cursor (#22900)."""
         assert req.req_pool_idx is not None  # a turn that finishes has run
         self.free_kv(req.req_pool_idx, self.tail_start(target), req.kv_allocated_len)
         req.kv_allocated_len = min(req.kv_allocated_len, target)
         req.kv_committed_len = min(req.kv_committed_len, target)
+        req.swa_evicted_seqlen = min(req.swa_evicted_seqlen, target)
 
     def retract_turn(self, session: Session, req: Request) -> None:
         """The slot keeps the KV, so nothing is computed twice. The turn is still in flight, and it was no success."""
@@ -224,20 +230,22 @@ class StreamingSessionCache:
 
     # -- what slots hold --
 
-    def session_held_pages(self, live_rows: set[int | None]) -> int:
+    def session_held_pages(self, live_rows: set[int | None], pool: Pool = "full") -> int:
         """Pages that slots hold. A slot whose row is in a live batch is not counted: the request is (#22213)."""
-        return sum(self.held_pages(slot) for slot in self.slots.values() if slot.req_pool_idx not in live_rows)
+        return sum(self.held_pages(slot, pool) for slot in self.slots.values() if slot.req_pool_idx not in live_rows)
 
-    def uncached_pages(self, live: list[Request], ended: list[Request]) -> int:
+    def uncached_pages(self, live: list[Request], ended: list[Request], pool: Pool = "full") -> int:
         """Pages of the batch beside what the tree owns. A request that ended in this step counts nowhere (#22213)."""
-        return sum(self.own_pages(req) for req in live)
+        return sum(self.own_pages(req, pool) for req in live)
 
-    def held_pages(self, slot: SessionSlot) -> int:
-        return self.own_pages(slot) if slot.is_holding_kv else 0
+    def held_pages(self, slot: SessionSlot, pool: Pool) -> int:
+        return self.own_pages(slot, pool) if slot.is_holding_kv else 0
 
-    def own_pages(self, holder: SessionSlot | Request) -> int:
-        """Pages behind row positions [R, A)."""
-        return (ceil_align(holder.kv_allocated_len, self.page_size) - holder.cache_protected_len) // self.page_size
+    def own_pages(self, holder: SessionSlot | Request, pool: Pool) -> int:
+        """Pages behind row positions [R, A), of the window pool behind [max(R, E), A)."""
+        evicted_len = holder.swa_evicted_seqlen if pool == "window" else 0
+        start = max(holder.cache_protected_len, evicted_len)
+        return (ceil_align(holder.kv_allocated_len, self.page_size) - start) // self.page_size
 
     def save_slot(self, session: Session, req: Request) -> None:
         is_first = session.session_id not in self.slots

@@ -7,6 +7,7 @@ table.
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import ChunkCache
+from kvproof.impl.pools import Pool
 from kvproof.impl.request import Request
 from kvproof.impl.session import Session, SessionController, SessionSlot, StreamingSessionCache
 
@@ -62,13 +63,13 @@ class LentSlotsCounted(StreamingSessionCache):
     """F22213: a slot whose row runs in a batch is counted as held, while its request is counted as uncached; so is the slot
     of a turn that ended in this step, because the turn still stands in the batch."""
 
-    def session_held_pages(self, live_rows: set[int | None]) -> int:
-        return super().session_held_pages(set())
+    def session_held_pages(self, live_rows: set[int | None], pool: Pool = "full") -> int:
+        return super().session_held_pages(set(), pool)
 
-    def uncached_pages(self, live: list[Request], ended: list[Request]) -> int:
+    def uncached_pages(self, live: list[Request], ended: list[Request], pool: Pool = "full") -> int:
         live_rows = {req.req_pool_idx for req in live}
         idle = {id(slot): slot for req in ended if (slot := self._slot_of(req)) and slot.req_pool_idx not in live_rows}
-        return super().uncached_pages(live, ended) + sum(self.held_pages(slot) for slot in idle.values())
+        return super().uncached_pages(live, ended, pool) + sum(self.held_pages(slot, pool) for slot in idle.values())
 
     def _slot_of(self, req: Request) -> SessionSlot | None:
         return None if req.session is None else self.slots.get(req.session.session_id)
@@ -170,8 +171,8 @@ class LentFlag(StreamingSessionCache):
         super().save_slot(session, req)
         self._flagged.discard(id(self.slots[session.session_id]))
 
-    def session_held_pages(self, live_rows: set[int | None]) -> int:
-        return sum(self.held_pages(slot) for slot in self.slots.values() if id(slot) not in self._flagged)
+    def session_held_pages(self, live_rows: set[int | None], pool: Pool = "full") -> int:
+        return sum(self.held_pages(slot, pool) for slot in self.slots.values() if id(slot) not in self._flagged)
 
 
 class CloseUnderRunningTurn(SessionController):

@@ -10,11 +10,12 @@ from kvproof.impl.assembly import Parts
 from kvproof.impl.chunk_cache import ChunkCache
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer, Reporter, Unheard
-from kvproof.impl.pools import KVAllocator, Moved, RowPool
+from kvproof.impl.pools import KVAllocator, Moved, Pages, Pool, RowPool
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.runner import ForwardInput, Launch
 from kvproof.impl.session import Session, SessionController, StreamingSessionCache
+from kvproof.impl.window_pool import WindowAllocator
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,14 @@ class Batch:
 class EngineState:
     def __init__(self, config: EngineConfig, parts: Parts, observer: Observer | None) -> None:
         self.config = config
-        self.allocator = KVAllocator(config.pool_pages, config.page_size, keeps_moves=observer is not None)
+        keeps_moves = observer is not None
+        self.window_pool: WindowAllocator | None = None
+        """The allocator again, where the model has sliding-window layers."""
+        if config.window and config.window_pages is not None:
+            self.window_pool = WindowAllocator(
+                config.pool_pages, config.window_pages, config.page_size, config.window, keeps_moves=keeps_moves
+            )
+        self.allocator = self.window_pool or KVAllocator(config.pool_pages, config.page_size, keeps_moves=keeps_moves)
         self.rows = RowPool(config.rows, config.row_width, config.row_order)
         self.prefixes: ChunkCache = parts.of(RadixCache if config.radix_cache else ChunkCache)(self.allocator, self.rows)
         self.cache = parts.of(StreamingSessionCache)(self.prefixes)
@@ -94,28 +102,55 @@ class EngineState:
         return self.running if self.chunked_req is None else [*self.running, self.chunked_req]
 
     def obtainable_pages(self) -> int:
-        return self.allocator.available_pages + self.prefixes.evictable_size // self.config.page_size
+        """Pages that are free or can be evicted. Each takes one of the window pool, where there is one, as well."""
+        page_size = self.config.page_size
+        pages = self.allocator.available_pages + self.prefixes.evictable_size // page_size
+        if self.window_pool is None:
+            return pages
+        return min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size)
 
     def memory_terms(self) -> dict[str, int]:
         """The terms of the memory check, in pages, from the running counters of pool, tree and slots."""
         page_size = self.config.page_size
-        live = self.live_requests()
         return {
             "available": self.allocator.available_pages,
             "evictable": self.prefixes.evictable_size // page_size,
             "protected": self.prefixes.protected_size // page_size,
-            "session_held": self.cache.session_held_pages({req.req_pool_idx for req in live}),
-            "uncached": self.cache.uncached_pages(live, self.ended_in_step),
+            **self._terms_of_holders("full"),
             "total": self.config.pool_pages,
+        }
+
+    def window_terms(self) -> dict[str, int] | None:
+        """The same of the window pool; None if there is none."""
+        page_size = self.config.page_size
+        if self.window_pool is None:
+            return None
+        return {
+            "available": self.window_pool.available_window_pages,
+            "evictable": self.prefixes.window_evictable_size // page_size,
+            "protected": self.prefixes.window_protected_size // page_size,
+            **self._terms_of_holders("window"),
+            "total": self.window_pool.window_pages,
+        }
+
+    def _terms_of_holders(self, pool: Pool) -> dict[str, int]:
+        live = self.live_requests()
+        return {
+            "session_held": self.cache.session_held_pages({req.req_pool_idx for req in live}, pool),
+            "uncached": self.cache.uncached_pages(live, self.ended_in_step, pool),
         }
 
     def make_available(self, pages: int) -> None:
         """Evict from the tree what is missing. Every page that the scheduler takes passes here first."""
         missing = pages - self.allocator.available_pages
-        if missing > 0 and self.prefixes.evict(missing):
+        evicted = missing > 0 and self.prefixes.evict(missing)
+        if self.window_pool is not None:
+            missing = pages - self.window_pool.available_window_pages
+            evicted |= missing > 0 and self.prefixes.evict_window(missing)
+        if evicted:
             self.tell.evict()
 
-    def leading_pages(self, req: Request, length: int) -> Moved:
+    def leading_pages(self, req: Request, length: int) -> Pages:
         """The pages behind the leading `length` tokens of a request's prefix, in order; `length` is whole pages."""
         page_size = self.config.page_size
         return tuple((req.prefix_indices[:length:page_size] // page_size).tolist())

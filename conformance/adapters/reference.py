@@ -145,6 +145,8 @@ def _header(config: EngineConfig, scenario: str | None, settings: Mapping[str, A
             overlap=config.overlap,
             speculation=config.speculation,
             drafts=config.drafts,
+            window=config.window,
+            window_pages=config.window_pages or 0,
             tree=config.radix_cache,
         ),
         scenario=scenario,

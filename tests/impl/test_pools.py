@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.impl.pools import KVAllocator, OutOfPages, OutOfRows, RowPool
+from kvproof.impl.pools import KVAllocator, Moved, OutOfPages, OutOfRows, RowPool
 
 
 def test_page_0_is_never_handed_out_and_pages_come_in_order() -> None:
@@ -42,7 +42,7 @@ def test_a_free_returns_whole_pages_each_once() -> None:
     indices = allocator.alloc_extend(0, 12, -1)
     allocator.moves.take()
     allocator.free(indices[5:10])
-    assert allocator.moves.take() == ((), (2, 3))
+    assert allocator.moves.take() == Moved(free=(2, 3))
     assert allocator.free_list() == (2, 3, 4)
 
 
@@ -57,8 +57,8 @@ def test_a_page_freed_twice_is_listed_twice_as_in_a_server() -> None:
 def test_moves_are_told_once() -> None:
     allocator = KVAllocator(pool_pages=2, page_size=4)
     allocator.alloc_extend(0, 5, -1)
-    assert allocator.moves.take() == ((1, 2), ())
-    assert allocator.moves.take() == ((), ())
+    assert allocator.moves.take() == Moved(alloc=(1, 2))
+    assert allocator.moves.take() == Moved()
 
 
 def test_fifo_reuses_the_row_that_was_free_for_the_longest_time_and_lifo_the_last_one() -> None:

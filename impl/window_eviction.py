@@ -1,0 +1,42 @@
+"""Window eviction: what a row's next token does not look back to any more gives its window pages back.
+
+The cursor `swa_evicted_seqlen` of a request, and of a slot between turns, says how far this went: the row's own window pages
+begin at max(cache_protected_len, swa_evicted_seqlen).
+"""
+
+from __future__ import annotations
+
+from kvproof.impl.chunk_cache import floor_align
+from kvproof.impl.request import Request
+from kvproof.impl.state import EngineState
+
+
+class WindowEviction:
+    def __init__(self, state: EngineState) -> None:
+        self.state = state
+
+    def evict_live(self) -> None:
+        """Between two steps: for every request of the batch, running or between two chunks."""
+        if self.state.window_pool is not None:
+            for req in self.state.live_requests():
+                self.evict(req, self.computed_len(req))
+
+    def computed_len(self, req: Request) -> int:
+        """Leading tokens whose KV exists: what a forward in flight writes does not count, so that what it reads stays."""
+        for launched in self.state.launched:
+            for chunk in launched.chunks:
+                if chunk.req is req:
+                    return chunk.prefix_len
+        return req.kv_committed_len - req.results_due
+
+    def evict(self, req: Request, pre_len: int) -> None:
+        """Free the window pages of [E, E'), E' = floor(pre_len - W - P): one page more stays than the next token needs."""
+        pool = self.state.window_pool
+        assert pool is not None and req.req_pool_idx is not None  # a request of the batch has a row
+        start = max(req.swa_evicted_seqlen, req.cache_protected_len)
+        end = floor_align(max(pre_len - pool.window - pool.page_size, 0), pool.page_size)
+        if end <= start:
+            return
+        pool.free_window(self.state.rows.read(req.req_pool_idx, start, end))
+        req.swa_evicted_seqlen = end
+        self.state.tell.window(req, pre_len)
