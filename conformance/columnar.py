@@ -15,7 +15,7 @@ from kvproof.spec.trace import End, Event, Header
 from .columnar_blocks import Block, BlockError, Kind, TornBlock, blocks, packed
 from .columnar_check import batch_of
 from .columnar_events import EventColumns, events_of
-from .columnar_schema import pyarrow
+from .columnar_schema import may_be_missing, pyarrow
 from .errors import UserError
 from .trace_io import Order, TraceReader, TraceWriter, line_of
 
@@ -173,8 +173,17 @@ class ColumnarReader(TraceReader):
 
 
 def _stream_of(batch: Any) -> Any:
-    """A record batch as an Arrow stream (`pyarrow.Buffer`)."""
+    """A record batch as an Arrow stream (`pyarrow.Buffer`), without the columns that a reader fills in by itself."""
     pa = pyarrow()
+    seqs = batch["seq"]
+    runs_on = seqs[-1].as_py() - seqs[0].as_py() == len(batch) - 1
+    kept = [
+        field.name
+        for field in batch.schema
+        if not may_be_missing(field)
+        or (not runs_on if field.name == "seq" else batch[field.name].null_count < len(batch))
+    ]
+    batch = batch.select(kept)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)

@@ -18,6 +18,7 @@ from .columnar_schema import (
     PAGE_LISTS,
     PAGE_LISTS_OR_NULL,
     TERMS,
+    may_be_missing,
     pyarrow,
     runs,
     schema,
@@ -28,7 +29,7 @@ def batch_of(block: Block) -> Any:
     """The record batch of a block of events (`pyarrow.RecordBatch`), checked. Raises BlockError."""
     pa = pyarrow()
     try:
-        batch = _adopted(_read(block.payload))
+        batch = _completed(_read(block.payload), block.first_seq)
         batch.validate(full=True)
         _check(batch, block)
     except (pa.ArrowException, ValueError, KeyError, OSError, struct.error, OverflowError, MemoryError) as error:
@@ -85,7 +86,6 @@ def _is_packed(metadata: bytes) -> bool:
 
 
 def _compare_schema(found: Any) -> None:
-    """Columns that may be null may also be missing: a trace of an older kvproof has fewer."""
     expected = {field.name: field for field in schema()}
     for field in found:
         if field.name not in expected:
@@ -94,19 +94,26 @@ def _compare_schema(found: Any) -> None:
             raise ValueError(f"column {field.name!r} is {field.type}, expected {expected[field.name].type}")
     if len(set(found.names)) != len(found.names):
         raise ValueError("a column stands twice")
-    missing = [name for name, field in expected.items() if not field.nullable and name not in found.names]
+    missing = [name for name, field in expected.items() if not may_be_missing(field) and name not in found.names]
     if missing:
         raise ValueError(f"column {missing[0]!r} is missing")
 
 
-def _adopted(batch: Any) -> Any:
-    """The batch with the columns of this version, in their order."""
+def _completed(batch: Any, first_seq: int) -> Any:
+    """The batch with all columns, in their order. A writer leaves out what is null in a whole block, and seqs without
+    a gap; a trace of an older kvproof has fewer columns for the same reason: nothing of the others was in it.
+    """
     pa = pyarrow()
-    arrays = [
-        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
-        for field in schema()
-    ]
-    return pa.record_batch(arrays, schema=schema())
+
+    def missing(field: Any) -> Any:
+        if field.name == "seq":
+            import numpy as np
+
+            return pa.array(np.arange(first_seq, first_seq + len(batch), dtype=np.int64))
+        return pa.nulls(len(batch), field.type)
+
+    there = set(batch.schema.names)
+    return pa.record_batch([batch[f.name] if f.name in there else missing(f) for f in schema()], schema=schema())
 
 
 def _check(batch: Any, block: Block) -> None:

@@ -82,6 +82,11 @@ def schema() -> Any:
     )
 
 
+def may_be_missing(field: Any) -> bool:
+    """Whether a block may leave a column out: all null, or seqs that run on from the first without a gap."""
+    return field.nullable or field.name == "seq"
+
+
 def numbers(batch: Any, column: str) -> np.ndarray[Any, Any]:
     """A column of numbers or flags as a plain array, one per event: null is ABSENT; a flag is 0 or 1 (int32)."""
     pa = pyarrow()
