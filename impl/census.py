@@ -13,6 +13,7 @@ import torch
 
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState
+from kvproof.impl.window_census import window_violations
 from kvproof.kernels.census import describe, page_census
 
 
@@ -38,6 +39,7 @@ def take_census(state: EngineState) -> None:
         *row_violations(state, found),
         *lock_violations(state),
         *sum_violations(state),
+        *window_violations(state),
     ]
     if wrong:
         raise CensusViolation(f"step {state.tell.step}: {'; '.join(wrong)}")

@@ -2,7 +2,7 @@
 
     python -m kvproof.impl.soak --steps 100000 --seed 0
 
-Each episode draws a configuration (page size, pool, rows, cache, chunks, overlap, speculation, forced retracts) and plays
+Each episode draws a configuration (page size, pools, window, rows, cache, chunks, overlap, speculation, forced retracts) and plays
 sessions, ordinary requests, aborts, retracts and closes on it, between steps and between the halves of a step. After every
 step the census counts the owners of pages, rows and locks, and the memory check must add up. At the end of an episode all
 requests end, all sessions close, and every page and row must be back. The first violation ends the soak with the seed of
@@ -12,6 +12,7 @@ its episode; exit code 1.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import random
 import sys
 import time
@@ -60,7 +61,11 @@ def random_config(chance: random.Random) -> EngineConfig:
         "forward": "none",
         "seed": chance.randrange(1000),
     }
-    return EngineConfig(**settings)
+    if chance.random() < 0.5:
+        return EngineConfig(**settings)
+    config = EngineConfig(**settings, window=chance.choice((1, page_size, 2 * page_size + 1, 5 * page_size)))
+    tight = config.least_window_pages + chance.choice((0, 0, 1, 4))
+    return dataclasses.replace(config, window_pages=chance.choice((tight, config.window_pages)))
 
 
 class Episode:
@@ -118,6 +123,9 @@ class Episode:
         terms = state.memory_terms()
         if terms["available"] + terms["evictable"] != terms["total"]:
             raise CensusViolation(f"at the end of the episode pages are missing: {terms}")
+        window_terms = state.window_terms()
+        if window_terms and window_terms["available"] + window_terms["evictable"] != window_terms["total"]:
+            raise CensusViolation(f"at the end of the episode window pages are missing: {window_terms}")
         if state.rows.available_rows != state.config.rows:
             raise CensusViolation(
                 f"at the end of the episode {state.rows.available_rows} of {state.config.rows} rows are free"

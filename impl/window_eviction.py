@@ -19,15 +19,7 @@ class WindowEviction:
         """Between two steps: for every request of the batch, running or between two chunks."""
         if self.state.window_pool is not None:
             for req in self.state.live_requests():
-                self.evict(req, self.computed_len(req))
-
-    def computed_len(self, req: Request) -> int:
-        """Leading tokens whose KV exists: what a forward in flight writes does not count, so that what it reads stays."""
-        for launched in self.state.launched:
-            for chunk in launched.chunks:
-                if chunk.req is req:
-                    return chunk.prefix_len
-        return req.kv_committed_len - req.results_due
+                self.evict(req, computed_len(self.state, req))
 
     def evict(self, req: Request, pre_len: int) -> None:
         """Free the window pages of [E, E'), E' = floor(pre_len - W - P): one page more stays than the next token needs."""
@@ -40,3 +32,12 @@ class WindowEviction:
         pool.free_window(self.state.rows.read(req.req_pool_idx, start, end))
         req.swa_evicted_seqlen = end
         self.state.tell.window(req, pre_len)
+
+
+def computed_len(state: EngineState, req: Request) -> int:
+    """Leading tokens whose KV exists: what a forward in flight writes does not count, so that what it reads stays."""
+    for launched in state.launched:
+        for chunk in launched.chunks:
+            if chunk.req is req:
+                return chunk.prefix_len
+    return req.kv_committed_len - req.results_due

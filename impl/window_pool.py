@@ -42,6 +42,11 @@ class WindowAllocator(KVAllocator):
         window_pages: KVIndices = self._window_page_of[kv_indices[:: self.page_size] // self.page_size]
         return window_pages
 
+    def window_table(self, table: KVIndices) -> KVIndices:
+        """The page table [rows + 1, row width] as the window pool has it: KV indices there, in page 0 where there is none."""
+        translated: KVIndices = self._window_page_of[table // self.page_size] * self.page_size + table % self.page_size
+        return translated
+
     def free(self, kv_indices: KVIndices) -> None:
         """Return the pages that these KV indices lie in, and the window pages that they still have."""
         super().free(kv_indices)
