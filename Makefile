@@ -16,7 +16,7 @@ GPU_STAMP := .make/venv-gpu.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu mutants-spec bench-prove bench-capture lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu mutants-spec bench-prove bench-impl bench-capture lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,10 @@ mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on
 bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
 	@echo "== bench-prove"
 	$(BIN)/python benchmarks/prove.py
+
+bench-impl: $(STAMP) ## speed of the reference scheduler, beside what its runner costs: about two minutes
+	@echo "== bench-impl"
+	$(BIN)/python benchmarks/impl.py
 
 bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
 	@echo "== bench-capture"
