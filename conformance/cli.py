@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from .commands.convert import convert
 from .commands.drive import drive
 from .commands.info import info
 from .commands.list import list_
@@ -22,6 +23,7 @@ from .commands.prove import prove
 from .commands.record import record
 from .commands.replay import replay
 from .commands.sglang_env import sglang_env
+from .commands.slice import slice_
 from .errors import UserError
 from .exit_codes import MEANING, ExitCode
 from .terminal import complain, say
@@ -33,6 +35,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "drive": drive,
     "info": info,
     "list": list_,
+    "convert": convert,
+    "slice": slice_,
     "sglang-env": sglang_env,
 }
 

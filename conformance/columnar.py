@@ -109,6 +109,12 @@ class ColumnarReader(TraceReader):
             else:
                 yield part
 
+    def events_from(self, seq: int) -> Iterator[Event]:
+        """The events from `seq` on. Blocks before it are checked as columns and make no events."""
+        for batch in self.batches():
+            if batch["seq"][-1].as_py() >= seq:
+                yield from (event for event in self._events_of(batch) if event.seq >= seq)
+
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
         number = 2  # the header is record 1, as it is line 1
         for part in self._parts():

@@ -17,12 +17,15 @@ PLACE = "slice"
 
 
 class Slice(BaseModel):
-    """The events `first` to `last` of a trace, both included; with `session` or `page` only some of them."""
+    """The events `first` to `last` of a trace, both included; with `session` or `page` only some of them.
+
+    `last` is null where the slice goes on to the end of its trace.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     first: int = Field(ge=0)
-    last: int
+    last: int | None = None
     session: str | None = None
     page: int | None = None
     checkpoint: dict[str, Any] | None = None
@@ -39,6 +42,19 @@ class Slice(BaseModel):
             raise ValueError(
                 f"field {'.'.join(map(str, ('extra', PLACE, *first['loc'])))!r}: {first['msg']}"
             ) from error
+
+    def within(self, whole: Slice | None) -> Slice:
+        """This slice of what is a slice itself. Raises ValueError with one sentence if the two keep other things."""
+        if whole is None:
+            return self
+        kept: dict[str, Any] = {}
+        for name in ("session", "page"):
+            ours, theirs = getattr(self, name), getattr(whole, name)
+            if None not in (ours, theirs) and ours != theirs:
+                raise ValueError(f"is a slice of {name} {theirs} already: nothing of {name} {ours} is in it")
+            kept[name] = theirs if ours is None else ours
+        ends = [last for last in (self.last, whole.last) if last is not None]
+        return Slice(first=max(self.first, whole.first), last=min(ends, default=None), **kept)
 
     def added_to(self, header: Header) -> Header:
         return header.model_copy(update={"extra": {**header.extra, PLACE: self.model_dump(exclude_none=True)}})
@@ -61,4 +77,5 @@ class Slice(BaseModel):
         ]
         only = f", only those of {' and '.join(kept)}" if kept else ""
         carried = " that this kvproof can read" if self.checkpoint is not None else ""
-        return f"a slice, events {self.first} to {self.last}{only}: without a checkpoint{carried} it cannot be replayed"
+        last = "the last" if self.last is None else self.last
+        return f"a slice, events {self.first} to {last}{only}: without a checkpoint{carried} it cannot be replayed"

@@ -110,7 +110,7 @@ class Order:
     def after(self, first: int, last: int, events: int) -> str | None:
         """So many events, in ascending order, from seq `first` to seq `last`."""
         expected, self._next_seq, self.events = self._next_seq, last + 1, self.events + events
-        if self._slice is not None and last > self._slice.last:
+        if self._slice is not None and self._slice.last is not None and last > self._slice.last:
             return f"event seq {last} in a slice that ends with {self._slice.last}"
         if self._slice is not None and self._slice.has_gaps and first >= expected:
             return None
@@ -170,6 +170,10 @@ class TraceReader:
             if isinstance(record, End):
                 self.end = record
             yield number, record
+
+    def events_from(self, seq: int) -> Iterator[Event]:
+        """The events from `seq` on, without what is before them."""
+        return (record for _, record in self if isinstance(record, Event) and record.seq >= seq)
 
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
         """Number and record of everything behind the header, the number that of its line."""

@@ -1,0 +1,70 @@
+"""`kvproof slice`: a part of a trace."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import UserError
+from ..exit_codes import ExitCode
+from ..terminal import Progress, say
+
+
+def slice_(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to cut from, in lines or in columns.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The slice to write: .jsonl, .jsonl.gz or .kvtrace.")],
+    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="The first event.")] = 0,
+    last: Annotated[
+        int | None, typer.Option("--to", metavar="SEQ", min=0, help="The last event; without it, to the end.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Only events of this session and of its turns.")] = None,
+    page: Annotated[
+        int | None, typer.Option(help="Only events that moved this page, and of who held it meanwhile.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
+
+    A beginning (from event 0, all events) can be replayed up to the cut. Any other slice cannot: a replay of it says so
+    and exits with 3. So does this command where the trace ends without its end record before the slice does.
+
+    Example: [bold]kvproof slice out/retract.jsonl --from 100 --to 200 --out out/window.jsonl[/bold]
+
+    Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
+    """
+    from ..copying import Pace, replacing
+    from ..slices import Slice
+    from ..slicing import Cut
+    from ..trace_io import read_trace, write_trace
+
+    if last is not None and first > last:
+        raise UserError(f"--from {first} --to {last}: the first event stands after the last")
+    reader = read_trace(trace)
+    try:
+        part = Slice(first=first, last=last, session=session, page=page).within(reader.slice)
+    except ValueError as error:
+        raise UserError(f"{trace}: {error}") from error
+    with (
+        Progress(f"cutting {trace}", quiet=quiet) as progress,
+        replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
+    ):
+        pace, cut = Pace(progress, reader), Cut(reader, part)
+        for event in cut:
+            writer.write(event)
+            pace(writer.events)
+        if not writer.events:
+            raise UserError(f"{trace}: no such event: nothing was written to {out}")
+        if cut.whole:
+            reason, dropped = cut.end
+            writer.close(reason, dropped=dropped)
+    if not quiet:
+        say(f"cut {out}: {writer.events} events")
+        if part.starts_from_nothing:
+            say(f"check it: kvproof replay {shlex.quote(str(out))}")
+    if not cut.whole:
+        if not quiet:
+            say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)

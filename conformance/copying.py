@@ -1,0 +1,53 @@
+"""Copies records from one trace to a new one. Until the copy is whole it has another name: a copy that was interrupted
+must never be taken for a trace that somebody recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import UserError
+from .terminal import Progress
+from .trace_io import TraceReader, TraceWriter
+
+
+@contextmanager
+def replacing(out: Path, source: Path, begin: Callable[[Path], TraceWriter]) -> Iterator[TraceWriter]:
+    """A writer of `out`, which gets its name when the block ends without an error and is removed when it does not.
+
+    The writer is to be closed or abandoned inside: only there it is known how the trace ends.
+    """
+    if out.exists() and source.exists() and out.samefile(source):
+        raise UserError(f"{out}: is the trace that is read; give another name to write to")
+    partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
+    try:
+        writer = begin(partial)
+        try:
+            yield writer
+        finally:
+            writer.abandon()
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(out)
+    except OSError as error:
+        raise UserError(f"cannot write the trace {out}: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class Pace:
+    """Says how far a copy is: events, their rate, and the share of the file where that is known."""
+
+    def __init__(self, progress: Progress, reader: TraceReader) -> None:
+        self._progress, self._reader = progress, reader
+        self._size = reader.path.stat().st_size
+        self._began = time.monotonic()
+
+    def __call__(self, events: int) -> None:
+        rate = events / max(time.monotonic() - self._began, 1e-6)
+        share = f", {self._reader.position / self._size:.0%} of the file" if self._reader.position else ""
+        self._progress.show(f"{events} events, {rate:.0f} events/s{share}")
