@@ -75,8 +75,8 @@ def lock_violations(state: EngineState) -> list[str]:
         return []
     tree = state.prefixes.tree
     expected: Counter[int] = Counter()
-    for holder in (*state.live_requests(), *state.cache.slots.values()):
-        node = holder.last_node
+    held = [req.last_node for req in state.live_requests()] + [slot.last_node for slot in state.cache.slots.values()]
+    for node in held:
         while node is not None:
             expected[id(node)] += 1
             node = node.parent
