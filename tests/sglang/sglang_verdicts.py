@@ -13,6 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
+from kvproof.conformance.adapters.sglang import RELEASES
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 
 VERDICTS = Path(__file__).with_name("verdicts.json")
@@ -37,9 +38,9 @@ def verdict_of(trace: Path) -> str:
 
 def verdicts_of(traces: Path) -> Verdicts:
     found: Verdicts = {}
-    for folder in sorted(path for path in traces.iterdir() if path.is_dir()):
-        of_release = found.setdefault(folder.name, {})
-        for trace in sorted(folder.glob("*-p*.jsonl")):
+    for known in RELEASES:
+        of_release = found.setdefault(known.version, {})
+        for trace in sorted((traces / known.version).glob("*-p*.jsonl")):
             scenario, _, page_size = trace.stem.rpartition("-p")
             of_release.setdefault(scenario, {})[page_size] = verdict_of(trace)
     return found
@@ -71,7 +72,7 @@ def main() -> None:
     verdicts = verdicts_of(arguments.traces)
     written = table(verdicts, arguments.checks)
     if arguments.write:
-        VERDICTS.write_text(json.dumps(verdicts, indent=1, sort_keys=True) + "\n")
+        VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n")
         page = PAGE.read_text()
         PAGE.write_text(f"{page.partition(BEGIN)[0]}{BEGIN}\n\n{written}\n\n{END}{page.partition(END)[2]}")
     print(written)

@@ -22,11 +22,11 @@ Found = dict[str, dict[str, dict[str, bool]]]
 def table(found: Found) -> str:
     """One row for each thing that a script looks for."""
     releases = list(found)
-    lines = [f"| finding | {' | '.join(releases)} |", f"| --- |{' --- |' * len(releases)}"]
+    lines = [f"| finding | what is there | {' | '.join(releases)} |", f"| --- | --- |{' --- |' * len(releases)}"]
     for script in sorted({script for release in releases for script in found[release]}):
         for what in found[releases[-1]][script]:
             cells = ["yes" if found[release][script][what] else "no" for release in releases]
-            lines.append(f"| [{what}]({script}.md) | {' | '.join(cells)} |")
+            lines.append(f"| [{script.replace('_', ' ')}]({script}.md) | {what} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

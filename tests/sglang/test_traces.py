@@ -23,7 +23,14 @@ CRASHES = {
     (OLD, "busy-twice"): "no attribute 'lock_ref'",
     (OLD, "close-running"): "no attribute 'lock_ref'",
     **{(release, "full-of-rows"): "alloc_req_slots runs out of memory" for release in RELEASES},
+    **{(release, "ignore-eos"): "AssertionError" for release in RELEASES},
+    **{
+        (OLD, f"matrix-{kind}"): "no attribute 'lock_ref'"
+        for kind in ("full", "checked", "overlap", "mixed-overlap", "window", "window-overlap")
+    },
 }
+# A close in the middle of a turn; a chunk cache has no lock to stumble over, so the pages go back a second time.
+DOUBLE_FREES = {(OLD, f"matrix-chunk-cache{kind}") for kind in ("", "-overlap", "-window")}
 STUCK = {(release, scenario) for release in RELEASES for scenario in ("full-of-sessions", "given-up")}
 LEAKS = {
     (OLD, "retract"),
@@ -57,7 +64,11 @@ class TestEveryTrace:
     def test_names_every_page_that_moved(self, trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
         """The census of the events equals the allocator's free list and the tree's size, at every check."""
         trace = trace_of(release, scenario, page_size)
-        assert census(trace).wrong == []
+        wrong = census(trace).wrong
+        if (release, scenario) in DOUBLE_FREES:
+            assert "was freed twice" in wrong[0]
+        else:
+            assert wrong == []
         assert trace.of("check") or (release, scenario) in CRASHES
 
     def test_ends_as_known(self, trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
@@ -74,7 +85,7 @@ class TestEveryTrace:
         self, trace_of: TraceOf, release: str, scenario: str, page_size: int
     ) -> None:
         case, counted = (release, scenario), census(trace_of(release, scenario, page_size))
-        if case in CRASHES or case in STUCK:
+        if case in CRASHES or case in STUCK or case in DOUBLE_FREES:
             return
         held = sum(map(len, counted.rows.values()))
         assert (held > 0) == (case in HELD_FOR_EVER)

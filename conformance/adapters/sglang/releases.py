@@ -48,7 +48,7 @@ RELEASES: tuple[Known, ...] = (
     Known(version="0.5.14", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.17", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.20", known_deviations=_KNOWN_SINCE_0511),
-    Known(version="0.5.23", known_deviations=_KNOWN_SINCE_0511),
+    Known(version="0.5.23", known_deviations=("S0511a",)),
 )
 ONE_RECORD_GAP = (
     "slot_held and slot_* while a turn runs on the slot: both share one record, shown as the turn's lengths"
