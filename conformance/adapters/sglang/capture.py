@@ -186,7 +186,6 @@ def obstacle_to_recording(scheduler: Any) -> str | None:
     )
     obstacles = {
         "speculative decoding": speculation is not None and not speculation.is_none(),
-        "sliding windows": getattr(scheduler, "is_hybrid_swa", False),
         "state spaces": getattr(scheduler, "is_hybrid_ssm", False),
         "a hierarchical cache": getattr(scheduler, "enable_hierarchical_cache", False),
         "disaggregation": disaggregation is not None and disaggregation.value != "null",
