@@ -391,6 +391,7 @@ def window_rounds(s: Script) -> None:
 
 EVERY_STEP = {"check_every_step": True}
 CHUNKS = {"chunked_prefill_size": 2}
+WINDOW = {"chunked_prefill_size": 2, "window": 1, "row_width": 32}
 
 SCENARIOS: dict[str, Scenario] = {
     "basic": Scenario("three turns of one session, then its close", basic, ("F20070",)),
@@ -494,9 +495,15 @@ SCENARIOS: dict[str, Scenario] = {
     "window": Scenario(
         "a sliding window: cursors, tombstones in the tree, and pages that heal them",
         window,
-        ("F994b",),
-        in_pages={"chunked_prefill_size": 2, "window": 1, "row_width": 32},
+        in_pages=WINDOW,
         fixed={"pool_pages": 60, "window_pages": 14, **EVERY_STEP},
+    ),
+    "window-in-flight": Scenario(
+        "the same with speculative rounds in flight",
+        window,
+        ("F994b",),
+        in_pages=WINDOW,
+        fixed={"pool_pages": 60, "window_pages": 14, "overlap": True, "speculation": 2, "drafts": 2, **EVERY_STEP},
     ),
     "window-rounds": Scenario(
         "speculative rounds that overshoot further than a sliding window",
