@@ -53,10 +53,11 @@ LARGEST_WIDE_NUMBER = 2**63 - 1
 def pyarrow() -> ModuleType:
     """pyarrow, which only columnar traces need; without it the user is told what to install."""
     try:
+        pyarrow = importlib.import_module("pyarrow")
         importlib.import_module("pyarrow.ipc")
     except ImportError as error:
         raise UserError(f"columnar traces need pyarrow, which is not installed: {INSTALL}") from error
-    return importlib.import_module("pyarrow")
+    return pyarrow
 
 
 @functools.cache
