@@ -2,7 +2,7 @@
 
     python tests/sglang/sglang_verdicts.py TRACES CHECKS --write
 
-writes `verdicts.json`, which the tests compare with, and the table in `docs/sglang.md`. TRACES holds a folder of traces per
+writes `verdicts.json` and `own_checks.json`, which the tests compare with, and the table in `docs/sglang.md`. TRACES holds a folder of traces per
 release, CHECKS a file `<release>.json` per release, as `python -m kvproof.conformance.adapters.sglang` and
 `python -m kvproof.conformance.adapters.sglang.own_checks` write them.
 """
@@ -17,6 +17,7 @@ from kvproof.conformance.adapters.sglang import RELEASES
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 
 VERDICTS = Path(__file__).with_name("verdicts.json")
+OWN_CHECKS = Path(__file__).with_name("own_checks.json")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sglang.md"
 BEGIN, END = "<!-- what is found by whom: written by tests/sglang/sglang_verdicts.py -->", "<!-- end -->"
 
@@ -46,10 +47,14 @@ def verdicts_of(traces: Path) -> Verdicts:
     return found
 
 
-def table(verdicts: Verdicts, checks: Path, page_size: str = "1") -> str:
+def noticed_in(checks: Path) -> Verdicts:
+    files = {known.version: checks / f"{known.version}.json" for known in RELEASES}
+    return {release: json.loads(file.read_text()) for release, file in files.items() if file.exists()}
+
+
+def table(verdicts: Verdicts, noticed: Verdicts, page_size: str = "1") -> str:
     """Markdown: per scenario and release what SGLang's checks noticed / what the replay found. Dash: nothing."""
-    releases = [release for release in verdicts if (checks / f"{release}.json").exists()]
-    noticed = {release: json.loads((checks / f"{release}.json").read_text()) for release in releases}
+    releases = [release for release in verdicts if release in noticed]
     scenarios = sorted({scenario for release in releases for scenario in verdicts[release]})
     lines = [f"| scenario | {' | '.join(releases)} |", f"| --- |{' --- |' * len(releases)}"]
     for scenario in scenarios:
@@ -70,9 +75,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     verdicts = verdicts_of(arguments.traces)
-    written = table(verdicts, arguments.checks)
+    noticed = noticed_in(arguments.checks)
+    written = table(verdicts, noticed)
     if arguments.write:
         VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n")
+        OWN_CHECKS.write_text(json.dumps(noticed, indent=1) + "\n")
         page = PAGE.read_text()
         PAGE.write_text(f"{page.partition(BEGIN)[0]}{BEGIN}\n\n{written}\n\n{END}{page.partition(END)[2]}")
     print(written)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace
-from sglang_verdicts import VERDICTS, Verdicts, verdict_of
+from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace, run_with_sglang
+from sglang_verdicts import BEGIN, END, OWN_CHECKS, PAGE, VERDICTS, Verdicts, table, verdict_of
 
 from kvproof.conformance.adapters.sglang import SCENARIOS
 from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
@@ -30,6 +31,23 @@ EXPECTED: Verdicts = json.loads(VERDICTS.read_text())
 )
 def test_each_scenario_has_its_verdict(trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
     assert verdict_of(trace_of(release, scenario, page_size).path) == EXPECTED[release][scenario][str(page_size)]
+
+
+def test_the_table_of_the_page_is_what_was_found() -> None:
+    written = PAGE.read_text().partition(BEGIN)[2].partition(END)[0].strip()
+    assert written == table(EXPECTED, json.loads(OWN_CHECKS.read_text()))
+
+
+@pytest.mark.sglang_full
+@pytest.mark.parametrize("release", [*RELEASES, *LATER])
+def test_own_checks_of_a_release_notice_what_is_known(release: str, tmp_path: Path) -> None:
+    run_with_sglang(release, "-m", "kvproof.conformance.adapters.sglang.own_checks", str(tmp_path))
+    assert json.loads((tmp_path / f"{release}.json").read_text()) == json.loads(OWN_CHECKS.read_text())[release]
+
+
+def test_a_double_free_that_the_newest_release_does_not_notice_is_found() -> None:
+    assert json.loads(OWN_CHECKS.read_text())[LATER[-1]]["busy-twice"] == {"1": "", "4": ""}
+    assert EXPECTED[LATER[-1]]["busy-twice"] == {"1": "violates: S0511c", "4": "violates: S0511c"}
 
 
 def test_expected_verdicts_say_of_well_behaved_clients_that_they_are_served_by_the_rules() -> None:
