@@ -2,8 +2,8 @@
 
     python tests/sglang/sglang_verdicts.py TRACES CHECKS --write
 
-writes `verdicts.json` and `own_checks.json`, which the tests compare with, and the table in `docs/sglang.md`. TRACES holds a folder of traces per
-release, CHECKS a file `<release>.json` per release, as `python -m kvproof.conformance.adapters.sglang` and
+writes `verdicts.json` and `own_checks.json`, which the tests compare with, and the table in `docs/sglang.md`. TRACES holds a
+folder of traces per release, CHECKS a file `<release>.json` per release, as `python -m kvproof.conformance.adapters.sglang` and
 `python -m kvproof.conformance.adapters.sglang.own_checks` write them.
 """
 
