@@ -39,7 +39,7 @@ test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of 
 
 test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
-	$(PYTHON) tests/sglang/make_env.py
+	$(PYTHON) tests/sglang/make_env.py --all
 	$(BIN)/python -m pytest -m "sglang or sglang_full"
 
 test-gpu: ## kernels on a CUDA device: properties against the references, and tests that only a device can run

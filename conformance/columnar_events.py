@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,10 @@ class EventColumns:
 
     def add(self, event: Event) -> None:
         """Append an event. Raises UserError if it names more pages in one list than any device holds."""
+        lists = _lists_of(event)
         index = len(self._seqs)
         self._seqs.append(event.seq)
         self._actions.append(_CODES[event.action])
-        lists = _lists_of(event)
         if lists is None or not self._fits(cells := list(_cells(event))):
             self._verbatim[index] = text = line_of(event).decode()
             self._text += len(text)
@@ -208,12 +209,15 @@ def events_of(batch: Any) -> Iterator[Event]:
                 name = column.removeprefix(prefix)
                 for index, value in _present(batch.column(column)):
                     rows[index].setdefault(group, {})[name] = value
-    for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
-        for index, pages in _page_lists(batch, column):
-            rows[index][column] = pages
+    lists = [(column, _PageLists(batch, column)) for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL)]
     verbatim = dict(_present(batch.column("verbatim")))
     for index, fields in enumerate(rows):
-        yield Event.model_validate(fields) if index not in verbatim else _verbatim(verbatim[index], fields)
+        if index in verbatim:
+            yield _verbatim(verbatim[index], fields)
+            continue
+        # Unpacked one event at a time: a free list may name every page of the pool, at every event.
+        named = {column: pages[index] for column, pages in lists if index in pages}
+        yield Event.model_validate({**fields, **named})
 
 
 def _verbatim(text: str, fields: dict[str, Any]) -> Event:
@@ -304,16 +308,21 @@ def _present(array: Any) -> Iterator[tuple[int, Any]]:
     return zip(present.tolist(), array.drop_null().to_pylist(), strict=True)
 
 
-def _page_lists(batch: Any, column: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Index and pages of each event that has such a list; an empty one counts only where that is an observation."""
-    offsets, starts, counts = (array.tolist() for array in runs(batch, column))
-    array = batch.column(column)
-    if schema().field(column).nullable:
-        has = [index for index, valid in enumerate(array.is_valid().to_pylist()) if valid]
-    else:
-        has = [index for index in range(len(array)) if offsets[index] < offsets[index + 1]]
-    for index in has:
+class _PageLists:
+    """The page lists of one column. An event is in it if it has one, an empty one only where that is an observation."""
+
+    def __init__(self, batch: Any, column: str) -> None:
+        self._offsets, self._starts, self._counts = (array.tolist() for array in runs(batch, column))
+        if schema().field(column).nullable:
+            self._has = batch[column].is_valid().to_pylist()
+        else:
+            self._has = [begin < end for begin, end in itertools.pairwise(self._offsets)]
+
+    def __contains__(self, index: int) -> bool:
+        return bool(self._has[index])
+
+    def __getitem__(self, index: int) -> tuple[int, ...]:
         pages: list[int] = []
-        for run in range(offsets[index], offsets[index + 1]):
-            pages += range(starts[run], starts[run] + counts[run])
-        yield index, tuple(pages)
+        for run in range(self._offsets[index], self._offsets[index + 1]):
+            pages += range(self._starts[run], self._starts[run] + self._counts[run])
+        return tuple(pages)

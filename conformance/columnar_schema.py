@@ -9,6 +9,7 @@ JSON it would have as a line, and its other columns but `seq` and `action` are n
 from __future__ import annotations
 
 import functools
+import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -52,11 +53,11 @@ LARGEST_WIDE_NUMBER = 2**63 - 1
 def pyarrow() -> ModuleType:
     """pyarrow, which only columnar traces need; without it the user is told what to install."""
     try:
-        import pyarrow
-        import pyarrow.ipc
+        pyarrow = importlib.import_module("pyarrow")
+        importlib.import_module("pyarrow.ipc")
     except ImportError as error:
         raise UserError(f"columnar traces need pyarrow, which is not installed: {INSTALL}") from error
-    return pyarrow  # type: ignore[no-any-return, unused-ignore]
+    return pyarrow
 
 
 @functools.cache
@@ -93,7 +94,7 @@ def numbers(batch: Any, column: str) -> np.ndarray[Any, Any]:
     array = batch.column(column)
     if not pa.types.is_int64(array.type):
         array = array.cast(pa.int32())
-    return array.fill_null(ABSENT).to_numpy()  # type: ignore[no-any-return, unused-ignore]
+    return array.fill_null(ABSENT).to_numpy()
 
 
 def runs(batch: Any, column: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import UserError
@@ -36,7 +36,8 @@ def replacing(out: Path, source: Path, begin: Callable[[Path], TraceWriter]) -> 
     except OSError as error:
         raise UserError(f"cannot write the trace {out}: {error.strerror or error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it was never there, or its folder is none
+            partial.unlink()
 
 
 class Pace:

@@ -7,6 +7,7 @@ header declares as known of its release are followed and counted, never silent.
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from kvproof.conformance.memory_check import (
     wrong_terms,
 )
 from kvproof.conformance.pagebook import PageBook
-from kvproof.conformance.trace_io import TraceReader, read_trace
+from kvproof.conformance.trace_io import TraceReader, is_columnar, read_trace
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec import SPEC_VERSION
@@ -34,6 +35,12 @@ from kvproof.spec.trace import Config, End, Event
 
 CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
 Progress = Callable[[int], None]
+
+AUTO, COMPILED, INTERPRETED = CHECKERS = ("auto", "compiled", "interpreted")
+LARGE = 2**25
+"""Bytes of lines from which the compiled checker pays for its start, which is half a minute the first time."""
+LARGE_IN_COLUMNS = 2**21
+"""The same of a trace in columns, or of one that is packed: an event takes a sixteenth there."""
 
 
 @dataclass(frozen=True)
@@ -267,8 +274,14 @@ class Replayer:
         return [true_of_holders(report, event) for report in reports]
 
 
-def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambda _: None) -> Report:
-    """Replay one trace. `strict`: deviations that the header declares as known of the release are violations too."""
+def replay(
+    path: str | Path, *, strict: bool = False, progress: Progress = lambda _: None, checker: str = AUTO
+) -> Report:
+    """Replay one trace. `strict`: deviations that the header declares as known of the release are violations too.
+
+    `checker`: who judges. The compiled one is these rules too, traced and compiled (`conformance/compiled/`); what it does not
+    find clean the interpreted one judges. `auto`: compiled, if that is installed and the trace is large.
+    """
     reader = read_trace(path)
     if reader.header.spec != SPEC_VERSION:
         raise UserError(
@@ -280,6 +293,15 @@ def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambd
     if reader.slice is not None and not reader.slice.starts_from_nothing:
         report.why = f"{path}: {reader.slice.why_not_replayed}"
         return report
+    if _judges_compiled(checker, path):
+        from kvproof.conformance.compiled.checker import follow_compiled
+
+        if follow_compiled(reader, replayer, progress):
+            return _conclude(report, reader)
+        if checker == COMPILED:
+            raise UserError(
+                f"{at(path, 1)}: the compiled checker takes no configuration this large: --checker interpreted"
+            )
     for line, record in reader:
         if isinstance(record, End):
             break
@@ -291,6 +313,22 @@ def replay(path: str | Path, *, strict: bool = False, progress: Progress = lambd
                 if finding.action != "check":
                     break
     return _conclude(report, reader)
+
+
+def _judges_compiled(checker: str, path: str | Path) -> bool:
+    """Whether the compiled checker was asked for, or pays and is there."""
+    if checker == INTERPRETED or (checker == AUTO and not is_large(path)):
+        return False
+    missing = [name for name in ("numpy", "pyarrow", "numba") if importlib.util.find_spec(name) is None]
+    if missing and checker == COMPILED:
+        raise UserError(f"the compiled checker needs {' and '.join(missing)}: pip install 'kvproof[scale]'")
+    return not missing
+
+
+def is_large(path: str | Path) -> bool:
+    """Whether the interpreted checker would take longer over a trace than the compiled one needs to start."""
+    packed = is_columnar(path) or Path(path).suffix == ".gz"
+    return Path(path).stat().st_size >= (LARGE_IN_COLUMNS if packed else LARGE)
 
 
 def _conclude(report: Report, reader: TraceReader) -> Report:

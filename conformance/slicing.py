@@ -39,8 +39,9 @@ class PageFollower:
 
     def __init__(self, page: int) -> None:
         self._page = page
-        self._sessions: set[str] = set()
-        self._turns: set[str] = set()
+        # An event that names no session (or no turn) has None there, which never is a holder.
+        self._sessions: set[str | None] = set()
+        self._turns: set[str | None] = set()
 
     def keeps(self, event: Event) -> bool:
         """Whether the event moves the page or is of a holder. To be asked of every event, in order."""
@@ -51,12 +52,12 @@ class PageFollower:
             self._sessions.clear()
             self._turns.clear()
         if event.action == "close":
-            self._sessions.discard(event.session or "")
+            self._sessions.discard(event.session)
         if event.session is None and event.action in _ENDS_OF_A_REQUEST:
-            self._turns.discard(event.turn or "")
+            self._turns.discard(event.turn)
         elif taken:
-            self._sessions |= {event.session} - {None}  # type: ignore[arg-type]
-            self._turns |= {event.turn} - {None}  # type: ignore[arg-type]
+            self._sessions |= {event.session} - {None}
+            self._turns |= {event.turn} - {None}
         return kept
 
 
@@ -69,7 +70,7 @@ class Cut:
 
     def __iter__(self) -> Iterator[Event]:
         part = self._part
-        followers = [
+        followers: list[SessionFollower | PageFollower] = [
             *([SessionFollower(part.session)] if part.session is not None else []),
             *([PageFollower(part.page)] if part.page is not None else []),
         ]

@@ -72,7 +72,9 @@ class EngineConfig:
         for name in ("new_token_estimate", "window"):
             self._require_at_least(0, name)
         if not self.window and self.window_pages is not None:
-            raise ConfigError(f"window {self.window} with window_pages {self.window_pages}: a window has a pool of its own")
+            raise ConfigError(
+                f"window {self.window} with window_pages {self.window_pages}: a window has a pool of its own"
+            )
         self._require_at_least(2, "row_width")
         for name in ("chunked_prefill_size", "max_running_requests", "window_pages"):
             if getattr(self, name) is not None:
@@ -136,15 +138,21 @@ class EngineConfig:
 
     def _require_a_way_to_schedule(self) -> None:
         if self.speculation == 1 and self.overlap:
-            raise ConfigError("speculation 1 with overlap True: its rounds are verified within one step; use speculation 2")
+            raise ConfigError(
+                "speculation 1 with overlap True: its rounds are verified within one step; use speculation 2"
+            )
         if self.speculation == 2 and not self.overlap:
-            raise ConfigError("speculation 2 with overlap False: its rounds are verified one step later; set overlap True")
+            raise ConfigError(
+                "speculation 2 with overlap False: its rounds are verified one step later; set overlap True"
+            )
         if self.mixed_chunk and self.speculation:
             raise ConfigError(
                 f"mixed_chunk True with speculation {self.speculation}: a prefill step carries single decodes, no rounds"
             )
         if self.mixed_chunk and self.chunked_prefill_size is None:
-            raise ConfigError("mixed_chunk True with chunked_prefill_size None: there are no chunks to mix decodes into")
+            raise ConfigError(
+                "mixed_chunk True with chunked_prefill_size None: there are no chunks to mix decodes into"
+            )
 
     def _require_room(self) -> None:
         if self.chunked_prefill_size is not None and self.chunked_prefill_size < self.page_size:

@@ -68,7 +68,7 @@ class Decode:
         state = self.state
         while not self._fits(state.running):
             victims = self.victims()
-            if victims and len(state.running) > 1:
+            if victims and len(state.live_requests()) > 1:
                 self.retract(_least(victims))
             elif state.launched:
                 return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvproof.impl.request import Request
 from kvproof.impl.session import Session
 from kvproof.impl.state import EngineState, Outcome
+from kvproof.impl.window_eviction import computed_len, evict_window
 
 
 class Ends:
@@ -26,9 +27,15 @@ class Ends:
             state.tell.abort(session, req)
         else:
             req.cut_output()
+            evict_window(state, req, self.kept_len(req))
             state.cache.finish_turn(session, req)
             state.tell.finish_turn(session, req)
         self._is_over(req, session)
+
+    def kept_len(self, req: Request) -> int:
+        """Tokens of a turn that ends whose KV exists and stays: the window of the next turn begins behind these, not behind a
+        round's overshoot."""
+        return min(computed_len(self.state, req), len(req.origin_input_ids) + len(req.output_ids))
 
     def abort(self, req: Request, reason: str) -> None:
         """End a request without success, in the queue or in the batch."""
@@ -51,6 +58,7 @@ class Ends:
         state = self.state
         self._leave_batch(req)
         if req.session is not None:
+            evict_window(state, req, computed_len(state, req))
             state.cache.retract_turn(req.session, req)
         else:
             state.prefixes.cache_finished_req(req, is_insert=False)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from kvproof.impl import scheduling_faults as scheduling
 from kvproof.impl import session_faults as sessions
+from kvproof.impl import window_faults as windows
 from kvproof.impl.assembly import Parts
 from kvproof.impl.config import ConfigError
 
@@ -46,7 +47,9 @@ FAULTS: dict[str, Fault] = {
     "F22862a": Fault(sessions.NoTailFree),
     "F22862b": Fault(sessions.TailFreeUnaligned),
     "F22897": Fault(sessions.OvershootStays),
+    "F22900": Fault(windows.CursorStaysAtTrim, windows.OvershootMovesWindow),
     "F994a": Fault(scheduling.DuplicatesFromPrefix),
+    "F994b": Fault(windows.StripsLastSlot),
     "F994c": Fault(scheduling.RemembersItsSlot, scheduling.LateResultFreesSlot),
     "F994d": Fault(scheduling.FirstChunkCounted),
     "F994e": Fault(scheduling.RetractOnEveryStep),

@@ -361,8 +361,37 @@ def forced_retracts(s: Script) -> None:
     s.close(*sessions)
 
 
+def window(s: Script) -> None:
+    """Turns and requests outgrow their window; prompts come again when their window pages are gone, and bring new ones."""
+    prompt = s.tokens(s.length(5, 1))
+    s.open("s")
+    for turn in range(3):
+        s.send_turn("s", s.length(3, turn + 1), s.length(1, 2 + turn))
+        s.send(prompt, s.length(2, 1 + turn))
+        s.step(2)
+        s.send([*prompt[: s.length(3)], *s.tokens(s.length(2))], s.length(1, turn))
+        s.send(prompt[: s.length(4, turn)], 2 + turn)
+        s.drain()
+    retracted = s.send_turn("s", s.length(2), s.length(1, 2))
+    s.step_until_output(retracted, 3)
+    s.retract(retracted)
+    s.drain()
+    s.close("s")
+
+
+def window_rounds(s: Script) -> None:
+    """The last round of a turn brings much more than was asked for, and more than a window; the next turn goes on behind it."""
+    s.open("s")
+    for turn in range(3):
+        s.run_turn("s", s.length(1, turn + 1), 2 + turn)
+        s.send(s.length(1, turn), 3)
+    s.drain()
+    s.close("s")
+
+
 EVERY_STEP = {"check_every_step": True}
 CHUNKS = {"chunked_prefill_size": 2}
+WINDOW = {"chunked_prefill_size": 2, "window": 1, "row_width": 32}
 
 SCENARIOS: dict[str, Scenario] = {
     "basic": Scenario("three turns of one session, then its close", basic, ("F20070",)),
@@ -462,6 +491,26 @@ SCENARIOS: dict[str, Scenario] = {
         ("F22735",),
         in_pages=CHUNKS,
         fixed={"pool_pages": 11, **EVERY_STEP},
+    ),
+    "window": Scenario(
+        "a sliding window: cursors, tombstones in the tree, and pages that heal them",
+        window,
+        in_pages=WINDOW,
+        fixed={"pool_pages": 60, "window_pages": 14, **EVERY_STEP},
+    ),
+    "window-in-flight": Scenario(
+        "the same with speculative rounds in flight",
+        window,
+        ("F994b",),
+        in_pages=WINDOW,
+        fixed={"pool_pages": 60, "window_pages": 14, "overlap": True, "speculation": 2, "drafts": 2, **EVERY_STEP},
+    ),
+    "window-rounds": Scenario(
+        "speculative rounds that overshoot further than a sliding window",
+        window_rounds,
+        ("F22900",),
+        in_pages={"drafts": 6, "row_width": 40},
+        fixed={"overlap": True, "speculation": 2, "draft_accuracy": 1.0, "window": 1, "forward": "none", **EVERY_STEP},
     ),
     "forced-retracts": Scenario(
         "a retract is forced at an interval",

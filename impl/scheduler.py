@@ -21,7 +21,7 @@ from kvproof.impl.request import TOO_LONG, Request
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
 from kvproof.impl.state import Batch, EngineState, Launched, Outcome
-from kvproof.impl.window_eviction import WindowEviction
+from kvproof.impl.window_eviction import evict_live_windows
 
 FREE_LIST_LIMIT = 1024
 """A check lists every free page of a pool of up to this many pages."""
@@ -38,7 +38,6 @@ class Scheduler:
         self.decoding = parts.of(Decode)(self.state, self.ends)
         self.prefilling = parts.of(Prefill)(self.state, self.ends, self.decoding)
         self.results = parts.of(Results)(self.state, self.ends, self.prefilling)
-        self.window_eviction = WindowEviction(self.state)
         self.runner = runner if runner is not None else self._build_runner()
         self._drafts = config.drafts if config.speculation else 0
         self._has_results_to_take = False
@@ -137,7 +136,7 @@ class Scheduler:
         """The first half: prepare the next forward, and start it."""
         self.begin_step()
         self.prefilling.keep_chunk()
-        self.window_eviction.evict_live()
+        evict_live_windows(self.state)
         batch = self._next_batch()
         if batch:
             self._launch(batch)

@@ -2,11 +2,11 @@
 
     python -m kvproof.impl.soak --steps 100000 --seed 0
 
-Each episode draws a configuration (page size, pools, window, rows, cache, chunks, overlap, speculation, forced retracts) and plays
-sessions, ordinary requests, aborts, retracts and closes on it, between steps and between the halves of a step. After every
-step the census counts the owners of pages, rows and locks, and the memory check must add up. At the end of an episode all
-requests end, all sessions close, and every page and row must be back. The first violation ends the soak with the seed of
-its episode; exit code 1.
+Each episode draws a configuration (page size, pools, window, rows, cache, chunks, overlap, speculation, forced retracts) and
+plays sessions, ordinary requests, aborts, retracts and closes on it, between steps and between the halves of a step. After
+every step the census counts the owners of pages, rows and locks, and the memory check must add up. At the end of an episode
+all requests end, all sessions close, and every page and row must be back. The first violation ends the soak with the seed
+of its episode; exit code 1.
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ class EngineState:
             )
         self.allocator = self.window_pool or KVAllocator(config.pool_pages, config.page_size, keeps_moves=keeps_moves)
         self.rows = RowPool(config.rows, config.row_width, config.row_order)
-        self.prefixes: ChunkCache = parts.of(RadixCache if config.radix_cache else ChunkCache)(self.allocator, self.rows)
+        self.prefixes: ChunkCache = parts.of(RadixCache if config.radix_cache else ChunkCache)(
+            self.allocator, self.rows
+        )
         self.cache = parts.of(StreamingSessionCache)(self.prefixes)
         self.controller = parts.of(SessionController)(self.cache, config.max_input_len)
         self.tell = self._reporter(observer)

@@ -62,9 +62,13 @@ def window_holders(state: EngineState) -> list[WindowHolder]:
     slots = [(name, slot) for name, slot in state.cache.slots.items() if slot.req_pool_idx not in (None, *taken)]
     return [
         *(holder(f"request {req.rid}", req, computed_len(state, req)) for req in live),
-        # One token of what a slot has may be computed once more: the last one of a turn that was retracted.
-        *(holder(f"session {name}", slot, max(slot.kv_committed_len - 1, 0)) for name, slot in slots),
+        *(holder(f"session {name}", slot, _least_prefix_len(slot)) for name, slot in slots),
     ]
+
+
+def _least_prefix_len(slot: SessionSlot) -> int:
+    """Where the next turn may begin: a turn that was retracted computes its last token once more, if it is its own."""
+    return max(slot.kv_committed_len - 1, slot.cache_protected_len)
 
 
 def _page_violations(state: EngineState, pool: WindowAllocator, found: list[WindowHolder]) -> list[str]:

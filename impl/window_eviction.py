@@ -11,27 +11,29 @@ from kvproof.impl.request import Request
 from kvproof.impl.state import EngineState
 
 
-class WindowEviction:
-    def __init__(self, state: EngineState) -> None:
-        self.state = state
+def evict_live_windows(state: EngineState) -> None:
+    """Between two steps: for every request of the batch, running or between two chunks."""
+    if state.window_pool is not None:
+        for req in state.live_requests():
+            evict_window(state, req, computed_len(state, req))
 
-    def evict_live(self) -> None:
-        """Between two steps: for every request of the batch, running or between two chunks."""
-        if self.state.window_pool is not None:
-            for req in self.state.live_requests():
-                self.evict(req, computed_len(self.state, req))
 
-    def evict(self, req: Request, pre_len: int) -> None:
-        """Free the window pages of [E, E'), E' = floor(pre_len - W - P): one page more stays than the next token needs."""
-        pool = self.state.window_pool
-        assert pool is not None and req.req_pool_idx is not None  # a request of the batch has a row
-        start = max(req.swa_evicted_seqlen, req.cache_protected_len)
-        end = floor_align(max(pre_len - pool.window - pool.page_size, 0), pool.page_size)
-        if end <= start:
-            return
-        pool.free_window(self.state.rows.read(req.req_pool_idx, start, end))
-        req.swa_evicted_seqlen = end
-        self.state.tell.window(req, pre_len)
+def evict_window(state: EngineState, req: Request, pre_len: int) -> None:
+    """Free the window pages of [E, E'), E' = floor(pre_len - W - P): one page more stays than the next token needs.
+
+    `pre_len` is no more than the request keeps: what the next token behind that looks back to, is needed.
+    """
+    pool = state.window_pool
+    if pool is None:
+        return
+    start = max(req.swa_evicted_seqlen, req.cache_protected_len)
+    end = floor_align(max(pre_len - pool.window - pool.page_size, 0), pool.page_size)
+    if end <= start:
+        return
+    assert req.req_pool_idx is not None  # a request of the batch has a row
+    pool.free_window(state.rows.read(req.req_pool_idx, start, end))
+    req.swa_evicted_seqlen = end
+    state.tell.window(req, pre_len)
 
 
 def computed_len(state: EngineState, req: Request) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import UserError
+from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, out, say, write_json
 
@@ -18,6 +18,13 @@ def replay(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
     ] = False,
+    checker: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|compiled|interpreted",
+            help="Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large.",
+        ),
+    ] = "auto",
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
@@ -29,14 +36,16 @@ def replay(
 
     Example: [bold]kvproof replay out/retract.jsonl[/bold]
     """
-    from ..replay import CONFORMS, INCOMPLETE, VIOLATES
+    from ..replay import CHECKERS, CONFORMS, INCOMPLETE, VIOLATES
     from ..replay import replay as run_replay
     from ..show_replay import as_json, checked, verdict_lines
 
+    if checker not in CHECKERS:
+        raise unknown("checker", checker, CHECKERS)
     reports = []
     for path in traces:
         with Progress(f"replaying {path}", quiet=quiet) as progress:
-            report = run_replay(path, strict=strict, progress=progress)
+            report = run_replay(path, strict=strict, progress=progress, checker=checker)
         reports.append(report)
         if quiet:
             names = sorted({f.id for finding in report.findings for f in finding.explained_by})

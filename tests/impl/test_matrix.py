@@ -48,6 +48,8 @@ CHUNKS: tuple[dict[str, Any], ...] = (
     {"chunked_prefill_size": 2, "mixed_chunk": False},  # pages; in tokens below
     {"chunked_prefill_size": 2, "mixed_chunk": True},
 )
+BOTH = ((True, False), (False, True), (False, True))
+"""With and without: a tree, forced retracts, a sliding window."""
 SEED = 3
 
 
@@ -59,6 +61,7 @@ class Cell:
     chunks: int
     radix_cache: bool
     forced_retract: bool
+    windowed: bool
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -73,7 +76,13 @@ class Cell:
             "check_every_step": True,
             "census_every_step": True,
             "pool_pages": 160,
+            "window": self.window,
         }
+
+    @property
+    def window(self) -> int:
+        """Tokens: less than a page, so that the window also begins inside of one; at page size 1 a few of them."""
+        return max(3, self.page_size - 1) if self.windowed else 0
 
     @property
     def is_valid(self) -> bool:
@@ -89,13 +98,14 @@ class Cell:
             "" if chunks["chunked_prefill_size"] is None else "mixed" if chunks["mixed_chunk"] else "chunked",
             "" if self.radix_cache else "notree",
             "retract" if self.forced_retract else "",
+            "window" if self.windowed else "",
         ]
         return "-".join(word for word in words if word)
 
 
 CELLS = [
     cell
-    for parts in itertools.product(BEHAVIOURS, (1, 4, 16, 64, 256), range(4), range(3), (True, False), (False, True))
+    for parts in itertools.product(BEHAVIOURS, (1, 4, 16, 64, 256), range(4), range(3), *BOTH)
     if (cell := Cell(*parts)).is_valid
 ]
 
@@ -135,17 +145,17 @@ def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return watch, played[0]
 
 
-def expected_output(req: Request, count: int) -> list[int]:
+def expected_output(req: Request, count: int, window: int) -> list[int]:
     """The output as one computation gives it that knows no cache, no chunks, no drafts and no other request."""
     tokens = [*req.origin_input_ids, *req.output_ids[:count]]
-    logits = logits_from_scratch(model(), tokens[:-1])
+    logits = logits_from_scratch(model(window), tokens[:-1])
     predicted: list[int] = logits[len(req.origin_input_ids) - 1 :].argmax(dim=-1).tolist()
     return predicted
 
 
 @cache
-def model() -> Transformer:
-    return Transformer(0)
+def model(window: int) -> Transformer:
+    return Transformer(0, window=window)
 
 
 def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +165,9 @@ def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for rid, req in watch.requests.items():
         output = list(scheduler.outcomes[rid].output_ids)
         if output:
-            assert output == expected_output(req, len(output)), rid
-    terms = scheduler.state.memory_terms()
-    assert terms["available"] + terms["evictable"] == terms["total"]
+            assert output == expected_output(req, len(output), cell.window), rid
+    for terms in filter(None, (scheduler.state.memory_terms(), scheduler.state.window_terms())):
+        assert terms["available"] + terms["evictable"] == terms["total"]
     assert scheduler.state.rows.available_rows == scheduler.config.rows
     report = replay(trace)
     if not cell.radix_cache and keeps_a_chunk_outside_a_session(trace):
@@ -189,24 +199,22 @@ def test_the_sample_meets_every_behaviour_and_every_setting() -> None:
     assert {cell.behaviour for cell in cells} == set(BEHAVIOURS)
     assert {cell.page_size for cell in cells} == {1, 4, 16, 64, 256}
     assert {(cell.schedule, cell.chunks) for cell in cells} == {(cell.schedule, cell.chunks) for cell in CELLS}
-    assert {(cell.radix_cache, cell.forced_retract) for cell in cells} == set(
-        itertools.product((True, False), repeat=2)
-    )
+    assert {(cell.radix_cache, cell.forced_retract, cell.windowed) for cell in cells} == set(itertools.product(*BOTH))
 
 
 def test_a_wrong_token_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: one output token is changed."""
-    cell = Cell("abort-first", 4, 0, 0, True, False)
+    cell = Cell("abort-first", 4, 0, 0, True, False, False)
     watch, scheduler = play_cell(cell, tmp_path / "t.jsonl", monkeypatch)
     rid = next(rid for rid, outcome in scheduler.outcomes.items() if len(outcome.output_ids) > 2)
     req = watch.requests[rid]
-    assert expected_output(req, 3) == req.output_ids[:3]
+    assert expected_output(req, 3, 0) == req.output_ids[:3]
     req.output_ids[1] += 1
-    assert expected_output(req, 3) != req.output_ids[:3]
+    assert expected_output(req, 3, 0) != req.output_ids[:3]
 
 
 def test_a_lost_page_is_noticed(tmp_path: Path) -> None:
     """So can the census: a fault that keeps pages of an aborted turn."""
-    settings: Mapping[str, Any] = Cell("abort-first", 4, 1, 1, True, False).settings
+    settings: Mapping[str, Any] = Cell("abort-first", 4, 1, 1, True, False, False).settings
     recorded = record_scenario("abort-first", tmp_path / "t.jsonl", page_size=4, faults=("F22790b",), settings=settings)
     assert recorded.reason.startswith("crashed: CensusViolation: step") and "has no owner" in recorded.reason

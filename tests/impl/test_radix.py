@@ -74,5 +74,7 @@ def test_a_match_is_the_longest_inserted_prefix(page_size: int, sequences: list[
         assert len(tree.match(tokens).indices) == longest
         assert insert(tree, allocator, tokens) == longest
         known |= {tuple(tokens[:n]) for n in range(0, len(tokens) + 1, page_size)}
-    pages = np.concatenate([node.value for node in tree.nodes()]) // page_size if sequences and tree.evictable_size else []
+    pages = (
+        np.concatenate([node.value for node in tree.nodes()]) // page_size if sequences and tree.evictable_size else []
+    )
     assert len(set(map(int, pages))) == tree.evictable_size // page_size == 200 - allocator.available_pages

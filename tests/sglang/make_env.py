@@ -2,9 +2,10 @@
 
 One virtual environment, `.venv-sglang`, holds what the releases share (pins.txt). Each release lies in a folder of its own,
 `.venv-sglang/site/<version>`, and is chosen by PYTHONPATH. Everything is installed without dependencies: SGLang's own list
-asks for GPU packages, which stand-ins take the place of. About 3 GB and two minutes.
+asks for GPU packages, which stand-ins take the place of. About 3 GB and two minutes for
+the releases that are tested often; with --all for every release that is known, a minute more.
 
-    python tests/sglang/make_env.py [--python PATH]
+    python tests/sglang/make_env.py [--all] [--python PATH]
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ SITES = {
     "0.5.20": ("transformers==5.12.1", "tokenizers==0.22.2", "huggingface_hub==1.33.0"),
     "0.5.23": ("transformers==5.19.0", "tokenizers==0.23.2", "huggingface_hub==1.33.0"),
 }
+# Before the seed fixes, after them, and the newest one looked at.
+TESTED_OFTEN = ("0.5.10.post1", "0.5.11", "0.5.23")
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,11 @@ class Step:
         print(f"{self.name}: done in {time.monotonic() - start:.0f} s", flush=True)
 
 
-def steps(python: str | None) -> Iterator[Step]:
+def steps(python: str | None, versions: tuple[str, ...]) -> Iterator[Step]:
     yield Step(f"python-{PYTHON_VERSION}", PYTHON_VERSION, lambda: make_venv(python))
     yield Step("shared-packages", PINS.read_text(), lambda: pip("install", "--no-deps", "-r", str(PINS)))
-    for version, companions in SITES.items():
-        wanted = (f"sglang=={version}", *companions)
+    for version in versions:
+        wanted = (f"sglang=={version}", *SITES[version])
         yield Step(f"sglang-{version}", " ".join(wanted), partial(install_site, version, wanted))
     # The list of packages in pyproject.toml is read when kvproof is installed, so a change of it installs anew.
     project = (ROOT / "pyproject.toml").read_text()
@@ -117,10 +120,12 @@ def _version_of(python: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", help=f"a Python {PYTHON_VERSION} to build on")
+    parser.add_argument("--all", action="store_true", help="every known release, not only those that are tested often")
     arguments = parser.parse_args()
-    to_do = [step for step in steps(arguments.python) if not step.is_done()]
+    versions = tuple(SITES) if arguments.all else TESTED_OFTEN
+    to_do = [step for step in steps(arguments.python, versions) if not step.is_done()]
     if not to_do:
-        print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(SITES)}")
+        print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(versions)}")
         return
     try:
         for step in to_do:
@@ -129,7 +134,7 @@ def main() -> None:
         sys.exit(
             f"error: step {step.name} failed with exit code {error.returncode}; run this again to go on from there"
         )
-    print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(SITES)}")
+    print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(versions)}")
 
 
 if __name__ == "__main__":

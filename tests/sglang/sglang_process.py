@@ -14,6 +14,9 @@ from kvproof.spec.trace import Event, Header
 
 ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-sglang"
 RELEASES = ("0.5.10.post1", "0.5.11")
+# Later ones: only the newest is run often, the others by `make test-sglang-full`.
+LATER = ("0.5.12", "0.5.14", "0.5.17", "0.5.20", "0.5.23")
+IN_BETWEEN = LATER[:-1]
 PAGE_SIZES = (1, 4)
 
 

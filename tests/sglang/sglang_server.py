@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
@@ -45,16 +46,17 @@ class Server:
     process: subprocess.Popen[bytes]
     port: int
     log: Path
+    trace: Path | None
 
-    def post(self, path: str, body: dict[str, Any], timeout: float = ANSWER_SECONDS) -> Any:
+    def post(self, path: str, body: dict[str, Any], *, as_text: bool = False) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
             text = answer.read()
-        return json.loads(text) if text.strip() else None
+        return text if as_text or not text.strip() else json.loads(text)
 
     def open_session(self, session: str) -> None:
         self.post("/open_session", {"capacity_of_str_len": 1 << 20, "session_id": session, "streaming": True})
@@ -68,18 +70,31 @@ class Server:
         max_new_tokens: int,
         *,
         session: str | None = None,
-        timeout: float = ANSWER_SECONDS,
-        **more: Any,
     ) -> Any:
-        """The server's answer; `timeout`: after so many seconds the client hangs up, which the server takes as an abort."""
         body: dict[str, Any] = {
             "input_ids": input_ids,
             "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 0.0, "ignore_eos": True},
-            **more,
         }
         if session is not None:
             body["session_params"] = {"id": session}
-        return self.post("/generate", body, timeout)
+        return self.post("/generate", body)
+
+    def hang_up(self, input_ids: list[int], max_new_tokens: int, *, session: str | None = None) -> None:
+        """Ask for a long answer, read its beginning and go away, which the server takes as an abort."""
+        body: dict[str, Any] = {
+            "input_ids": input_ids,
+            "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 0.0, "ignore_eos": True},
+            "stream": True,
+        }
+        if session is not None:
+            body["session_params"] = {"id": session}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
+        connection.request("POST", "/generate", json.dumps(body), {"Content-Type": "application/json"})
+        connection.getresponse().read(1)
+        connection.close()
+
+    def trace_size(self) -> int:
+        return self.trace.stat().st_size if self.trace is not None else 0
 
     def is_up(self) -> bool:
         try:
@@ -142,7 +157,7 @@ def server(
             env=_environment(site, trace, environment or {}),
             start_new_session=True,
         )
-    running = Server(process, port, log)
+    running = Server(process, port, log, trace)
     try:
         _wait_until_up(running)
         yield running

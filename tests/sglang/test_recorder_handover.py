@@ -21,7 +21,7 @@ from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.adapters.sglang.assembly import DECODE, RESULT, Assembly
 from kvproof.conformance.adapters.sglang.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
 from kvproof.conformance.adapters.sglang.page_ids import PageIds
-from kvproof.conformance.adapters.sglang.writer import event_line, frames, header_line, write_trace
+from kvproof.conformance.adapters.sglang.writer import event_line, frames, header_line, revoke_end, write_trace
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.trace_io import TraceWriter, read_trace
 from kvproof.spec.trace import Config, Event, Header, Producer
@@ -52,11 +52,11 @@ def no_page_ids() -> PageIds:
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
+    """(end to read, end to write); the second is the handover's to close."""
     reading, writing = os.pipe()
     yield reading, writing
-    for end in (reading, writing):
-        with suppress(OSError):
-            os.close(end)
+    with suppress(OSError):
+        os.close(reading)
 
 
 def to_a_writer(path: Path, page_ids: PageIds) -> Handover:
@@ -214,6 +214,17 @@ def test_a_batch_that_was_cut_in_the_pipe_is_left_out(tmp_path: Path) -> None:
     with os.fdopen(reading, "rb") as pipe:
         write_trace(pipe)
     assert [json.loads(line)["record"] for line in path.read_text().splitlines()] == ["header", "event"]
+
+
+def test_an_end_that_is_no_longer_true_is_revoked(tmp_path: Path) -> None:
+    """The process that writes may die while the server is idle, and the server goes on."""
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path, HEADER) as writer:
+        writer.event(**CHECK)
+    assert replay(path).verdict == CONFORMS
+    revoke_end(path, "the process that writes the trace is gone", 1)
+    assert replay(path).verdict == INCOMPLETE
+    assert [record for _, record in read_trace(path)][-1].reason == "the process that writes the trace is gone"
 
 
 # -- the buffer --

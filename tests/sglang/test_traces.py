@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from sglang_census import Census
-from sglang_process import PAGE_SIZES, RELEASES, Trace, run_with_sglang
+from sglang_process import LATER, PAGE_SIZES, RELEASES, Trace, run_with_sglang
 
 from kvproof.conformance.adapters.sglang import SCENARIOS
 
@@ -23,7 +23,14 @@ CRASHES = {
     (OLD, "busy-twice"): "no attribute 'lock_ref'",
     (OLD, "close-running"): "no attribute 'lock_ref'",
     **{(release, "full-of-rows"): "alloc_req_slots runs out of memory" for release in RELEASES},
+    **{(release, "ignore-eos"): "AssertionError" for release in RELEASES},
+    **{
+        (OLD, f"matrix-{kind}"): "lock_ref'"
+        for kind in ("full", "checked", "overlap", "mixed-overlap", "window", "window-overlap")
+    },
 }
+# A close in the middle of a turn; a chunk cache has no lock to stumble over, so the pages go back a second time.
+DOUBLE_FREES = {(OLD, f"matrix-chunk-cache{kind}") for kind in ("", "-overlap", "-window")}
 STUCK = {(release, scenario) for release in RELEASES for scenario in ("full-of-sessions", "given-up")}
 LEAKS = {
     (OLD, "retract"),
@@ -57,7 +64,11 @@ class TestEveryTrace:
     def test_names_every_page_that_moved(self, trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
         """The census of the events equals the allocator's free list and the tree's size, at every check."""
         trace = trace_of(release, scenario, page_size)
-        assert census(trace).wrong == []
+        wrong = census(trace).wrong
+        if (release, scenario) in DOUBLE_FREES:
+            assert "was freed twice" in wrong[0]
+        else:
+            assert wrong == []
         assert trace.of("check") or (release, scenario) in CRASHES
 
     def test_ends_as_known(self, trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
@@ -74,7 +85,7 @@ class TestEveryTrace:
         self, trace_of: TraceOf, release: str, scenario: str, page_size: int
     ) -> None:
         case, counted = (release, scenario), census(trace_of(release, scenario, page_size))
-        if case in CRASHES or case in STUCK:
+        if case in CRASHES or case in STUCK or case in DOUBLE_FREES:
             return
         held = sum(map(len, counted.rows.values()))
         assert (held > 0) == (case in HELD_FOR_EVER)
@@ -152,7 +163,8 @@ class TestFindingsIn0511:
 
     def test_retract_clears_the_marker_and_moves_the_checkpoint(self, trace_of: TraceOf, page_size: int) -> None:
         for retract in trace_of(NEW, "retract", page_size).of("retract"):
-            before = [e for e in trace_of(NEW, "retract", page_size).events[: retract.seq] if e.session == "s1"][-1]
+            earlier = trace_of(NEW, "retract", page_size).events[: retract.seq]
+            before = [e for e in earlier if e.session == "s1" and e.after.inflight is not None][-1]
             assert before.after.inflight is True and retract.after.inflight is False
             assert (retract.after.checkpoint_len or 0) > (before.after.checkpoint_len or 0)
 
@@ -201,7 +213,7 @@ def test_same_seed_writes_the_same_bytes(trace_of: TraceOf, release: str, tmp_pa
     assert (tmp_path / release / first.name).read_bytes() == first.read_bytes()
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", [*RELEASES, LATER[-1]])
 def test_recording_changes_nothing_that_the_scheduler_does(release: str) -> None:
     """Same random schedule with and without the recorder: same outputs, same free lists, in order."""
     script = Path(__file__).with_name("drive_twice.py")

@@ -20,7 +20,7 @@ from .handover import Handover, TraceLost, frame
 from .header import header_of
 from .recorder import Recorder
 from .releases import installed_release
-from .writer import header_line
+from .writer import header_line, revoke_end
 
 PATH_VARIABLE = "KVPROOF_TRACE"
 # An idle check lists the free pages of pools up to this size; of larger ones it would be most of the trace.
@@ -92,8 +92,9 @@ class Capture:
         try:
             recorder.start()
             recorder.watch.around(scheduler, recorder.release.idle_check, self._idle)
-            if recorder.release.busy_check in vars(scheduler):
-                recorder.watch.around(scheduler, recorder.release.busy_check, self._busy_check)
+            busy_check = recorder.release.busy_check
+            if busy_check is not None and hasattr(scheduler, busy_check):
+                recorder.watch.around(scheduler, busy_check, self._busy_check)
             recorder.watch.around(scheduler, "flush_cache", self._flush_cache)
         except Exception as error:
             self._stop(_sentence(error), dropped=0)
@@ -165,6 +166,10 @@ class Capture:
             self._recorder.stop()
         with suppress(Exception):
             self._handover.end(reason, dropped=dropped, patience=0)
+        if self.path.suffix != ".gz":
+            with suppress(Exception):
+                if not is_being_written(self.path):
+                    revoke_end(self.path, reason, dropped)
 
 
 def is_idle(scheduler: Any) -> bool:
@@ -181,7 +186,6 @@ def obstacle_to_recording(scheduler: Any) -> str | None:
     )
     obstacles = {
         "speculative decoding": speculation is not None and not speculation.is_none(),
-        "sliding windows": getattr(scheduler, "is_hybrid_swa", False),
         "state spaces": getattr(scheduler, "is_hybrid_ssm", False),
         "a hierarchical cache": getattr(scheduler, "enable_hierarchical_cache", False),
         "disaggregation": disaggregation is not None and disaggregation.value != "null",

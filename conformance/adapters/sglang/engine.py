@@ -134,7 +134,7 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
 
 def _give_the_model_a_window(window: int) -> None:
     """SGLang knows by the architecture's name which models have a sliding window; the tiny Llama is made one of them."""
-    configs = importlib.import_module("sglang.srt.configs.model_config")
+    configs: Any = importlib.import_module("sglang.srt.configs.model_config")
     llama = importlib.import_module("sglang.srt.models.llama").LlamaForCausalLM
     originals = _originals_of_a_model_without_window(configs)
     if window:

@@ -148,7 +148,8 @@ def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
 
 
 def header_of_run(headless: Headless, scenario: str) -> Header:
-    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=headless.settings.as_dict())
+    extra = {**headless.settings.as_dict(), "seams": headless.release.ways}
+    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra)
 
 
 def _raised_in_sglang(error: BaseException) -> bool:

@@ -48,7 +48,7 @@ RELEASES: tuple[Known, ...] = (
     Known(version="0.5.14", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.17", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.20", known_deviations=_KNOWN_SINCE_0511),
-    Known(version="0.5.23", known_deviations=_KNOWN_SINCE_0511),
+    Known(version="0.5.23", known_deviations=("S0511a",)),
 )
 ONE_RECORD_GAP = (
     "slot_held and slot_* while a turn runs on the slot: both share one record, shown as the turn's lengths"
@@ -77,7 +77,7 @@ class Release:
     is_chunk: Callable[[Any, dict[str, Any]], bool]
     kept_len: Callable[[Any], int]
     has_tree: Callable[[Any], bool]
-    row: Callable[[Any], int | None]
+    row: Callable[[Any], Any]
     lengths: Callable[[Any], tuple[int, int, int]]
     window_cursor: Callable[[Any], int]
     evicts_window: str | None
@@ -135,7 +135,7 @@ def release_of(version: str, found: dict[str, Way | None]) -> Release:
     if known is None:
         gaps.insert(0, f"SGLang {version} is not among the releases that were looked at; it is driven by what it has")
         known = Known(version, known_deviations=())
-    values = {name: way.value if way is not None else None for name, way in found.items()}
+    values: dict[str, Any] = {name: way.value if way is not None else None for name, way in found.items()}
     if values["one_record"]:
         gaps.append(ONE_RECORD_GAP)
     return Release(

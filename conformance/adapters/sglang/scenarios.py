@@ -222,7 +222,7 @@ def full_of_rows(h: Headless) -> None:
         h.open(session)
         whole_turn(h, session, 1)
     h.send("plain/1", 5, 3)
-    h.drain()
+    h.run(3)  # it may wait until a session is closed
     close_all(h, *sessions)
 
 
@@ -232,7 +232,7 @@ def full_of_rows(h: Headless) -> None:
 def ignore_eos(h: Headless) -> None:
     h.open("s1")
     for number in (1, 2):
-        h.send(turn("s1", number), 9, 4, session="s1", ignore_eos=True)
+        h.send(turn("s1", number), 37, 4, session="s1", ignore_eos=True)
         h.drain()
     close_all(h, "s1")
 

@@ -125,9 +125,10 @@ class _Receiver:
 
 
 def _send_through_channels(scheduler: Any, sender: Any) -> None:
-    """Those that use the channels hold the one object, which may be frozen."""
-    for name in ("send_to_tokenizer", "send_to_detokenizer"):
-        object.__setattr__(scheduler.ipc_channels, name, sender)
+    """Those that send hold the channels' own objects, so these are what is redirected."""
+    channels = scheduler.ipc_channels
+    for channel in (channels.send_to_tokenizer, channels.send_to_detokenizer):
+        channel.send_output = sender.send_output
 
 
 def _send_itself(scheduler: Any, sender: Any) -> None:

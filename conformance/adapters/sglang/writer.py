@@ -13,9 +13,11 @@ import gzip
 import io
 import json
 import marshal
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 from kvproof.spec.trace import End, Event, Header, Observed
@@ -30,6 +32,21 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 def header_line(header: Header) -> bytes:
     return _encode(header.model_dump(mode="json", exclude_none=True)).encode() + b"\n"
+
+
+def end_line(end: End) -> bytes:
+    return _encode(end.model_dump(mode="json")).encode() + b"\n"
+
+
+def revoke_end(path: Path, reason: str, dropped: int) -> None:
+    """The process that wrote this trace died while the server was idle: its end record is no longer true."""
+    with path.open("r+b") as file:
+        last_line = file.read().splitlines(keepends=True)[-1]
+        fields = json.loads(last_line)
+        if fields["record"] == "end":
+            file.seek(-len(last_line), os.SEEK_END)
+            file.write(end_line(End(events=fields["events"], dropped=dropped, reason=reason)))
+            file.truncate()
 
 
 def event_line(seq: int, fields: dict[str, Any]) -> bytes:
@@ -81,8 +98,7 @@ class LiveTrace:
         """Write the end record; `add` may take it back."""
         self._take_end_back()
         end_at = self._file.tell()
-        end = End(events=self.events, dropped=dropped, reason=reason)
-        self._write(_encode(end.model_dump(mode="json")).encode() + b"\n")
+        self._write(end_line(End(events=self.events, dropped=dropped, reason=reason)))
         self._end_at = end_at
 
     def close(self) -> None:

@@ -1,0 +1,219 @@
+"""The page book over arrays: the same moves as `pagebook.py` and `windowbook.py`, made at once and undone if one is not clean.
+
+These functions are compiled (`build.py`): they use arrays, numbers and each other, and nothing else. What they cannot follow they
+answer with False, and the interpreted checker judges the event. So they may be stricter than it is, but never weaker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvproof.conformance.compiled.layout import (
+    ARENA_TOP,
+    BEHIND,
+    CAPACITY,
+    FREE_BLOCKS,
+    FREE_COUNT,
+    JOURNAL,
+    JOURNAL_ARENA,
+    JOURNAL_WINDOWS,
+    MARK,
+    OWNED_BY_NONE,
+    OWNED_BY_TREE,
+    OWNER,
+    PINS,
+    START,
+    TREE_COUNT,
+    WINDOW_FREE_COUNT,
+    WINDOW_MARK,
+    WINDOW_OF,
+    WINDOW_TREE_COUNT,
+)
+
+Array = Any
+
+
+def where(flag: bool, then: Any, otherwise: Any) -> Any:
+    return then if flag else otherwise
+
+
+def floor_pages(length: int, page_size: int, page_shift: int) -> int:
+    return length >> page_shift if page_shift >= 0 else length // page_size
+
+
+def ceil_pages(length: int, page_size: int, page_shift: int) -> int:
+    return -(-length >> page_shift) if page_shift >= 0 else -(-length // page_size)
+
+
+def length_of(offsets: Array, runs: Array, which: int, event: int) -> int:
+    """Pages of one list of an event."""
+    total = 0
+    for run in range(offsets[which, event], offsets[which, event + 1]):
+        total += int(runs[run, 1])
+    return total
+
+
+def write_out(offsets: Array, runs: Array, which: int, event: int, into: Array) -> None:
+    """One page of the list after the other."""
+    place = 0
+    for run in range(offsets[which, event], offsets[which, event + 1]):
+        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+            into[place] = page
+            place += 1
+
+
+def holds_page(offsets: Array, runs: Array, which: int, event: int, page: int) -> bool:
+    for run in range(offsets[which, event], offsets[which, event + 1]):
+        if int(runs[run, 0]) <= page < int(runs[run, 0]) + int(runs[run, 1]):
+            return True
+    return False
+
+
+def note(journal: Array, counts: Array, what: int, place: int, before: int) -> None:
+    """Remember a value that is about to change."""
+    n = counts[JOURNAL]
+    journal[n, 0] = what
+    journal[n, 1] = place
+    journal[n, 2] = before
+    counts[JOURNAL] = n + 1
+
+
+def undo(pages: Array, windows: Array, arena: Array, journal: Array, counts: Array) -> None:
+    """Put back what the journal holds, newest first."""
+    for n in range(counts[JOURNAL] - 1, -1, -1):
+        what, place, before = journal[n, 0], journal[n, 1], journal[n, 2]
+        if what == JOURNAL_ARENA:
+            arena[place] = before
+        elif what >= JOURNAL_WINDOWS:
+            windows[place, what - JOURNAL_WINDOWS] = before
+        else:
+            pages[place, what] = before
+    counts[JOURNAL] = 0
+
+
+def set_page(pages: Array, journal: Array, counts: Array, page: int, what: int, value: int) -> None:
+    note(journal, counts, what, page, pages[page, what])
+    pages[page, what] = value
+
+
+def set_window(windows: Array, journal: Array, counts: Array, window: int, what: int, value: int) -> None:
+    note(journal, counts, JOURNAL_WINDOWS + what, window, windows[window, what])
+    windows[window, what] = value
+
+
+def count_owned(counts: Array, owner: int, has_window: bool, change: int) -> None:
+    """The totals that the memory check is compared with."""
+    if owner == OWNED_BY_NONE:
+        counts[FREE_COUNT] += change
+    elif owner == OWNED_BY_TREE:
+        counts[TREE_COUNT] += change
+        if has_window:
+            counts[WINDOW_TREE_COUNT] += change
+
+
+def set_owner(pages: Array, journal: Array, counts: Array, page: int, owner: int) -> None:
+    has_window = pages[page, WINDOW_OF] != 0
+    count_owned(counts, pages[page, OWNER], has_window, -1)
+    count_owned(counts, owner, has_window, 1)
+    set_page(pages, journal, counts, page, OWNER, owner)
+
+
+def name_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int, window: int) -> None:
+    """The map names `window` behind `page`."""
+    set_page(pages, journal, counts, page, WINDOW_OF, window)
+    set_window(windows, journal, counts, window, BEHIND, page)
+    counts[WINDOW_FREE_COUNT] -= 1
+    if pages[page, OWNER] == OWNED_BY_TREE:
+        counts[WINDOW_TREE_COUNT] += 1
+
+
+def clear_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int) -> int:
+    """The map names no window page behind `page` any more; the one that it named, 0 if there was none."""
+    window = int(pages[page, WINDOW_OF])
+    if window != 0:
+        set_page(pages, journal, counts, page, WINDOW_OF, 0)
+        set_window(windows, journal, counts, window, BEHIND, 0)
+        counts[WINDOW_FREE_COUNT] += 1
+        if pages[page, OWNER] == OWNED_BY_TREE:
+            counts[WINDOW_TREE_COUNT] -= 1
+    return window
+
+
+def release_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int) -> int:
+    """The window page behind `page` goes back and is marked as one that the event must list; how many went back."""
+    window = clear_window(pages, windows, journal, counts, page)
+    if window == 0:
+        return 0
+    set_window(windows, journal, counts, window, WINDOW_MARK, windows[window, WINDOW_MARK] + 1)
+    return 1
+
+
+def free_page(pages: Array, journal: Array, counts: Array, page: int) -> None:
+    """A page goes back and is marked as one that the event must list."""
+    set_owner(pages, journal, counts, page, OWNED_BY_NONE)
+    set_page(pages, journal, counts, page, MARK, pages[page, MARK] + 1)
+
+
+def lists_what_is_marked(
+    offsets: Array,
+    runs: Array,
+    which: int,
+    event: int,
+    marks: Array,
+    what: int,
+    noted_as: int,
+    marked: int,
+    journal: Array,
+    counts: Array,
+) -> bool:
+    """Whether the event lists exactly the pages that are marked, each as often as it is. It takes the marks away."""
+    for run in range(offsets[which, event], offsets[which, event + 1]):
+        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+            if page < 1 or page >= marks.shape[0] or marks[page, what] == 0:
+                return False
+            note(journal, counts, noted_as, page, marks[page, what])
+            marks[page, what] -= 1
+            marked -= 1
+    return marked == 0
+
+
+def block_class(wanted: int) -> int:
+    """The n for which 2^n pages, at least 8, are enough."""
+    n = 3
+    while (1 << n) < wanted:
+        n += 1
+    return n
+
+
+def release_block(tables: Array, arena: Array, counts: Array, ledger: int) -> None:
+    """The block of a page table becomes the first free one of its size; its first entry names the next."""
+    capacity = tables[ledger, CAPACITY]
+    if capacity > 0:
+        head = FREE_BLOCKS + block_class(capacity)
+        arena[tables[ledger, START]] = counts[head]
+        counts[head] = tables[ledger, START] + 1
+    tables[ledger, CAPACITY] = 0
+
+
+def make_room(tables: Array, arena: Array, counts: Array, ledger: int, length: int, wanted: int) -> None:
+    """Give a page table of `length` pages a block for `wanted`. Nothing else changes, so this is never undone."""
+    if tables[ledger, CAPACITY] >= wanted:
+        return
+    n = block_class(wanted)
+    if counts[FREE_BLOCKS + n] > 0:
+        start = counts[FREE_BLOCKS + n] - 1
+        counts[FREE_BLOCKS + n] = arena[start]
+    else:
+        start = counts[ARENA_TOP]
+        counts[ARENA_TOP] += 1 << n
+    old = tables[ledger, START]
+    for position in range(length):
+        arena[start + position] = arena[old + position]
+    release_block(tables, arena, counts, ledger)
+    tables[ledger, START] = start
+    tables[ledger, CAPACITY] = 1 << n
+
+
+def pin(pages: Array, journal: Array, counts: Array, page: int, change: int) -> None:
+    """A row's protected prefix names the page, or does so no more."""
+    set_page(pages, journal, counts, page, PINS, pages[page, PINS] + change)

@@ -1,0 +1,125 @@
+"""The checker as one source: the functions printed from the specification, the page book and the loop; compiled by numba.
+
+The source is a file in a cache folder, named after the hash of its text and of the versions that compile it; what numba
+compiled stands beside it. A changed rule is a changed text, so nothing stale is ever run; the text is compared before use.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kvproof.conformance.compiled import book, layout, loop, pages
+from kvproof.conformance.compiled.rules import rules_source
+from kvproof.spec.actions import Action
+from kvproof.spec.invariants import Invariant
+
+Judge = Callable[..., tuple[int, int]]
+
+_HEAD = '''"""Printed by kvproof from its specification; see kvproof.conformance.compiled."""
+from __future__ import annotations
+'''
+_COMPILED = """
+from numba import njit
+
+compiled = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+compiled_to_be_called = njit(error_model="numpy", cache=True)
+"""
+_PLAIN = """
+def compiled(function):
+    return function
+
+compiled_to_be_called = compiled
+"""
+ENTRY = loop.judge_events.__name__
+"""What Python calls, and so what is kept compiled; all else is compiled into it."""
+
+
+def checker_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
+    """Everything that the loop needs, as text; what `compiled` means is left to whoever runs it."""
+    constants = [f"{name} = {value}" for name, value in vars(layout).items() if name.isupper() and type(value) is int]
+    parts = [
+        "\n".join(constants) + "\n",
+        *map(_text_of, _functions_of(book)),
+        rules_source(actions, invariants),
+        *map(_text_of, (*_functions_of(pages), *_functions_of(loop))),
+    ]
+    return "\n\n".join(parts).replace(f"@compiled\ndef {ENTRY}(", f"@compiled_to_be_called\ndef {ENTRY}(")
+
+
+def _functions_of(module: ModuleType) -> list[Callable[..., Any]]:
+    return [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
+
+
+def _text_of(function: Callable[..., Any]) -> str:
+    return "@compiled\n" + inspect.getsource(function)
+
+
+def plain_judge(source: str) -> Judge:
+    """The same source run by Python: slow, and the same answers."""
+    namespace: dict[str, Any] = {}
+    exec(compile(_HEAD + _PLAIN + source, "<checker>", "exec"), namespace)
+    return namespace[ENTRY]  # type: ignore[no-any-return]
+
+
+_sources: dict[tuple[int, ...], tuple[Any, str]] = {}
+
+
+def source_of(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
+    """The same, traced once for the same actions and invariants."""
+    rules = (*actions.values(), *invariants.values())
+    key = tuple(map(id, rules))
+    if key not in _sources:  # the rules stay there too, so that no other one gets the place of one of them
+        _sources[key] = (rules, checker_source(actions, invariants))
+    return _sources[key][1]
+
+
+@functools.lru_cache(maxsize=8)
+def compiled_judge(source: str) -> Judge:
+    """The loop, compiled. The first call with a new source takes half a minute, later ones load what was kept."""
+    import numba
+
+    text = _HEAD + _COMPILED + source
+    versions = f"{sys.version} {numba.__version__}"
+    digest = hashlib.sha256(f"{versions}\n{text}".encode()).hexdigest()[:32]
+    name = f"kvproof_checker_{digest}"
+    path = _kept(_cache_folder() / name / f"{name}.py", text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # numba looks functions up by their module when it loads what it kept
+    spec.loader.exec_module(module)
+    return getattr(module, ENTRY)  # type: ignore[no-any-return]
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kvproof"
+
+
+def _kept(path: Path, text: str) -> Path:
+    """The file with this text. Where the cache cannot be written a folder for this process takes its place."""
+    try:
+        if not path.is_file() or path.read_text() != text:
+            _write_whole(path, text)
+    except OSError:
+        path = Path(tempfile.mkdtemp(prefix="kvproof-")) / path.name
+        _write_whole(path, text)
+    return path
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Under another name first: whoever else starts now sees the whole file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)

@@ -1,0 +1,129 @@
+"""Replays a trace by the compiled loop; what the loop does not find clean is judged by the interpreted checker.
+
+An event that is not clean is a finding, a deviation that is known of the release, or one of the rare events that stand in no
+column. The state goes over to the interpreted checker, which judges that event, and each time twice as many after it, before
+the loop takes the state back: a trace full of such events is never much slower than without the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kvproof.conformance.compiled import layout
+from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
+from kvproof.conformance.compiled.columns import EventArrays, arrays_of
+from kvproof.conformance.compiled.columns import batches as batches_of
+from kvproof.conformance.compiled.state import State, fits
+from kvproof.conformance.replay import Progress, Replayer
+from kvproof.conformance.trace_io import TraceReader
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.trace import Event
+
+FIRST_LINE = 2
+"""Line of the first event: the header is line 1."""
+MOST_INTERPRETED = 2**16
+"""Events that are judged interpreted before the loop is tried again."""
+CLEAN_ENOUGH = 64
+"""Clean events for each interpreted one after which the next stretch is one event long again."""
+
+
+class CompiledChecker:
+    """Judges batches of events for a replayer, whose report it fills."""
+
+    def __init__(self, replayer: Replayer, judge: Judge) -> None:
+        config = replayer.report.config
+        self.replayer = replayer
+        self.handed_over = 0
+        """How often the interpreted checker was asked."""
+        self._judge = judge
+        self._state = State(replayer.d, config.pool_pages, config.window_pages)
+        self._in_arrays = True
+        self._stretch, self._left, self._clean = 1, 0, 0
+        self._line = FIRST_LINE
+
+    @staticmethod
+    def can_judge(replayer: Replayer) -> bool:
+        config = replayer.report.config
+        return fits(replayer.d, config.pool_pages, config.window_pages)
+
+    def follow(self, batches: Iterable[Any], progress: Progress) -> None:
+        """Judge all events, or up to the one that ends the replay."""
+        for batch in batches:
+            if not self.judge_batch(batch, progress):
+                return
+        self.finish()
+
+    def judge_batch(self, batch: Any, progress: Progress = lambda _: None) -> bool:
+        """Judge the events of a batch; False if one of them ends the replay."""
+        events = arrays_of(batch, self._state.names)
+        self._state.make_room_for(events)
+        at = 0
+        while at < len(events):
+            if self._in_arrays:
+                at = self._judge_in_arrays(events, at)
+            if not self._in_arrays:
+                stop = min(len(events), at + self._left)
+                if not self._judge_interpreted(events, at, stop):
+                    return False
+                at = stop
+            progress(self.judged)
+        self._line += len(events)
+        return True
+
+    @property
+    def judged(self) -> int:
+        """Events so far."""
+        return int(self._state.counts[layout.EVENTS]) if self._in_arrays else self.replayer.report.events
+
+    def finish(self) -> None:
+        if self._in_arrays:
+            self._state.write_report(self.replayer)
+
+    def _judge_in_arrays(self, events: EventArrays, first: int) -> int:
+        """Judge from `first` on as long as events are clean. The event that is not is left to the interpreted checker."""
+        state, at, last = self._state, first, len(events)
+        status = layout.NEEDS_ROOM
+        while status == layout.NEEDS_ROOM:
+            status, at = self._judge(at, last, events.table, events.steps, events.offsets, events.runs, *state.arrays())
+            if status == layout.NEEDS_ROOM:
+                state.make_room()
+        self._clean += at - first
+        if status == layout.NOT_CLEAN:
+            state.hand_over(self.replayer)
+            self.handed_over += 1
+            self._in_arrays = False
+            self._stretch = 1 if self._clean >= CLEAN_ENOUGH * self._stretch else 2 * self._stretch
+            self._left, self._clean = min(self._stretch, MOST_INTERPRETED), 0
+        return at
+
+    def _judge_interpreted(self, events: EventArrays, first: int, last: int) -> bool:
+        for at, event in enumerate(events.events(first, last), first):
+            finding = self.replayer.feed(self._line + at, event)
+            self._know(event)
+            if finding is not None:
+                self.replayer.report.findings.append(finding)
+                if finding.action != "check":
+                    return False
+        self._left -= last - first
+        if self._left == 0:
+            self._in_arrays = self._state.take_back(self.replayer)
+            self._left = 0 if self._in_arrays else MOST_INTERPRETED
+        return True
+
+    def _know(self, event: Event) -> None:
+        """Names of an event that stands in no column are seen here first."""
+        if event.session is not None:
+            self._state.names.of_session(event.session)
+        if event.turn is not None:
+            self._state.names.of_turn(event.turn)
+
+
+def follow_compiled(reader: TraceReader, replayer: Replayer, progress: Progress) -> bool:
+    """Judge a trace compiled. False: its configuration is one that the arrays do not take, and nothing was judged."""
+    if not CompiledChecker.can_judge(replayer):
+        return False
+    judge = compiled_judge(source_of(ACTIONS, INVARIANTS))
+    CompiledChecker(replayer, judge).follow(batches_of(reader), progress)
+    return True

@@ -1,0 +1,139 @@
+"""Events in arrays: a record batch of a columnar trace as the loop reads it.
+
+Names are numbered over the whole trace: a session has a ledger, and so has each turn, for itself (an ordinary request). What
+is judged as an event and not here (`verbatim`) is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kvproof.conformance.columnar_events import batches_of, events_of
+from kvproof.conformance.columnar_schema import (
+    ABSENT,
+    FLAGS,
+    NUMBERS,
+    PAGE_LISTS_OR_NULL,
+    numbers,
+    runs,
+)
+from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD
+from kvproof.conformance.trace_io import TraceReader
+from kvproof.spec.trace import End, Event
+
+Array = Any
+
+
+@dataclass
+class Names:
+    """Sessions and turns of a trace, in order of appearance, and the ledgers that they have."""
+
+    keys: list[str] = field(default_factory=list)
+    """The key of each ledger, as the interpreted checker calls it."""
+    ledgers: dict[str, int] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    """Session to ledger."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """Turn to its number."""
+    own_ledgers: list[int] = field(default_factory=list)
+    """Of each turn, the ledger that it has as an ordinary request."""
+
+    def of_session(self, name: str) -> int:
+        if name not in self.sessions:
+            self.sessions[name] = self._new_ledger(f"session {name}")
+        return self.sessions[name]
+
+    def of_turn(self, name: str) -> int:
+        if name not in self.turns:
+            self.turns[name] = len(self.turns)
+            self.own_ledgers.append(self._new_ledger(f"request {name}"))
+        return self.turns[name]
+
+    def _new_ledger(self, key: str) -> int:
+        self.ledgers[key] = len(self.keys)
+        self.keys.append(key)
+        return self.ledgers[key]
+
+
+@dataclass(frozen=True)
+class EventArrays:
+    """One record batch: `table` int32[columns, events], `steps` int64[events], page lists as runs (`layout.py`)."""
+
+    batch: Any
+    table: Array
+    steps: Array
+    offsets: Array
+    runs: Array
+
+    def __len__(self) -> int:
+        return int(self.steps.shape[0])
+
+    def events(self, first: int, last: int) -> Iterator[Event]:
+        """Some of its events as objects."""
+        yield from events_of(self.batch.slice(first, last - first))
+
+    def longest_list(self) -> int:
+        """At least the pages of the longest list."""
+        totals = np.concatenate(([0], np.cumsum(self.runs[:, 1], dtype=np.int64)))
+        return int((totals[self.offsets[:, 1:]] - totals[self.offsets[:, :-1]]).max(initial=0))
+
+
+def arrays_of(batch: Any, names: Names) -> EventArrays:
+    """A record batch as arrays; new names get their numbers."""
+    n = len(batch)
+    table: Array = np.empty((len(COLUMNS), n), np.int32)
+    table[ACTION] = batch.column("action").indices.to_numpy()
+    table[COLUMNS["session"]] = _numbered(batch.column("session"), names.of_session)
+    table[COLUMNS["turn"]] = _numbered(batch.column("turn"), names.of_turn)
+    for name in (*FLAGS, *NUMBERS):
+        absent = batch.column(name).null_count == n
+        table[COLUMNS[name]] = ABSENT if absent else numbers(batch, name)
+    for name in PAGE_LISTS_OR_NULL:
+        table[COLUMNS[name]] = np.where(_is_valid(batch.column(name)), 0, ABSENT)
+    steps = numbers(batch, "step").astype(np.int64)
+    # A step may be any number of 64 bits, also the one that stands for null.
+    table[ODD] = _is_valid(batch.column("verbatim")) | ((steps == ABSENT) & _is_valid(batch.column("step")))
+    lists = [runs(batch, name) for name in LISTS]
+    sizes = np.cumsum([0, *(len(starts) for _, starts, _ in lists)])
+    offsets = np.array([where.astype(np.int64) + size for (where, _, _), size in zip(lists, sizes[:-1], strict=True)])
+    pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
+    for (_, starts, counts), size in zip(lists, sizes[:-1], strict=True):
+        pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
+    return EventArrays(batch, table, steps, offsets, pairs)
+
+
+def _numbered(column: Any, number: Any) -> Array:
+    """The number of each name, -1 where there is none."""
+    known = np.array([number(name) for name in column.dictionary.to_pylist()] or [-1], np.int32)
+    codes = column.indices.fill_null(-1).to_numpy()
+    return np.where(codes >= 0, known[np.maximum(codes, 0)], -1)
+
+
+def _is_valid(column: Any) -> Array:
+    return column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def batches(reader: TraceReader) -> Iterator[Any]:
+    """The events of a trace as record batches, however they are stored."""
+    if hasattr(reader, "batches"):
+        yield from reader.batches()
+        return
+    stopped: list[Exception] = []
+
+    def events() -> Iterator[Event]:
+        try:
+            for _, record in reader:
+                if isinstance(record, End):
+                    return
+                if isinstance(record, Event):
+                    yield record
+        except Exception as error:
+            stopped.append(error)
+
+    yield from batches_of(events())
+    if stopped:  # what was read before is judged first
+        raise stopped[0]

@@ -1,0 +1,116 @@
+"""What stands where in the arrays of the compiled checker. All names in capitals are constants of the compiled source."""
+
+from __future__ import annotations
+
+from kvproof.conformance import columnar_schema
+from kvproof.conformance.columnar_schema import (
+    ACTIONS,
+    FLAGS,
+    NUMBERS,
+    PAGE_LISTS,
+    PAGE_LISTS_OR_NULL,
+)
+from kvproof.conformance.judge import WITH_ROW
+from kvproof.spec.effects import (
+    DropRow,
+    Effect,
+    Forget,
+    Free,
+    FreeByLoc,
+    FreeWindow,
+    Insert,
+    Lock,
+    Report,
+    Require,
+    Share,
+    Take,
+    TakeRow,
+    Unlock,
+    Write,
+)
+from kvproof.spec.state import FIELD_NAMES
+
+ABSENT = columnar_schema.ABSENT
+"""Stands in a table where the event has no such value."""
+
+SETTINGS = (
+    "page_size",
+    "page_shift",
+    "row_width",
+    "overlap",
+    "spec_v1",
+    "spec_v2",
+    "drafts",
+    "windowed",
+    "window",
+    "tree",
+    "window_followed",
+)
+"""int64[len(SETTINGS)]: the configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
+
+FIELDS = {name: place for place, name in enumerate(FIELD_NAMES)}
+"""ledgers: int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
+
+COLUMNS = {
+    name: place
+    for place, name in enumerate(("action", "odd", "session", "turn", *FLAGS, *NUMBERS, *PAGE_LISTS_OR_NULL))
+}
+"""table: int32[columns, events]. `odd`: stands in no column and is judged as an event; sessions and turns are numbered
+over the whole trace; a page list that may be absent has 0 here if it is there. ABSENT: not in the event."""
+
+LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_NULL))}
+"""offsets: int64[lists, events + 1] into runs: int32[runs, 2] of (first page, number of pages)."""
+
+# Events by what the loop does with them.
+EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
+FINISH, ABORT, ARRIVE = ACTIONS.index("finish"), ACTIONS.index("abort"), ACTIONS.index("arrive")
+KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
+"""Bit of each event that names the row of its turn."""
+
+# moves: int64[effects, 4] of (effect, three arguments in pages).
+MOVES: dict[type, int] = {TakeRow: 1, Share: 2, Take: 3, Free: 4, FreeWindow: 5, Insert: 6, DropRow: 7}
+TAKE_ROW, SHARE, TAKE, FREE_PAGES, FREE_WINDOW, INSERT, DROP_ROW = MOVES.values()
+NEVER_RIGHT: tuple[type, ...] = (FreeByLoc,)
+"""Effects that no right rule has while they do something: an event with one is not clean."""
+WITHOUT_PAGES: tuple[type, ...] = (Write, Forget, Lock, Unlock, Report, Require)
+assert {*MOVES, *NEVER_RIGHT, *WITHOUT_PAGES} == set(Effect.__args__)
+LARGEST_MOVES = 8
+
+# pages: int32[pool pages + 1, 4]
+OWNER, PINS, WINDOW_OF, MARK = range(4)
+OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = 0, 1, 2
+"""Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM."""
+# windows: int32[window pages + 1, 2]: the page that names it (0: none), and a mark.
+BEHIND, WINDOW_MARK = range(2)
+
+# tables: int64[ledgers, 8]: the page table of a ledger's row in the arena, and what else is known of it.
+ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY = range(8)
+NO_ROW = -1
+NEVER_ENDED = -(2**63)
+
+# turns: int32[turns, 3]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused.
+OWN_LEDGER, LEDGER_OF, REFUSED = range(3)
+
+# counts: int64[...]: numbers of the whole replay.
+FREE_COUNT, TREE_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT = range(4)
+SESSION_HELD, UNCACHED, WINDOW_HELD, WINDOW_UNCACHED = range(4, 8)
+EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS = range(8, 15)
+FREE_BLOCKS = 15
+"""First of 40 places: the first free block of 2^n entries in the arena, + 1."""
+COUNTS = FREE_BLOCKS + 40
+
+# Why the loop came back before the end.
+ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
+
+# Columns and lists that the loop itself reads.
+ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
+ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
+SHARED_SEEN, FREE_LIST_SEEN = COLUMNS["shared"], COLUMNS["free_list"]
+WINDOW_FREE_LIST_SEEN = COLUMNS["window_free_list"]
+ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
+SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
+FOLLOWED = SETTINGS.index("window_followed")
+# scratch: int32[3, longest list]: page lists of the event, one page after the other.
+SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
+# journal: int64[entries, 3] of (what, place, value before): a column of pages, then one of windows, then the arena.
+JOURNAL_WINDOWS, JOURNAL_ARENA = 4, 6

@@ -1,0 +1,394 @@
+"""The specification as source: each rule, its conditions and what the replay compares, traced and printed.
+
+Nothing here knows a rule. Actions, effects and invariants are run on terms (`model/tracing.py`), and so is the code of the
+interpreted replay that reads parameters off an event and compares what was seen (`judge.py`, `memory_check.py`): what it
+computes is what is printed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.conformance.columnar_schema import (
+    ABSENT,
+    ACTIONS,
+    FLAG_PARAMS,
+    FLAGS_AFTER,
+    NUMBER_PARAMS,
+    NUMBERS_AFTER,
+)
+from kvproof.conformance.compiled.layout import (
+    COLUMNS,
+    FIELDS,
+    LARGEST_MOVES,
+    MOVES,
+    NEVER_RIGHT,
+    SETTINGS,
+    WITHOUT_PAGES,
+)
+from kvproof.conformance.compiled.source import Printer, function
+from kvproof.conformance.judge import check_terms, judge, parameters
+from kvproof.conformance.memory_check import wrong_terms
+from kvproof.conformance.pagebook import FREE, TREE, Moves
+from kvproof.conformance.replay import Replayer
+from kvproof.model.oracle import Outcome
+from kvproof.model.tracing import Path, Term, Tracing
+from kvproof.spec.actions import Action
+from kvproof.spec.effects import (
+    DropRow,
+    Effect,
+    Free,
+    FreeWindow,
+    Insert,
+    Report,
+    Share,
+    Take,
+    TakeRow,
+    apply_effects,
+)
+from kvproof.spec.invariants import Invariant
+from kvproof.spec.state import FIELD_NAMES, Ledger
+from kvproof.spec.trace import Terms
+
+LEDGER_EVENTS = tuple(name for name in ACTIONS if name not in ("evict", "check"))
+
+
+class Seen(Term):
+    """A value that an event may hold. Whoever compares it says what it has to be, and is told that it is that."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, raw: Term, wanted: list[tuple[Term, Any]]) -> None:
+        super().__init__(raw.domain, raw.operator, raw.arguments, raw.is_flag)
+        self.wanted = wanted
+
+    __hash__ = Term.__hash__
+
+    def __ne__(self, other: Any) -> Any:
+        self.wanted.append((column(self.domain, self.arguments[0]), other))
+        return False
+
+    def __eq__(self, other: Any) -> Any:
+        return not self != other
+
+
+@dataclass
+class TracedOracle:
+    """Takes the oracle's place in the replay's own code: a step on terms. `must_hold` are its guards and side conditions."""
+
+    d: Tracing
+    actions: Mapping[str, Action]
+    must_hold: tuple[Any, ...] = ()
+
+    def step(self, action: Action, s: Ledger, params: Mapping[str, Any]) -> Outcome:
+        step = action.run(self.d, s, SimpleNamespace(**params))
+        after, conditions = apply_effects(self.d, step.after, step.effects)
+        self.must_hold = (*(g.holds for g in step.guards), *(c.holds for c in conditions))
+        return Outcome(action, s, after, step.effects, (), ())
+
+
+def column(d: Tracing, name: str) -> Term:
+    """The number that stands in a column, ABSENT where the event has none."""
+    return d.read(name)
+
+
+def is_there(d: Tracing, name: str) -> Any:
+    return column(d, name) != ABSENT
+
+
+def _param(d: Tracing, name: str) -> Any:
+    raw = d.read(f"param_{name}")
+    return raw != 0 if name in FLAG_PARAMS else raw
+
+
+def _after_or_nothing(d: Tracing, name: str) -> Any:
+    """What was seen, or 0: code that asks for it with `or` treats the two alike."""
+    raw = d.read(f"after_{name}")
+    return d.where(raw != ABSENT, raw, 0)
+
+
+def given_parameters(d: Tracing, action: Action, before: Ledger) -> tuple[dict[str, Any], list[Any]]:
+    """The parameters of a rule as `judge.parameters` reads them, and what must be there for it.
+
+    It is run twice, on an event with all parameters and on one with none: what differs is a default.
+    """
+    after = SimpleNamespace(**{name: _after_or_nothing(d, name) for name in NUMBERS_AFTER})
+    all_of_them = {name: _param(d, name) for name in (*FLAG_PARAMS, *NUMBER_PARAMS)}
+
+    def read(params: dict[str, Any]) -> dict[str, Any]:
+        event: Any = SimpleNamespace(params=params, after=after)
+        paths = d.every_path(lambda: parameters(event, action, before))
+        return {name: d.merged([Path(p.decisions, p.result[name]) for p in paths]) for name in paths[0].result}
+
+    full, empty = read(all_of_them), read({})
+    given, needed = {}, []
+    for name in action.params:
+        if full.get(name) is not all_of_them.get(name):
+            given[name] = full[name]
+        elif name in empty:
+            given[name] = d.where(is_there(d, f"param_{name}"), full[name], empty[name])
+        else:
+            given[name] = full[name]
+            needed.append(is_there(d, f"param_{name}"))
+    return given, needed
+
+
+def agreement(action: Action) -> str:
+    """What `judge` compares of lengths and flags, as the body of a function: what was seen is what the successor says.
+
+    It is the same whatever the successor is, so it is traced on an arbitrary one, and most actions share one text.
+    """
+    d = Tracing()
+    before, after = d.arbitrary(Ledger), d.arbitrary(Ledger, prefix="t")
+    outcome = Outcome(action, before, after, (), (), ())
+
+    def compared() -> dict[str, Any]:
+        wanted: list[tuple[Term, Any]] = []
+        params = {name: Seen(d.read(f"param_{name}"), wanted) for name in (*FLAG_PARAMS, *NUMBER_PARAMS)}
+        seen = {name: Seen(d.read(f"after_{name}"), wanted) for name in (*FLAGS_AFTER, *NUMBERS_AFTER)}
+        observed = SimpleNamespace(**seen, model_dump=lambda exclude_none: seen)
+        event: Any = SimpleNamespace(
+            action=action.event,
+            params=params,
+            after=observed,
+            free=(),
+            alloc=(),
+            window_free=(),
+            window_alloc=(),
+            row=None,
+        )
+        oracle: Any = SimpleNamespace(step=lambda *_: outcome)
+        book: Any = SimpleNamespace(foresee=lambda *_: Moves("", None), window=SimpleNamespace(is_followed=False))
+        assert judge(oracle, book, "", action, before, event).agrees
+        return {raw.arguments[0]: d.some(raw == ABSENT, raw == _number(d, expected)) for raw, expected in wanted}
+
+    paths = d.every_path(compared)
+    names = dict.fromkeys(name for path in paths for name in path.result)
+    agrees = d.every(*(d.merged([Path(p.decisions, p.result.get(name, True)) for p in paths]) for name in names))
+    printer = Printer(reads)
+    printer.announce([agrees])
+    text = printer.value(agrees)
+    return "\n".join([*_taken(printer), f"return {text}"])
+
+
+def _number(d: Tracing, value: Any) -> Any:
+    is_flag = value.is_flag if isinstance(value, Term) else isinstance(value, bool)
+    return d.where(value, 1, 0) if is_flag else value
+
+
+def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
+    """When an effect moves pages, and its arguments in pages; as `PageBook.foresee` takes them."""
+    match effect:
+        case TakeRow(when=when) | DropRow(when=when):
+            return when, ()
+        case Share(when=when, pages=pages):
+            return when, (pages,)
+        case Take(first=first, last=last) | FreeWindow(first=first, last=last):
+            return first < last, (first, last)
+        case Free(start=start, end=end):
+            return start < end, (d.floor_pages(start), d.ceil_pages(end))
+        case Insert(when=when, pages=pages, duplicates=duplicates, freed_from=freed_from):
+            return when, (pages, duplicates, freed_from)
+    raise TypeError(f"no page move is known for {effect}")
+
+
+def reads(term: Term) -> str:
+    """How a name is read in the functions of `rule_source`."""
+    name = term.arguments[0]
+    kind, _, rest = name.partition(".")
+    if kind in ("s", "t"):
+        text = f"{'old' if kind == 's' else 'new'}[{FIELDS[rest]}]"
+        return f"({text} != 0)" if term.is_flag else f"int({text})"
+    if kind == "d":
+        text = f"settings[{SETTINGS.index(rest)}]"
+        return f"({text} != 0)" if term.is_flag else f"int({text})"
+    if kind == "c":
+        return f"int(counts[{rest}])"
+    return f"int(table[{COLUMNS[name]}, event])"
+
+
+def _preamble() -> list[str]:
+    return [
+        f"page_size = int(settings[{SETTINGS.index('page_size')}])",
+        f"page_shift = int(settings[{SETTINGS.index('page_shift')}])",
+    ]
+
+
+def rule_source(action: Action, agrees: str) -> str:
+    """One action: fills in `new` and `moves` and returns True if the event is clean by it, invariants and pages apart."""
+    d = Tracing()
+    before = d.arbitrary(Ledger)
+    given, needed = given_parameters(d, action, before)
+    oracle = TracedOracle(d, {})
+    outcome = oracle.step(action, before, given)
+    must_hold = [*needed, *oracle.must_hold]
+    page_moves = []
+    for effect in outcome.effects:
+        if isinstance(effect, NEVER_RIGHT):
+            must_hold.append(d.no(effect.start < effect.end))  # type: ignore[attr-defined]
+        elif not isinstance(effect, WITHOUT_PAGES):
+            when, arguments = moved(d, effect)
+            page_moves.append((MOVES[type(effect)], when, arguments))
+    assert len(page_moves) < LARGEST_MOVES
+    clean = d.every(*must_hold)
+    changed = {name: getattr(outcome.after, name) for name in FIELD_NAMES}
+    changed = {name: value for name, value in changed.items() if value is not getattr(before, name)}
+    printer = Printer(reads)
+    printer.announce([clean, *changed.values(), *(x for _, when, args in page_moves for x in (when, *args))])
+    lines = [*_preamble(), *_clean_or_return(printer, clean)]
+    for name, value in changed.items():
+        text = printer.number(value)
+        lines += [*_taken(printer), f"new[{FIELDS[name]}] = {text}"]
+    lines += [f"if not {agrees}(old, new, table, event):", "    return False", "n = 0"]
+    for code, when, arguments in page_moves:
+        condition, texts = printer.value(when), [printer.value(a) for a in arguments]
+        lines += [*_taken(printer), f"if {condition}:", f"    moves[n, 0] = {code}"]
+        lines += [f"    moves[n, {place}] = {text}" for place, text in enumerate(texts, 1)]
+        lines += ["    n += 1"]
+    lines += ["moves[n, 0] = 0", "return True"]
+    return function(f"take_{action.name}", "old, new, table, event, settings, moves", lines)
+
+
+def _taken(printer: Printer) -> list[str]:
+    lines, printer.lines = printer.lines, []
+    return lines
+
+
+def _clean_or_return(printer: Printer, clean: Any) -> list[str]:
+    text = printer.value(clean)
+    return [*_taken(printer), f"if not {text}:", "    return False"]
+
+
+def applies_source(action: Action) -> str:
+    d = Tracing()
+    return _predicate(f"applies_{action.name}", "old, settings", action.applies(d, d.arbitrary(Ledger)))
+
+
+def _predicate(name: str, arguments: str, value: Any, is_number: bool = False) -> str:
+    printer = Printer(reads)
+    printer.announce([value])
+    text = printer.number(value) if is_number else printer.value(value)
+    return function(name, arguments, [*_preamble(), *_taken(printer), f"return {text}"])
+
+
+def dispatch_source(actions: Mapping[str, Action]) -> str:
+    """`judge_ledger`: the number of the rule that an event is judged by, if the event is clean by it; else -1."""
+    lines = []
+    for name in LEDGER_EVENTS:
+        lines += [f"if kind == {ACTIONS.index(name)}:"]
+        for number, action in enumerate(actions.values()):
+            if action.event == name:
+                refused = "refused" if action.of_refused else "not refused"
+                take = f"take_{action.name}(old, new, table, event, settings, moves)"
+                lines += [
+                    f"    if {refused} and applies_{action.name}(old, settings):",
+                    f"        return {number} if {take} else -1",
+                ]
+        lines += ["    return -1"]
+    return function("judge_ledger", "kind, refused, old, new, table, event, settings, moves", [*lines, "return -1"])
+
+
+def invariants_source(invariants: Mapping[str, Invariant]) -> str:
+    """`broken_invariants`: the invariants that a ledger breaks, one bit each."""
+    d = Tracing()
+    s = d.arbitrary(Ledger)
+    broken = [d.no(invariant.holds(d, s)) for invariant in invariants.values()]
+    printer = Printer(reads)
+    printer.announce(broken)
+    lines = [*_preamble(), "broken = 0"]
+    for bit, flag in enumerate(broken):
+        text = printer.value(flag)
+        if text != "False":
+            lines += [*_taken(printer), f"broken |= where({text}, {1 << bit}, 0)"]
+    return function("broken_invariants", "old, settings", [*lines, "return broken"])
+
+
+def report_source(actions: Mapping[str, Action]) -> str:
+    """`report_ledger`: the four terms of the memory check of one ledger, by the rule of the check."""
+    d = Tracing()
+    oracle: Any = TracedOracle(d, actions)
+    terms = check_terms(oracle, {"": d.arbitrary(Ledger)}, frozenset())
+    values = [getattr(terms, f.name) for f in dataclasses.fields(Report)]
+    printer = Printer(reads)
+    printer.announce(values)
+    lines = _preamble()
+    for place, value in enumerate(values):
+        text = printer.value(value)
+        lines += [*_taken(printer), f"report[{place}] = {text}"]
+    return function("report_ledger", "old, settings, report", [*lines, "return None"])
+
+
+class _OwnedByTree:
+    """Answers for all pages that have a window page: how many of them belong to the tree."""
+
+    def __init__(self, count: Term) -> None:
+        self.count = count
+
+    def __eq__(self, other: object) -> Any:
+        assert other == TREE
+        return self.count
+
+    __hash__ = object.__hash__
+
+
+def check_source() -> str:
+    """`terms_are_right`: whether the terms that a check read are the true counts, as `memory_check` compares them."""
+    d = Tracing()
+    counted = {FREE: d.read("c.FREE_COUNT"), TREE: d.read("c.TREE_COUNT")}
+    window = SimpleNamespace(
+        is_followed=d.read("d.window_followed", is_flag=True),
+        free_count=lambda: d.read("c.WINDOW_FREE_COUNT"),
+        mapped=lambda: [None],
+    )
+    book: Any = SimpleNamespace(
+        count=counted.get, window=window, owner=lambda _: _OwnedByTree(d.read("c.WINDOW_TREE_COUNT"))
+    )
+    true = Report(*(d.read(f"c.{f.name.upper()}") for f in dataclasses.fields(Report)))
+
+    def first_wrong(with_window: bool) -> Any:
+        def terms(kind: str) -> Any:
+            return SimpleNamespace(**{name: d.read(f"{kind}_{name}") for name in Terms.model_fields})
+
+        event: Any = SimpleNamespace(terms=terms("terms"), window_terms=terms("window_terms") if with_window else None)
+        return d.merged(
+            [
+                Path(p.decisions, p.result is None)
+                for p in d.every_path(lambda: next(wrong_terms(event, book, true), None))
+            ]
+        )
+
+    right = d.where(is_there(d, "window_terms_total"), first_wrong(True), first_wrong(False))
+    return _predicate("terms_are_right", "table, event, counts, settings", right)
+
+
+def window_source() -> str:
+    """`still_needs`: whether the window of a ledger's next token reaches the page at a position of its row."""
+    d = Tracing()
+    stub: Any = SimpleNamespace(d=d, ledgers={"": d.arbitrary(Ledger)})
+    needs = d.merged(d.every_path(lambda: Replayer._still_needs(stub, "", d.read("position"))))
+    printer = Printer(lambda term: "position" if term.arguments[0] == "position" else reads(term))
+    printer.announce([needs])
+    text = printer.value(needs)
+    return function("still_needs", "old, position, settings", [*_preamble(), *_taken(printer), f"return {text}"])
+
+
+def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
+    """All functions that follow from the specification."""
+    of_ledgers = [a for a in actions.values() if a.event in LEDGER_EVENTS]
+    bodies = {a.name: agreement(a) for a in of_ledgers}
+    agrees = {body: f"agrees_{number}" for number, body in enumerate(dict.fromkeys(bodies.values()))}
+    parts = [
+        *(function(name, "old, new, table, event", body.splitlines()) for body, name in agrees.items()),
+        *(applies_source(a) for a in of_ledgers),
+        *(rule_source(a, agrees[bodies[a.name]]) for a in of_ledgers),
+        dispatch_source(actions),
+        invariants_source(invariants),
+        report_source(actions),
+        check_source(),
+        window_source(),
+    ]
+    return "\n\n".join(parts)

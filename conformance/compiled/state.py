@@ -1,0 +1,268 @@
+"""The state of the compiled checker, in arrays, and its way to the interpreted checker and back.
+
+What the two hold is the same: ledgers, page tables, owners, the window map, which turn belongs to which ledger. So an event
+that the loop does not find clean is judged by `Replayer`, on its own state, with its own words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from kvproof.conformance.compiled import layout as at
+from kvproof.conformance.compiled.columns import EventArrays, Names
+from kvproof.conformance.pagebook import FREE, TREE, PageBook, RowTable
+from kvproof.conformance.replay import Replayer
+from kvproof.model.integers import Integers
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.state import FIELDS, Ledger, pristine
+
+Array = Any
+MOST_PAGES = 2**26
+"""Pages of a pool for which arrays are made; and rows."""
+MOST_ROWS = 2**22
+LARGEST = 2**40
+"""Numbers of a ledger that the arrays take: sums and products of them stay within 64 bits."""
+_FLAGS = frozenset(f.name for f in FIELDS if f.metadata["sort"] == "flag")
+
+
+def fits(d: Integers, pool_pages: int, window_pages: int) -> bool:
+    """Whether a configuration can be judged in arrays at all."""
+    numbers = (d.page_size, d.row_width, d.drafts, d.window)
+    return all(
+        n <= at_most for n, at_most in ((max(numbers), 2**31), (pool_pages, MOST_PAGES), (window_pages, MOST_PAGES))
+    )
+
+
+def settings_of(d: Integers, window_pages: int) -> Array:
+    shift = d.page_size.bit_length() - 1 if d.page_size & (d.page_size - 1) == 0 else -1
+    derived = {"page_shift": shift, "window_followed": int(window_pages > 0)}
+    return np.array([int(derived[n]) if n in derived else int(getattr(d, n)) for n in at.SETTINGS], np.int64)
+
+
+class State:
+    """All that the loop reads and changes, but for the events."""
+
+    def __init__(self, d: Integers, pool_pages: int, window_pages: int) -> None:
+        assert not any(vars(pristine(d)).values()), "a row of zeros is the pristine ledger"
+        self.d = d
+        self.settings = settings_of(d, window_pages)
+        self.names = Names()
+        self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
+        self.tables: Array = _no_tables(64)
+        self.arena: Array = np.zeros(1024, np.int32)
+        self.pages: Array = np.zeros((pool_pages + 1, 4), np.int32)
+        self.windows: Array = np.zeros((window_pages + 1, 2), np.int32)
+        self.users: Array = np.zeros(64, np.int32)
+        self.turns: Array = np.zeros((64, 3), np.int32)
+        self.counts: Array = np.zeros(at.COUNTS, np.int64)
+        self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
+        self.rules: Array = np.zeros(len(ACTIONS), np.int64)
+        self.dirty: Array = np.zeros(64, np.int32)
+        self.reports: Array = np.zeros((64, 4), np.int64)
+        self.journal: Array = np.zeros((1024, 3), np.int64)
+        self.scratch: Array = np.zeros((3, 64), np.int32)
+        self.new: Array = np.zeros(len(at.FIELDS), np.int64)
+        self.moves: Array = np.zeros((at.LARGEST_MOVES, 4), np.int64)
+        self.report: Array = np.zeros(4, np.int64)
+
+    def arrays(self) -> tuple[Array, ...]:
+        """In the order in which the loop takes them."""
+        return (
+            *(self.settings, self.ledgers, self.tables, self.arena, self.pages, self.windows, self.users, self.turns),
+            *(self.counts, self.rules, self.dirty, self.reports, self.journal, self.scratch, self.new, self.moves),
+            self.report,
+        )
+
+    def make_room_for(self, events: EventArrays) -> None:
+        """Room for the names, rows and lists of a batch."""
+        ledgers, turns = len(self.names.keys), len(self.names.own_ledgers)
+        if ledgers > len(self.ledgers):
+            before, size = len(self.ledgers), 2 * ledgers
+            self.ledgers, self.reports = _grown(self.ledgers, size), _grown(self.reports, size)
+            self.dirty = _grown(self.dirty, size)
+            tables = _no_tables(size)
+            tables[:before] = self.tables
+            self.tables = tables
+        if turns > len(self.turns):
+            self.turns = _grown(self.turns, 2 * turns)
+        self.turns[:turns, at.OWN_LEDGER] = self.names.own_ledgers
+        rows = int(events.table[at.ROW_SEEN].max(initial=0)) + 1
+        if len(self.users) < rows <= MOST_ROWS:
+            self.users = _grown(self.users, rows)
+        longest = events.longest_list()
+        if longest > self.scratch.shape[1]:
+            self.scratch = np.zeros((3, longest), np.int32)
+
+    def make_room(self) -> None:
+        """The loop came back for room: twice as much in arena and journal."""
+        self.arena = _grown(self.arena, 2 * len(self.arena))
+        self.journal = np.zeros((2 * len(self.journal), 3), np.int64)
+
+    def write_report(self, replayer: Replayer) -> None:
+        """How much was judged so far."""
+        report = replayer.report
+        report.events, report.pages_moved = int(self.counts[at.EVENTS]), int(self.counts[at.PAGES_MOVED])
+        counted = dict(zip(ACTIONS, self.rules.tolist(), strict=True))
+        counted["evict"], counted["check"] = int(self.counts[at.EVICTS]), int(self.counts[at.CHECKS])
+        report.actions = Counter({name: times for name, times in counted.items() if times})
+
+    def hand_over(self, replayer: Replayer) -> None:
+        """Give the interpreted checker the state as it is here."""
+        self.write_report(replayer)
+        keys = self.names.keys
+        used = np.flatnonzero(self.ledgers.any(axis=1)).tolist()
+        replayer.ledgers = {keys[n]: _ledger(self.ledgers[n].tolist()) for n in used}
+        turns = self.turns[: len(self.names.turns)]
+        of_turn, refused = turns[:, at.LEDGER_OF].tolist(), turns[:, at.REFUSED].tolist()
+        replayer.of_turn = {turn: keys[of_turn[n] - 1] for turn, n in self.names.turns.items() if of_turn[n]}
+        replayer.refused = {turn for turn, n in self.names.turns.items() if refused[n]}
+        ended = np.flatnonzero(self.tables[:, at.ENDED_IN] != at.NEVER_ENDED).tolist()
+        steps = self.tables[:, at.ENDED_IN]
+        replayer.ended_in = {keys[n]: None if steps[n] == at.ABSENT else int(steps[n]) for n in ended}
+        self._hand_over_pages(replayer.book)
+
+    def _hand_over_pages(self, book: PageBook) -> None:
+        owners = {at.OWNED_BY_NONE: FREE, at.OWNED_BY_TREE: TREE}
+        owned = self.pages[:, at.OWNER].tolist()
+        book._owners = {
+            page: owners.get(owned[page]) or self.names.keys[owned[page] - at.OWNED_FROM]
+            for page in range(1, len(owned))
+        }
+        book._counts = Counter({FREE: 0, **Counter(book._owners.values())})
+        book._pins = Counter(dict(_nonzero(self.pages[:, at.PINS])))
+        in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
+        in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
+        book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
+        book._users = {table.row: key for key, table in book._tables.items()}
+        book.window._window_of = dict(_nonzero(self.pages[:, at.WINDOW_OF]))
+        book.window._behind = dict(_nonzero(self.windows[:, at.BEHIND]))
+
+    def _table(self, ledger: int) -> RowTable:
+        known = self.tables[ledger]
+        first = int(known[at.START])
+        pages = self.arena[first : first + int(known[at.LENGTH])].tolist()
+        return RowTable(int(known[at.ROW]), pages, int(known[at.TREE_END]))
+
+    def take_back(self, replayer: Replayer) -> bool:
+        """Take the state that the interpreted checker has now. False: it does not fit, and must stay there."""
+        names, book = self.names, replayer.book
+        if not all(map(_is_plain, replayer.ledgers.values())):
+            return False
+        if any(not 0 <= table.row < MOST_ROWS for table in book._tables.values()):
+            return False
+        if any(key not in names.ledgers for key in (*replayer.ledgers, *replayer.of_turn.values())):
+            return False
+        if not (replayer.of_turn.keys() | replayer.refused) <= names.turns.keys():
+            return False
+        self._size_for_names()
+        self.ledgers[:], self.reports[:], self.tables[:] = 0, 0, _no_tables(len(self.tables))
+        for key, ledger in replayer.ledgers.items():
+            self.ledgers[names.ledgers[key]] = [int(getattr(ledger, f.name)) for f in FIELDS]
+        for key, step in replayer.ended_in.items():
+            self.tables[names.ledgers[key], at.ENDED_IN] = at.ABSENT if step is None else step
+        self.turns[:] = 0
+        self.turns[: len(names.own_ledgers), at.OWN_LEDGER] = names.own_ledgers
+        for turn, key in replayer.of_turn.items():
+            self.turns[names.turns[turn], at.LEDGER_OF] = names.ledgers[key] + 1
+        for turn in replayer.refused:
+            self.turns[names.turns[turn], at.REFUSED] = 1
+        self.counts[:] = 0
+        self._count_what_is_reported(replayer)
+        self._take_back_pages(book)
+        return True
+
+    def _size_for_names(self) -> None:
+        """An event that stands in no column may bring names: the arrays get room for them."""
+        ledgers, turns = len(self.names.keys), len(self.names.own_ledgers)
+        if ledgers > len(self.ledgers):
+            self.ledgers, self.reports = _grown(self.ledgers, 2 * ledgers), _grown(self.reports, 2 * ledgers)
+            self.dirty, self.tables = _grown(self.dirty, 2 * ledgers), _no_tables(2 * ledgers)
+        if turns > len(self.turns):
+            self.turns = _grown(self.turns, 2 * turns)
+
+    def _count_what_is_reported(self, replayer: Replayer) -> None:
+        report, counts = replayer.report, self.counts
+        counts[at.EVENTS], counts[at.PAGES_MOVED] = report.events, report.pages_moved
+        counts[at.EVICTS], counts[at.CHECKS] = report.actions["evict"], report.actions["check"]
+        self.rules[:] = [0 if name == "check" else report.actions[name] for name in ACTIONS]
+        changed = [self.names.ledgers[key] for key in replayer.ledgers]
+        self.dirty[: len(changed)] = changed
+        self.tables[changed, at.DIRTY] = 1
+        counts[at.DIRTY_LEDGERS] = len(changed)
+
+    def _take_back_pages(self, book: PageBook) -> None:
+        ledgers = self.names.ledgers
+        owners = {FREE: at.OWNED_BY_NONE, TREE: at.OWNED_BY_TREE}
+        self.pages[:], self.windows[:], self.users[:] = 0, 0, 0
+        for page, owner in book._owners.items():
+            code = owners.get(owner)
+            self.pages[page, at.OWNER] = ledgers[owner] + at.OWNED_FROM if code is None else code
+        for page, times in book._pins.items():
+            self.pages[page, at.PINS] = times
+        for page, window in book.window._window_of.items():
+            self.pages[page, at.WINDOW_OF] = window
+        for window, page in book.window._behind.items():
+            self.windows[window, at.BEHIND] = page
+        has_window = self.pages[1:, at.WINDOW_OF] != 0
+        in_tree = self.pages[1:, at.OWNER] == at.OWNED_BY_TREE
+        self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)
+        self.counts[at.WINDOW_FREE_COUNT] = book.window.free_count()
+        self.counts[at.WINDOW_TREE_COUNT] = int((has_window & in_tree).sum())
+        self._take_back_tables(book)
+
+    def _take_back_tables(self, book: PageBook) -> None:
+        """Each page table gets a block of its own, in the order in which they were touched last."""
+        sizes = [1 << max(3, (len(table.pages) - 1).bit_length()) for table in book._tables.values()]
+        if sum(sizes) > len(self.arena):
+            self.arena = np.zeros(2 * sum(sizes), np.int32)
+        rows = [table.row for table in book._tables.values()]
+        if rows and max(rows) >= len(self.users):
+            self.users = np.zeros(max(rows) + 1, np.int32)
+        top = 0
+        for touched, ((key, table), size) in enumerate(zip(book._tables.items(), sizes, strict=True)):
+            n = self.names.ledgers[key]
+            self.arena[top : top + len(table.pages)] = table.pages
+            known = {
+                at.ROW: table.row,
+                at.START: top,
+                at.CAPACITY: size,
+                at.LENGTH: len(table.pages),
+                at.TREE_END: table.tree_end,
+                at.TOUCHED: touched - len(sizes),
+            }
+            self.tables[n, list(known)] = list(known.values())
+            self.users[table.row] = n + 1
+            top += size
+        self.counts[at.ARENA_TOP] = top
+
+
+def _ledger(values: list[int]) -> Ledger:
+    return Ledger(**{name: bool(v) if name in _FLAGS else v for name, v in zip(at.FIELDS, values, strict=True)})
+
+
+def _is_plain(ledger: Ledger) -> bool:
+    """Every flag is a flag and every number a number that the arrays take."""
+    return all(
+        type(value) is bool if name in _FLAGS else type(value) is int and abs(value) < LARGEST
+        for name, value in vars(ledger).items()
+    )
+
+
+def _nonzero(column: Array) -> list[tuple[int, int]]:
+    places = np.flatnonzero(column)
+    return list(zip(places.tolist(), column[places].tolist(), strict=True))
+
+
+def _grown(array: Array, size: int) -> Array:
+    grown = np.zeros((size, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _no_tables(size: int) -> Array:
+    tables: Array = np.zeros((size, 8), np.int64)
+    tables[:, at.ROW], tables[:, at.ENDED_IN] = at.NO_ROW, at.NEVER_ENDED
+    return tables
