@@ -43,7 +43,7 @@ class Renaming:
         found = _unequal(names, {n: getattr(expected, n) for n in names}, {n: getattr(seen, n) for n in names})
         if found:
             return found
-        found += _of_both(expected.params, seen.params)
+        found += _of_both(_of_rules(expected), _of_rules(seen))
         found += _of_both(expected.after.model_dump(exclude_none=True), seen.after.model_dump(exclude_none=True))
         return [*found, *self._terms(expected, seen), *self._moves(expected, seen), *self._row(expected, seen)]
 
@@ -90,6 +90,11 @@ class Renaming:
         """The pages of the second run by the names of the first."""
         pages = list(there)
         return [f"unknown page {t}" if h is None else h for h, t in zip(self._pages.back(pages), pages, strict=True)]
+
+
+def _of_rules(event: Event) -> dict[str, object]:
+    """The parameters that a rule has. `busy` is none: it also tells of results in flight, which need not be in a trace."""
+    return {name: value for name, value in event.params.items() if name != "busy"}
 
 
 def _of_both(expected: Mapping[str, object], seen: Mapping[str, object]) -> list[Difference]:

@@ -13,8 +13,10 @@ from collections import defaultdict, deque
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.request import Request
+from kvproof.impl.runner import FinishedLaunch
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.state import Chunk
+from kvproof.impl.state import Chunk, Launched
+from kvproof.impl.window_eviction import evict_window
 
 
 class CannotBeDone(RuntimeError):
@@ -27,8 +29,8 @@ class HandDrivenScheduler(Scheduler):
     def __init__(self, config: EngineConfig, observer: Observer) -> None:
         self._requests: dict[str, Request] = {}
         super().__init__(dataclasses.replace(config, forward="none", retract_after_prepare=False), observer)
-        self._in_flight: defaultdict[str, deque[Chunk | None]] = defaultdict(deque)
-        """What was launched for a request and has no result yet: chunks, and rounds (None), the oldest first."""
+        self._in_flight: defaultdict[str, deque[Launched]] = defaultdict(deque)
+        """Steps of one request each that were launched and have no result yet, the oldest first."""
 
     # -- requests come in --
 
@@ -71,10 +73,10 @@ class HandDrivenScheduler(Scheduler):
             if not req.lent:
                 state.prefixes.lock(req.last_node)
             state.waiting.remove(req)
-            self._in_flight[rid].clear()  # what was launched before it came back brings nothing any more
-            req.results_due = 0
+            while self._in_flight[rid]:  # what was launched before it came back brings nothing any more
+                self._landed(req)
         chunk = self.prefilling.extend(req, seq_len)
-        self._launched_for(req, chunk)
+        self._launched_for(req, [chunk], [])
         if chunk.is_last:
             state.running.append(req)
         else:
@@ -99,7 +101,7 @@ class HandDrivenScheduler(Scheduler):
         if self.config.speculation == 2 and allocated_len is not None:
             self.decoding.round_len = allocated_len - req.kv_committed_len
         self.decoding.prepare_round(req)
-        self._launched_for(req, None)
+        self._launched_for(req, [], [req])
 
     def result(self, rid: str, tokens: list[int]) -> None:
         """The oldest result that is due comes: with no token, that of a chunk in the middle of the input."""
@@ -108,26 +110,25 @@ class HandDrivenScheduler(Scheduler):
             raise CannotBeDone(f"a result of it is one token, not {len(tokens)}: it does not speculate")
         if not due and not self.config.overlap:
             raise CannotBeDone(f"steps do not overlap: no result comes for {rid}, which does not run")
-        while tokens and len(due) > 1 and due[0] is not None and not due[0].is_last:
-            self._pass_over(due.popleft())
+        req = self._known(rid)
+        while tokens and len(due) > 1 and _is_in_the_middle(due[0]):
+            self._landed(req)  # the result of a chunk in the middle brings nothing, so its event may be left out
+            req.is_chunked -= req.is_chunked > 0
         if not due:
-            self.results.late_result(self._known(rid), len(tokens))
-            return
-        req, launched = self._known(rid), due.popleft()
-        if not req.is_live or (launched is not None and req.is_chunked):
-            self._process(req, launched, tokens)
-            return
-        # What follows a result, an insert or the end, is for the caller to tell.
-        req.results_due -= 1
-        if launched is None:
-            self.results.resolve(req, len(tokens))
-        self.results.note_result(req, tokens)
+            self.results.late_result(req, len(tokens))
+        elif not req.is_live or (due[0].chunks and req.is_chunked):
+            self._process(req, self._landed(req), tokens)
+        else:  # what follows a result, an insert or the end, is for the caller to tell
+            if self._landed(req).decodes:
+                self.results.resolve(req, len(tokens))
+            self.results.note_result(req, tokens)
 
-    def _process(self, req: Request, launched: Chunk | None, tokens: list[int]) -> None:
-        if launched is None:
-            self.results.round_result(req, tokens)
-        else:
-            self.results.chunk_result(launched, tokens)
+    def _process(self, req: Request, step: Launched, tokens: list[int]) -> None:
+        req.results_due += 1  # which it takes away itself
+        for chunk in step.chunks:
+            self.results.chunk_result(chunk, tokens)
+        for decoding in step.decodes:
+            self.results.round_result(decoding, tokens)
 
     def verify(self, rid: str, tokens: list[int]) -> None:
         """A round of speculation v1, from its draft room to its result."""
@@ -138,12 +139,15 @@ class HandDrivenScheduler(Scheduler):
         self.results.verified_round(req, tokens, room)
 
     def evict_window(self, rid: str, pre_len: int) -> None:
-        self.window_eviction.evict(self._live(rid), pre_len)
+        evict_window(self.state, self._live(rid), pre_len)
 
     # -- the end --
 
     def retract(self, rid: str) -> None:
-        self.ends.retract(self._running(rid))
+        req = self._running(rid)
+        while self._in_flight[rid] and not self.config.overlap:
+            self._landed(req)  # the step that was prepared for it never runs
+        self.ends.retract(req)
 
     def end(self, rid: str, finished_len: int | None = None) -> None:
         """End a live request as its state has it: with success, or by abort if it was to be aborted.
@@ -165,14 +169,17 @@ class HandDrivenScheduler(Scheduler):
 
     # -- what is in flight --
 
-    def _launched_for(self, req: Request, chunk: Chunk | None) -> None:
+    def _launched_for(self, req: Request, chunks: list[Chunk], decodes: list[Request]) -> None:
+        step = Launched(FinishedLaunch([]), chunks, decodes)  # the tokens are the caller's
         req.results_due += 1
-        self._in_flight[req.rid].append(chunk)
+        self._in_flight[req.rid].append(step)
+        self.state.launched.append(step)
 
-    def _pass_over(self, chunk: Chunk) -> None:
-        """The result of a chunk in the middle brings nothing, so its event may be left out."""
-        chunk.req.results_due -= 1
-        chunk.req.is_chunked -= chunk.req.is_chunked > 0
+    def _landed(self, req: Request) -> Launched:
+        step = self._in_flight[req.rid].popleft()
+        req.results_due -= 1
+        self.state.launched.remove(step)
+        return step
 
     # -- who is where --
 
@@ -214,3 +221,7 @@ class HandDrivenScheduler(Scheduler):
     def _require_session(self, session_id: str) -> None:
         if session_id not in self.state.controller.sessions:
             raise CannotBeDone(f"session {session_id} is not open")
+
+
+def _is_in_the_middle(step: Launched) -> bool:
+    return any(not chunk.is_last for chunk in step.chunks)
