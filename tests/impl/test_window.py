@@ -14,7 +14,9 @@ from kvproof.impl import window_eviction
 from kvproof.impl.census import CensusViolation, take_census
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.model import logits_from_scratch
+from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState
 from kvproof.impl.window_tree import WindowTree
 
@@ -84,6 +86,39 @@ def test_what_a_forward_in_flight_reads_or_writes_is_not_evicted() -> None:
     assert counted[True][:2] == [16, 32] and len(counted[True]) <= len(counted[False])
 
 
+def test_of_a_decode_in_flight_the_token_does_not_count_yet() -> None:
+    recorded = Recorded()
+    run_turns(engine(recorded, overlap=True), (3, 40))
+    moves = recorded.of("window")
+    first = recorded.events.index(moves[0])
+    prepared = [event for event in recorded.events[:first] if event.action == "decode"][-1]
+    assert moves[0].params["pre_len"] == 13 and prepared.after["kv_committed_len"] == 14
+
+
+def test_a_retracted_turn_waits_with_no_more_than_its_window() -> None:
+    """With speculation its last round has moved the window by less than it brought."""
+    recorded = Recorded()
+    scheduler = engine(recorded, speculation=1, drafts=4, draft_accuracy=1.0, page_size=1, pool_pages=200)
+    scheduler.open_session("s")
+    scheduler.submit_turn("s", "t", [1, 2, 3], 40)
+    for _ in range(5):
+        scheduler.step()
+    scheduler.retract("t")
+    [retract] = recorded.of("retract")
+    assert retract.after["slot_swa_evicted_seqlen"] == retract.after["slot_kv_committed_len"] - 5 - 1
+
+
+def test_the_cursor_moves_down_with_the_lengths() -> None:
+    """Where it stands above them; no run of the right rules brings it there."""
+    state = engine().state
+    req = Request("t", [1, 2, 3], 5, swa_evicted_seqlen=16, kv_committed_len=20, kv_allocated_len=20, req_pool_idx=1)
+    state.cache.trim_overshoot(req, 10)
+    assert (req.swa_evicted_seqlen, req.kv_committed_len) == (10, 10)
+    slot = SessionSlot(req_pool_idx=1, kv_committed_len=10, kv_allocated_len=10, swa_evicted_seqlen=10)
+    state.cache.free_orphaned_tail(slot, req, 9)
+    assert req.swa_evicted_seqlen == slot.swa_evicted_seqlen == 9
+
+
 def test_every_step_holds_no_more_window_pages_than_the_window_needs() -> None:
     scheduler = engine(window_pages=16, pool_pages=64, chunked_prefill_size=8)
     scheduler.submit("long", list(range(1, 60)), 60)
@@ -109,6 +144,17 @@ def test_the_window_pool_is_the_short_one_and_all_requests_finish(overlap: bool)
     assert all(outcome.finished for outcome in scheduler.outcomes.values()) and len(scheduler.outcomes) == 6
     alone = [event for event in recorded.of("evict") if event.window_free]
     assert alone, "the tree gave window pages back"
+
+
+def test_one_that_decodes_yields_to_one_between_chunks_instead_of_ending_it() -> None:
+    """Each fits alone, both do not; the one between chunks has no token to show and cannot be retracted."""
+    scheduler = engine(window=40, page_size=8, chunked_prefill_size=8, pool_pages=72, window_pages=14, row_width=200)
+    scheduler.submit("decodes", list(range(1, 10)), 70)
+    for _ in range(20):
+        scheduler.step()
+    scheduler.submit("chunked", list(range(100, 170)), 40)
+    drain(scheduler)
+    assert [outcome.reason for outcome in scheduler.outcomes.values()] == [None, None]
 
 
 def test_a_prefix_without_its_window_pages_is_computed_again_and_heals_the_tree() -> None:

@@ -88,7 +88,10 @@ def test_with_the_last_leaf_its_parents_without_window_pages_go() -> None:
     pool, tree = new_tree(window=4)
     put(pool, tree, tokens(16))
     tree.match(tokens(8))
-    tree.evict_window(16)
+    tree.match(tokens(16))
+    tree.evict_window(8)
+    assert (pool.available_pages, pool.available_window_pages) == (36, 38), "the upper half is a tombstone"
+    tree.evict_window(8)
     assert (pool.available_pages, pool.available_window_pages) == (40, 40) and not list(tree.nodes())
     assert tree.window_evictable_size == tree.evictable_size == 0
 
