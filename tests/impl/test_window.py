@@ -148,11 +148,12 @@ def test_the_window_pool_is_the_short_one_and_all_requests_finish(overlap: bool)
 
 def test_one_that_decodes_yields_to_one_between_chunks_instead_of_ending_it() -> None:
     """Each fits alone, both do not; the one between chunks has no token to show and cannot be retracted."""
-    scheduler = engine(window=40, page_size=8, chunked_prefill_size=8, pool_pages=72, window_pages=14, row_width=200)
-    scheduler.submit("decodes", list(range(1, 10)), 70)
-    for _ in range(20):
+    pools = {"pool_pages": 72, "window_pages": 9, "row_width": 200, "radix_cache": False}
+    scheduler = engine(window=40, page_size=8, chunked_prefill_size=8, **pools)
+    scheduler.submit("decodes", list(range(1, 10)), 60)
+    for _ in range(3):
         scheduler.step()
-    scheduler.submit("chunked", list(range(100, 170)), 40)
+    scheduler.submit("chunked", list(range(100, 130)), 40)
     drain(scheduler)
     assert [outcome.reason for outcome in scheduler.outcomes.values()] == [None, None]
 
