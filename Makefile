@@ -16,7 +16,7 @@ GPU_STAMP := .make/venv-gpu.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu mutants-spec bench-prove bench-impl bench-capture lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu mutants-spec bench-prove bench-impl bench-replay bench-capture lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,10 @@ bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where i
 bench-impl: $(STAMP) ## speed of the reference scheduler, beside what its runner costs: about two minutes
 	@echo "== bench-impl"
 	$(BIN)/python benchmarks/impl.py
+
+bench-replay: $(STAMP) ## how fast a trace is judged: compiled and interpreted, parsing apart
+	@echo "== bench-replay"
+	$(BIN)/python benchmarks/replay.py
 
 bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
 	@echo "== bench-capture"

@@ -20,7 +20,7 @@ class Session:
     turn_in_flight: Request | None = None
     """The one admitted turn that has not ended: create sets it, finish and abort clear it, a retract keeps it."""
     turn_before: Request | None = None
-    """The turn that was in flight last: a launched step may still carry it."""
+    """The last turn that ended while a launched step carried it."""
     checkpoint_ids: list[int] = field(default_factory=list)
     """The tokens of the last turn that finished with success, input and output: what the next turn appends to."""
     close_on_finish: bool = False
@@ -42,7 +42,8 @@ class Session:
         return self.turn_before is not None and self.turn_before.results_due > 0
 
     def _clear_marker(self) -> None:
-        self.turn_before = self.turn_in_flight
+        if self.turn_in_flight is not None and self.turn_in_flight.results_due:
+            self.turn_before = self.turn_in_flight
         self.turn_in_flight = None
 
 

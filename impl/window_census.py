@@ -108,8 +108,9 @@ def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
         return []
     tree = state.prefixes.tree
     expected: Counter[int] = Counter()
-    for holder in (*state.live_requests(), *state.cache.slots.values()):
-        node, seen = holder.last_node, 0
+    locking = [*(req.last_node for req in state.live_requests()), *(slot.last_node for slot in state.cache.slots.values())]
+    for lowest in locking:
+        node, seen = lowest, 0
         while node is not None and node is not tree.root and seen < pool.window:
             expected[id(node)] += 1
             seen += len(node.key)

@@ -255,9 +255,9 @@ class Tracing:
 def evaluate(term: Any, values: Mapping[str, int | bool], page_size: int) -> int | bool:
     """The value of a term when its reads are known: the meaning of each operator, which compiled code must have too."""
     if not isinstance(term, Term):
-        return term  # type: ignore[no-any-return]
+        return term
     if term.operator == "constant":
-        return term.arguments[0]  # type: ignore[no-any-return]
+        return term.arguments[0]
     if term.operator == "read":
         return values[term.arguments[0]]
     return MEANING[term.operator](page_size, *(evaluate(a, values, page_size) for a in term.arguments))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def info(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces (.jsonl or .jsonl.gz).")],
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz or .kvtrace).")],
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each trace.")] = False,
 ) -> None:
     """Summarise traces: who wrote them, with which configuration, what they hold, and whether they are complete.

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import importlib.util
 import inspect
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import book, layout, loop, pages
 from kvproof.conformance.compiled.rules import rules_source
+from kvproof.model.cache import cache_folder
 from kvproof.spec.actions import Action
 from kvproof.spec.invariants import Invariant
 
@@ -68,7 +68,7 @@ def plain_judge(source: str) -> Judge:
     """The same source run by Python: slow, and the same answers."""
     namespace: dict[str, Any] = {}
     exec(compile(_HEAD + _PLAIN + source, "<checker>", "exec"), namespace)
-    return namespace[ENTRY]  # type: ignore[no-any-return]
+    return namespace[ENTRY]
 
 
 _sources: dict[tuple[int, ...], tuple[Any, str]] = {}
@@ -92,18 +92,13 @@ def compiled_judge(source: str) -> Judge:
     versions = f"{sys.version} {numba.__version__}"
     digest = hashlib.sha256(f"{versions}\n{text}".encode()).hexdigest()[:32]
     name = f"kvproof_checker_{digest}"
-    path = _kept(_cache_folder() / name / f"{name}.py", text)
+    path = _kept(cache_folder() / name / f"{name}.py", text)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # numba looks functions up by their module when it loads what it kept
     spec.loader.exec_module(module)
-    return getattr(module, ENTRY)  # type: ignore[no-any-return]
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "kvproof"
+    return getattr(module, ENTRY)
 
 
 def _kept(path: Path, text: str) -> Path:

@@ -70,10 +70,8 @@ KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 # moves: int64[effects, 4] of (effect, three arguments in pages).
 MOVES: dict[type, int] = {TakeRow: 1, Share: 2, Take: 3, Free: 4, FreeWindow: 5, Insert: 6, DropRow: 7}
 TAKE_ROW, SHARE, TAKE, FREE_PAGES, FREE_WINDOW, INSERT, DROP_ROW = MOVES.values()
-NEVER_RIGHT: tuple[type, ...] = (FreeByLoc,)
-"""Effects that no right rule has while they do something: an event with one is not clean."""
 WITHOUT_PAGES: tuple[type, ...] = (Write, Forget, Lock, Unlock, Report, Require)
-assert {*MOVES, *NEVER_RIGHT, *WITHOUT_PAGES} == set(Effect.__args__)
+assert {*MOVES, FreeByLoc, *WITHOUT_PAGES} == set(Effect.__args__)
 LARGEST_MOVES = 8
 
 # pages: int32[pool pages + 1, 4]

@@ -26,7 +26,6 @@ from kvproof.conformance.compiled.layout import (
     FIELDS,
     LARGEST_MOVES,
     MOVES,
-    NEVER_RIGHT,
     SETTINGS,
     WITHOUT_PAGES,
 )
@@ -42,6 +41,7 @@ from kvproof.spec.effects import (
     DropRow,
     Effect,
     Free,
+    FreeByLoc,
     FreeWindow,
     Insert,
     Report,
@@ -228,8 +228,9 @@ def rule_source(action: Action, agrees: str) -> str:
     must_hold = [*needed, *oracle.must_hold]
     page_moves = []
     for effect in outcome.effects:
-        if isinstance(effect, NEVER_RIGHT):
-            must_hold.append(d.no(effect.start < effect.end))  # type: ignore[attr-defined]
+        if isinstance(effect, FreeByLoc):
+            # No right rule frees beside the release: an event that does is not clean.
+            must_hold.append(d.no(effect.start < effect.end))
         elif not isinstance(effect, WITHOUT_PAGES):
             when, arguments = moved(d, effect)
             page_moves.append((MOVES[type(effect)], when, arguments))
@@ -369,7 +370,8 @@ def window_source() -> str:
     """`still_needs`: whether the window of a ledger's next token reaches the page at a position of its row."""
     d = Tracing()
     stub: Any = SimpleNamespace(d=d, ledgers={"": d.arbitrary(Ledger)})
-    needs = d.merged(d.every_path(lambda: Replayer._still_needs(stub, "", d.read("position"))))
+    position: Any = d.read("position")
+    needs = d.merged(d.every_path(lambda: Replayer._still_needs(stub, "", position)))
     printer = Printer(lambda term: "position" if term.arguments[0] == "position" else reads(term))
     printer.announce([needs])
     text = printer.value(needs)

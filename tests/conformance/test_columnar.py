@@ -163,6 +163,8 @@ def test_a_flag_where_a_number_belongs_stays_a_flag(tmp_path: Path) -> None:
         ((3, 2, 1), [(3, 1), (2, 1), (1, 1)]),
         (tuple(range(100)), [(0, 100)]),
         ((*range(70), *range(70)), [(0, 70), (0, 70)]),
+        ((*range(70), *range(80, 90)), [(0, 70), (80, 10)]),
+        ((*range(70), 69), [(0, 70), (69, 1)]),
         ((), []),
     ],
 )

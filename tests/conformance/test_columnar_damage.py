@@ -279,6 +279,15 @@ def run_lists(*lists: list[tuple[int, int]] | None) -> Any:
     )
 
 
+def named(indices: list[int], names: list[str]) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), names, safe=False)
+
+
+def no_text() -> Any:
+    """A column of text that is not UTF-8."""
+    return pa.array([b"\xff\xfe", None], pa.binary()).view(pa.utf8())
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -322,6 +331,12 @@ def run_lists(*lists: list[tuple[int, int]] | None) -> Any:
             ),
             "the dictionary of its actions is another one",
         ),
+        (
+            lambda: stream_of(replaced(two_events(), "session", named([0, 7], ["s"]))),
+            "its payload is no block of events",
+        ),
+        (lambda: stream_of(replaced(two_events(), "turn", named([-1, 0], ["s"]))), "its payload is no block of events"),
+        (lambda: stream_of(replaced(two_events(), "verbatim", no_text())), "its payload is no block of events"),
         (lambda: pa.py_buffer(b"no stream"), "its payload is no block of events"),
         (lambda: pa.py_buffer(b""), "its payload is no block of events"),
     ],

@@ -214,3 +214,17 @@ def test_a_slice_that_does_not_hold_what_its_header_says_is_refused(
     path = with_slice(tmp_path / "t.jsonl", said, events)
     result = CliRunner().invoke(cli.app, ["info", str(path)])
     assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_who_held_a_page_is_left_when_the_page_is_freed(tmp_path: Path) -> None:
+    with write_trace(tmp_path / "t.jsonl", HEADER) as writer:
+        writer.event(action="extend", session="s", turn="a", alloc=(3,))
+        writer.event(action="result", session="s", turn="a")
+        writer.event(action="retract", session="s", turn="a", free=(3,))
+        writer.event(action="match", session="s", turn="a")
+    assert cut(tmp_path / "t.jsonl", "--page", 3) == [0, 1, 2]
+
+
+def test_only_a_slice_from_the_beginning_may_end_as_the_trace_does(trace: Path) -> None:
+    cut(trace, "--from", 3)
+    assert read_all(trace.parent / "o.jsonl").end.reason == "a slice, cut after event 13"

@@ -122,6 +122,18 @@ def test_the_next_turn_waits_until_the_last_step_of_the_one_before_is_over() -> 
     assert engine.actions("2") == ["create", "match", "extend"]
 
 
+def test_so_does_a_turn_after_one_that_was_aborted_in_the_queue_meanwhile() -> None:
+    engine = Engine()
+    engine.turn("1", 10, 2)
+    engine.step(3)
+    engine.turn("2", 3, 2)
+    engine.scheduler.abort("2")
+    engine.turn("3", 3, 2)
+    engine.step()
+    assert engine.actions("3") == ["create"] and engine.actions("1")[-1] == "result"
+    engine.drain()
+
+
 def test_an_abort_between_the_halves_of_a_step_ends_with_the_result_that_lies_ready() -> None:
     engine = Engine()
     engine.turn("1", 10, 6)

@@ -20,6 +20,7 @@ import pytest
 from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.adapters.sglang.assembly import DECODE, RESULT, Assembly
 from kvproof.conformance.adapters.sglang.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
+from kvproof.conformance.adapters.sglang.observe import SESSION, TURN
 from kvproof.conformance.adapters.sglang.page_ids import PageIds
 from kvproof.conformance.adapters.sglang.writer import event_line, frames, header_line, revoke_end, write_trace
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
@@ -36,9 +37,18 @@ OPEN = {"action": "open", "session": "s", "after": {"slot_held": False, "infligh
 CHECK = {"action": "check", "params": {"busy": False}}
 
 
+def reading(names: tuple[str, ...], **seen: int) -> tuple[int | None, ...]:
+    """What an observer hands over: the values of `names` in order, None for what was not seen."""
+    return tuple(seen.get(name) for name in names)
+
+
 def a_decode(step: int) -> tuple[Any, ...]:
-    session = ("s", (False, True, 0, False, None, None, None))
-    return (DECODE, step, ["a", "b"], [1, 2], [(5, 5, 4), (6, 6, 0)], [1, 2], [session, None], [5, 6], [7, 7])
+    session = ("s", reading(SESSION, closing=False, inflight=True, checkpoint_len=0, slot_held=False))
+    lengths = [
+        reading(TURN, kv_committed_len=5, kv_allocated_len=5, cache_protected_len=4),
+        reading(TURN, kv_committed_len=6, kv_allocated_len=6, cache_protected_len=0),
+    ]
+    return (DECODE, step, ["a", "b"], [1, 2], lengths, [1, 2], [session, None], [5, 6], [7, 7])
 
 
 def a_result(step: int) -> tuple[Any, ...]:
