@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from kvproof.conformance.errors import UserError
 from kvproof.conformance.pagebook import Moves, PageBook
 from kvproof.conformance.windowbook import WindowMoves
 from kvproof.model.oracle import Oracle, Outcome, Value
@@ -74,7 +75,10 @@ class Judgement:
 
 
 def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]:
-    """The action's parameters as the event gives them; what the environment chose is read off what was seen."""
+    """The action's parameters as the event gives them; what the environment chose is read off what was seen.
+
+    Raises UserError where the event lacks one.
+    """
     given = {name: value for name, value in event.params.items() if value is not None}
     given.setdefault("logprob", False)
     given.setdefault("too_long", False)
@@ -86,6 +90,8 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
         given.setdefault("dup_len", 0)
         given.setdefault("inserted", True)
         given.setdefault("key_len", before.kv_committed_len)
+    if missing := [name for name in action.params if name not in given]:
+        raise UserError(f"event {event.seq}: {event.action!r} has no {', '.join(missing)}, which its rule needs")
     return given
 
 

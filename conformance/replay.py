@@ -120,7 +120,10 @@ class Replayer:
             self.report.actions[event.action] += 1
             return self._out_of_order(line, event, key, before)
         self.report.actions[action.name] += 1
-        judgement = judge(self.oracle, self.book, key, action, before, event)
+        try:
+            judgement = judge(self.oracle, self.book, key, action, before, event)
+        except UserError as error:
+            raise UserError(f"{at(self.path, line)}: {error.message}") from error
         if self._is_clean(judgement):
             self._advance(key, judgement, event)
             return None

@@ -482,9 +482,7 @@ SCENARIOS: dict[str, Scenario] = {
         ("F21875c", "F22651", "F22897"),
         fixed={"overlap": True, "speculation": 2, "drafts": 3},
     ),
-    "duplicates": Scenario(
-        "requests that say the same", duplicates, ("F994a",), fixed={"pool_pages": 96}
-    ),
+    "duplicates": Scenario("requests that say the same", duplicates, ("F994a",), fixed={"pool_pages": 96}),
     "deeper-match": Scenario(
         "a request ends when the tree holds its tokens further than it locked them",
         deeper_match,

@@ -108,7 +108,10 @@ def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
         return []
     tree = state.prefixes.tree
     expected: Counter[int] = Counter()
-    locking = [*(req.last_node for req in state.live_requests()), *(slot.last_node for slot in state.cache.slots.values())]
+    locking = [
+        *(req.last_node for req in state.live_requests()),
+        *(slot.last_node for slot in state.cache.slots.values()),
+    ]
     for lowest in locking:
         node, seen = lowest, 0
         while node is not None and node is not tree.root and seen < pool.window:

@@ -253,3 +253,20 @@ def test_the_report_for_machines_says_the_same(good: Path, tmp_path: Path) -> No
     assert report["verdict"] == VIOLATES
     assert report["findings"][0]["action"] == "close"
     assert report["findings"][0]["pages"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "sentence"),
+    [
+        ({"params": {}}, "'create' has no origin_len, which its rule needs"),
+        ({"session": None, "turn": None}, "'create' names neither a session nor a turn"),
+    ],
+)
+def test_an_event_that_lacks_what_its_rule_needs_is_named_by_its_line(
+    lost: dict[str, Any], sentence: str, good: Path, tmp_path: Path
+) -> None:
+    def lose(records: Records) -> None:
+        first(records, action="create").update(lost)
+
+    with pytest.raises(UserError, match=f"lacking.jsonl:[0-9]+: .*{sentence}"):
+        tampered(good, tmp_path / "lacking.jsonl", lose)
