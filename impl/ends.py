@@ -58,7 +58,8 @@ class Ends:
         state = self.state
         self._leave_batch(req)
         if req.session is not None:
-            evict_window(state, req, computed_len(state, req))
+            # Its last token is computed once more when it comes back, whether or not a forward has computed it already.
+            evict_window(state, req, min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1))
             state.cache.retract_turn(req.session, req)
         else:
             state.prefixes.cache_finished_req(req, is_insert=False)

@@ -83,6 +83,9 @@ class RadixTree:
             self.evictable_size += len(leaf.key)
         return had
 
+    def heal(self, token_ids: Sequence[int], duplicates: KVIndices) -> None:
+        """Take over what the tree's pages of these tokens have lost and their duplicates still have: nothing, in one pool."""
+
     def inc_lock_ref(self, node: TreeNode) -> None:
         for step in self._up_from(node):
             if step.lock_ref == 0:

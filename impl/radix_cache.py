@@ -67,6 +67,7 @@ class RadixCache(ChunkCache):
         row = self._row_of(req)
         indices = self.rows.read(row, 0, len(tokens))
         dup_len = self.tree.insert(tokens, indices)
+        self.tree.heal(tokens[:dup_len], indices[:dup_len])
         self.allocator.free(indices[req.cache_protected_len : dup_len])
 
         found = self.tree.match(tokens[:key_len])

@@ -31,16 +31,26 @@ class WindowTree(RadixTree):
         return found if reusable_len == len(found.indices) else self.match(token_ids[:reusable_len])
 
     def insert(self, token_ids: Sequence[int], kv_indices: KVIndices) -> int:
-        """Hand whole pages to the tree; return how many leading tokens it had already.
-
-        Where it has them without window pages, it takes those of the duplicates.
-        """
         had = super().insert(token_ids, kv_indices)
         leaf = self.match(token_ids).node
         if had < self._depth(leaf):
             self.window_evictable_size += self._window_len(leaf)
-        self._heal(self.match(token_ids[:had]).node, kv_indices[:had])
         return had
+
+    def heal(self, token_ids: Sequence[int], duplicates: KVIndices) -> None:
+        """Pages of these tokens that have no window pages take those of the duplicates, which hold the same tokens.
+
+        Where the tree's own pages stand among the duplicates, they stay as they are.
+        """
+        end = len(duplicates)
+        for step in self._up_from(self.match(token_ids).node):
+            start = end - len(step.key)
+            healed = self._pool.heal(step.value, duplicates[start:end]) * self.page_size
+            if step.window_lock_ref:
+                self.window_protected_size += healed
+            else:
+                self.window_evictable_size += healed
+            end = start
 
     def inc_lock_ref(self, node: TreeNode) -> None:
         super().inc_lock_ref(node)
@@ -88,18 +98,6 @@ class WindowTree(RadixTree):
     def _remove(self, leaf: TreeNode) -> TreeNode:
         self.window_evictable_size -= self._window_len(leaf)
         return super()._remove(leaf)
-
-    def _heal(self, node: TreeNode, duplicates: KVIndices) -> None:
-        """`duplicates` hold the same tokens as the path down to the node. Pages that are the tree's own stay as they are."""
-        end = len(duplicates)
-        for step in self._up_from(node):
-            start = end - len(step.key)
-            healed = self._pool.heal(step.value, duplicates[start:end]) * self.page_size
-            if step.window_lock_ref:
-                self.window_protected_size += healed
-            else:
-                self.window_evictable_size += healed
-            end = start
 
     def _reusable_len(self, indices: KVIndices) -> int:
         """The longest whole pages of a matched prefix that lack no page within the window of the token behind them."""

@@ -163,7 +163,7 @@ def test_a_prefix_without_its_window_pages_is_computed_again_and_heals_the_tree(
     scheduler = engine(recorded)
     prompt = list(range(1, 34))
     for number in range(3):
-        scheduler.submit(f"r{number}", prompt, 1)
+        scheduler.submit(f"r{number}", prompt, 2)  # the second token: a prompt is inserted when its first one is there
         drain(scheduler)
         if number == 0:
             tree = scheduler.state.prefixes.tree  # type: ignore[attr-defined]

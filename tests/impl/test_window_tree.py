@@ -22,7 +22,9 @@ def put(pool: WindowAllocator, tree: WindowTree, tokens: list[int], evicted_len:
     """Insert tokens whose window pages before `evicted_len` are gone, as a request that ends does."""
     indices = pool.alloc_extend(0, len(tokens), -1)
     pool.free_window(indices[:evicted_len])
-    pool.free(indices[: tree.insert(tokens, indices)])
+    had = tree.insert(tokens, indices)
+    tree.heal(tokens[:had], indices[:had])
+    pool.free(indices[:had])
     return indices
 
 
