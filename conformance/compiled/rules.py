@@ -30,6 +30,7 @@ from kvproof.conformance.compiled.layout import (
     WITHOUT_PAGES,
 )
 from kvproof.conformance.compiled.source import Printer, function
+from kvproof.conformance.errors import UserError
 from kvproof.conformance.judge import check_terms, judge, parameters
 from kvproof.conformance.memory_check import wrong_terms
 from kvproof.conformance.pagebook import FREE, TREE, Moves
@@ -114,26 +115,27 @@ def _after_or_nothing(d: Tracing, name: str) -> Any:
 def given_parameters(d: Tracing, action: Action, before: Ledger) -> tuple[dict[str, Any], list[Any]]:
     """The parameters of a rule as `judge.parameters` reads them, and what must be there for it.
 
-    It is run twice, on an event with all parameters and on one with none: what differs is a default.
+    It is run on an event with all parameters, and for each on one without it: what it gives then is the default.
     """
     after = SimpleNamespace(**{name: _after_or_nothing(d, name) for name in NUMBERS_AFTER})
     all_of_them = {name: _param(d, name) for name in (*FLAG_PARAMS, *NUMBER_PARAMS)}
 
-    def read(params: dict[str, Any]) -> dict[str, Any]:
-        event: Any = SimpleNamespace(params=params, after=after)
-        paths = d.every_path(lambda: parameters(event, action, before))
-        return {name: d.merged([Path(p.decisions, p.result[name]) for p in paths]) for name in paths[0].result}
+    def read(name: str, params: dict[str, Any]) -> Any:
+        event: Any = SimpleNamespace(seq=0, action=action.event, params=params, after=after)
+        return d.merged(d.every_path(lambda: parameters(event, action, before).get(name)))
 
-    full, empty = read(all_of_them), read({})
     given, needed = {}, []
     for name in action.params:
-        if full.get(name) is not all_of_them.get(name):
-            given[name] = full[name]
-        elif name in empty:
-            given[name] = d.where(is_there(d, f"param_{name}"), full[name], empty[name])
-        else:
-            given[name] = full[name]
-            needed.append(is_there(d, f"param_{name}"))
+        given[name] = read(name, all_of_them)
+        if given[name] is all_of_them.get(name):
+            try:
+                default = read(name, {n: value for n, value in all_of_them.items() if n != name})
+            except UserError:
+                default = None
+            if default is None:
+                needed.append(is_there(d, f"param_{name}"))
+            else:
+                given[name] = d.where(is_there(d, f"param_{name}"), given[name], default)
     return given, needed
 
 
