@@ -169,8 +169,8 @@ def test_a_prefix_without_its_window_pages_is_computed_again_and_heals_the_tree(
             tree = scheduler.state.prefixes.tree  # type: ignore[attr-defined]
             assert isinstance(tree, WindowTree)
             tree.match(prompt[:28])
-            tree.match(prompt)  # of the two parts, the upper one is taken first, and stays as a tombstone
-            tree.evict_window(4)
+            tree.match(prompt)  # of its parts the upper ones are taken first, and stay as tombstones
+            tree.evict_window(28)
             take_census(scheduler.state)
     matched = [recorded.of("match", turn=f"r{number}")[0].after["prefix_len"] for number in range(3)]
     assert matched == [0, 0, 32]
