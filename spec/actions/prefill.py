@@ -104,7 +104,7 @@ def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _stash(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A session turn's chunk stays in its row; the next chunk begins where it ended."""
+    """The chunk stays in its row; the next one begins where it ended."""
     return Step(s.but(prefix_len=s.kv_committed_len))
 
 
@@ -178,8 +178,8 @@ PREFILL_ACTIONS = (
     Action(
         "stash",
         "stash",
-        "a session turn's chunk is kept by copying its row",
-        lambda d, s: d.every(s.phase == PREFILL, d.no(s.plain)),
+        "a chunk is kept by copying its row: a session turn's, and any on a chunk cache",
+        lambda d, s: d.every(s.phase == PREFILL, d.some(d.no(s.plain), d.no(d.tree))),
         _stash,
     ),
     Action(
