@@ -371,6 +371,18 @@ def test_the_state_goes_over_and_comes_back(tmp_path: Path, judge: build.Judge, 
     assert answer_of(path, fainthearted) == answer(path, "interpreted")
 
 
+def test_no_state_of_the_interpreted_checker_is_left_behind(tmp_path: Path) -> None:
+    """What it remembers is in the arrays, too. With something new here, `state.py` and the loop have to follow."""
+    path = tmp_path / "walk.jsonl"
+    write_witness(some_walk(1, 4, 5, 1, 1), path, {})
+    replayer = Replayer(read_trace(path), [])
+    handed_over = {"ledgers", "of_turn", "refused", "ended_in", "book", "report"}
+    fixed = {"path", "known", "d", "oracle"}
+    assert set(vars(replayer)) == handed_over | fixed
+    assert set(vars(replayer.book)) == {"_owners", "_tables", "_users", "_pins", "_counts", "window", "d", "pool_pages"}
+    assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
+
+
 def test_the_printed_source_run_by_python_gives_the_same(tmp_path: Path) -> None:
     plain = build.plain_judge(build.source_of(ACTIONS, INVARIANTS))
     for seed, config in enumerate(WALKS.CONFIGURATIONS):
