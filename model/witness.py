@@ -87,7 +87,8 @@ class Scribe:
     def write(self, key: str, taken: Taken) -> None:
         """One step of one ledger, with what has to come before and after it."""
         outcome = taken.outcome
-        self._fill_tree(max(int(taken.params.get(name, 0)) for name in ("matched_len", "dup_len")))
+        in_tree = ("matched_len", "dup_len") if taken.params.get("inserted", True) else ("matched_len",)
+        self._fill_tree(max(int(taken.params.get(name, 0)) for name in in_tree))
         holder = self._holders.setdefault(key, Holder())
         self._step += outcome.action.event in NEW_STEP
         self._name(holder, outcome)
