@@ -109,7 +109,7 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
     if not after["slot_held"]:
         for name in SLOT_LENGTHS:
             after.pop(name)
-    if outcome.action.of_refused:  # the turn's own values are not those of the session's turn
+    if outcome.action.of_another:  # the turn's own values are not those of the session's turn
         after = {name: value for name, value in after.items() if name not in TURN_FIELDS}
     differences = []
     for name, seen in event.after.model_dump(exclude_none=True).items():
@@ -120,7 +120,7 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
         differences.append(Difference("admitted", None, _is_admitted(outcome), admitted))
     known = outcome.before.origin_len + outcome.before.output_len
     fill = event.params.get("fill_len")
-    if fill is not None and fill != known and not outcome.action.of_refused:
+    if fill is not None and fill != known and not outcome.action.of_another:
         differences.append(Difference("fill_len", None, known, fill))
     return differences
 
@@ -156,7 +156,7 @@ def _is_admitted(outcome: Outcome) -> bool:
 
 def _is_attached(outcome: Outcome) -> bool:
     """The event's turn belongs to its session afterwards."""
-    if outcome.action.event == "create" or outcome.action.of_refused:
+    if outcome.action.event == "create" or outcome.action.of_another:
         return _is_admitted(outcome)
     return bool(outcome.after.inflight or outcome.after.turns > 0)
 

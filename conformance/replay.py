@@ -35,6 +35,8 @@ from kvproof.spec.trace import Config, End, Event
 
 CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
 Progress = Callable[[int], None]
+ENDS = ("finish", "abort")
+"""Events after which a turn is over."""
 
 AUTO, COMPILED, INTERPRETED = CHECKERS = ("auto", "compiled", "interpreted")
 LARGE = 2**25
@@ -100,7 +102,8 @@ class Replayer:
         self.book = PageBook(config.pool_pages, self.d, config.window_pages)
         self.ledgers: dict[str, Ledger] = {}
         self.of_turn: dict[str, str] = {}
-        self.refused: set[str] = set()
+        self.elsewhere: set[str] = set()
+        """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
         self.report = Report(self.path, config, gaps=reader.header.gaps)
 
@@ -114,8 +117,8 @@ class Replayer:
             return self._check(line, event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
-        is_refused = event.session is not None and event.turn in self.refused
-        action = self.oracle.applicable(event.action, before, is_refused)
+        is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
+        action = self.oracle.applicable(event.action, before, is_another)
         if action is None:
             self.report.actions[event.action] += 1
             return self._out_of_order(line, event, key, before)
@@ -156,9 +159,11 @@ class Replayer:
     def _advance(self, key: str, judgement: Judgement, event: Event) -> None:
         self.book.commit(judgement.moves)
         after = judgement.outcome.after
-        if event.turn is not None and event.params.get("admitted") is False:
-            self.refused.add(event.turn)
-        if event.action in ("finish", "abort"):
+        if event.turn is not None and event.action == "create":
+            self.elsewhere.discard(event.turn)  # clients may use a name again
+        if event.turn is not None and (event.action in ENDS or event.params.get("admitted") is False):
+            self.elsewhere.add(event.turn)
+        if event.action in ENDS:
             self.ended_in[key] = event.step
         if after == pristine(self.d):
             self.ledgers.pop(key, None)

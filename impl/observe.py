@@ -120,9 +120,8 @@ class Reporter:
         self._tell("result", req.session, req, params={"tokens": tokens}, after=_run_lengths(req))
 
     def late_result(self, req: Request, tokens: int) -> None:
-        """The request does not run any more: it has no lengths to show. If it is over, it is no session's turn either."""
-        session = req.session if req.session is not None and req.session.turn_in_flight is req else None
-        self._tell("result", session, req, params={"tokens": tokens})
+        """The request does not run any more: it has no lengths to show."""
+        self._tell("result", req.session, req, params={"tokens": tokens})
 
     def draft_room(self) -> Moved:
         """The pages that were just taken for a request's draft room: its `verify` tells them."""

@@ -35,7 +35,7 @@ class Event:
 
     action: str
     event: str
-    of_refused: bool
+    of_another: bool
     params: Mapping[str, Any]
     seen: tuple[Any, ...]
     after: Any
@@ -74,7 +74,7 @@ class Runs:
         return ""
 
     def _judged(self, wrong: SpecCopy, oracle: Any, twin: Any, event: Event) -> tuple[Any, str]:
-        action = oracle.applicable(event.event, twin, event.of_refused)
+        action = oracle.applicable(event.event, twin, event.of_another)
         if action is None:
             return None, f"{event.action}: no rule for its event"
         # Another rule than the right one may ask for what the event of the right one does not have.
@@ -93,14 +93,14 @@ def _event(oracle: Any, copy: SpecCopy, taken: Any) -> Event:
     outcome = taken.outcome
     action = outcome.action
     seen = _seen(oracle, copy, outcome)
-    return Event(action.name, action.event, action.of_refused, taken.params, seen, outcome.after)
+    return Event(action.name, action.event, action.of_another, taken.params, seen, outcome.after)
 
 
 def _seen(oracle: Any, copy: SpecCopy, outcome: Any) -> tuple[Any, ...]:
     """What a trace shows of a step: observed fields, admission, the terms of the memory check, pages freed and taken."""
     after, before = outcome.after, outcome.before
     hidden = set() if after.slot_held else {"slot"}
-    hidden |= {"turn"} if outcome.action.of_refused else set()
+    hidden |= {"turn"} if outcome.action.of_another else set()
     values = tuple(
         (f.name, getattr(after, f.name))
         for f in copy.state.FIELDS

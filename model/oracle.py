@@ -48,9 +48,9 @@ class Oracle:
         """An oracle for one page size and row width; `config`: further fields of `Integers`."""
         return Oracle(Integers(page_size, row_width, **config), actions)
 
-    def applicable(self, event: str, s: Ledger, of_refused: bool = False) -> Action | None:
+    def applicable(self, event: str, s: Ledger, of_another: bool = False) -> Action | None:
         """The rule that an event is judged by in this state; None where the protocol has no such event now."""
-        rules = (a for a in self.actions.values() if a.event == event and a.of_refused == of_refused)
+        rules = (a for a in self.actions.values() if a.event == event and a.of_another == of_another)
         return next((a for a in rules if a.applies(self.d, s)), None)
 
     def step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:

@@ -64,7 +64,7 @@ def _refusals_wanted(steps: list[tuple[str, Taken]]) -> list[int]:
         if taken.outcome.action.name == "open":
             opening[key] = len(wanted)
             wanted.append(0)
-        elif taken.outcome.action.of_refused:
+        elif taken.outcome.action.of_another and taken.outcome.before.is_open:
             wanted[opening[key]] += 1
     return wanted
 
@@ -210,7 +210,9 @@ class Scribe:
                 return None
             case "create" if not _is_admitted(outcome):
                 return holder.refused[-1]
-            case _ if outcome.action.of_refused:
+            case _ if outcome.action.of_another and holder.session is None:
+                return self._new_name("ended")
+            case _ if outcome.action.of_another:
                 return holder.refused.pop(0)
             case _:
                 return holder.turn
@@ -264,10 +266,10 @@ def _params(taken: Taken) -> dict[str, int | bool | None]:
         case "create":
             implied = {"origin_len": before.checkpoint_len + 1, "too_long": False, "logprob": False}
             return {**implied, **params, "admitted": _is_admitted(outcome)}
-        case "match" if not outcome.action.of_refused:
+        case "match" if not outcome.action.of_another:
             return {**params, "fill_len": fill_len(before)}
         case "result":
-            late = outcome.action.name == "late_result"
+            late = outcome.action.name in ("late_result", "result_of_ended")
             tokens = 1 if late else outcome.after.output_len - before.output_len
             return {"tokens": tokens, **params}
         case "finish":
@@ -282,10 +284,10 @@ def _observed(holder: Holder, outcome: Outcome) -> Observed:
     names: list[str] = []
     if holder.session is not None:
         names += _SEEN["session"] + [n for n in _SEEN["slot"] if after.slot_held or n == "slot_held"]
-    if after.phase != NONE and action.event not in NOT_OF_THE_TURN and not action.of_refused:
+    if after.phase != NONE and action.event not in NOT_OF_THE_TURN and not action.of_another:
         names += _SEEN["turn"]
     seen = {name: getattr(after, name) for name in names}
     if holder.session is not None and action.event in ("create", "match"):
         stays = bool(after.inflight or after.turns)
-        seen["attached"] = _is_admitted(outcome) if action.event == "create" or action.of_refused else stays
+        seen["attached"] = _is_admitted(outcome) if action.event == "create" or action.of_another else stays
     return Observed(**seen)

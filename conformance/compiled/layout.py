@@ -63,7 +63,7 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
-FINISH, ABORT, ARRIVE = ACTIONS.index("finish"), ACTIONS.index("abort"), ACTIONS.index("arrive")
+FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 
@@ -86,8 +86,9 @@ ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY = range(8)
 NO_ROW = -1
 NEVER_ENDED = -(2**63)
 
-# turns: int32[turns, 3]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused.
-OWN_LEDGER, LEDGER_OF, REFUSED = range(3)
+# turns: int32[turns, 3]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
+# or is over.
+OWN_LEDGER, LEDGER_OF, ELSEWHERE = range(3)
 
 # counts: int64[...]: numbers of the whole replay.
 FREE_COUNT, TREE_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT = range(4)

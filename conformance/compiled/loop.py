@@ -26,8 +26,10 @@ from kvproof.conformance.compiled.layout import (
     BEHIND,
     CHECK,
     CHECKS,
+    CREATE,
     DIRTY,
     DIRTY_LEDGERS,
+    ELSEWHERE,
     ENDED_IN,
     EVENTS,
     EVICT,
@@ -50,7 +52,6 @@ from kvproof.conformance.compiled.layout import (
     OWN_LEDGER,
     OWNER,
     PAGES_MOVED,
-    REFUSED,
     ROW,
     ROW_SEEN,
     SESSION,
@@ -71,7 +72,7 @@ from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, 
 if TYPE_CHECKING:
 
     def judge_ledger(
-        kind: int, refused: bool, old: Array, new: Array, table: Array, event: int, settings: Array, moves: Array
+        kind: int, is_another: bool, old: Array, new: Array, table: Array, event: int, settings: Array, moves: Array
     ) -> int: ...
     def broken_invariants(old: Array, settings: Array) -> int: ...
     def report_ledger(old: Array, settings: Array, report: Array) -> None: ...
@@ -187,10 +188,10 @@ def judge_events(
             counts[CHECKS] += 1
         else:
             session, turn = int(table[SESSION, event]), int(table[TURN, event])
-            refused = False
+            is_another = False
             if session >= 0:
                 ledger = session
-                refused = turn >= 0 and turns[turn, REFUSED] != 0
+                is_another = kind != CREATE and turn >= 0 and turns[turn, ELSEWHERE] != 0
             elif turn < 0:
                 return NOT_CLEAN, event
             elif kind == ARRIVE or turns[turn, LEDGER_OF] == 0:
@@ -199,7 +200,7 @@ def judge_events(
                 ledger = int(turns[turn, LEDGER_OF]) - 1
             old = ledgers[ledger]
             new[:] = old
-            rule = judge_ledger(kind, refused, old, new, table, event, settings, moves)
+            rule = judge_ledger(kind, is_another, old, new, table, event, settings, moves)
             if rule < 0:
                 return NOT_CLEAN, event
             broken = broken_invariants(new, settings)
@@ -246,8 +247,10 @@ def judge_events(
             if turn >= 0:
                 if session < 0 or (turns[turn, LEDGER_OF] == 0 and table[ADMITTED, event] != 0):
                     turns[turn, LEDGER_OF] = ledger + 1
-                if table[ADMITTED, event] == 0:
-                    turns[turn, REFUSED] = 1
+                if kind == CREATE:
+                    turns[turn, ELSEWHERE] = 0
+                if kind in (FINISH, ABORT) or table[ADMITTED, event] == 0:
+                    turns[turn, ELSEWHERE] = 1
         counts[EVENTS] += 1
         counts[PAGES_MOVED] += n_moved
     return ALL_JUDGED, last

@@ -285,14 +285,14 @@ def dispatch_source(actions: Mapping[str, Action]) -> str:
         lines += [f"if kind == {ACTIONS.index(name)}:"]
         for number, action in enumerate(actions.values()):
             if action.event == name:
-                refused = "refused" if action.of_refused else "not refused"
+                another = "is_another" if action.of_another else "not is_another"
                 take = f"take_{action.name}(old, new, table, event, settings, moves)"
                 lines += [
-                    f"    if {refused} and applies_{action.name}(old, settings):",
+                    f"    if {another} and applies_{action.name}(old, settings):",
                     f"        return {number} if {take} else -1",
                 ]
         lines += ["    return -1"]
-    return function("judge_ledger", "kind, refused, old, new, table, event, settings, moves", [*lines, "return -1"])
+    return function("judge_ledger", "kind, is_another, old, new, table, event, settings, moves", [*lines, "return -1"])
 
 
 def invariants_source(invariants: Mapping[str, Invariant]) -> str:

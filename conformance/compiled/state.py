@@ -116,9 +116,9 @@ class State:
         used = np.flatnonzero(self.ledgers.any(axis=1)).tolist()
         replayer.ledgers = {keys[n]: _ledger(self.ledgers[n].tolist()) for n in used}
         turns = self.turns[: len(self.names.turns)]
-        of_turn, refused = turns[:, at.LEDGER_OF].tolist(), turns[:, at.REFUSED].tolist()
+        of_turn, elsewhere = turns[:, at.LEDGER_OF].tolist(), turns[:, at.ELSEWHERE].tolist()
         replayer.of_turn = {turn: keys[of_turn[n] - 1] for turn, n in self.names.turns.items() if of_turn[n]}
-        replayer.refused = {turn for turn, n in self.names.turns.items() if refused[n]}
+        replayer.elsewhere = {turn for turn, n in self.names.turns.items() if elsewhere[n]}
         ended = np.flatnonzero(self.tables[:, at.ENDED_IN] != at.NEVER_ENDED).tolist()
         steps = self.tables[:, at.ENDED_IN]
         replayer.ended_in = {keys[n]: None if steps[n] == at.ABSENT else int(steps[n]) for n in ended}
@@ -155,7 +155,7 @@ class State:
             return False
         if any(key not in names.ledgers for key in (*replayer.ledgers, *replayer.of_turn.values())):
             return False
-        if not (replayer.of_turn.keys() | replayer.refused) <= names.turns.keys():
+        if not (replayer.of_turn.keys() | replayer.elsewhere) <= names.turns.keys():
             return False
         self._size_for_names()
         self.ledgers[:], self.reports[:], self.tables[:] = 0, 0, _no_tables(len(self.tables))
@@ -167,8 +167,8 @@ class State:
         self.turns[: len(names.own_ledgers), at.OWN_LEDGER] = names.own_ledgers
         for turn, key in replayer.of_turn.items():
             self.turns[names.turns[turn], at.LEDGER_OF] = names.ledgers[key] + 1
-        for turn in replayer.refused:
-            self.turns[names.turns[turn], at.REFUSED] = 1
+        for turn in replayer.elsewhere:
+            self.turns[names.turns[turn], at.ELSEWHERE] = 1
         self.counts[:] = 0
         self._count_what_is_reported(replayer)
         self._take_back_pages(book)

@@ -46,5 +46,5 @@ class Action:
     run: Callable[[Domain, State, SimpleNamespace], Step]
     params: dict[str, str] = field(default_factory=dict)
     source: str = ""
-    of_refused: bool = False
-    """It judges events of turns that their session refused; every other action judges all but those."""
+    of_another: bool = False
+    """It judges events of turns that their session refused, or that are over; every other action judges all but those."""

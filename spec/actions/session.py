@@ -100,7 +100,7 @@ SESSION_ACTIONS = (
         lambda d, s: s.is_open,
         _pass_by,
         source="sglang #22790",
-        of_refused=True,
+        of_another=True,
     ),
     Action(
         "detach",

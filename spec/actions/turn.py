@@ -334,6 +334,14 @@ TURN_ACTIONS = (
         _late_result,
     ),
     Action(
+        "result_of_ended",
+        "result",
+        "a result arrives for a turn that is over, whatever its session does by now",
+        lambda d, s: d.every(d.overlap, d.no(s.plain)),
+        _late_result,
+        of_another=True,
+    ),
+    Action(
         "finish",
         "finish",
         "a session turn ends with success and saves its slot",

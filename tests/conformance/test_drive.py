@@ -180,7 +180,7 @@ def is_possible_on_the_reference(s: Ledger, taken: Taken) -> bool:
     if s.closing and not s.inflight:
         return name == "close"
     trims = name == "finish" and params["finished_len"] != s.output_len
-    return name not in ("late_result", "pass_by", "arrive") and not trims
+    return name not in ("late_result", "result_of_ended", "pass_by", "arrive") and not trims
 
 
 def is_from_an_empty_tree(taken: Taken) -> bool:

@@ -70,12 +70,13 @@ def test_the_insert_of_a_prompt_says_how_much_was_prefilled() -> None:
     assert inserted.params["key_len"] == 10 and inserted.after["kv_committed_len"] == 11
 
 
-def test_a_late_result_changes_nothing_and_shows_no_lengths() -> None:
+def test_a_late_result_changes_nothing_and_shows_no_lengths_of_its_own() -> None:
     engine = Engine()
     engine.turn("1", 10, 3)
     engine.drain()
     late = engine.recorded.events[-1]
-    assert (late.action, late.params, late.after, late.free) == ("result", {"tokens": 1}, {}, ())
+    assert (late.action, late.params, late.free) == ("result", {"tokens": 1}, ())
+    assert late.session == "s" and late.after == engine.last("finish", "1").after  # its session's, none of its own
     assert len(engine.scheduler.outcomes["1"].output_ids) == 3
 
 

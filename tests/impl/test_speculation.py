@@ -68,7 +68,8 @@ def test_v2_claims_one_token_and_reserves_two_rounds_at_prepare() -> None:
 
 def test_v2_adds_the_accepted_drafts_when_the_round_is_resolved() -> None:
     _, recorded = run(9, draft_accuracy=0.7, **V2)
-    events = [event for event in recorded.events if event.action in ("decode", "result") and event.after]
+    ended = recorded.events.index(recorded.of("finish")[0])
+    events = [event for event in recorded.events[:ended] if event.action in ("decode", "result")]
     for before, event in pairwise(events):
         gained = 1 if event.action == "decode" else event.params["tokens"] - 1
         assert event.after["kv_committed_len"] == before.after["kv_committed_len"] + gained

@@ -141,15 +141,17 @@ def test_without_a_run_there_is_nothing_to_save(tmp_path: Path) -> None:
         save_counterexample(None, FAULTS["F20070"], tmp_path / "t.jsonl")
 
 
-def of_one_ledger(page_size: int, row_width: int, *actions: tuple[str, dict[str, int | bool]]) -> Witness:
-    oracle = Oracle.of(page_size, row_width)
+def of_one_ledger(
+    page_size: int, row_width: int, *actions: tuple[str, dict[str, int | bool]], **config: Any
+) -> Witness:
+    oracle = Oracle.of(page_size, row_width, **config)
     state, steps = pristine(oracle.d), []
     for name, params in actions:
         outcome = oracle.step(oracle.actions[name], state, params)
         assert not outcome.failed_guards
         steps.append(("one", Taken(params, outcome)))
         state = outcome.after
-    return witness(steps, page_size, row_width)
+    return witness(steps, page_size, row_width, **config)
 
 
 def test_what_a_run_matches_in_the_tree_another_request_left_there() -> None:
@@ -196,3 +198,37 @@ def test_a_turn_that_comes_back_refused_was_refused_before() -> None:
     events = witness_of(run).events
     refused = next(e for e in events if e.params.get("admitted") is False)
     assert events[-1].turn == refused.turn
+
+
+def test_a_late_result_is_that_of_its_turn_not_of_the_one_that_runs_now(tmp_path: Path) -> None:
+    """The step in flight when a turn ends brings its result when the session's next turn already waits for its own."""
+    turn = {"too_long": False, "logprob": False}
+    trace = of_one_ledger(
+        1,
+        8,
+        ("open", {}),
+        ("create", {"origin_len": 1, **turn}),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 1, "last": True}),
+        ("result", {"tokens": 1}),
+        ("decode", {}),
+        ("finish", {"finished_len": 1}),
+        ("create", {"origin_len": 3, **turn}),
+        ("match_slot", {}),
+        ("extend", {"seq_len": 3, "last": True}),
+        ("result_of_ended", {}),
+        ("result", {"tokens": 1}),
+        overlap=True,
+    )
+    events = list(trace.events)
+    late = max(n for n, e in enumerate(events) if e.action == "result") - 1
+    ended = next(e for e in events if e.action == "finish").turn
+    events[late] = events[late].model_copy(update={"turn": ended})
+    write_witness(Witness(trace.config, tuple(events)), tmp_path / "t.jsonl", {})
+    report = replay(tmp_path / "t.jsonl")
+    assert report.verdict == CONFORMS, report.first
+    assert report.actions["result_of_ended"] == 1
+    # The same result, said to be the running turn's, is one too many.
+    events[late] = events[late].model_copy(update={"turn": events[-1].turn})
+    write_witness(Witness(trace.config, tuple(events)), tmp_path / "t.jsonl", {})
+    assert replay(tmp_path / "t.jsonl").verdict == VIOLATES

@@ -144,8 +144,8 @@ def server(
         *launcher, python, "-W", "ignore", "-m", "sglang.launch_server", "--model-path", str(model),
         "--load-format", "dummy", "--device", "cpu", "--attention-backend", "torch_native",
         "--sampling-backend", "pytorch", "--grammar-backend", "none", "--skip-tokenizer-init",
-        "--max-total-tokens", "2048", "--max-running-requests", "8", "--disable-cuda-graph",
-        "--skip-server-warmup", "--context-length", "1024", "--mem-fraction-static", "0.3",
+        "--max-total-tokens", "8192", "--max-running-requests", "8", "--disable-cuda-graph",
+        "--skip-server-warmup", "--context-length", "4096", "--mem-fraction-static", "0.3",
         "--enable-streaming-session", "--host", "127.0.0.1", "--port", str(port), *arguments,
     ]  # fmt: skip
     log = folder / "server.log"
