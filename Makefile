@@ -26,11 +26,11 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow and sglang"
-	$(BIN)/python -m pytest -m "not slow and not sglang and not sglang_full"
+	$(BIN)/python -m pytest -n auto -m "not slow and not sglang and not sglang_full"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but sglang"
-	$(BIN)/python -m pytest -m "not sglang and not sglang_full"
+	$(BIN)/python -m pytest -n auto -m "not sglang and not sglang_full"
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"

@@ -362,10 +362,10 @@ def test_two_servers_with_one_name_do_not_share_a_file(tmp_path: Path) -> None:
         ("t.jsonl", None, "t.jsonl"),
         ("t.jsonl", "dp0-tp1", "t.dp0-tp1.jsonl"),
         ("t-{rank}.jsonl", "dp0-tp1", "t-dp0-tp1.jsonl"),
-        ("t-{rank}-{pid}.jsonl", None, f"t-0-{os.getpid()}.jsonl"),
+        ("t-{rank}-{pid}.jsonl", None, "t-0-{pid}.jsonl"),
     ],
 )
 def test_name_of_the_trace(tmp_path: Path, wanted: str, rank: str | None, name: str) -> None:
     path, file = capture._new_file(str(tmp_path / wanted), rank)
     os.close(file)
-    assert path == tmp_path / name
+    assert path == tmp_path / name.format(pid=os.getpid())
