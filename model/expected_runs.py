@@ -13,6 +13,7 @@ from typing import Any
 
 from kvproof.model import oracle as right_oracle
 from kvproof.spec.machine import MACHINES, Machine
+from kvproof.spec.state import PREFILL, RUNNING
 
 Step = tuple[str, dict[str, Any]]
 
@@ -64,6 +65,10 @@ def _request(length: int, matched: int = 0) -> tuple[Step, ...]:
     return (arrive, match, _do("extend", seq_len=length, last=True))
 
 
+FIRST_CHUNK = (*_request(3)[:2], _do("extend", seq_len=1, last=False))
+LATER_CHUNK = (*FIRST_CHUNK, _do("insert", dup_len=0, key_len=1), _do("extend", seq_len=2, last=False))
+LAST_CHUNK = (_do("insert", dup_len=1, key_len=2), _do("extend", seq_len=3, last=True))
+CHUNK_RESULT = _do("chunk_result")
 ONE, DECODE = _do("result", tokens=1), _do("decode")
 TWO_LATE = (DECODE, ONE, DECODE)
 
@@ -125,6 +130,34 @@ RUNS: tuple[Expected, ...] = (
         "ledger",
         (*_turn(1), ONE, DECODE, _do("retract")),
         {"slot_kv_committed_len": 2, "kv_valid": 1},
+    ),
+    Expected(
+        "a chunk's result comes once, after its launch",
+        "ledger",
+        (*FIRST_CHUNK, CHUNK_RESULT),
+        {"pending": 0, "chunk_known": True},
+        (CHUNK_RESULT,),
+        config=OVERLAP,
+    ),
+    Expected(
+        "a chunk may be launched before the result of the one before is in",
+        "ledger",
+        LATER_CHUNK,
+        {"pending": 2, "chunk_known": False},
+        config=OVERLAP,
+    ),
+    Expected(
+        "the last chunk's result is the only one to wait for",
+        "ledger",
+        (*LATER_CHUNK, CHUNK_RESULT, *LAST_CHUNK),
+        {"phase": RUNNING, "pending": 1, "chunk_known": False},
+        config=OVERLAP,
+    ),
+    Expected(
+        "without overlap no chunk's result is waited for",
+        "ledger",
+        FIRST_CHUNK,
+        {"phase": PREFILL, "pending": 0},
     ),
     Expected(
         "no more is kept than was generated",

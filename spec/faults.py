@@ -270,10 +270,11 @@ def _f994a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _f994b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """With a window, the last slot is cut off ([:-1]) before the rest is freed."""
+    """The tree of a windowed cache takes a row over and cuts the last slot off ([:-1]) before it frees the rest."""
     right = _right("finish_plain", d, s, p)
     own = d.where(p.inserted, d.tokens(d.floor_pages(s.kv_committed_len)), s.cache_protected_len)
-    end = d.where(d.windowed, minus(d, s.kv_allocated_len, d.one), s.kv_allocated_len)
+    cut = d.every(d.windowed, p.inserted)
+    end = d.where(cut, minus(d, s.kv_allocated_len, d.one), s.kv_allocated_len)
     insert = tuple(e for e in right.effects if isinstance(e, Insert))
     return dataclasses.replace(right, effects=(*insert, *release_row(d, d.every(), own, end)))
 
@@ -286,8 +287,12 @@ def _f994c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _f994d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Only the first chunk is counted: each later one looks final, and the token that it samples is appended."""
-    return Step(s.but(output_len=s.output_len + d.one), effects=(no_token_of_a_chunk(s, s.output_len + d.one),))
+    """Only the first chunk was counted: each later result looks final, and the token that it samples is appended."""
+    right = _right("chunk_result", d, s, p)
+    output_len = d.where(s.chunk_known, s.output_len + d.one, s.output_len)
+    return dataclasses.replace(
+        right, after=right.after.but(output_len=output_len), effects=(no_token_of_a_chunk(s, output_len),)
+    )
 
 
 def _f994e(d: Domain, s: Request, p: SimpleNamespace) -> Step:
@@ -546,6 +551,7 @@ _FAULTS = (
         ("I16", "I1", "I2", "I4"),
         _f994b,
         config={"window": 1},
+        smallest=(2, 4),
     ),
     Fault(
         "F994c",

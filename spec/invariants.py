@@ -371,6 +371,7 @@ def _turn_appends(d: Domain, s: Ledger) -> Flag:
 def _turn_lengths(d: Domain, s: Ledger) -> Flag:
     waiting_matched = d.every(s.phase == WAITING, s.matched, d.no(s.lent))
     exact = s.kv_committed_len == s.kv_allocated_len
+    chunks_known = d.every(s.pending >= 0, d.some(d.overlap, s.pending == 0))
     return d.every(
         implies(d, waiting_matched, d.every(s.cache_protected_len == s.prefix_len, s.prefix_len < fill_len(s))),
         implies(
@@ -384,7 +385,7 @@ def _turn_lengths(d: Domain, s: Ledger) -> Flag:
                 s.swa_evicted_seqlen == s.slot_swa_evicted_seqlen,
             ),
         ),
-        implies(d, s.phase == PREFILL, d.every(exact, s.kv_committed_len < fill_len(s), s.pending == 0)),
+        implies(d, s.phase == PREFILL, d.every(exact, s.kv_committed_len < fill_len(s), chunks_known)),
         implies(d, d.every(s.phase == RUNNING, d.no(d.spec_v2)), exact),
         implies(d, s.phase == RUNNING, d.every(s.pending >= 0, s.pending <= d.where(d.overlap, 2, 1))),
         implies(d, d.every(s.phase == RUNNING, s.pending == 0), d.one <= s.output_len),

@@ -54,7 +54,8 @@ class Ledger:
     kv_allocated_len: Length = described("length", "turn", "A")
     cache_protected_len: Length = described("length", "turn", "R")
     swa_evicted_seqlen: Length = described("length", "turn", "E: window cursor")
-    pending: Count = described("count", "turn", "steps that were prepared and whose result is not known yet")
+    pending: Count = described("count", "turn", "steps that were launched and whose result is not known yet")
+    chunk_known: Flag = described("flag", "turn", "a chunk's result is in, and the last chunk is not launched")
     # Ghosts.
     turns: Count = described("count", "ghost", "admitted turns that have not ended")
     success_len: Length = described("length", "ghost", "tokens of the last turn that really finished with success")

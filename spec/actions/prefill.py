@@ -90,7 +90,8 @@ def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         matched=d.some(),
         kv_committed_len=p.seq_len,
         kv_allocated_len=p.seq_len,
-        pending=d.where(p.last, 1, 0),
+        pending=d.where(p.last, 1, d.where(d.overlap, s.pending + 1, 0)),
+        chunk_known=d.every(s.chunk_known, d.no(p.last)),
     )
     effects = (
         charge_covers(d, s.prefix_len, p.seq_len),

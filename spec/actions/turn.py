@@ -97,7 +97,8 @@ def no_token_of_a_chunk(s: Ledger, output_len: Length) -> Require:
 
 def _chunk_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The result of a chunk in the middle of the input: nothing is sampled (sglang-jax #994)."""
-    return Step(s, effects=(no_token_of_a_chunk(s, s.output_len),))
+    guards = (Guard("a chunk was launched", s.pending >= 1),)
+    return Step(s.but(pending=s.pending - 1, chunk_known=d.every()), guards, (no_token_of_a_chunk(s, s.output_len),))
 
 
 def _verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
