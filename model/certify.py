@@ -171,7 +171,7 @@ def shows(action: Action, posed: Posed, label: Label, timeout_ms: int) -> bool:
     """Z3's model of a denied goal, evaluated by the oracle: all was well before the step, and the goal fails after it."""
     solver = z3_solver(timeout_ms)
     solver.add(*posed.assumptions, z3.Not(posed.goals[label]))
-    if checked(solver, timeout_ms) != "sat":
+    if checked(solver) != "sat":
         return False
     machine = machine_of(action.name)
     oracle, before, params = numbers(machine, action, solver.model())

@@ -16,7 +16,7 @@ from typing import Any
 
 import z3
 
-from kvproof.model.ctrl_c import heed
+from kvproof.model.ctrl_c import leave_signals_alone, searching
 from kvproof.spec.actions import Action
 
 Label = tuple[str, str]
@@ -27,8 +27,6 @@ POSSIBLE: Label = ("possible", "the assumptions do not contradict each other")
 
 PROVED, BROKEN, UNKNOWN = "proved", "broken", "unknown"
 OF_GOAL = {"unsat": PROVED, "sat": BROKEN, "unknown": UNKNOWN}
-OF_CTRL_C = ("interrupted from keyboard", "canceled")
-"""What Z3 gives as its reason."""
 OF_POSSIBLE = {"sat": PROVED, "unsat": BROKEN, "unknown": UNKNOWN}
 
 
@@ -107,11 +105,11 @@ def ask_z3(posed: Posed, timeout_ms: int, only: Sequence[Label] | None = None) -
             continue
         begin = time.perf_counter()
         if label == POSSIBLE:
-            verdict = OF_POSSIBLE[checked(solver, timeout_ms)]
+            verdict = OF_POSSIBLE[checked(solver)]
         else:
             solver.push()
             solver.add(z3.Not(posed.goals[label]))
-            verdict = OF_GOAL[checked(solver, timeout_ms)]
+            verdict = OF_GOAL[checked(solver)]
             solver.pop()
         found[label] = Answer(verdict, time.perf_counter() - begin)
     return found
@@ -121,15 +119,11 @@ def z3_solver(timeout_ms: int) -> z3.Solver:
     solver = z3.Solver()
     solver.set("timeout", timeout_ms)
     solver.set("random_seed", 0)
+    leave_signals_alone(solver)
     return solver
 
 
-def checked(solver: z3.Solver, timeout_ms: int) -> str:
-    """sat, unsat or unknown. Z3 swallows a Ctrl-C and answers `unknown` before its time is over; here it is one again."""
-    heed()
-    begin = time.perf_counter()
-    result = str(solver.check())
-    is_early = time.perf_counter() - begin < timeout_ms / 1000
-    if result == UNKNOWN and is_early and solver.reason_unknown() in OF_CTRL_C:
-        raise KeyboardInterrupt
-    return result
+def checked(solver: z3.Solver) -> str:
+    """sat, unsat or unknown."""
+    with searching(solver):
+        return str(solver.check())
