@@ -139,17 +139,32 @@ def _send_itself(scheduler: Any, sender: Any) -> None:
 
 
 def _terms_by_components(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
-    stats, checker, tree = scheduler.pool_stats_observer, scheduler.invariant_checker, scheduler.tree_cache
-    pools = stats.get_pool_stats()
-    uncached, window_uncached = checker._get_total_uncached_sizes() if busy else (0, 0)
-    hybrid = stats.is_hybrid_swa
+    stats = scheduler.pool_stats_observer
+    held = stats.session_held_tokens(), stats.session_held_swa_tokens() if stats.is_hybrid_swa else 0
+    uncached = scheduler.invariant_checker._get_total_uncached_sizes() if busy else (0, 0)
+    return _terms_of_pools(stats, scheduler.tree_cache, held, uncached)
+
+
+def _terms_by_scheduler(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
+    """The scheduler itself has what newer releases keep in its components."""
+    if scheduler.is_hybrid_swa:
+        held = scheduler._session_held_full_tokens(), scheduler._session_held_swa_tokens()
+    else:
+        held = scheduler._session_held_tokens(), 0
+    uncached = scheduler._get_total_uncached_sizes() if busy else (0, 0)
+    return _terms_of_pools(scheduler, scheduler.tree_cache, held, uncached)
+
+
+def _terms_of_pools(stats: Any, tree: Any, held: tuple[int, int], uncached: tuple[int, int]) -> dict[str, TokenTerms]:
+    """`held` and `uncached` are those of the full and of the window pool, where there is one."""
+    pools, hybrid = stats.get_pool_stats(), stats.is_hybrid_swa
     terms = {
         "full": TokenTerms(
             pools.full_available_size,
             pools.full_evictable_size,
             tree.full_protected_size() if hybrid else tree.protected_size(),
-            stats.session_held_tokens(),
-            uncached,
+            held[0],
+            uncached[0],
             stats.full_tokens_per_layer if hybrid else stats.max_total_num_tokens,
         )
     }
@@ -158,35 +173,9 @@ def _terms_by_components(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
             pools.swa_available_size,
             pools.swa_evictable_size,
             tree.swa_protected_size(),
-            stats.session_held_swa_tokens(),
-            window_uncached,
+            held[1],
+            uncached[1],
             stats.swa_tokens_per_layer,
-        )
-    return terms
-
-
-def _terms_by_scheduler(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
-    pools, tree = scheduler.get_pool_stats(), scheduler.tree_cache
-    uncached, window_uncached = scheduler._get_total_uncached_sizes() if busy else (0, 0)
-    hybrid = scheduler.is_hybrid_swa
-    terms = {
-        "full": TokenTerms(
-            pools.full_available_size,
-            pools.full_evictable_size,
-            tree.full_protected_size() if hybrid else tree.protected_size(),
-            scheduler._session_held_full_tokens() if hybrid else scheduler._session_held_tokens(),
-            uncached,
-            scheduler.full_tokens_per_layer if hybrid else scheduler.max_total_num_tokens,
-        )
-    }
-    if hybrid:
-        terms["window"] = TokenTerms(
-            pools.swa_available_size,
-            pools.swa_evictable_size,
-            tree.swa_protected_size(),
-            scheduler._session_held_swa_tokens(),
-            window_uncached,
-            scheduler.swa_tokens_per_layer,
         )
     return terms
 
