@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from model_runs import steps_of_one_ledger
 from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch")
@@ -244,13 +245,7 @@ def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, 
         ("decode", {}),
         ("result", {"tokens": 1}),
     ]
-    oracle = Oracle.of(1, 8)
-    state, steps = pristine(oracle.d), []
-    for name, params in [*begin, *last]:
-        outcome = oracle.step(oracle.actions[name], state, params)
-        steps.append(("one", Taken(params, outcome)))
-        state = outcome.after
-    return steps
+    return steps_of_one_ledger(1, 8, *begin, *last)
 
 
 @pytest.mark.parametrize(
