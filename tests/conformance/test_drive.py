@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_runs import steps_of_one_ledger
-from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch")
-from kvproof.conformance import cli
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.counterexample import save_counterexample, write_witness
 from kvproof.conformance.drive import OTHERWISE, SAME, CannotDrive, drive
@@ -262,10 +261,6 @@ def test_what_the_reference_does_not_have_is_said_in_a_sentence(
     write_witness(witness(of_one_request(last), 1, 8), tmp_path / "t.jsonl", {})
     with pytest.raises(CannotDrive, match=why):
         drive(tmp_path / "t.jsonl")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 def test_the_command_says_same_and_exits_with_0(saved: dict[str, Path]) -> None:
