@@ -186,10 +186,8 @@ def is_idle(scheduler: Any) -> bool:
 
 def obstacle_to_recording(scheduler: Any) -> str | None:
     """What of the configuration the trace has no events for, or None."""
-    speculation, disaggregation = (
-        getattr(scheduler, "spec_algorithm", None),
-        getattr(scheduler, "disaggregation_mode", None),
-    )
+    speculation = getattr(scheduler, "spec_algorithm", None)
+    disaggregation = getattr(scheduler, "disaggregation_mode", None)
     obstacles = {
         "speculative decoding": speculation is not None and not speculation.is_none(),
         "state spaces": getattr(scheduler, "is_hybrid_ssm", False),
