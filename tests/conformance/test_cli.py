@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import refusal, run
+from typer.testing import CliRunner
 
 from kvproof.conformance import cli, scenarios
 from kvproof.conformance.commands import record as record_command
@@ -26,20 +27,6 @@ HEADER = Header(
     known_deviations=("F994a",),
     extra={"engine": {"rows": 2, "faults": ["F994a"]}, "settings": {}},
 )
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
-
-
-def refusal(*arguments: object) -> str:
-    """The one line on stderr of a command that could not run."""
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-    assert "Traceback" not in result.stderr
-    return result.stderr
 
 
 @pytest.fixture
