@@ -158,6 +158,20 @@ RUNS: tuple[Expected, ...] = (
         "ledger",
         FIRST_CHUNK,
         {"phase": PREFILL, "pending": 0},
+        (CHUNK_RESULT,),
+    ),
+    Expected(
+        "without overlap no turn is over before its result is in",
+        "ledger",
+        (_do("open"),),
+        refused=(_do("result_of_ended"),),
+    ),
+    Expected(
+        "no result of another turn comes to an ordinary request",
+        "ledger",
+        _request(1),
+        refused=(_do("result_of_ended"),),
+        config=OVERLAP,
     ),
     Expected(
         "no more is kept than was generated",

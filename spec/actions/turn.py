@@ -307,7 +307,7 @@ TURN_ACTIONS = (
         "chunk_result",
         "result",
         "a chunk's result is processed and gives no token",
-        lambda d, s: d.every(d.overlap, s.phase == PREFILL),
+        lambda d, s: s.phase == PREFILL,
         _chunk_result,
         source="sglang-jax #994",
     ),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sglang_process import RELEASES, Trace
+from sglang_process import LATER, RELEASES, Trace
 from sglang_server import Server, server
 
 from kvproof.conformance.adapters.sglang.capture import is_being_written
@@ -27,6 +27,7 @@ full = pytest.mark.sglang_full
 LAUNCHER = (sys.executable, "-m", "kvproof.conformance.cli", "record", "--target", "sglang-server", "--out")
 LONG = 3900
 """Tokens of an answer that nobody waits for: the server hears of it two seconds after its client has gone."""
+STRICT = "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY"
 FORCED_RETRACT = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 
 
@@ -139,6 +140,18 @@ def test_plugin_records_a_server_without_overlap_at_page_size_4(tmp_path: Path) 
     report = verdict(trace)
     assert report.config.page_size == 4 and not report.config.overlap
     assert report.verdict == CONFORMS, report.findings
+
+
+@full
+@pytest.mark.parametrize("release", [NEW, LATER[-1]])
+def test_busy_checks_are_recorded_where_they_are_asked_for(release: str, tmp_path: Path) -> None:
+    trace = tmp_path / "t.jsonl"
+    with server(release, tmp_path, trace=trace, environment={STRICT: "1"}) as live:
+        live.generate(ids(24), 9)
+        stopped(live, trace)
+    checks = Trace.read(trace).of("check")
+    assert {event.params["busy"] for event in checks} == {True, False}
+    assert all(event.params["own_check_ok"] for event in checks)
 
 
 @full

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,10 @@ class Capture:
         try:
             recorder.start()
             recorder.watch.around(scheduler, recorder.release.idle_check, self._idle)
-            busy_check = recorder.release.busy_check
-            if busy_check is not None and hasattr(scheduler, busy_check):
-                recorder.watch.around(scheduler, busy_check, self._busy_check)
+            if recorder.release.busy_check is not None:
+                *owner, name = recorder.release.busy_check.split(".")
+                checker = attrgetter(*owner)(self._scheduler) if owner else self._scheduler
+                recorder.watch.around(type(checker), name, self._busy_check)
             recorder.watch.around(scheduler, "flush_cache", self._flush_cache)
         except Exception as error:
             self._stop(_sentence(error), dropped=0)
@@ -133,12 +135,12 @@ class Capture:
 
         return _checked(lambda: check(scheduler, *args, **kwargs), record)
 
-    def _busy_check(self, check: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+    def _busy_check(self, check: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         def record(passed: bool) -> None:
-            if scheduler.last_batch is not None:  # else the release looked at nothing
+            if self._scheduler.last_batch is not None:  # else the release looked at nothing
                 self._recorder.check(busy=True, passed=passed, free_list=False)
 
-        return _checked(lambda: check(scheduler, *args, **kwargs), record)
+        return _checked(lambda: check(*args, **kwargs), record)
 
     def _flush_cache(self, flush: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """The pools are set up anew, which no event of a trace says. An attempt that fails leaves them as they are."""
