@@ -27,6 +27,7 @@ from rich.table import Table
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 from kvproof.kernels.census import VerdictReader, page_census
 from kvproof.kernels.paged import (
+    PagedKV,
     paged_decode_attention,
     paged_extend_attention,
     paged_kv_store,
@@ -263,44 +264,25 @@ def allocation(bench: Bench) -> None:
         bench.add(f"{name}, batch {batch}, launched", bench.time_launched(work))
 
 
-@dataclass(frozen=True)
-class Attention:
-    """What attention over full rows of the longest context reads."""
-
-    q: torch.Tensor
-    k_cache: torch.Tensor
-    v_cache: torch.Tensor
-    page_table: torch.Tensor
-    seq_lens: torch.Tensor
-    page_size: int
-    scale: float
-
-
-def attention_inputs(bench: Bench, batch: int, page_size: int, queries: int) -> Attention:
-    """Pages in random order, as a pool that has run for a while has them."""
+def attention_inputs(bench: Bench, batch: int, page_size: int, queries: int) -> tuple[torch.Tensor, PagedKV]:
+    """Queries, and full rows of the longest context: pages in random order, as a pool that has run for a while has them."""
     sizes = bench.sizes
     width = -(-sizes.context // page_size)
     cache = ((batch * width + 1) * page_size, sizes.kv_heads, sizes.head_dim)
     k_cache, v_cache = (torch.randn(cache, dtype=torch.bfloat16, device=bench.device) for _ in range(2))
-    return Attention(
-        torch.randn(queries, sizes.heads, sizes.head_dim, dtype=torch.bfloat16, device=bench.device),
-        k_cache,
-        v_cache,
-        bench.integers(torch.randperm(batch * width).view(batch, width) + 1),
-        bench.integers([sizes.context] * batch),
-        page_size,
-        sizes.head_dim**-0.5,
-    )
+    page_table = bench.integers(torch.randperm(batch * width).view(batch, width) + 1)
+    q = torch.randn(queries, sizes.heads, sizes.head_dim, dtype=torch.bfloat16, device=bench.device)
+    return q, PagedKV(k_cache, v_cache, page_table, bench.integers([sizes.context] * batch), page_size)
 
 
 def decode_attention(bench: Bench) -> None:
     sizes = bench.sizes
     for batch, page_size, window in ((b, p, w) for b in (sizes.attention_batch, 1) for p, w in PAGE_SIZES_AND_WINDOWS):
-        inputs = attention_inputs(bench, batch, page_size, queries=batch)
+        q, kv = attention_inputs(bench, batch, page_size, queries=batch)
         seen = min(sizes.context, window + 1) if window else sizes.context
-        moved = 2 * batch * seen * sizes.kv_heads * sizes.head_dim * inputs.k_cache.element_size()
+        moved = 2 * batch * seen * sizes.kv_heads * sizes.head_dim * q.element_size()
         share = 0.7 if batch == sizes.attention_batch and not window else None
-        times = bench.time(partial(paged_decode_attention, **vars(inputs), window=window))
+        times = bench.time(partial(paged_decode_attention, q, kv, sizes.head_dim**-0.5, window))
         name = f"decode attention, batch {batch}, context {sizes.context}, page size {page_size}"
         bench.add(name + (f", window {window}" if window else ""), times, moved, share)
 
@@ -309,8 +291,8 @@ def extend_attention(bench: Bench) -> None:
     """Bound by arithmetic, not by memory: told without a floor."""
     new = max(bench.sizes.context // 4, 1)
     prefix = bench.sizes.context - new
-    inputs = attention_inputs(bench, 1, 16, queries=new)
-    work = partial(paged_extend_attention, **vars(inputs), prefix_lens=bench.integers([prefix]))
+    q, kv = attention_inputs(bench, 1, 16, queries=new)
+    work = partial(paged_extend_attention, q, kv, bench.integers([prefix]), bench.sizes.head_dim**-0.5)
     bench.add(f"extend attention, {new} tokens behind {prefix}", bench.time(work))
 
 

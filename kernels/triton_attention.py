@@ -14,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kvproof.kernels.reference import PagedKV
+
 LEAST_DOT_SIZE = 16
 """tl.dot needs every side of its operands to be at least this long."""
 TILE_BYTES = 128
@@ -193,24 +195,15 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     tl.store(out_lines + lane[None, :], result.to(out.dtype.element_ty), mask=is_query)
 
 
-def paged_decode_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    scale: float,
-    window: int = 0,
-) -> torch.Tensor:
+def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: int = 0) -> torch.Tensor:
     """See `paged.paged_decode_attention`."""
     batch, heads, head_dim = q.shape
-    kv_heads = k_cache.shape[1]
+    kv_heads = kv.k_cache.shape[1]
     group = heads // kv_heads
     out = torch.empty((batch, heads, head_dim), dtype=q.dtype, device=q.device)
     if not batch:
         return out
-    longest = page_table.shape[1] * page_size
+    longest = kv.page_table.shape[1] * kv.page_size
     splits = splits_for(batch * kv_heads, min(longest, window + 1) if window else longest, _processors(q.device))
     # Unsplit, the kernel writes no parts: `out` stands in for them.
     part_out = part_highest = part_total = out
@@ -219,10 +212,10 @@ def paged_decode_attention(
         part_highest, part_total = torch.empty((2, batch * heads * splits), dtype=torch.float32, device=q.device)
     block_d = max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim))
     _decode_kernel[(batch, kv_heads, splits)](
-        q, k_cache, v_cache, page_table, seq_lens, out, part_out, part_highest, part_total,
-        q.stride(0), q.stride(1), k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1),
-        page_table.stride(0), heads, scale, window, group, head_dim, splits,
-        PAGE_SIZE=page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
+        q, kv.k_cache, kv.v_cache, kv.page_table, kv.seq_lens, out, part_out, part_highest, part_total,
+        q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
+        kv.page_table.stride(0), heads, scale, window, group, head_dim, splits,
+        PAGE_SIZE=kv.page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
         BLOCK_D=block_d, HAS_WINDOW=window > 0, SPLIT=splits > 1, num_warps=4, num_stages=3,
     )  # fmt: skip
     if splits > 1:
@@ -234,19 +227,11 @@ def paged_decode_attention(
 
 
 def paged_extend_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    prefix_lens: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    scale: float,
-    window: int = 0,
+    q: torch.Tensor, kv: PagedKV, prefix_lens: torch.Tensor, scale: float, window: int = 0
 ) -> torch.Tensor:
     """See `paged.paged_extend_attention`."""
     tokens, heads, head_dim = q.shape
-    requests, kv_heads = len(seq_lens), k_cache.shape[1]
+    requests, kv_heads = len(kv.seq_lens), kv.k_cache.shape[1]
     group = heads // kv_heads
     out = torch.empty((tokens, heads, head_dim), dtype=q.dtype, device=q.device)
     if not tokens:
@@ -256,10 +241,10 @@ def paged_extend_attention(
     # A request with n new tokens has ceil(n / block_q) tiles: at most one more than its share of all.
     tiles = tokens // block_q + min(requests, tokens)
     _extend_kernel[(tiles, kv_heads)](
-        q, k_cache, v_cache, page_table, prefix_lens, seq_lens, out,
-        q.stride(0), q.stride(1), k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1),
-        page_table.stride(0), heads, scale, window, group, head_dim, requests,
-        PAGE_SIZE=page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
+        q, kv.k_cache, kv.v_cache, kv.page_table, prefix_lens, kv.seq_lens, out,
+        q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
+        kv.page_table.stride(0), heads, scale, window, group, head_dim, requests,
+        PAGE_SIZE=kv.page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
         BLOCK_N=tile_for(q), BLOCK_D=max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim)),
         HAS_WINDOW=window > 0, num_warps=8, num_stages=2,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from kvproof.kernels import reference_census
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 from kvproof.kernels.census import Census, VerdictReader, Violation, describe, page_census, unpack_verdict
 from kvproof.kernels.paged import (
+    PagedKV,
     paged_decode_attention,
     paged_extend_attention,
     paged_kv_store,
@@ -38,13 +39,14 @@ def test_attention_through_the_entries_is_what_the_cpu_computes(batch: int, wind
         torch.randn((batch * width + 1) * page_size, kv_heads, head_dim, generator=random).to(dtype) for _ in "kv"
     ]
     q = torch.randn(batch * new, heads, head_dim, generator=random).to(dtype)
-    inputs = (q[:batch].contiguous(), *caches, table, seq_lens)
-    expected = paged_decode_attention(*inputs, page_size, 0.1, window)
-    got = paged_decode_attention(*on_device(*inputs), page_size, 0.1, window)
+    tensors = (*caches, table, seq_lens)
+    kv, kv_on_device = PagedKV(*tensors, page_size), PagedKV(*on_device(*tensors), page_size)
+    first = q[:batch].contiguous()
+    expected = paged_decode_attention(first, kv, 0.1, window)
+    got = paged_decode_attention(first.cuda(), kv_on_device, 0.1, window)
     torch.testing.assert_close(got.cpu(), expected, atol=2e-2, rtol=2e-2)
-    inputs = (q, *caches, table, seq_lens - new, seq_lens)
-    expected = paged_extend_attention(*inputs, page_size, 0.1, window)
-    got = paged_extend_attention(*on_device(*inputs), page_size, 0.1, window)
+    expected = paged_extend_attention(q, kv, seq_lens - new, 0.1, window)
+    got = paged_extend_attention(q.cuda(), kv_on_device, (seq_lens - new).cuda(), 0.1, window)
     torch.testing.assert_close(got.cpu(), expected, atol=2e-2, rtol=2e-2)
 
 
