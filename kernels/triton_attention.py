@@ -32,37 +32,42 @@ PROCESSORS_WITHOUT_A_DEVICE = 4
 
 @triton.jit
 def _attend(  # type: ignore[no-untyped-def]
-    queries, query_position, highest, total, weighted,
-    k_lines, v_lines, pages, start, end, stride_k, stride_v, window, head_dim, scale,
-    PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    queries, query_position, k_lines, v_lines, pages, begin, end, stride_k, stride_v, window, head_dim, scale,
+    BLOCK_M: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """One step of the online softmax: the keys at positions [start, start + BLOCK_N) below `end`.
+    """Online softmax over the keys at positions [begin, end), for queries [M, D] at query_position [M].
 
-    queries [M, D] stand at query_position [M]. `highest` is the largest score so far, in powers of two, `total` the sum
-    of weights relative to it and `weighted` [M, D] the values summed with them.
+    Returns the largest score [M], in powers of two, the sum of weights relative to it [M], and the values summed with
+    them [M, D].
     """
-    position = start + tl.arange(0, BLOCK_N)
     lane = tl.arange(0, BLOCK_D)
-    inside = position < end
-    page = tl.load(pages + position // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
-    line = page * PAGE_SIZE + position % PAGE_SIZE
-    is_key = inside[:, None] & (lane[None, :] < head_dim)
-    keys = tl.load(k_lines + line[:, None] * stride_k + lane[None, :], mask=is_key, other=0.0)
-    values = tl.load(v_lines + line[:, None] * stride_v + lane[None, :], mask=is_key, other=0.0)
+    highest = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    weighted = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for start in range(begin, end, BLOCK_N):
+        position = start + tl.arange(0, BLOCK_N)
+        inside = position < end
+        page = tl.load(pages + position // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
+        line = page * PAGE_SIZE + position % PAGE_SIZE
+        is_key = inside[:, None] & (lane[None, :] < head_dim)
+        keys = tl.load(k_lines + line[:, None] * stride_k + lane[None, :], mask=is_key, other=0.0)
+        values = tl.load(v_lines + line[:, None] * stride_v + lane[None, :], mask=is_key, other=0.0)
 
-    seen = inside[None, :] & (position[None, :] <= query_position[:, None])
-    if HAS_WINDOW:
-        seen = seen & (position[None, :] >= query_position[:, None] - window)
-    scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (scale * 1.4426950408889634)
-    scores = tl.where(seen, scores, float("-inf"))
-    raised = tl.maximum(highest, tl.max(scores, 1))
-    # A query that has seen no key yet has no highest score: subtracting minus infinity from itself would give NaN.
-    base = tl.where(raised == float("-inf"), 0.0, raised)
-    shrink = tl.exp2(highest - base)
-    weights = tl.exp2(scores - base[:, None])
-    total = total * shrink + tl.sum(weights, 1)
-    weighted = weighted * shrink[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-    return raised, total, weighted
+        seen = inside[None, :] & (position[None, :] <= query_position[:, None])
+        if HAS_WINDOW:
+            seen = seen & (position[None, :] >= query_position[:, None] - window)
+        scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (scale * 1.4426950408889634)
+        scores = tl.where(seen, scores, float("-inf"))
+        raised = tl.maximum(highest, tl.max(scores, 1))
+        # A query that has seen no key yet has no highest score: subtracting minus infinity from itself would give NaN.
+        base = tl.where(raised == float("-inf"), 0.0, raised)
+        shrink = tl.exp2(highest - base)
+        weights = tl.exp2(scores - base[:, None])
+        total = total * shrink + tl.sum(weights, 1)
+        weighted = weighted * shrink[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        highest = raised
+    return highest, total, weighted
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -94,17 +99,13 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     part = tl.cdiv(tl.cdiv(length - lowest, splits), BLOCK_N) * BLOCK_N
     begin = lowest + split * part
     end = tl.minimum(begin + part, length)
-    highest = tl.full([BLOCK_G], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_G], tl.float32)
-    weighted = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
     query_position = tl.zeros([BLOCK_G], tl.int32) + length - 1
-    for start in range(begin, end, BLOCK_N):
-        highest, total, weighted = _attend(
-            queries, query_position, highest, total, weighted,
-            k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
-            start, end, stride_k, stride_v, window, head_dim, scale,
-            PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
-        )  # fmt: skip
+    highest, total, weighted = _attend(
+        queries, query_position,
+        k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
+        begin, end, stride_k, stride_v, window, head_dim, scale,
+        BLOCK_G, PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
+    )  # fmt: skip
 
     if SPLIT:
         line = (request * heads + head) * splits + split
@@ -179,16 +180,12 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     if HAS_WINDOW:
         begin = tl.maximum(prefix_len + first_of_tile - window, 0) // BLOCK_N * BLOCK_N
     end = tl.minimum(prefix_len + first_of_tile + BLOCK_Q, seq_len)
-    highest = tl.full([BLOCK_Q * BLOCK_G], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_Q * BLOCK_G], tl.float32)
-    weighted = tl.zeros([BLOCK_Q * BLOCK_G, BLOCK_D], tl.float32)
-    for start in range(begin, end, BLOCK_N):
-        highest, total, weighted = _attend(
-            queries, query_position, highest, total, weighted,
-            k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
-            start, end, stride_k, stride_v, window, head_dim, scale,
-            PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
-        )  # fmt: skip
+    _, total, weighted = _attend(
+        queries, query_position,
+        k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
+        begin, end, stride_k, stride_v, window, head_dim, scale,
+        BLOCK_Q * BLOCK_G, PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
+    )  # fmt: skip
 
     result = weighted / tl.where(total == 0.0, 1.0, total)[:, None]
     out_lines = out + (token[:, None] * heads + head[:, None]) * head_dim
