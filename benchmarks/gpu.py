@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
-from kvproof.kernels.census import VerdictReader, page_census
+from kvproof.kernels.census import PageOwners, VerdictReader, page_census
 from kvproof.kernels.paged import (
     PagedKV,
     paged_decode_attention,
@@ -182,35 +182,23 @@ def copy_bandwidth(bench: Bench) -> None:
     bench.add("copy (sets the floor)", times, moved)
 
 
-@dataclass(frozen=True)
-class Tables:
-    """A healthy pool: a tenth free, a tenth the tree's, the rest in rows of one length, in random order."""
-
-    req_to_token: torch.Tensor
-    rows: torch.Tensor
-    first: torch.Tensor
-    last: torch.Tensor
-    tree_pages: torch.Tensor
-    free_pages: torch.Tensor
-    pool_pages: int
-    page_size: int
-
-    def entry_bytes(self) -> int:
-        """What reading the tables must move: lists as they lie, and a whole sector for an entry that is alone in it."""
-        held = int((self.last - self.first).sum())
-        of_entry = min(self.page_size * 4, SECTOR)
-        lists = 4 * (len(self.tree_pages) + len(self.free_pages)) + 12 * len(self.rows)
-        return held * of_entry + lists
+def entry_bytes(pool: PageOwners) -> int:
+    """What a census must read: lists as they lie, and a whole sector for an entry that is alone in it."""
+    held = int((pool.last - pool.first).sum())
+    of_entry = min(pool.page_size * 4, SECTOR)
+    lists = 4 * (len(pool.tree_pages) + len(pool.free_pages)) + 12 * len(pool.rows)
+    return held * of_entry + lists
 
 
-def tables(bench: Bench, page_size: int) -> Tables:
+def healthy_pool(bench: Bench, page_size: int) -> PageOwners:
+    """A tenth free, a tenth the tree's, the rest in rows of one length, in random order."""
     pool, rows = bench.sizes.census_pages, bench.sizes.census_rows
     pages = torch.randperm(pool, generator=torch.Generator().manual_seed(0)) + 1
     each = pool * 8 // 10 // rows
     held, free, tree = pages.split([each * rows, pool // 10, pool - each * rows - pool // 10])
     req_to_token = torch.zeros((rows + 1, each * page_size), dtype=torch.int32)
     req_to_token[1:] = (held[:, None] * page_size + torch.arange(page_size)).view(rows, -1)
-    return Tables(
+    return PageOwners(
         bench.integers(req_to_token),
         bench.integers(torch.arange(1, rows + 1)),
         bench.integers([0] * rows),
@@ -222,7 +210,7 @@ def tables(bench: Bench, page_size: int) -> Tables:
     )
 
 
-def composition(pool: Tables) -> torch.Tensor:
+def composition(pool: PageOwners) -> torch.Tensor:
     """The same question asked with torch.unique and torch.isin; it waits for the device, as they do."""
     held = torch.div(pool.req_to_token[1:, :: pool.page_size], pool.page_size, rounding_mode="floor").flatten()
     named = torch.cat((held, pool.tree_pages, pool.free_pages))
@@ -234,11 +222,11 @@ def composition(pool: Tables) -> torch.Tensor:
 
 def census(bench: Bench) -> None:
     for page_size in (1, 16, 64):
-        pool = tables(bench, page_size)
-        work = partial(page_census, **vars(pool))
+        pool = healthy_pool(bench, page_size)
+        work = partial(page_census, pool)
         assert int(work().verdict) == 0, "the pool of the benchmark must be healthy"
         share = 0.6 if page_size == 16 else None
-        found = bench.add(f"census, page size {page_size}", bench.time(work), pool.entry_bytes(), share)
+        found = bench.add(f"census, page size {page_size}", bench.time(work), entry_bytes(pool), share)
         bench.add(f"census, page size {page_size}, launched", bench.time_launched(work))
         if page_size == 16:
             times = bench.time_launched(partial(composition, pool))
@@ -321,12 +309,12 @@ def recording(bench: Bench) -> None:
     pages = bench.integers(torch.arange(1, 64 * bench.sizes.batch))
     append = partial(ring.append, numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
     bench.add(f"trace ring append, batch {bench.sizes.batch}", bench.time(append))
-    pool = tables(bench, page_size=16)
+    pool = healthy_pool(bench, page_size=16)
     reader = VerdictReader(bench.device)
 
     def watched_step() -> None:
         append()
-        reader.submit(page_census(**vars(pool)))
+        reader.submit(page_census(pool))
         assert reader.read() is None, "the pool of the benchmark must be healthy"
         ring.drain()
 

@@ -14,7 +14,7 @@ import torch
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState
 from kvproof.impl.window_census import window_violations
-from kvproof.kernels.census import describe, page_census
+from kvproof.kernels.census import PageOwners, describe, page_census
 
 
 class CensusViolation(RuntimeError):
@@ -49,7 +49,7 @@ def page_violations(state: EngineState, found: list[Holder]) -> list[str]:
     """Pages without exactly one owner, and rows that begin with pages that the tree does not own."""
     page_size = state.config.page_size
     first = [holder.cache_protected_len // page_size for holder in found]
-    census = page_census(
+    pool = PageOwners(
         state.rows.req_to_token,
         _int32([holder.row for holder in found]),
         _int32(first),
@@ -60,6 +60,7 @@ def page_violations(state: EngineState, found: list[Holder]) -> list[str]:
         page_size,
         prefix_pages=_int32(first),
     )
+    census = page_census(pool)
     return describe(census, [holder.name for holder in found], limit=4) if int(census.verdict) else []
 
 

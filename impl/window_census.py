@@ -20,7 +20,7 @@ from kvproof.impl.state import EngineState
 from kvproof.impl.window_eviction import computed_len
 from kvproof.impl.window_pool import WindowAllocator
 from kvproof.impl.window_tree import WindowTree
-from kvproof.kernels.census import describe, page_census
+from kvproof.kernels.census import PageOwners, describe, page_census
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _page_violations(state: EngineState, pool: WindowAllocator, found: list[Wind
     first = [-(-holder.start // page_size) for holder in found]
     last = [-(-holder.kv_allocated_len // page_size) for holder in found]
     owned = _tree_window_pages(state, pool)
-    census = page_census(
+    owners = PageOwners(
         torch.from_numpy(pool.window_table(state.rows.table)),
         _int32([holder.row for holder in found]),
         _int32(first),
@@ -87,6 +87,7 @@ def _page_violations(state: EngineState, pool: WindowAllocator, found: list[Wind
         pool.window_pages,
         page_size,
     )
+    census = page_census(owners)
     names = [holder.name for holder in found]
     return [f"window pool: {each}" for each in describe(census, names, limit=4)] if int(census.verdict) else []
 
