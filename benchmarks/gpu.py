@@ -33,7 +33,7 @@ from kvproof.kernels.paged import (
     paged_kv_store,
     paged_latent_store,
 )
-from kvproof.kernels.trace_ring import TraceRing
+from kvproof.kernels.trace_ring import StepRecords, TraceRing
 
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 30
@@ -307,7 +307,8 @@ def recording(bench: Bench) -> None:
     ring = TraceRing(1 << 14, 1 << 16, bench.device)
     numbers = bench.integers(torch.arange(bench.sizes.batch) % 50)
     pages = bench.integers(torch.arange(1, 64 * bench.sizes.batch))
-    append = partial(ring.append, numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
+    records = StepRecords(numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
+    append = partial(ring.append, records)
     bench.add(f"trace ring append, batch {bench.sizes.batch}", bench.time(append))
     pool = healthy_pool(bench, page_size=16)
     reader = VerdictReader(bench.device)

@@ -17,7 +17,7 @@ from kvproof.kernels.paged import (
     paged_kv_store,
     paged_latent_store,
 )
-from kvproof.kernels.trace_ring import TraceRing
+from kvproof.kernels.trace_ring import StepRecords, TraceRing
 
 
 def on_device(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -142,7 +142,7 @@ def test_a_census_can_be_captured_in_a_graph() -> None:
 
 def append(ring: TraceRing, step: int, count: int) -> None:
     lengths = torch.arange(count, device="cuda") + step * count
-    ring.append(lengths, step, lengths, lengths, lengths, lengths, torch.ones_like(lengths), lengths)
+    ring.append(StepRecords(lengths, step, lengths, lengths, lengths, lengths, torch.ones_like(lengths), lengths))
 
 
 @pytest.mark.parametrize("capacity", [64, 4096])
@@ -185,7 +185,7 @@ def test_of_more_page_ids_than_the_ring_holds_the_last_ones_stay() -> None:
     ring = TraceRing(8, 64, "cuda")
     one = torch.ones(1, dtype=torch.int64, device="cuda")
     pages = torch.arange(5000, device="cuda")
-    ring.append(one, 0, one, one, one, one, one * 5000, pages)
+    ring.append(StepRecords(one, 0, one, one, one, one, one * 5000, pages))
     places = torch.arange(5000 - 64, 5000)
     assert ring.page_ring[(places % 64).cuda()].tolist() == places.tolist()
     drained = ring.drain(wait=True)
