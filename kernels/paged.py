@@ -21,30 +21,24 @@ def paged_kv_store(
 ) -> None:
     """Write keys and values [tokens, kv heads, D] to their KV indices [tokens]. No index may occur twice.
 
-    The caches are [(pages + 1) * page_size, kv heads, D]; keys and values are cast to their dtype.
+    The caches are [(pages + 1) * page_size, kv heads, D]; keys and values are cast to their dtype. ValueError tells what
+    does not fit.
     """
     checks.one_device(k_cache=k_cache, v_cache=v_cache, k=k, v=v, kv_indices=kv_indices)
     _check_lines("k", k, "k_cache", k_cache, kv_indices)
     _check_lines("v", v, "v_cache", v_cache, kv_indices)
-    if not k_cache.is_cuda:
-        return reference.paged_kv_store(k_cache, v_cache, k, v, kv_indices)
-    from kvproof.kernels import triton_store
-
-    return triton_store.paged_kv_store(k_cache, v_cache, k, v, kv_indices)
+    _stores_for(k_cache).paged_kv_store(k_cache, v_cache, k, v, kv_indices)
 
 
 def paged_latent_store(latent_cache: torch.Tensor, latent: torch.Tensor, kv_indices: torch.Tensor) -> None:
     """Write one line per token to its KV index [tokens]: the one cache of multi-head latent attention.
 
     latent is [tokens, D] or [tokens, 1, D], latent_cache [(pages + 1) * page_size, D] or [..., 1, D].
+    ValueError tells what does not fit.
     """
     checks.one_device(latent_cache=latent_cache, latent=latent, kv_indices=kv_indices)
     _check_lines("latent", latent, "latent_cache", latent_cache, kv_indices)
-    if not latent_cache.is_cuda:
-        return reference.paged_latent_store(latent_cache, latent, kv_indices)
-    from kvproof.kernels import triton_store
-
-    return triton_store.paged_latent_store(latent_cache, latent, kv_indices)
+    _stores_for(latent_cache).paged_latent_store(latent_cache, latent, kv_indices)
 
 
 def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: int = 0) -> torch.Tensor:
@@ -73,6 +67,14 @@ def paged_extend_attention(
     checks.index_vectors(len(kv.seq_lens), "the number of requests", prefix_lens=prefix_lens)
     result: torch.Tensor = _attention_for(q).paged_extend_attention(q, kv, prefix_lens, scale, window)
     return result
+
+
+def _stores_for(cache: torch.Tensor) -> ModuleType:
+    if not cache.is_cuda:
+        return reference
+    from kvproof.kernels import triton_store
+
+    return triton_store
 
 
 def _attention_for(q: torch.Tensor) -> ModuleType:
