@@ -78,8 +78,16 @@ def note(journal: Array, counts: Array, what: int, place: int, before: int) -> N
     counts[JOURNAL] = n + 1
 
 
-def undo(pages: Array, windows: Array, arena: Array, journal: Array, counts: Array) -> None:
-    """Put back what the journal holds, newest first."""
+def totals(counts: Array) -> tuple[int, int, int, int]:
+    """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
+    return counts[FREE_COUNT], counts[TREE_COUNT], counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT]
+
+
+def undo(
+    pages: Array, windows: Array, arena: Array, journal: Array, counts: Array, before: tuple[int, int, int, int]
+) -> None:
+    """Put back what the journal holds, newest first, and the totals."""
+    counts[FREE_COUNT], counts[TREE_COUNT], counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT] = before
     for n in range(counts[JOURNAL] - 1, -1, -1):
         what, place, before = journal[n, 0], journal[n, 1], journal[n, 2]
         if what == JOURNAL_ARENA:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kvproof.conformance.compiled.book import (
     Array,
     length_of,
+    totals,
     undo,
 )
 from kvproof.conformance.compiled.layout import (
@@ -172,12 +173,11 @@ def judge_events(
         if kind == EVICT:
             if 4 * (n_freed + n_window_freed) + 64 > journal.shape[0]:
                 return NEEDS_ROOM, event
-            free, in_tree, window_free, window_in_tree = counts[0], counts[1], counts[2], counts[3]
+            before = totals(counts)
             if not evict_pages(
                 event, offsets, runs, settings, ledgers, tables, arena, pages, windows, users, counts, journal
             ):
-                undo(pages, windows, arena, journal, counts)
-                counts[0], counts[1], counts[2], counts[3] = free, in_tree, window_free, window_in_tree
+                undo(pages, windows, arena, journal, counts, before)
                 return NOT_CLEAN, event
             counts[EVICTS] += 1
         elif kind == CHECK:
@@ -211,7 +211,7 @@ def judge_events(
                 at_most = n_moved + 2 * (tables[ledger, LENGTH] + length_of(offsets, runs, SHARED, event))
                 if 12 * at_most + 64 > journal.shape[0] or counts[ARENA_TOP] + 4 * at_most + 64 > arena.shape[0]:
                     return NEEDS_ROOM, event
-                free, in_tree, window_free, window_in_tree = counts[0], counts[1], counts[2], counts[3]
+                before = totals(counts)
                 if not move_pages(
                     ledger,
                     with_row,
@@ -230,8 +230,7 @@ def judge_events(
                     journal,
                     scratch,
                 ):
-                    undo(pages, windows, arena, journal, counts)
-                    counts[0], counts[1], counts[2], counts[3] = free, in_tree, window_free, window_in_tree
+                    undo(pages, windows, arena, journal, counts, before)
                     return NOT_CLEAN, event
             elif with_row and tables[ledger, ROW] != NO_ROW and table[ROW_SEEN, event] != tables[ledger, ROW]:
                 return NOT_CLEAN, event
