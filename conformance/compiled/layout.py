@@ -104,8 +104,7 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
-SHARED_SEEN, FREE_LIST_SEEN = COLUMNS["shared"], COLUMNS["free_list"]
-WINDOW_FREE_LIST_SEEN = COLUMNS["window_free_list"]
+FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED = SETTINGS.index("window_followed")
