@@ -7,20 +7,19 @@ that the loop does not find clean is judged by `Replayer`, on its own state, wit
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import block_class
-from kvproof.conformance.compiled.columns import EventArrays, Names
+from kvproof.conformance.compiled.columns import EventBatch, Names
+from kvproof.conformance.compiled.layout import Array
 from kvproof.conformance.pagebook import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.state import FIELDS, Ledger, pristine
 
-Array = Any
 MOST_PAGES = 2**26
 """Pages of a pool for which arrays are made; and rows."""
 MOST_ROWS = 2**22
@@ -69,18 +68,14 @@ class State:
         self.moves: Array = np.zeros((at.LARGEST_MOVES, 4), np.int64)
         self.report: Array = np.zeros(4, np.int64)
 
-    def arrays(self) -> tuple[Array, ...]:
-        """In the order in which the loop takes them."""
-        return (
-            *(self.settings, self.ledgers, self.tables, self.arena, self.pages, self.windows, self.users, self.turns),
-            *(self.counts, self.rules, self.dirty, self.reports, self.journal, self.scratch, self.new, self.moves),
-            self.report,
-        )
+    def arrays(self) -> at.StateArrays:
+        """As they are now: those that grow are others then."""
+        return at.StateArrays(*(getattr(self, name) for name in at.StateArrays._fields))
 
-    def make_room_for(self, events: EventArrays) -> None:
+    def make_room_for(self, events: EventBatch) -> None:
         """Room for the names, rows and lists of a batch."""
         self._make_room_for_names()
-        rows = int(events.table[at.ROW_SEEN].max(initial=0)) + 1
+        rows = int(events.arrays.table[at.ROW_SEEN].max(initial=0)) + 1
         if len(self.users) < rows <= MOST_ROWS:
             self.users = _grown(self.users, rows)
         longest = events.longest_list()
