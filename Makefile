@@ -12,11 +12,13 @@ TYPED := .make/types
 # A GPU needs a torch with CUDA, which is several gigabytes and not the torch of the other targets: its environment is apart.
 GPU_VENV := .venv-gpu
 GPU_BIN := $(GPU_VENV)/bin
+# Or an interpreter that is there already, with torch and this package: make test-gpu GPU_PYTHON=python3
+GPU_PYTHON ?= $(GPU_BIN)/python
 GPU_STAMP := .make/venv-gpu.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu mutants-spec bench-prove bench-impl bench-replay bench-capture lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-capture lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -44,15 +46,21 @@ test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 
 test-gpu: ## kernels on a CUDA device: properties against the references, and tests that only a device can run
 	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
-	$(MAKE) --no-print-directory $(GPU_STAMP)
+	$(MAKE) --no-print-directory gpu-python
 	echo "== test-gpu"
-	$(GPU_BIN)/python -m pytest tests/gpu tests/kernels
+	$(GPU_PYTHON) -m pytest tests/gpu tests/kernels tests/impl/test_runner.py
+
+gpu-python: $(if $(filter $(GPU_BIN)/python,$(GPU_PYTHON)),$(GPU_STAMP))
 
 bench-gpu: ## what the kernels cost on a CUDA device, beside the floor that its memory sets
 	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
-	$(MAKE) --no-print-directory $(GPU_STAMP)
+	$(MAKE) --no-print-directory gpu-python
 	echo "== bench-gpu"
-	$(GPU_BIN)/python benchmarks/gpu.py
+	$(GPU_PYTHON) benchmarks/gpu.py
+
+soak: $(STAMP) ## random load on the reference, everything counted after every step: two minutes (SOAK="--steps 1000000 --seed 7")
+	@echo "== soak"
+	$(BIN)/python -m kvproof.impl.soak $(SOAK)
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"

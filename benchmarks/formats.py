@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import platform
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from measuring import machine
 
 from kvproof.conformance.columnar import ColumnarReader, ColumnarWriter
 from kvproof.conformance.columnar_blocks import HEAD_SIZE, ZSTD_LEVEL, Kind, blocks
@@ -132,7 +132,7 @@ def report(source: Path, repeats: int, origin: str) -> str:
             f"{len(events)} events, {named} page ids in {counted} runs; {origin}.",
             f"{blocks_of_events} blocks of events, each with a head of {HEAD_SIZE} bytes.",
             "",
-            f"{_machine()}, Python {platform.python_version()}, pyarrow {pa.__version__}. One core, processor time,",
+            f"{machine(f'pyarrow {pa.__version__}')}. One core, processor time,",
             "median of repeated runs (smallest to largest). `python benchmarks/formats.py TRACE`",
             "",
             "| form | bytes per event | smaller than JSONL |",
@@ -144,11 +144,6 @@ def report(source: Path, repeats: int, origin: str) -> str:
             *(rate.row for rate in rates(source, columnar, Path(name), events, repeats)),
         ]
     return "\n".join(lines) + "\n"
-
-
-def _machine() -> str:
-    model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return model[0].partition(":")[2].strip() if model else platform.machine()
 
 
 def _short(number: float) -> str:

@@ -7,7 +7,6 @@ something. Writes benchmarks/results/prove.md. Where SPIN or gcc is missing, it 
 from __future__ import annotations
 
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import spin_verifier as spin
 import z3
+from measuring import CLI, machine, say
 
 from kvproof.model.explore import counterexample, reach, shortest_run
 from kvproof.model.prove import induction_step, prove
@@ -28,13 +29,9 @@ from kvproof.spec.faults import FAULTS
 from kvproof.spec.invariants import ALL_INVARIANTS, AUXILIARY, INVARIANTS
 from kvproof.spec.machine import LEDGER, MACHINES
 
-sys.path.insert(0, str(Path(__file__).parent))
-import spin_verifier as spin
-
 HERE = Path(__file__).parent
 PAGE = HERE / "results" / "prove.md"
 REPEATS = 5
-CLI = [sys.executable, "-c", "from kvproof.conformance.cli import main; main()"]
 # The instances and faults that both tools are given: (page size, row width).
 SAME = (2, 4)
 SAME_FOR_TWO = (1, 3)
@@ -67,21 +64,6 @@ def timed(work: Callable[[], object], repeats: int = REPEATS) -> Timing:
         work()
         found.append(time.perf_counter() - begin)
     return Timing(tuple(found))
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def machine() -> str:
-    """Cores and processor, as lscpu names it; no host name."""
-    name = platform.machine()
-    try:
-        lines = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout.splitlines()
-        name = next((line.split(":")[1].strip() for line in lines if line.startswith("Model name")), name)
-    except OSError:
-        pass
-    return f"{os.cpu_count()}-core {name} VM, Python {platform.python_version()}, Z3 {z3.get_version_string()}"
 
 
 def whole_command(cache: Path) -> tuple[float, float]:
@@ -264,7 +246,13 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
 
 def main() -> int:
     sections = [proof_section(), counterexample_section(), spin_section(), growth_section()]
-    head = ["# Time of proofs", "", f"{machine()}. Median of repeated runs, smallest to largest in brackets.", ""]
+    z3_version = f"Z3 {z3.get_version_string()}"
+    head = [
+        "# Time of proofs",
+        "",
+        f"{machine(z3_version)}. Median of repeated runs, smallest to largest in brackets.",
+        "",
+    ]
     cells = sum(len(m.actions) * len(m.all_invariants) for m in MACHINES)
     actions = sum(len(m.actions) for m in MACHINES)
     head += [

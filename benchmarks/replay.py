@@ -11,7 +11,6 @@ Seconds are of processor time of one core, medians of repeated runs with their s
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 import numba
 import numpy as np
 import pyarrow as pa
+from measuring import CLI, machine, say
 
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.compiled.build import checker_source, compiled_judge
@@ -43,11 +43,6 @@ PAGE = HERE / "results" / "replay.md"
 WORKLOAD = HERE.parent / "examples" / "mooncake_conversation_excerpt.jsonl"
 EVENTS = 1_000_000
 REPEATS = 5
-CLI = [sys.executable, "-c", "from kvproof.conformance.cli import main; main()"]
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def spread(values: Iterable[float], unit: str = "", digits: int = 2) -> str:
@@ -265,18 +260,6 @@ def in_a_process_of_its_own(arguments: list[str]) -> None:
             print(seconds(lambda: judged(recorded, recorded.events)))
 
 
-def machine() -> str:
-    """Cores and processor, as lscpu names it; no host name."""
-    name = platform.machine()
-    try:
-        lines = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout.splitlines()
-        name = next((line.split(":")[1].strip() for line in lines if line.startswith("Model name")), name)
-    except OSError:
-        pass
-    versions = f"Python {platform.python_version()}, numba {numba.__version__}, numpy {np.__version__}"
-    return f"{os.cpu_count()}-core {name} VM, {versions}"
-
-
 def main() -> None:
     if sys.argv[1:]:
         return in_a_process_of_its_own(sys.argv[1:])
@@ -289,10 +272,11 @@ def main() -> None:
             memory_section(),
             start_section(),
         ]
+    versions = (f"numba {numba.__version__}", f"numpy {np.__version__}")
     head = [
         "# Replay: how fast a trace is judged",
         "",
-        f"Written by `make bench-replay`. {machine()}. Medians of {REPEATS} runs (smallest to largest), "
+        f"Written by `make bench-replay`. {machine(*versions)}. Medians of {REPEATS} runs (smallest to largest), "
         f"processor time of one core; load of the machine at the end: {os.getloadavg()[0]:.0f}.",
     ]
     PAGE.write_text("\n\n".join("\n".join(section) for section in [head, *sections]) + "\n")

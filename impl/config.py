@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,11 @@ Forward = Literal["transformer", "none"]
 Attention = Literal["gqa", "mla"]
 Drafter = Literal["model", "ngram"]
 Speculation = Literal[0, 1, 2]
+
+# The least that each takes, in bytes: an entry of the page table, a page id in a list, the KV of a token in two layers.
+BYTES_OF_A_POSITION, BYTES_OF_A_PAGE = 4, 36
+BYTES_OF_A_TOKEN = {"transformer": 256, "none": 0}
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class ConfigError(ValueError):
@@ -97,8 +103,10 @@ class EngineConfig:
         self._require_one_of(("transformer", "none"), "forward")
         if not isinstance(self.draft_accuracy, int | float) or not 0 <= self.draft_accuracy <= 1:
             raise ConfigError(f"draft_accuracy {self.draft_accuracy!r}: must be a number from 0 to 1")
+        self._require_device()
         self._require_a_way_to_schedule()
         self._require_room()
+        self._require_memory()
         if self.window:
             if self.window_pages is None:
                 chosen = max(self.least_window_pages, self.pool_pages // 2)
@@ -168,8 +176,24 @@ class EngineConfig:
                     f"{words} is less than the {least} positions of one token in, one out, and {self.overshoot} that a "
                     "round of drafts may overshoot"
                 )
-        if self.forward == "transformer" and self.device != "cpu" and self.page_size & (self.page_size - 1):
-            raise ConfigError(f"page_size {self.page_size} on {self.device}: the kernels need a power of two")
+
+    def _require_device(self) -> None:
+        kind, _, number = self.device.partition(":") if isinstance(self.device, str) else ("", "", "")
+        if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+            raise ConfigError(f"unknown device {self.device!r}; valid: cpu, cuda, cuda:N")
+
+    def _require_memory(self) -> None:
+        """A lower bound: the page table, the free list, and the least that the KV of a token takes."""
+        table = BYTES_OF_A_POSITION * self.rows * self.row_width
+        pool = self.pool_pages * (BYTES_OF_A_PAGE + BYTES_OF_A_TOKEN[self.forward] * self.page_size)
+        for size, words in (
+            (pool, f"pool_pages {self.pool_pages} of page_size {self.page_size}"),
+            (table, f"rows {self.rows} of row_width {self.row_width}"),
+        ):
+            if size > MEMORY:
+                raise ConfigError(
+                    f"{words} take {size / 2**30:,.0f} GiB or more; this machine has {MEMORY / 2**30:,.0f} GiB"
+                )
 
     def _require_room_for_a_window(self) -> None:
         assert self.window_pages is not None  # it was chosen if the user left it open

@@ -5,13 +5,10 @@ The same question as that of census.py, asked of what the map says about the pag
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
+from kvproof.impl.owners import Holder, lock_holders, page_owner_violations
 from kvproof.impl.pools import KVIndices
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
@@ -20,87 +17,61 @@ from kvproof.impl.state import EngineState
 from kvproof.impl.window_eviction import computed_len
 from kvproof.impl.window_pool import WindowAllocator
 from kvproof.impl.window_tree import WindowTree
-from kvproof.kernels.census import PageOwners, describe, page_census
 
 
-@dataclass(frozen=True)
-class WindowHolder:
-    """A request or a slot, which owns the window pages of positions [start, kv_allocated_len) of its row."""
-
-    name: str
-    row: int
-    start: int
-    kv_allocated_len: int
-    next_position: int
-    """Of the next token that will be computed, or is being computed: it looks back `window` tokens."""
-
-
-def window_violations(state: EngineState) -> list[str]:
+def window_violations(state: EngineState, holders: list[Holder]) -> list[str]:
     """Nothing if there is no window pool."""
     pool = state.window_pool
     if pool is None:
         return []
-    found = window_holders(state)
     return [
-        *_page_violations(state, pool, found),
-        *_reach_violations(state, pool, found),
+        *_page_violations(state, pool, holders),
+        *_reach_violations(state, pool, holders),
         *_tree_violations(state, pool),
         *_sum_violations(state),
     ]
 
 
-def window_holders(state: EngineState) -> list[WindowHolder]:
-    """The live requests, and the slots that no live request borrows from."""
+def _page_violations(state: EngineState, pool: WindowAllocator, holders: list[Holder]) -> list[str]:
+    """Pages of the window pool without exactly one owner. The page table is translated by the map first.
 
-    def holder(name: str, of: Request | SessionSlot, next_position: int) -> WindowHolder:
-        assert of.req_pool_idx is not None  # who has no row is left out below
-        start = max(of.cache_protected_len, of.swa_evicted_seqlen)
-        return WindowHolder(name, of.req_pool_idx, start, of.kv_allocated_len, next_position)
-
-    live = [req for req in state.live_requests() if req.req_pool_idx is not None]
-    taken = {req.req_pool_idx for req in live}
-    slots = [(name, slot) for name, slot in state.cache.slots.items() if slot.req_pool_idx not in (None, *taken)]
-    return [
-        *(holder(f"request {req.rid}", req, computed_len(state, req)) for req in live),
-        *(holder(f"session {name}", slot, _least_prefix_len(slot)) for name, slot in slots),
-    ]
-
-
-def _least_prefix_len(slot: SessionSlot) -> int:
-    """Where the next turn may begin: a turn that was retracted computes its last token once more, if it is its own."""
-    return max(slot.kv_committed_len - 1, slot.cache_protected_len)
-
-
-def _page_violations(state: EngineState, pool: WindowAllocator, found: list[WindowHolder]) -> list[str]:
-    """Pages of the window pool without exactly one owner. The page table is translated by the map first."""
+    A holder owns the window pages of its row from the window cursor on, or from where the tree's own pages end.
+    """
     page_size = pool.page_size
-    first = [-(-holder.start // page_size) for holder in found]
-    last = [-(-holder.kv_allocated_len // page_size) for holder in found]
+    first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
+    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
     owned = _tree_window_pages(state, pool)
-    owners = PageOwners(
+    wrong = page_owner_violations(
         torch.from_numpy(pool.window_table(state.rows.table)),
-        _int32([holder.row for holder in found]),
-        _int32(first),
-        _int32([max(*ends) for ends in zip(first, last, strict=True)]),
+        holders,
+        first,
+        [max(*ends) for ends in zip(first, last, strict=True)],
         torch.from_numpy(owned[owned > 0]),
-        _int32(pool.window_free_list()),
+        pool.window_free_list(),
         pool.window_pages,
         page_size,
     )
-    census = page_census(owners)
-    names = [holder.name for holder in found]
-    return [f"window pool: {each}" for each in describe(census, names, limit=4)] if int(census.verdict) else []
+    return [f"window pool: {each}" for each in wrong]
 
 
-def _reach_violations(state: EngineState, pool: WindowAllocator, found: list[WindowHolder]) -> list[str]:
+def _reach_violations(state: EngineState, pool: WindowAllocator, holders: list[Holder]) -> list[str]:
     """Rows that lack a window page of a position that their next token looks back to."""
     wrong = []
-    for holder in found:
-        start = max(holder.next_position - pool.window, 0)
-        named = state.rows.read(holder.row, start - start % pool.page_size, holder.next_position)
+    for holder in holders:
+        end = _next_position(state, holder.of)
+        start = max(end - pool.window, 0)
+        named = state.rows.read(holder.row, start - start % pool.page_size, end)
         if not pool.window_pages_of(named).all():
-            wrong.append(f"{holder.name} lacks window pages of positions [{start}, {holder.next_position})")
+            wrong.append(f"{holder.name} lacks window pages of positions [{start}, {end})")
     return wrong
+
+
+def _next_position(state: EngineState, holder: Request | SessionSlot) -> int:
+    """Of the next token that will be computed, or is being computed: it looks back `window` tokens."""
+    if isinstance(holder, Request):
+        return computed_len(state, holder)
+    # Where the next turn may begin: one that was retracted computes its last token once more, if it is its own.
+    return max(holder.kv_committed_len - 1, holder.cache_protected_len)
 
 
 def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
@@ -108,17 +79,7 @@ def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
     if not isinstance(state.prefixes, RadixCache) or not isinstance(state.prefixes.tree, WindowTree):
         return []
     tree = state.prefixes.tree
-    expected: Counter[int] = Counter()
-    locking = [
-        *(req.last_node for req in state.live_requests()),
-        *(slot.last_node for slot in state.cache.slots.values()),
-    ]
-    for lowest in locking:
-        node, seen = lowest, 0
-        while node is not None and node is not tree.root and seen < pool.window:
-            expected[id(node)] += 1
-            seen += len(node.key)
-            node = node.parent
+    expected = lock_holders(state, pool.window)
     wrong, sizes = [], {True: 0, False: 0}
     for node in tree.nodes():
         sizes[node.window_lock_ref > 0] += int(np.count_nonzero(pool.window_pages_of(node.value))) * pool.page_size
@@ -143,11 +104,7 @@ def _sum_violations(state: EngineState) -> list[str]:
 
 def _tree_window_pages(state: EngineState, pool: WindowAllocator) -> KVIndices:
     """Of every page of the tree, its window page, 0 for a tombstone."""
-    if not isinstance(state.prefixes, RadixCache):
-        return np.empty(0, dtype=np.int32)
-    found = [pool.window_pages_of(node.value) for node in state.prefixes.tree.nodes()]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int32)
-
-
-def _int32(values: Sequence[int]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int32)
+    found: list[KVIndices] = [np.empty(0, dtype=np.int32)]
+    if isinstance(state.prefixes, RadixCache):
+        found += [pool.window_pages_of(node.value) for node in state.prefixes.tree.nodes()]
+    return np.concatenate(found)

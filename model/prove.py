@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from typing import Any
 
 import z3
 
+from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import check_expectations, situations_of, unmet
 from kvproof.model.explore import Reachable, Run, counterexample, reach, walk
 from kvproof.model.integers import Integers
@@ -114,15 +116,30 @@ def prove(
 
     `asker` answers the questions; left out, Z3 does, anew each time.
     """
-    begin = time.perf_counter()
     proof = Proof(fault)
+    with interruptible(proof, progress) as show:
+        _find_out(proof, show, timeout_ms, asker or Asker())
+    return proof
+
+
+@contextmanager
+def interruptible(proof: Proof, progress: Progress) -> Iterator[Progress]:
+    """Times a proof; raises Interrupted with its part on Ctrl-C. Gives the progress to show, which heeds one that was lost."""
+    begin = time.perf_counter()
+
+    def show(what: str) -> None:
+        heed()
+        progress(what)
+
     try:
-        _find_out(proof, progress, timeout_ms, asker or Asker())
+        with kept_ctrl_c():
+            yield show
+    except Interrupted:
+        raise
     except KeyboardInterrupt as stop:
         raise Interrupted(proof) from stop
     finally:
         proof.seconds = time.perf_counter() - begin
-    return proof
 
 
 def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -> None:

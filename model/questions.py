@@ -16,6 +16,7 @@ from typing import Any
 
 import z3
 
+from kvproof.model.ctrl_c import leave_signals_alone, searching
 from kvproof.spec.actions import Action
 
 Label = tuple[str, str]
@@ -118,12 +119,11 @@ def z3_solver(timeout_ms: int) -> z3.Solver:
     solver = z3.Solver()
     solver.set("timeout", timeout_ms)
     solver.set("random_seed", 0)
+    leave_signals_alone(solver)
     return solver
 
 
 def checked(solver: z3.Solver) -> str:
-    """sat, unsat or unknown. Z3 swallows a Ctrl-C and answers `unknown`; here it is one again."""
-    result = str(solver.check())
-    if result == UNKNOWN and "interrupted" in solver.reason_unknown():
-        raise KeyboardInterrupt
-    return result
+    """sat, unsat or unknown."""
+    with searching(solver):
+        return str(solver.check())

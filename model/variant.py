@@ -6,7 +6,6 @@ anew, over the same invariants. Whether all actions still happen is looked for i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +15,11 @@ from kvproof.model.prove import (
     TIMEOUT_MS,
     WITNESS,
     WITNESS_CONFIGS,
-    Interrupted,
     Obligation,
     Progress,
     Proof,
     induction_step,
+    interruptible,
     prove,
 )
 from kvproof.model.questions import Asker
@@ -88,27 +87,20 @@ def prove_variant(
 ) -> Comparison:
     """Prove or refute the changed rules; raises NeverFires, and Interrupted with the part that is done."""
     asker = asker or Asker()
-    begin = time.perf_counter()
     proof = Proof(None)
-    try:
+    with interruptible(proof, progress) as show:
         for name, action in variant.replaced.items():
-            progress(f"induction: {name} of {variant.name}")
+            show(f"induction: {name} of {variant.name}")
             contradictions: list[str] = []
             proof.obligations.extend(induction_step(action, timeout_ms, contradictions, asker))
             if contradictions:
                 raise NeverFires(name, "its guards contradict the invariants")
-        built_in = prove(progress=progress, timeout_ms=timeout_ms, asker=asker)
+        built_in = prove(progress=show, timeout_ms=timeout_ms, asker=asker)
         changes = _changes(built_in, proof)
         kept = [o for o in built_in.obligations if o.action not in variant.replaced]
         proof.obligations, proof.lemmas = [*kept, *proof.obligations], built_in.lemmas
-        _look_in_small_instances(variant, proof, progress)
+        _look_in_small_instances(variant, proof, show)
         proof.complete = True
-    except Interrupted:
-        raise
-    except KeyboardInterrupt as stop:
-        raise Interrupted(proof) from stop
-    finally:
-        proof.seconds = time.perf_counter() - begin
     return Comparison(variant, built_in, proof, changes)
 
 

@@ -46,6 +46,10 @@ def record(
     seed: Annotated[int, typer.Option(help="Seed of everything random: same seed, same trace.")] = 0,
     scale: Annotated[int, typer.Option(help="Divide the workload's token counts, rounded up.")] = 1,
     limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Where the reference keeps its KV and runs its kernels: cpu, or cuda where there is one."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the target (repeatable).")
     ] = None,
@@ -63,12 +67,15 @@ def record(
     faults = tuple(fault or ())
     if target == SERVER:
         driven = (scenario, workload, limit) != (None, None, None) or (page_size, seed, scale) != (16, 0, 1)
-        _record_server(out, command or [], driven or bool(faults or settings), quiet)
+        _record_server(out, command or [], driven or bool(faults or settings or device), quiet)
         return
     if command:
         raise UserError(f"a command ({shlex.join(command)}) is run with --target {SERVER} only")
     _refuse_what_cannot_run(target, scenario, workload, faults, page_size, scale, limit)
-    options = {"page_size": page_size, "seed": seed, "settings": _parse_settings(settings or [])}
+    if device is not None and target != "reference":
+        raise UserError(f"--device is the reference's; {target} is run on the CPU")
+    placed = {} if device is None else {"device": device}
+    options = {"page_size": page_size, "seed": seed, "settings": {**_parse_settings(settings or []), **placed}}
     if target == "reference":
         options["faults"] = faults
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import refusal, run
+from typer.testing import CliRunner
 
 from kvproof.conformance import cli, scenarios
 from kvproof.conformance.commands import record as record_command
@@ -26,20 +27,6 @@ HEADER = Header(
     known_deviations=("F994a",),
     extra={"engine": {"rows": 2, "faults": ["F994a"]}, "settings": {}},
 )
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
-
-
-def refusal(*arguments: object) -> str:
-    """The one line on stderr of a command that could not run."""
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-    assert "Traceback" not in result.stderr
-    return result.stderr
 
 
 @pytest.fixture
@@ -234,11 +221,12 @@ def test_record_hands_everything_to_the_adapter_and_says_how_to_check_it(adapter
     result = run(
         *("record", "--out", "a b.jsonl", "--scenario", "retract", "--page-size", 4, "--seed", 7),
         *("--fault", "F22862b", "--set", "rows=4", "--set", "overlap=true", "--set", "mode=fifo"),
+        *("--device", "cuda"),
     )
     assert result.exit_code == 0, result.output
     asked = adapter.asked
     assert (asked["what"], asked["page_size"], asked["seed"], asked["faults"]) == ("retract", 4, 7, ("F22862b",))
-    assert asked["settings"] == {"rows": 4, "overlap": True, "mode": "fifo"}
+    assert asked["settings"] == {"rows": 4, "overlap": True, "mode": "fifo", "device": "cuda"}
     assert result.stdout.splitlines() == [
         "recorded a b.jsonl: 3 events, page size 4, scenario retract",
         "  with F22862b turned on",
@@ -283,6 +271,7 @@ def test_quiet_record_prints_nothing(adapter: Adapter) -> None:
         (["--workload", str(EXCERPT), "--scale", "0"], "scale 0"),
         (["--workload", str(EXCERPT), "--target", "sglang"], "--workload drives the reference only"),
         (["--scenario", "retract", "--target", "sglang", "--fault", "F22862b"], "--fault works on the reference only"),
+        (["--scenario", "retract", "--target", "sglang", "--device", "cuda"], "--device is the reference's"),
         (["--workload", __file__], f"{__file__}:1: kvproof reads Mooncake JSONL"),
     ],
 )
@@ -326,6 +315,8 @@ def test_a_recorded_fault_is_a_violation_that_replay_names(tmp_path: Path) -> No
     [
         ("row=1", "unknown setting of reference 'row'; did you mean rows?; valid: "),
         ("rows=0", "rows 0: must be 1 or more"),
+        ("pool_pages=10000000000", "pool_pages 10000000000 of page_size 16 take "),
+        ("device=meta", "unknown device 'meta'; valid: cpu, cuda, cuda:N"),
     ],
 )
 def test_a_setting_that_the_reference_does_not_take_is_refused(tmp_path: Path, settings: str, expected: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from model_runs import CONFIGURATIONS, of_one_ledger, walk
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
@@ -29,8 +30,7 @@ from kvproof.conformance.counterexample import save_counterexample, write_witnes
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import CONFORMS, VIOLATES, Replayer, Report, is_large, replay
 from kvproof.conformance.trace_io import read_trace, write_trace
-from kvproof.model.explore import Taken, counterexample
-from kvproof.model.oracle import Oracle
+from kvproof.model.explore import counterexample
 from kvproof.model.witness import Witness, witness
 from kvproof.spec.actions import ACTIONS, Guard, Step
 from kvproof.spec.domain import one_page
@@ -38,7 +38,6 @@ from kvproof.spec.effects import Free
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER
-from kvproof.spec.state import pristine
 from kvproof.spec.trace import Event, Header
 
 FAULTS_OF_LEDGERS = [f.id for f in FAULTS.values() if f.machine is LEDGER]
@@ -46,22 +45,9 @@ PAGE_LISTS = (*LISTS, *PAGE_LISTS_OR_NULL)
 SOME_FAULTS = ("F22862b", "F20070", "F12224", "F22213", "S0511d")
 
 
-def _walks() -> Any:
-    """Random runs of the model, and its configurations, as the test of the witness makes them."""
-    path = Path(__file__).parents[1] / "model" / "test_witness.py"
-    spec = importlib.util.spec_from_file_location("walks_of_the_model", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-WALKS = _walks()
-
-
 def some_walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int, **config: Any) -> Witness:
     steps = []
-    for key, taken in WALKS.walk(page_size, row_width, length, ledgers, seed, **config):
+    for key, taken in walk(page_size, row_width, length, ledgers, seed, **config):
         # What was not inserted had no duplicates: the witness would have to fill a tree that there may not be.
         nothing = {"dup_len": 0} if taken.params.get("inserted") is False else {}
         steps.append((key, dataclasses.replace(taken, params={**taken.params, **nothing})))
@@ -175,7 +161,7 @@ walk_arguments = given(
     length=st.integers(1, 60),
     ledgers=st.integers(1, 3),
     seed=st.integers(0, 2**32),
-    config=st.sampled_from(WALKS.CONFIGURATIONS),
+    config=st.sampled_from(CONFIGURATIONS),
 )
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 many = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -220,13 +206,13 @@ def check_each_kind_in(config: dict[str, Any], path: Path, at_most: int) -> None
     check_each_kind_of_change(read_records(path), path, at_most)
 
 
-@pytest.mark.parametrize("config", WALKS.CONFIGURATIONS)
+@pytest.mark.parametrize("config", CONFIGURATIONS)
 def test_a_change_of_any_page_list_gets_the_same_answer(config: dict[str, Any], tmp_path: Path) -> None:
     check_each_kind_in(config, tmp_path / "t.jsonl", at_most=25)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", WALKS.CONFIGURATIONS)
+@pytest.mark.parametrize("config", CONFIGURATIONS)
 def test_a_change_of_any_field_of_any_event_gets_the_same_answer(config: dict[str, Any], tmp_path: Path) -> None:
     check_each_kind_in(config, tmp_path / "t.jsonl", at_most=1000)
 
@@ -385,7 +371,7 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(tmp_path: Path) -> N
 
 def test_the_printed_source_run_by_python_gives_the_same(tmp_path: Path) -> None:
     plain = build.plain_judge(build.source_of(ACTIONS, INVARIANTS))
-    for seed, config in enumerate(WALKS.CONFIGURATIONS):
+    for seed, config in enumerate(CONFIGURATIONS):
         path = tmp_path / "walk.jsonl"
         write_witness(some_walk(2, 7, 40, 2, seed, **config), path, {})
         assert stops_at(path, plain) is None
@@ -462,17 +448,6 @@ def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(tmp_path: P
         assert isinstance(report, Report)
         verdicts.add(report.verdict)
     assert verdicts == {CONFORMS, VIOLATES}
-
-
-def of_one_ledger(page_size: int, row_width: int, *actions: tuple[str, dict[str, Any]], **config: Any) -> Witness:
-    oracle = Oracle.of(page_size, row_width, **config)
-    state, steps = pristine(oracle.d), []
-    for name, params in actions:
-        outcome = oracle.step(oracle.actions[name], state, params)
-        assert not outcome.failed_guards
-        steps.append(("one", Taken(params, outcome)))
-        state = outcome.after
-    return witness(steps, page_size, row_width, **config)
 
 
 def test_an_event_that_stands_in_no_column_is_judged_as_an_event(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import command_line
 import pytest
-from typer.testing import CliRunner, Result
 
-from kvproof.conformance import cli, columnar
+from kvproof.conformance import columnar
 from kvproof.conformance.trace_io import TraceWriter, is_columnar, read_trace
 from kvproof.spec.trace import Config, End, Event, Header, Producer
 
@@ -18,15 +19,7 @@ HEADER = Header(
 )
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["convert", *(str(a) for a in arguments)])
-
-
-def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == "" and result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-    return result.stderr
+run, refusal = partial(command_line.run, "convert"), partial(command_line.refusal, "convert")
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
+from model_runs import steps_of_one_ledger
 
 pytest.importorskip("torch")
-from kvproof.conformance import cli
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.counterexample import save_counterexample, write_witness
 from kvproof.conformance.drive import OTHERWISE, SAME, CannotDrive, drive
@@ -244,13 +244,7 @@ def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, 
         ("decode", {}),
         ("result", {"tokens": 1}),
     ]
-    oracle = Oracle.of(1, 8)
-    state, steps = pristine(oracle.d), []
-    for name, params in [*begin, *last]:
-        outcome = oracle.step(oracle.actions[name], state, params)
-        steps.append(("one", Taken(params, outcome)))
-        state = outcome.after
-    return steps
+    return steps_of_one_ledger(1, 8, *begin, *last)
 
 
 @pytest.mark.parametrize(
@@ -267,10 +261,6 @@ def test_what_the_reference_does_not_have_is_said_in_a_sentence(
     write_witness(witness(of_one_request(last), 1, 8), tmp_path / "t.jsonl", {})
     with pytest.raises(CannotDrive, match=why):
         drive(tmp_path / "t.jsonl")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(a) for a in arguments])
 
 
 def test_the_command_says_same_and_exits_with_0(saved: dict[str, Path]) -> None:

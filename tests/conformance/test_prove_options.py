@@ -7,20 +7,19 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import run
+from typer.testing import Result
 
-from kvproof.conformance.cli import app
 from kvproof.model import certify
 from kvproof.model.questions import Answer, Asker, Posed
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
 
-
-def prove(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["prove", *map(str, arguments)])
+prove = partial(run, "prove")
 
 
 def stable(result: Result) -> list[str]:

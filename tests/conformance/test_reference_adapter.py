@@ -72,7 +72,8 @@ def test_a_run_that_a_fault_breaks_ends_its_trace_with_the_reason(
         ("basic", {"faults": ("F2286",)}, "unknown fault of reference 'F2286'"),
         ("basic", {"settings": {"row": 3}}, "unknown setting of reference 'row'"),
         ("basic", {"page_size": 0}, "page_size 0: must be 1 or more"),
-        ("basic", {"settings": {"device": "nowhere"}}, "device 'nowhere' is not usable here"),
+        ("basic", {"settings": {"device": "nowhere"}}, "unknown device 'nowhere'; valid: cpu, cuda, cuda:N"),
+        ("basic", {"settings": {"device": "cuda:99"}}, "device 'cuda:99' is not usable here"),
     ],
 )
 def test_a_mistake_is_answered_in_one_sentence(tmp_path: Path, name: str, options: Any, message: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
-from typer.testing import CliRunner, Result
 
-from kvproof.conformance import cli
 from kvproof.conformance.columnar import ColumnarWriter
 from kvproof.conformance.replay import INCOMPLETE, VIOLATES, replay
 from kvproof.conformance.slices import Slice
@@ -47,15 +47,7 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["slice", *(str(a) for a in arguments)])
-
-
-def refusal(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == "" and "Traceback" not in result.stderr
-    return result.stderr
+run, refusal = partial(command_line.run, "slice"), partial(command_line.refusal, "slice")
 
 
 @pytest.fixture(params=["t.jsonl", "t.kvtrace"])
@@ -117,7 +109,7 @@ def test_what_does_not_start_from_nothing_is_not_replayed(trace: Path, options: 
     report = replay(trace.parent / "o.jsonl")
     assert (report.verdict, report.events) == (INCOMPLETE, 0)
     assert "a slice, events " in report.why and "without a checkpoint it cannot be replayed" in report.why
-    result = CliRunner().invoke(cli.app, ["replay", str(trace.parent / "o.jsonl")])
+    result = command_line.run("replay", trace.parent / "o.jsonl")
     assert result.exit_code == 3 and "without a checkpoint" in result.stdout
 
 
@@ -212,7 +204,7 @@ def test_a_slice_that_does_not_hold_what_its_header_says_is_refused(
 ) -> None:
     events = "\n".join(f'{{"record":"event","seq":{seq},"action":"open"}}' for seq in seqs)
     path = with_slice(tmp_path / "t.jsonl", said, events)
-    result = CliRunner().invoke(cli.app, ["info", str(path)])
+    result = command_line.run("info", path)
     assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.stderr
 
 

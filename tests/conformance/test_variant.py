@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import run
 
-from kvproof.conformance.cli import app
 from kvproof.conformance.variant import _no_silent_branches, load_variant
 from kvproof.model.explore import shortest_run_of
 from kvproof.model.symbolic import Symbols
@@ -28,8 +28,7 @@ from kvproof.spec.state import WAITING
 """
 
 
-def prove(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["prove", *map(str, arguments)])
+prove = partial(run, "prove")
 
 
 @pytest.fixture
@@ -108,7 +107,7 @@ def test_json_holds_the_changes(tmp_path: Path) -> None:
 def test_the_run_of_a_variant_is_saved_as_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "run.jsonl"
     assert prove("--variant", OLD, "--out", trace, "-q").exit_code == 1
-    assert CliRunner().invoke(app, ["replay", str(trace)]).exit_code == 1
+    assert run("replay", trace).exit_code == 1
 
 
 def test_when_a_rule_applies_can_be_replaced_too(variant) -> None:

@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_runs import of_one_ledger
 
 from kvproof.conformance.counterexample import write_witness
 from kvproof.conformance.replay import CONFORMS, VIOLATES, Report, replay
 from kvproof.conformance.windowbook import WindowBook, WindowMoves
-from kvproof.model.explore import Taken
-from kvproof.model.oracle import Oracle
-from kvproof.model.witness import Witness, witness
-from kvproof.spec.state import pristine
+from kvproof.model.witness import Witness
 from kvproof.spec.trace import Event
 
-WINDOWED = {"window": 1}
 TURN = {"origin_len": 6, "too_long": False, "logprob": False}
 EVICTED = (
     ("open", {}),
@@ -34,15 +31,8 @@ EVICTED = (
 )
 
 
-def trace_of(*steps: tuple[str, dict[str, Any]], page_size: int = 1) -> Witness:
-    oracle = Oracle.of(page_size, 8, **WINDOWED)
-    state, taken = pristine(oracle.d), []
-    for name, params in steps:
-        outcome = oracle.step(oracle.actions[name], state, params)
-        assert not outcome.failed_guards, outcome.failed_guards
-        taken.append(("one", Taken(params, outcome)))
-        state = outcome.after
-    return witness(taken, page_size, 8, **WINDOWED)
+def trace_of(*steps: tuple[str, dict[str, Any]]) -> Witness:
+    return of_one_ledger(1, 8, *steps, window=1)
 
 
 def replayed(trace: Witness, path: Path, change: Callable[[list[Event]], None] = lambda events: None) -> Report:

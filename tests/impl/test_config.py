@@ -34,7 +34,13 @@ from kvproof.impl.config import ConfigError, EngineConfig
             "row_width 10 is less than the 11 positions",
         ),
         ({"speculation": 1, "drafts": 7, "pool_pages": 2}, "a pool of 8 tokens is less than the 9 positions"),
-        ({"page_size": 3, "device": "cuda"}, "page_size 3 on cuda: the kernels need a power of two"),
+        ({"device": "meta"}, "unknown device 'meta'; valid: cpu, cuda, cuda:N"),
+        ({"device": "cuda:first"}, "unknown device 'cuda:first'"),
+        (
+            {"pool_pages": 10**12},
+            r"pool_pages 1000000000000 of page_size 4 take [\d,]+ GiB or more; this machine has \d+ GiB",
+        ),
+        ({"rows": 10**6, "row_width": 10**9}, "rows 1000000 of row_width 1000000000 take "),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:

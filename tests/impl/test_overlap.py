@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
-from page_census import Census, Recorded
+from engine import engine_with_a_session
 
-from kvproof.impl.config import EngineConfig
-from kvproof.impl.scheduler import Scheduler
-
-
-class Engine:
-    """A scheduler without a model, with a session s, its events, and a census after each step."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.recorded = Recorded()
-        self.scheduler = Scheduler(EngineConfig(**{"forward": "none", "overlap": True, **settings}), self.recorded)
-        self.census = Census()
-        self.scheduler.open_session("s")
-
-    def step(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.scheduler.step()
-            self.census(self.scheduler)
-
-    def drain(self) -> None:
-        while not self.scheduler.is_idle:
-            self.step()
-        assert self.census.errors == []
-
-    def turn(self, rid: str, new: int, output: int) -> bool:
-        return self.scheduler.submit_turn("s", rid, list(range(1, new + 1)), output)
-
-    def actions(self, rid: str) -> list[str]:
-        return [event.action for event in self.recorded.events if event.turn == rid]
-
-    def last(self, action: str, rid: str) -> Any:
-        return self.recorded.of(action, turn=rid)[-1]
+overlapping_engine = partial(engine_with_a_session, overlap=True)
 
 
 def test_a_step_is_prepared_before_the_result_of_the_last_one_is_processed() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 2)
     engine.drain()
     assert engine.actions("1")[1:] == [
@@ -55,7 +25,7 @@ def test_a_step_is_prepared_before_the_result_of_the_last_one_is_processed() -> 
 @pytest.mark.parametrize("output", [1, 2, 5])
 def test_a_finish_leaves_all_its_tokens_with_kv(output: int) -> None:
     """C = A = O + F: step F was prepared before the result of step F - 1 was there."""
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, output)
     engine.drain()
     after = engine.last("finish", "1").after
@@ -63,7 +33,7 @@ def test_a_finish_leaves_all_its_tokens_with_kv(output: int) -> None:
 
 
 def test_the_insert_of_a_prompt_says_how_much_was_prefilled() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 3)
     engine.drain()
     inserted = engine.last("insert", "1")
@@ -71,7 +41,7 @@ def test_the_insert_of_a_prompt_says_how_much_was_prefilled() -> None:
 
 
 def test_a_late_result_changes_nothing_and_shows_no_lengths_of_its_own() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 3)
     engine.drain()
     late = engine.recorded.events[-1]
@@ -81,7 +51,7 @@ def test_a_late_result_changes_nothing_and_shows_no_lengths_of_its_own() -> None
 
 
 def test_a_retract_drops_the_token_in_flight_and_its_retry_is_one_short() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 6)
     engine.step(3)
     engine.scheduler.retract("1")
@@ -92,7 +62,7 @@ def test_a_retract_drops_the_token_in_flight_and_its_retry_is_one_short() -> Non
 
 
 def test_whoever_has_no_token_to_show_is_given_the_time_before_a_retract() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 6)
     engine.step()
     engine.scheduler.retract("1")
@@ -101,7 +71,7 @@ def test_whoever_has_no_token_to_show_is_given_the_time_before_a_retract() -> No
 
 
 def test_a_retracted_turn_waits_until_the_step_that_carries_it_is_over() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 6)
     engine.step(3)
     engine.scheduler.retract("1")
@@ -112,7 +82,7 @@ def test_a_retracted_turn_waits_until_the_step_that_carries_it_is_over() -> None
 
 
 def test_the_next_turn_waits_until_the_last_step_of_the_one_before_is_over() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 2)
     engine.step(3)
     assert engine.actions("1")[-1] == "finish"
@@ -124,7 +94,7 @@ def test_the_next_turn_waits_until_the_last_step_of_the_one_before_is_over() -> 
 
 
 def test_so_does_a_turn_after_one_that_was_aborted_in_the_queue_meanwhile() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 2)
     engine.step(3)
     engine.turn("2", 3, 2)
@@ -136,7 +106,7 @@ def test_so_does_a_turn_after_one_that_was_aborted_in_the_queue_meanwhile() -> N
 
 
 def test_an_abort_between_the_halves_of_a_step_ends_with_the_result_that_lies_ready() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 6)
     engine.step(2)
     engine.scheduler.launch_step()
@@ -149,7 +119,7 @@ def test_an_abort_between_the_halves_of_a_step_ends_with_the_result_that_lies_re
 
 
 def test_an_abort_between_the_halves_ends_a_request_between_two_chunks_as_well() -> None:
-    engine = Engine(chunked_prefill_size=4)
+    engine = overlapping_engine(chunked_prefill_size=4)
     engine.turn("1", 30, 6)
     engine.step(2)
     engine.scheduler.launch_step()
@@ -160,7 +130,7 @@ def test_an_abort_between_the_halves_ends_a_request_between_two_chunks_as_well()
 
 
 def test_a_close_between_the_halves_of_a_step_waits_for_the_turn() -> None:
-    engine = Engine()
+    engine = overlapping_engine()
     engine.turn("1", 10, 2)
     engine.step(2)
     engine.scheduler.launch_step()
@@ -172,7 +142,7 @@ def test_a_close_between_the_halves_of_a_step_waits_for_the_turn() -> None:
 
 
 def test_a_mixed_step_prefills_one_and_decodes_the_others() -> None:
-    engine = Engine(chunked_prefill_size=8, mixed_chunk=True, overlap=False)
+    engine = overlapping_engine(chunked_prefill_size=8, mixed_chunk=True, overlap=False)
     engine.turn("1", 6, 9)
     engine.step(2)
     engine.scheduler.submit("o", list(range(50, 72)), 2)
@@ -184,7 +154,7 @@ def test_a_mixed_step_prefills_one_and_decodes_the_others() -> None:
 
 
 def test_a_chunk_cache_shares_nothing_and_keeps_nothing() -> None:
-    engine = Engine(radix_cache=False)
+    engine = overlapping_engine(radix_cache=False)
     for rid in ("a", "b"):
         engine.scheduler.submit(rid, list(range(1, 11)), 3)
         engine.drain()
@@ -194,7 +164,7 @@ def test_a_chunk_cache_shares_nothing_and_keeps_nothing() -> None:
 
 
 def test_the_least_priority_is_retracted_first_whatever_its_output() -> None:
-    engine = Engine(pool_pages=8)
+    engine = overlapping_engine(pool_pages=8)
     engine.scheduler.submit("cheap", list(range(1, 8)), 12)
     engine.step(3)
     engine.scheduler.submit("dear", list(range(50, 57)), 12, priority=1)
@@ -205,7 +175,7 @@ def test_the_least_priority_is_retracted_first_whatever_its_output() -> None:
 def test_an_estimate_of_output_admits_fewer_at_a_time_and_saves_retracts() -> None:
     retracts = []
     for estimate in (0, 16):
-        engine = Engine(pool_pages=9, new_token_estimate=estimate)
+        engine = overlapping_engine(pool_pages=9, new_token_estimate=estimate)
         for number in range(3):
             engine.scheduler.submit(f"r{number}", [number + 1] * 7, 16)
         engine.drain()
@@ -216,7 +186,7 @@ def test_an_estimate_of_output_admits_fewer_at_a_time_and_saves_retracts() -> No
 
 @pytest.mark.parametrize("interval", [2, 3])
 def test_forced_retracts_end(interval: int) -> None:
-    engine = Engine(retract_interval=interval)
+    engine = overlapping_engine(retract_interval=interval)
     for number in range(4):
         engine.scheduler.submit(f"r{number}", [number + 1] * 5, 8)
     engine.drain()

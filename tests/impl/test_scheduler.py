@@ -5,45 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from page_census import Census, Recorded
+from engine import Engine, engine_with_a_session
 
-from kvproof.impl.config import EngineConfig
-from kvproof.impl.scheduler import Scheduler
 from kvproof.impl.session import UnknownSession
-
-
-class Engine:
-    """A scheduler without a model, its events, and a census after each step."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.recorded = Recorded()
-        self.scheduler = Scheduler(EngineConfig(forward="none", **settings), self.recorded)
-        self.census = Census()
-
-    def step(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.scheduler.step()
-            self.census(self.scheduler)
-
-    def drain(self) -> None:
-        while not self.scheduler.is_idle:
-            self.step()
-        assert self.census.errors == []
-
-    def turn(self, rid: str, new: int, output: int, session: str = "s") -> bool:
-        return self.scheduler.submit_turn(session, rid, list(range(1, new + 1)), output)
-
-    def actions(self, rid: str) -> list[str]:
-        return [event.action for event in self.recorded.events if event.turn == rid]
-
-    def last(self, action: str, rid: str) -> Any:
-        return self.recorded.of(action, turn=rid)[-1]
 
 
 def engine_with_a_slot(**settings: Any) -> Engine:
     """Session s after one turn of 10 input and 4 output tokens: 13 positions with KV."""
-    engine = Engine(**settings)
-    engine.scheduler.open_session("s")
+    engine = engine_with_a_session(**settings)
     engine.turn("1", 10, 4)
     engine.drain()
     return engine
@@ -57,8 +26,7 @@ def test_a_first_turn_shares_its_prompt_through_the_tree() -> None:
 
 
 def test_a_turn_that_ends_with_its_first_token_inserts_nothing() -> None:
-    engine = Engine()
-    engine.scheduler.open_session("s")
+    engine = engine_with_a_session()
     engine.turn("1", 10, 1)
     engine.drain()
     assert engine.actions("1") == ["create", "match", "extend", "result", "finish"]
@@ -188,8 +156,7 @@ def test_a_too_long_turn_leaves_its_session_at_the_match_and_ends_as_an_ordinary
 
 
 def test_a_too_long_first_turn_ends_by_an_abort_of_its_session() -> None:
-    engine = Engine(row_width=32)
-    engine.scheduler.open_session("s")
+    engine = engine_with_a_session(row_width=32)
     engine.turn("1", 40, 6)
     engine.drain()
     assert engine.actions("1") == ["create", "match", "extend", "result", "abort"]
@@ -197,8 +164,7 @@ def test_a_too_long_first_turn_ends_by_an_abort_of_its_session() -> None:
 
 
 def test_chunks_of_a_session_are_stashed_and_those_of_others_inserted() -> None:
-    engine = Engine(chunked_prefill_size=8)
-    engine.scheduler.open_session("s")
+    engine = engine_with_a_session(chunked_prefill_size=8)
     engine.turn("1", 19, 2)
     engine.drain()
     engine.scheduler.submit("o", list(range(100, 119)), 2)

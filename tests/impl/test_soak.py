@@ -13,6 +13,11 @@ def test_random_load_on_random_configurations_loses_nothing() -> None:
     assert "no violation" in told[0]
 
 
+@pytest.mark.slow
+def test_a_long_soak_loses_nothing() -> None:
+    assert soak(100_000, 20261121) == 0
+
+
 @pytest.mark.parametrize("fault", ["F22790b", "F22862b", "F20476", "F22213", "F22735", "F994a", "F12224", "F17850"])
 def test_a_soak_finds_faults_and_names_the_episode(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(chance: object) -> EngineConfig:

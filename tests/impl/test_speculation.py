@@ -6,7 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from page_census import Census, Recorded
+from engine import engine_with_a_session
+from page_census import Recorded
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.scheduler import Scheduler
@@ -17,15 +18,10 @@ V2: dict[str, Any] = {"overlap": True, "speculation": 2, "drafts": 3}
 
 def run(output: int, new: int = 10, **settings: Any) -> tuple[Scheduler, Recorded]:
     """One turn of session s, and a census after each step."""
-    recorded, census = Recorded(), Census()
-    scheduler = Scheduler(EngineConfig(forward="none", **settings), recorded)
-    scheduler.open_session("s")
-    scheduler.submit_turn("s", "1", list(range(1, new + 1)), output)
-    while not scheduler.is_idle:
-        scheduler.step()
-        census(scheduler)
-    assert census.errors == []
-    return scheduler, recorded
+    engine = engine_with_a_session(**settings)
+    engine.turn("1", new, output)
+    engine.drain()
+    return engine.scheduler, engine.recorded
 
 
 @pytest.mark.parametrize("accuracy", [0.0, 0.6, 1.0])

@@ -38,6 +38,15 @@ def run_turns(scheduler: Scheduler, *turns: tuple[int, int]) -> None:
         drain(scheduler)
 
 
+def run_until_retracted(scheduler: Scheduler, steps: int) -> None:
+    """A turn of session s that is far from its end."""
+    scheduler.open_session("s")
+    scheduler.submit_turn("s", "t", [1, 2, 3], 40)
+    for _ in range(steps):
+        scheduler.step()
+    scheduler.retract("t")
+
+
 # -- the cursor --
 
 
@@ -61,11 +70,7 @@ def test_a_turn_hands_its_cursor_on_and_takes_it_over() -> None:
 def test_a_retract_clears_the_cursor_of_the_request_and_the_slot_keeps_it() -> None:
     recorded = Recorded()
     scheduler = engine(recorded)
-    scheduler.open_session("s")
-    scheduler.submit_turn("s", "t", [1, 2, 3], 40)
-    for _ in range(30):
-        scheduler.step()
-    scheduler.retract("t")
+    run_until_retracted(scheduler, steps=30)
     [retract] = recorded.of("retract")
     assert (retract.after["swa_evicted_seqlen"], retract.after["slot_swa_evicted_seqlen"]) == (0, 20)
     drain(scheduler)
@@ -99,11 +104,7 @@ def test_a_retracted_turn_waits_with_no_more_than_its_window() -> None:
     """With speculation its last round has moved the window by less than it brought."""
     recorded = Recorded()
     scheduler = engine(recorded, speculation=1, drafts=4, draft_accuracy=1.0, page_size=1, pool_pages=200)
-    scheduler.open_session("s")
-    scheduler.submit_turn("s", "t", [1, 2, 3], 40)
-    for _ in range(5):
-        scheduler.step()
-    scheduler.retract("t")
+    run_until_retracted(scheduler, steps=5)
     [retract] = recorded.of("retract")
     assert retract.after["slot_swa_evicted_seqlen"] == retract.after["slot_kv_committed_len"] - 5 - 1
 

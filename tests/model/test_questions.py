@@ -9,8 +9,21 @@ import threading
 import pytest
 import z3
 
+from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.prove import Interrupted, _goals, induction_step, prove
-from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Posed, Question, ask_z3, checked
+from kvproof.model.questions import (
+    BROKEN,
+    POSSIBLE,
+    PROVED,
+    UNKNOWN,
+    Answers,
+    Asker,
+    Posed,
+    Question,
+    ask_z3,
+    checked,
+    z3_solver,
+)
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.effects import Condition
@@ -42,13 +55,45 @@ def test_no_answer_within_the_limit_is_unknown() -> None:
     assert answers[POSSIBLE].verdict == UNKNOWN
 
 
-def test_ctrl_c_inside_the_solver_is_not_taken_for_unknown() -> None:
-    solver = z3.Solver()
+@pytest.mark.parametrize("pushed", [False, True])
+def test_ctrl_c_inside_the_solver_ends_its_search_at_once(pushed: bool) -> None:
+    solver = z3_solver(60_000)
+    if pushed:  # as for one goal of several
+        solver.push()
     solver.add(pigeons(13))
-    timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
         checked(solver)
+
+
+def test_ctrl_c_in_a_search_that_answers_all_the_same_is_not_lost() -> None:
+    """So it is with nearly every question of the proof: a few milliseconds."""
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
+        for holes in range(10_000):
+            solver = z3_solver(1000)
+            solver.add(pigeons(5 + holes % 3))
+            checked(solver)
+
+
+class PressesCtrlC:
+    """Where the exception of a signal is raised, Python drops it: it only writes that it was ignored."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_in_a_destructor_stops_the_proof_at_the_next_question() -> None:
+    solver, asked = z3_solver(1000), 0
+    with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
+        while asked < 3:
+            checked(solver)
+            asked += 1
+            PressesCtrlC()
+    assert asked == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    heed()  # it was heeded once: the next proof is not stopped by it
 
 
 def test_a_condition_that_stands_twice_must_hold_twice() -> None:

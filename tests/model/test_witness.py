@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,60 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from model_runs import CONFIGURATIONS, of_one_ledger, walk
 
 from kvproof.conformance.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
 from kvproof.conformance.trace_io import read_trace
-from kvproof.model.explore import Taken, counterexample, successors
-from kvproof.model.oracle import Oracle
+from kvproof.model.explore import counterexample
 from kvproof.model.witness import Witness, witness, witness_of
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER
-from kvproof.spec.state import pristine
 
 REAL = [f.id for f in FAULTS.values() if f.kind != "mutation" and f.machine is LEDGER]
-
-
-def likelihood(taken: Taken) -> float:
-    if taken.outcome.after == taken.outcome.before:
-        return 0.05
-    return 0.2 if taken.outcome.action.event in ("arrive", "abort", "close") else 1.0
-
-
-CONFIGURATIONS: list[dict[str, Any]] = [
-    {},
-    {"tree": False},
-    {"overlap": True},
-    {"speculation": 1, "drafts": 2},
-    {"overlap": True, "speculation": 2, "drafts": 1},
-    {"window": 1},
-    {"window": 2, "overlap": True, "speculation": 2},
-]
-
-
-def walk(
-    page_size: int, row_width: int, length: int, ledgers: int, seed: int, **config: Any
-) -> list[tuple[str, Taken]]:
-    """A random run of several ledgers side by side, by the right rules.
-
-    Its chances are such that turns get far: what changes nothing is rare, and what ends a turn or its session rather rare.
-    """
-    oracle, chance = Oracle.of(page_size, row_width, **config), random.Random(seed)
-    states = {f"ledger {n}": pristine(oracle.d) for n in range(ledgers)}
-    steps = []
-    for _ in range(length):
-        key = chance.choice(list(states))
-        kinds: dict[tuple[str, ...], list[Taken]] = {}
-        for taken in successors(oracle, states[key]):
-            flags = [name for name, value in taken.params.items() if value is True]
-            kinds.setdefault((taken.outcome.action.name, *flags), []).append(taken)
-        chances = [likelihood(steps_of_kind[0]) for steps_of_kind in kinds.values()]
-        taken = chance.choice(chance.choices(list(kinds.values()), chances)[0])
-        states[key] = taken.outcome.after
-        steps.append((key, taken))
-    return steps
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -139,19 +97,6 @@ def test_a_saved_counterexample_says_where_it_comes_from(tmp_path: Path) -> None
 def test_without_a_run_there_is_nothing_to_save(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no trace of F20070"):
         save_counterexample(None, FAULTS["F20070"], tmp_path / "t.jsonl")
-
-
-def of_one_ledger(
-    page_size: int, row_width: int, *actions: tuple[str, dict[str, int | bool]], **config: Any
-) -> Witness:
-    oracle = Oracle.of(page_size, row_width, **config)
-    state, steps = pristine(oracle.d), []
-    for name, params in actions:
-        outcome = oracle.step(oracle.actions[name], state, params)
-        assert not outcome.failed_guards
-        steps.append(("one", Taken(params, outcome)))
-        state = outcome.after
-    return witness(steps, page_size, row_width, **config)
 
 
 def test_what_a_run_matches_in_the_tree_another_request_left_there() -> None:

@@ -21,24 +21,12 @@ from typing import Any
 import pytest
 from sglang_process import ENVIRONMENT
 
+from kvproof.conformance.adapters.sglang.engine import BARE_CPU, TINY_LLAMA
+
 START_SECONDS = 150.0
 STOP_SECONDS = 40.0
 ANSWER_SECONDS = 60.0
 SITE_OF_STAND_INS = Path(__file__).with_name("server_site")
-TINY_LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "vocab_size": 512,
-    "max_position_embeddings": 4096,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "torch_dtype": "float32",
-}
 
 
 @dataclass
@@ -172,11 +160,7 @@ def _environment(site: Path, trace: Path | None, more: dict[str, str]) -> dict[s
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
-        "SGLANG_USE_CPU_ENGINE": "1",
-        "TRITON_INTERPRET": "1",
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
+        **BARE_CPU,
         **more,
     }
     environment.pop("KVPROOF_TRACE", None)

@@ -125,25 +125,20 @@ class Capture:
             self._handover.flush()
             return check(scheduler, *args, **kwargs)
         self._handover.idle()  # before the check, which may put the process to sleep until the next request
-        passed = False
-        try:
-            result = check(scheduler, *args, **kwargs)
-            passed = True
-            return result
-        finally:
+
+        def record(passed: bool) -> None:
             self._recorder.check(busy=False, passed=passed, free_list=_lists_free_pages(scheduler))
             if passed:
                 self._handover.idle()
 
+        return _checked(lambda: check(scheduler, *args, **kwargs), record)
+
     def _busy_check(self, check: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-        passed = False
-        try:
-            result = check(scheduler, *args, **kwargs)
-            passed = True
-            return result
-        finally:
+        def record(passed: bool) -> None:
             if scheduler.last_batch is not None:  # else the release looked at nothing
                 self._recorder.check(busy=True, passed=passed, free_list=False)
+
+        return _checked(lambda: check(scheduler, *args, **kwargs), record)
 
     def _flush_cache(self, flush: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """The pools are set up anew, which no event of a trace says. An attempt that fails leaves them as they are."""
@@ -172,6 +167,17 @@ class Capture:
                     revoke_end(self.path, reason, dropped)
 
 
+def _checked(check: Callable[[], Any], record: Callable[[bool], None]) -> Any:
+    """Run one of the release's own checks and record whether it passed. What it raises ends the server, as it would."""
+    passed = False
+    try:
+        result = check()
+        passed = True
+        return result
+    finally:
+        record(passed)
+
+
 def is_idle(scheduler: Any) -> bool:
     """Nothing runs, waits, or is on its way back from the device. Asked where the scheduler has no batch to run."""
     in_flight = scheduler.enable_overlap and getattr(scheduler, "result_queue", None)
@@ -180,10 +186,8 @@ def is_idle(scheduler: Any) -> bool:
 
 def obstacle_to_recording(scheduler: Any) -> str | None:
     """What of the configuration the trace has no events for, or None."""
-    speculation, disaggregation = (
-        getattr(scheduler, "spec_algorithm", None),
-        getattr(scheduler, "disaggregation_mode", None),
-    )
+    speculation = getattr(scheduler, "spec_algorithm", None)
+    disaggregation = getattr(scheduler, "disaggregation_mode", None)
     obstacles = {
         "speculative decoding": speculation is not None and not speculation.is_none(),
         "state spaces": getattr(scheduler, "is_hybrid_ssm", False),

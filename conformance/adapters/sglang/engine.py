@@ -25,12 +25,15 @@ from .releases import INSTALL_HINT, Release, installed_release, installed_versio
 from .settings import Settings
 
 # Read by SGLang and its libraries when they are imported, so they are set before that.
-ENVIRONMENT = {
+BARE_CPU = {
     "SGLANG_USE_CPU_ENGINE": "1",
     "TRITON_INTERPRET": "1",
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
+}
+ENVIRONMENT = {
+    **BARE_CPU,
     # Else slots behind the window are freed only every 128 steps, or once per window: longer than these runs.
     "SGLANG_SWA_EVICTION_INTERVAL": "1",
     "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": "0.125",

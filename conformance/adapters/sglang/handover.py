@@ -67,9 +67,7 @@ class Handover:
 
     def flush(self) -> None:
         """Send what is complete, as far as the pipe takes it."""
-        if self._batch:
-            self._sealed.append((self.page_ids.started, self._batch))
-            self._batch = []
+        self._seal()
         self._pack(self.page_ids.settle())
         self._send()
 
@@ -86,9 +84,7 @@ class Handover:
         """Close the trace. What the pipe does not take at once a thread sends, which this waits for: `patience` seconds."""
         with suppress(Exception):  # a device that fails is a reason for the end, not an obstacle to it
             self.page_ids.settle(wait=True)
-        if self._batch:
-            self._sealed.append((self.page_ids.started, self._batch))
-            self._batch = []
+        self._seal()
         self._pack(self.page_ids.settled)
         lost = sum(len(batch) for _, batch in self._sealed)
         self._sealed.clear()
@@ -96,6 +92,12 @@ class Handover:
         last = threading.Thread(target=self._send_all, name="kvproof-last-words", daemon=True)
         last.start()
         last.join(patience)
+
+    def _seal(self) -> None:
+        """The batch is complete; it can be packed once the page ids that it names have come from the device."""
+        if self._batch:
+            self._sealed.append((self.page_ids.started, self._batch))
+            self._batch = []
 
     def _pack(self, settled: int) -> None:
         while self._sealed and self._sealed[0][0] <= settled:

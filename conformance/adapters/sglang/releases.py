@@ -12,7 +12,8 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from .seams import SEAMS, TokenTerms, Way, find_seams, named
+from .seams import SEAMS, Way, find_seams, named
+from .terms import TokenTerms
 
 INSTALL_HINT = "run `make test-sglang` once, or `python tests/sglang/make_env.py`, and use the environment it names"
 

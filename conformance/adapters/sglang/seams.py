@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from .terms import terms_by_components, terms_by_scheduler, terms_of_last_batch
+
 
 @dataclass(frozen=True)
 class Way:
@@ -32,18 +34,6 @@ class Seam:
     ways: tuple[Way, ...]
     otherwise: str | None = None
     """what the trace lacks where no way is there; None: without it nothing can be driven or recorded"""
-
-
-@dataclass(frozen=True)
-class TokenTerms:
-    """The terms of the memory check of one pool in tokens, as the release computes them."""
-
-    available: int
-    evictable: int
-    protected: int
-    session_held: int
-    uncached: int
-    total: int
 
 
 def named(place: str) -> Any:
@@ -135,89 +125,7 @@ def _send_itself(scheduler: Any, sender: Any) -> None:
     scheduler.send_to_tokenizer = scheduler.send_to_detokenizer = sender
 
 
-# -- the memory check --
-
-
-def _terms_by_components(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
-    stats, checker, tree = scheduler.pool_stats_observer, scheduler.invariant_checker, scheduler.tree_cache
-    pools = stats.get_pool_stats()
-    uncached, window_uncached = checker._get_total_uncached_sizes() if busy else (0, 0)
-    hybrid = stats.is_hybrid_swa
-    terms = {
-        "full": TokenTerms(
-            pools.full_available_size,
-            pools.full_evictable_size,
-            tree.full_protected_size() if hybrid else tree.protected_size(),
-            stats.session_held_tokens(),
-            uncached,
-            stats.full_tokens_per_layer if hybrid else stats.max_total_num_tokens,
-        )
-    }
-    if hybrid:
-        terms["window"] = TokenTerms(
-            pools.swa_available_size,
-            pools.swa_evictable_size,
-            tree.swa_protected_size(),
-            stats.session_held_swa_tokens(),
-            window_uncached,
-            stats.swa_tokens_per_layer,
-        )
-    return terms
-
-
-def _terms_by_scheduler(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
-    pools, tree = scheduler.get_pool_stats(), scheduler.tree_cache
-    uncached, window_uncached = scheduler._get_total_uncached_sizes() if busy else (0, 0)
-    hybrid = scheduler.is_hybrid_swa
-    terms = {
-        "full": TokenTerms(
-            pools.full_available_size,
-            pools.full_evictable_size,
-            tree.full_protected_size() if hybrid else tree.protected_size(),
-            scheduler._session_held_full_tokens() if hybrid else scheduler._session_held_tokens(),
-            uncached,
-            scheduler.full_tokens_per_layer if hybrid else scheduler.max_total_num_tokens,
-        )
-    }
-    if hybrid:
-        terms["window"] = TokenTerms(
-            pools.swa_available_size,
-            pools.swa_evictable_size,
-            tree.swa_protected_size(),
-            scheduler._session_held_swa_tokens(),
-            window_uncached,
-            scheduler.swa_tokens_per_layer,
-        )
-    return terms
-
-
-def _terms_of_last_batch(scheduler: Any, busy: bool) -> dict[str, TokenTerms]:
-    """Its busy check counts the last batch, and after a prefill the running one too; the window pool only when idle."""
-    tree, held = scheduler.tree_cache, scheduler._session_held_tokens()
-    if scheduler.is_hybrid_swa:
-        available, evictable, window_available, window_evictable = scheduler._get_swa_token_info()[4:]
-        protected, total = tree.full_protected_size(), scheduler.full_tokens_per_layer
-    else:
-        _, _, available, evictable = scheduler._get_token_info()
-        protected, total = tree.protected_size(), scheduler.max_total_num_tokens
-    uncached = 0
-    if busy:
-        last, running = scheduler.last_batch, scheduler.running_batch
-        uncached = scheduler._get_batch_uncached_size(last)
-        if last.forward_mode.is_extend() and running is not None and not running.is_empty():
-            uncached += scheduler._get_batch_uncached_size(running)
-    terms = {"full": TokenTerms(available, evictable, protected, held, int(uncached), total)}
-    if scheduler.is_hybrid_swa and not busy:
-        window_held = scheduler._session_held_swa_tokens()
-        terms["window"] = TokenTerms(
-            window_available,
-            window_evictable,
-            tree.swa_protected_size(),
-            window_held,
-            0,
-            scheduler.swa_tokens_per_layer,
-        )
-    return terms
+# -- requests and slots --
 
 
 def _lengths_beside_a_record(owner: Any) -> tuple[int, int, int]:
@@ -517,9 +425,9 @@ SEAMS: tuple[Seam, ...] = (
         "terms",
         "how the terms of the memory check are computed",
         (
-            Way("invariant_checker", "0.5.14", has(f"{_CHECKER}._get_total_uncached_sizes"), _terms_by_components),
-            Way("get_pool_stats", "0.5.11", has(f"{_SCHEDULER}._get_total_uncached_sizes"), _terms_by_scheduler),
-            Way("_get_token_info", "0.5.10.post1", has(f"{_SCHEDULER}._get_batch_uncached_size"), _terms_of_last_batch),
+            Way("invariant_checker", "0.5.14", has(f"{_CHECKER}._get_total_uncached_sizes"), terms_by_components),
+            Way("get_pool_stats", "0.5.11", has(f"{_SCHEDULER}._get_total_uncached_sizes"), terms_by_scheduler),
+            Way("_get_token_info", "0.5.10.post1", has(f"{_SCHEDULER}._get_batch_uncached_size"), terms_of_last_batch),
         ),
         otherwise="the terms of the memory check",
     ),

@@ -1,0 +1,43 @@
+"""A scheduler without a model as tests hold it: with its events, and a census after each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from page_census import Census, Recorded
+
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.scheduler import Scheduler
+
+
+class Engine:
+    def __init__(self, **settings: Any) -> None:
+        self.recorded = Recorded()
+        self.scheduler = Scheduler(EngineConfig(forward="none", **settings), self.recorded)
+        self.census = Census()
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.scheduler.step()
+            self.census(self.scheduler)
+
+    def drain(self) -> None:
+        while not self.scheduler.is_idle:
+            self.step()
+        assert self.census.errors == []
+
+    def turn(self, rid: str, new: int, output: int, session: str = "s") -> bool:
+        return self.scheduler.submit_turn(session, rid, list(range(1, new + 1)), output)
+
+    def actions(self, rid: str) -> list[str]:
+        return [event.action for event in self.recorded.events if event.turn == rid]
+
+    def last(self, action: str, rid: str) -> Any:
+        return self.recorded.of(action, turn=rid)[-1]
+
+
+def engine_with_a_session(**settings: Any) -> Engine:
+    """Session s is open."""
+    engine = Engine(**settings)
+    engine.scheduler.open_session("s")
+    return engine

@@ -1,0 +1,71 @@
+"""Runs of the model, by chance or as told: what tests of the model make traces of, and tests of the replay judge."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kvproof.model.explore import Taken, successors
+from kvproof.model.oracle import Oracle
+from kvproof.model.witness import Witness, witness
+from kvproof.spec.state import pristine
+
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {},
+    {"tree": False},
+    {"overlap": True},
+    {"speculation": 1, "drafts": 2},
+    {"overlap": True, "speculation": 2, "drafts": 1},
+    {"window": 1},
+    {"window": 2, "overlap": True, "speculation": 2},
+]
+
+
+def walk(
+    page_size: int, row_width: int, length: int, ledgers: int, seed: int, **config: Any
+) -> list[tuple[str, Taken]]:
+    """A random run of several ledgers side by side, by the right rules.
+
+    Its chances are such that turns get far: what changes nothing is rare, and what ends a turn or its session rather rare.
+    """
+    oracle, chance = Oracle.of(page_size, row_width, **config), random.Random(seed)
+    states = {f"ledger {n}": pristine(oracle.d) for n in range(ledgers)}
+    steps = []
+    for _ in range(length):
+        key = chance.choice(list(states))
+        kinds: dict[tuple[str, ...], list[Taken]] = {}
+        for taken in successors(oracle, states[key]):
+            flags = [name for name, value in taken.params.items() if value is True]
+            kinds.setdefault((taken.outcome.action.name, *flags), []).append(taken)
+        chances = [likelihood(steps_of_kind[0]) for steps_of_kind in kinds.values()]
+        taken = chance.choice(chance.choices(list(kinds.values()), chances)[0])
+        states[key] = taken.outcome.after
+        steps.append((key, taken))
+    return steps
+
+
+def likelihood(taken: Taken) -> float:
+    if taken.outcome.after == taken.outcome.before:
+        return 0.05
+    return 0.2 if taken.outcome.action.event in ("arrive", "abort", "close") else 1.0
+
+
+def steps_of_one_ledger(
+    page_size: int, row_width: int, *actions: tuple[str, dict[str, Any]], **config: Any
+) -> list[tuple[str, Taken]]:
+    """The actions, one after the other, whether the rules allow them or not."""
+    oracle = Oracle.of(page_size, row_width, **config)
+    state, steps = pristine(oracle.d), []
+    for name, params in actions:
+        outcome = oracle.step(oracle.actions[name], state, params)
+        steps.append(("one", Taken(params, outcome)))
+        state = outcome.after
+    return steps
+
+
+def of_one_ledger(page_size: int, row_width: int, *actions: tuple[str, dict[str, Any]], **config: Any) -> Witness:
+    """The trace of actions that the rules allow."""
+    steps = steps_of_one_ledger(page_size, row_width, *actions, **config)
+    for _, taken in steps:
+        assert not taken.outcome.failed_guards, taken.outcome.failed_guards
+    return witness(steps, page_size, row_width, **config)
