@@ -25,14 +25,15 @@ from rich.console import Console
 from rich.table import Table
 
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
-from kvproof.kernels.census import VerdictReader, page_census
+from kvproof.kernels.census import PageOwners, VerdictReader, page_census
 from kvproof.kernels.paged import (
+    PagedKV,
     paged_decode_attention,
     paged_extend_attention,
     paged_kv_store,
     paged_latent_store,
 )
-from kvproof.kernels.trace_ring import TraceRing
+from kvproof.kernels.trace_ring import StepRecords, TraceRing
 
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 30
@@ -181,35 +182,23 @@ def copy_bandwidth(bench: Bench) -> None:
     bench.add("copy (sets the floor)", times, moved)
 
 
-@dataclass(frozen=True)
-class Tables:
-    """A healthy pool: a tenth free, a tenth the tree's, the rest in rows of one length, in random order."""
-
-    req_to_token: torch.Tensor
-    rows: torch.Tensor
-    first: torch.Tensor
-    last: torch.Tensor
-    tree_pages: torch.Tensor
-    free_pages: torch.Tensor
-    pool_pages: int
-    page_size: int
-
-    def entry_bytes(self) -> int:
-        """What reading the tables must move: lists as they lie, and a whole sector for an entry that is alone in it."""
-        held = int((self.last - self.first).sum())
-        of_entry = min(self.page_size * 4, SECTOR)
-        lists = 4 * (len(self.tree_pages) + len(self.free_pages)) + 12 * len(self.rows)
-        return held * of_entry + lists
+def entry_bytes(pool: PageOwners) -> int:
+    """What a census must read: lists as they lie, and a whole sector for an entry that is alone in it."""
+    held = int((pool.last - pool.first).sum())
+    of_entry = min(pool.page_size * 4, SECTOR)
+    lists = 4 * (len(pool.tree_pages) + len(pool.free_pages)) + 12 * len(pool.rows)
+    return held * of_entry + lists
 
 
-def tables(bench: Bench, page_size: int) -> Tables:
+def healthy_pool(bench: Bench, page_size: int) -> PageOwners:
+    """A tenth free, a tenth the tree's, the rest in rows of one length, in random order."""
     pool, rows = bench.sizes.census_pages, bench.sizes.census_rows
     pages = torch.randperm(pool, generator=torch.Generator().manual_seed(0)) + 1
     each = pool * 8 // 10 // rows
     held, free, tree = pages.split([each * rows, pool // 10, pool - each * rows - pool // 10])
     req_to_token = torch.zeros((rows + 1, each * page_size), dtype=torch.int32)
     req_to_token[1:] = (held[:, None] * page_size + torch.arange(page_size)).view(rows, -1)
-    return Tables(
+    return PageOwners(
         bench.integers(req_to_token),
         bench.integers(torch.arange(1, rows + 1)),
         bench.integers([0] * rows),
@@ -221,7 +210,7 @@ def tables(bench: Bench, page_size: int) -> Tables:
     )
 
 
-def composition(pool: Tables) -> torch.Tensor:
+def composition(pool: PageOwners) -> torch.Tensor:
     """The same question asked with torch.unique and torch.isin; it waits for the device, as they do."""
     held = torch.div(pool.req_to_token[1:, :: pool.page_size], pool.page_size, rounding_mode="floor").flatten()
     named = torch.cat((held, pool.tree_pages, pool.free_pages))
@@ -233,11 +222,11 @@ def composition(pool: Tables) -> torch.Tensor:
 
 def census(bench: Bench) -> None:
     for page_size in (1, 16, 64):
-        pool = tables(bench, page_size)
-        work = partial(page_census, **vars(pool))
+        pool = healthy_pool(bench, page_size)
+        work = partial(page_census, pool)
         assert int(work().verdict) == 0, "the pool of the benchmark must be healthy"
         share = 0.6 if page_size == 16 else None
-        found = bench.add(f"census, page size {page_size}", bench.time(work), pool.entry_bytes(), share)
+        found = bench.add(f"census, page size {page_size}", bench.time(work), entry_bytes(pool), share)
         bench.add(f"census, page size {page_size}, launched", bench.time_launched(work))
         if page_size == 16:
             times = bench.time_launched(partial(composition, pool))
@@ -263,44 +252,25 @@ def allocation(bench: Bench) -> None:
         bench.add(f"{name}, batch {batch}, launched", bench.time_launched(work))
 
 
-@dataclass(frozen=True)
-class Attention:
-    """What attention over full rows of the longest context reads."""
-
-    q: torch.Tensor
-    k_cache: torch.Tensor
-    v_cache: torch.Tensor
-    page_table: torch.Tensor
-    seq_lens: torch.Tensor
-    page_size: int
-    scale: float
-
-
-def attention_inputs(bench: Bench, batch: int, page_size: int, queries: int) -> Attention:
-    """Pages in random order, as a pool that has run for a while has them."""
+def attention_inputs(bench: Bench, batch: int, page_size: int, queries: int) -> tuple[torch.Tensor, PagedKV]:
+    """Queries, and full rows of the longest context: pages in random order, as a pool that has run for a while has them."""
     sizes = bench.sizes
     width = -(-sizes.context // page_size)
     cache = ((batch * width + 1) * page_size, sizes.kv_heads, sizes.head_dim)
     k_cache, v_cache = (torch.randn(cache, dtype=torch.bfloat16, device=bench.device) for _ in range(2))
-    return Attention(
-        torch.randn(queries, sizes.heads, sizes.head_dim, dtype=torch.bfloat16, device=bench.device),
-        k_cache,
-        v_cache,
-        bench.integers(torch.randperm(batch * width).view(batch, width) + 1),
-        bench.integers([sizes.context] * batch),
-        page_size,
-        sizes.head_dim**-0.5,
-    )
+    page_table = bench.integers(torch.randperm(batch * width).view(batch, width) + 1)
+    q = torch.randn(queries, sizes.heads, sizes.head_dim, dtype=torch.bfloat16, device=bench.device)
+    return q, PagedKV(k_cache, v_cache, page_table, bench.integers([sizes.context] * batch), page_size)
 
 
 def decode_attention(bench: Bench) -> None:
     sizes = bench.sizes
     for batch, page_size, window in ((b, p, w) for b in (sizes.attention_batch, 1) for p, w in PAGE_SIZES_AND_WINDOWS):
-        inputs = attention_inputs(bench, batch, page_size, queries=batch)
+        q, kv = attention_inputs(bench, batch, page_size, queries=batch)
         seen = min(sizes.context, window + 1) if window else sizes.context
-        moved = 2 * batch * seen * sizes.kv_heads * sizes.head_dim * inputs.k_cache.element_size()
+        moved = 2 * batch * seen * sizes.kv_heads * sizes.head_dim * q.element_size()
         share = 0.7 if batch == sizes.attention_batch and not window else None
-        times = bench.time(partial(paged_decode_attention, **vars(inputs), window=window))
+        times = bench.time(partial(paged_decode_attention, q, kv, sizes.head_dim**-0.5, window))
         name = f"decode attention, batch {batch}, context {sizes.context}, page size {page_size}"
         bench.add(name + (f", window {window}" if window else ""), times, moved, share)
 
@@ -309,8 +279,8 @@ def extend_attention(bench: Bench) -> None:
     """Bound by arithmetic, not by memory: told without a floor."""
     new = max(bench.sizes.context // 4, 1)
     prefix = bench.sizes.context - new
-    inputs = attention_inputs(bench, 1, 16, queries=new)
-    work = partial(paged_extend_attention, **vars(inputs), prefix_lens=bench.integers([prefix]))
+    q, kv = attention_inputs(bench, 1, 16, queries=new)
+    work = partial(paged_extend_attention, q, kv, bench.integers([prefix]), bench.sizes.head_dim**-0.5)
     bench.add(f"extend attention, {new} tokens behind {prefix}", bench.time(work))
 
 
@@ -337,14 +307,15 @@ def recording(bench: Bench) -> None:
     ring = TraceRing(1 << 14, 1 << 16, bench.device)
     numbers = bench.integers(torch.arange(bench.sizes.batch) % 50)
     pages = bench.integers(torch.arange(1, 64 * bench.sizes.batch))
-    append = partial(ring.append, numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
+    records = StepRecords(numbers, 7, numbers, numbers, numbers, numbers, numbers, pages)
+    append = partial(ring.append, records)
     bench.add(f"trace ring append, batch {bench.sizes.batch}", bench.time(append))
-    pool = tables(bench, page_size=16)
+    pool = healthy_pool(bench, page_size=16)
     reader = VerdictReader(bench.device)
 
     def watched_step() -> None:
         append()
-        reader.submit(page_census(**vars(pool)))
+        reader.submit(page_census(pool))
         assert reader.read() is None, "the pool of the benchmark must be healthy"
         ring.drain()
 

@@ -150,7 +150,7 @@ def touched(table: Any, runs: Any, offsets: Any) -> int:
 
 def floor(recorded: Recorded) -> float:
     """Seconds to read the columns of as many events once."""
-    arrays = [arrays_of(batch, Names()) for batch in recorded.batches]
+    arrays = [arrays_of(batch, Names()).arrays for batch in recorded.batches]
     touched(arrays[0].table, arrays[0].runs, arrays[0].offsets)
     times = -(-EVENTS // recorded.events)
     return seconds(lambda: [touched(a.table, a.runs, a.offsets) for _ in range(times) for a in arrays])

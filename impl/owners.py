@@ -11,7 +11,7 @@ import torch
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState
-from kvproof.kernels.census import describe, page_census
+from kvproof.kernels.census import PageOwners, describe, page_census
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def page_owner_violations(
 
     Each holder owns the pages [first, last) of its row.
     """
-    census = page_census(
+    owners = PageOwners(
         req_to_token,
         _int32([holder.row for holder in holders]),
         _int32(first),
@@ -60,6 +60,7 @@ def page_owner_violations(
         page_size,
         prefix_pages=None if prefix_pages is None else _int32(prefix_pages),
     )
+    census = page_census(owners)
     return describe(census, [holder.name for holder in holders], limit=4) if int(census.verdict) else []
 
 

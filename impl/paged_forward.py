@@ -11,7 +11,7 @@ import torch
 
 from kvproof.impl.attention import Attention
 from kvproof.impl.transformer import Transformer
-from kvproof.kernels.paged import paged_decode_attention, paged_extend_attention
+from kvproof.kernels.paged import PagedKV, paged_decode_attention, paged_extend_attention
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,8 @@ class PagedLayers:
 
     def _attend(self, index: int, attention: Attention, q: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
         keys, values = self.buffers[index][0], self.buffers[index][-1]
-        table, page_size = batch.tables.of(attention.window), batch.tables.page_size
+        tables = batch.tables
+        kv = PagedKV(keys, values, tables.of(attention.window), batch.seq_lens, tables.page_size)
         if batch.has_one_token_each:
-            return paged_decode_attention(
-                q, keys, values, table, batch.seq_lens, page_size, attention.scale, attention.window
-            )
-        return paged_extend_attention(
-            q, keys, values, table, batch.prefix_lens, batch.seq_lens, page_size, attention.scale, attention.window
-        )
+            return paged_decode_attention(q, kv, attention.scale, attention.window)
+        return paged_extend_attention(q, kv, batch.prefix_lens, attention.scale, attention.window)

@@ -7,18 +7,12 @@ and positions beyond a row are not written. The torch reference refuses both.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import ModuleType
 
 import torch
 
 from kvproof.kernels import checks, reference_allocation
-
-
-class Allocation(NamedTuple):
-    kv_indices: torch.Tensor
-    """int64 [tokens], request after request, each in the order of its positions."""
-    pages_taken: torch.Tensor
-    """int32, no dimension: that many pages from the front of the free list are used."""
+from kvproof.kernels.reference_allocation import Allocation, ExtendBatch
 
 
 def alloc_extend(
@@ -34,20 +28,9 @@ def alloc_extend(
     Position i lies in page p at KV index p * page_size + i % page_size. The page that position prefix_len - 1 lies in is
     filled up first: last_loc[b] is the KV index of that position, and is not looked at where prefix_len is a multiple of
     page_size. Then pages are taken from the front of free_pages [f], request after request, ceil(seq_len) -
-    ceil(prefix_len) in pages. Page 0 is never in the free list, so it is never handed out. num_tokens is the sum of
-    seq_lens - prefix_lens, which the host knows: asking the device would make it wait.
+    ceil(prefix_len) in pages. `ExtendBatch` says dtypes and units of each argument; ValueError tells what does not fit.
     """
-    _check(free_pages, page_size, prefix_lens=prefix_lens, seq_lens=seq_lens, last_loc=last_loc)
-    checks.at_least("num_tokens", num_tokens, 0)
-    if not free_pages.is_cuda:
-        return Allocation(
-            *reference_allocation.alloc_extend(free_pages, prefix_lens, seq_lens, last_loc, page_size, num_tokens)
-        )
-    from kvproof.kernels import triton_allocation
-
-    return Allocation(
-        *triton_allocation.alloc_extend(free_pages, prefix_lens, seq_lens, last_loc, page_size, num_tokens)
-    )
+    return _alloc(ExtendBatch(free_pages, prefix_lens, seq_lens, last_loc, page_size, num_tokens))
 
 
 def alloc_decode(
@@ -55,15 +38,11 @@ def alloc_decode(
 ) -> Allocation:
     """KV indices for the last tokens_each positions of every request: [seq_lens[b] - tokens_each, seq_lens[b]).
 
-    seq_lens are the lengths with the new tokens; last_loc[b] is the KV index of the position before them.
+    last_loc[b] is the KV index of the position before them. ValueError tells what does not fit.
     """
-    _check(free_pages, page_size, seq_lens=seq_lens, last_loc=last_loc)
     checks.at_least("tokens_each", tokens_each, 1)
-    if not free_pages.is_cuda:
-        return Allocation(*reference_allocation.alloc_decode(free_pages, seq_lens, last_loc, page_size, tokens_each))
-    from kvproof.kernels import triton_allocation
-
-    return Allocation(*triton_allocation.alloc_decode(free_pages, seq_lens, last_loc, page_size, tokens_each))
+    num_tokens = len(seq_lens) * tokens_each
+    return _alloc(ExtendBatch(free_pages, None, seq_lens, last_loc, page_size, num_tokens, tokens_each))
 
 
 def write_req_to_token(
@@ -72,7 +51,7 @@ def write_req_to_token(
     """Write KV indices, request after request, to positions [starts[b], ends[b]) of rows[b] of the page table.
 
     req_to_token is int32 [rows + 1, row width], kv_indices [sum of ends - starts]. No row may occur twice with
-    positions that overlap.
+    positions that overlap. ValueError tells what does not fit.
     """
     checks.one_device(req_to_token=req_to_token, rows=rows, starts=starts, ends=ends, kv_indices=kv_indices)
     checks.dimensions("req_to_token", req_to_token, "rows", "positions")
@@ -80,15 +59,25 @@ def write_req_to_token(
     checks.contiguous_last("req_to_token", req_to_token)
     checks.index_vectors(len(rows), "the number of requests", rows=rows, starts=starts, ends=ends)
     checks.index_vectors(len(kv_indices), "the number of tokens", kv_indices=kv_indices)
-    if not req_to_token.is_cuda:
-        return reference_allocation.write_req_to_token(req_to_token, rows, starts, ends, kv_indices)
+    _implementation_for(req_to_token).write_req_to_token(req_to_token, rows, starts, ends, kv_indices)
+
+
+def _alloc(batch: ExtendBatch) -> Allocation:
+    lengths = {"seq_lens": batch.seq_lens, "last_loc": batch.last_loc}
+    if batch.prefix_lens is not None:
+        lengths["prefix_lens"] = batch.prefix_lens
+    checks.one_device(free_pages=batch.free_pages, **lengths)
+    checks.at_least("page_size", batch.page_size, 1)
+    checks.at_least("num_tokens", batch.num_tokens, 0)
+    checks.index_vectors(len(batch.free_pages), "the number of free pages", free_pages=batch.free_pages)
+    checks.index_vectors(len(batch.seq_lens), "the number of requests", **lengths)
+    result: Allocation = _implementation_for(batch.free_pages).alloc(batch)
+    return result
+
+
+def _implementation_for(tensor: torch.Tensor) -> ModuleType:
+    if not tensor.is_cuda:
+        return reference_allocation
     from kvproof.kernels import triton_allocation
 
-    return triton_allocation.write_req_to_token(req_to_token, rows, starts, ends, kv_indices)
-
-
-def _check(free_pages: torch.Tensor, page_size: int, **lengths: torch.Tensor) -> None:
-    checks.one_device(free_pages=free_pages, **lengths)
-    checks.at_least("page_size", page_size, 1)
-    checks.index_vectors(len(free_pages), "the number of free pages", free_pages=free_pages)
-    checks.index_vectors(len(lengths["seq_lens"]), "the number of requests", **lengths)
+    return triton_allocation

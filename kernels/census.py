@@ -13,135 +13,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from types import ModuleType
 
 import torch
 
 from kvproof.kernels import checks, reference_census
-from kvproof.kernels.reference_census import CensusTables
+from kvproof.kernels.reference_census import Census, PageOwners, Violation, unpack_verdict, wrong_pages
 
 NOBODY, FREE_LIST, TREE, FIRST_HOLDER = 0, 1, 2, 3
-HIGHEST_PAGE = 2**31 - 1
 
 
-class Violation(IntEnum):
-    """What can be wrong, most basic first: the verdict names the lowest that occurs. Values index `Census.counters`."""
-
-    OUT_OF_RANGE = 1
-    """A page id outside [0, pool_pages], or a position outside the page table (told as page -1); counted per mention."""
-    PAGE_ZERO = 2
-    """Page 0 is padding, but an owner lists it; counted per mention."""
-    TWO_OWNERS = 3
-    """A page that tree and holders list more than once altogether."""
-    FREE_AND_REFERENCED = 4
-    """A page of the free list that the tree or a holder has as well."""
-    DUPLICATE_FREE = 5
-    """A page that the free list has more than once."""
-    NO_OWNER = 6
-    """A page that nobody lists: lost."""
-    FOREIGN_PREFIX = 7
-    """A leading page of a row, below prefix_pages, that the tree does not own; counted per row and page."""
+def page_census(pool: PageOwners) -> Census:
+    """Count the owners of the pages 1 to pool_pages. Never waits for the device. ValueError tells what does not fit."""
+    _check(pool)
+    result: Census = _implementation_for(pool.req_to_token).page_census(pool)
+    return result
 
 
-KINDS = len(Violation)
-
-
-@dataclass(frozen=True)
-class Census:
-    """Tensors on the device of the page table. Page ids index the first four; page 0 is padding and should be 0 there.
-
-    Where a page has several owners, `owner_code` is the highest and `other_code` the lowest of them in the order free
-    list, holder 0, holder 1, ..., tree; `other_code` is 0 where there is one owner or none.
-    """
-
-    owners: torch.Tensor
-    """int32 [pool_pages + 1]: how many times the page is owned; 1 is right."""
-    free_count: torch.Tensor
-    """int32 [pool_pages + 1]: how many of these are entries of the free list."""
-    owner_code: torch.Tensor
-    """int32 [pool_pages + 1]."""
-    other_code: torch.Tensor
-    """int32 [pool_pages + 1]."""
-    out_of_range_codes: torch.Tensor
-    """int32 [2]: highest and lowest owner of page ids out of range; the second is 0 where there is one mention."""
-    foreign_prefix: torch.Tensor
-    """int32 [holders, 2]: how many leading pages of its row the tree does not own, and the lowest of them."""
-    counters: torch.Tensor
-    """int32 [8]: violations by kind; entry 0 is unused."""
-    verdict: torch.Tensor
-    """int64, no dimension: 0 when clean, else a kind and its lowest page, see `unpack_verdict`."""
-    pool_pages: int
-
-
-def page_census(
-    req_to_token: torch.Tensor,
-    rows: torch.Tensor,
-    first: torch.Tensor,
-    last: torch.Tensor,
-    tree_pages: torch.Tensor,
-    free_pages: torch.Tensor,
-    pool_pages: int,
-    page_size: int,
-    prefix_pages: torch.Tensor | None = None,
-) -> Census:
-    """Count the owners of the pages 1 to pool_pages. Never waits for the device.
-
-    req_to_token int32 [rows + 1, row width] holds KV indices; the page of column c of a row is its entry at c * page_size,
-    divided by page_size. rows, first, last int32 [n]: holder k owns columns [first[k], last[k]) of rows[k].
-    tree_pages int32 [t] and free_pages int32 [f] are page ids in any order. prefix_pages int32 [n]: that many leading
-    pages of rows[k] must be the tree's.
-    """
-    inputs = {"rows": rows, "first": first, "last": last, "tree_pages": tree_pages, "free_pages": free_pages}
-    if prefix_pages is not None:
-        inputs["prefix_pages"] = prefix_pages
-    checks.one_device(req_to_token=req_to_token, **inputs)
-    checks.dimensions("req_to_token", req_to_token, "rows", "positions")
-    for name, vector in inputs.items():
-        checks.dimensions(name, vector, "entries")
-    for name, tensor in {"req_to_token": req_to_token, **inputs}.items():
+def _check(pool: PageOwners) -> None:
+    tensors = {name: value for name, value in vars(pool).items() if isinstance(value, torch.Tensor)}
+    checks.one_device(**tensors)
+    for name, tensor in tensors.items():
+        checks.dimensions(name, tensor, *(("rows", "positions") if name == "req_to_token" else ("entries",)))
         checks.dtype_of(name, tensor, (torch.int32,))
         checks.contiguous_last(name, tensor)
     for name in ("first", "last", "prefix_pages"):
-        if name in inputs:
-            checks.length_of(name, inputs[name], len(rows), "the number of holders in rows is")
-    checks.at_least("page_size", page_size, 1)
-    checks.at_least("pool_pages", pool_pages, 1)
-    tables = _implementation(req_to_token)(
-        req_to_token, rows, first, last, tree_pages, free_pages, pool_pages, page_size, prefix_pages
-    )
-    real = slice(0, pool_pages + 1)
-    return Census(
-        owners=tables.owners[real],
-        free_count=tables.free_count[real],
-        owner_code=tables.owner_code[real],
-        other_code=tables.other_code[real],
-        out_of_range_codes=tables.out_of_range_codes,
-        foreign_prefix=tables.foreign_prefix,
-        counters=tables.counters,
-        verdict=tables.verdict,
-        pool_pages=pool_pages,
-    )
+        if name in tensors:
+            checks.length_of(name, tensors[name], len(pool.rows), "the number of holders in rows is")
+    checks.at_least("page_size", pool.page_size, 1)
+    checks.at_least("pool_pages", pool.pool_pages, 1)
 
 
-def _implementation(tensor: torch.Tensor) -> Callable[..., CensusTables]:
+def _implementation_for(tensor: torch.Tensor) -> ModuleType:
     if not tensor.is_cuda:
-        return reference_census.page_census
+        return reference_census
     from kvproof.kernels import triton_census
 
-    implementation: Callable[..., CensusTables] = triton_census.page_census
-    return implementation
-
-
-def unpack_verdict(verdict: int) -> tuple[Violation, int] | None:
-    """The kind and the lowest page id of that kind; None when clean.
-
-    Packed as (8 - kind) << 32 | (2**31 - 1 - page): the lowest kind, and of it the lowest page, makes the largest
-    number, so the device needs one atomic maximum over a verdict that starts at 0. The page may be negative.
-    """
-    if verdict == 0:
-        return None
-    return Violation(KINDS + 1 - (verdict >> 32)), HIGHEST_PAGE - (verdict & 0xFFFF_FFFF)
+    return triton_census
 
 
 class VerdictReader:
@@ -226,14 +134,7 @@ def _pages_of_kind(census: Census, kind: Violation) -> list[int]:
         return [0]
     if kind is Violation.FOREIGN_PREFIX:
         return _places(census.foreign_prefix[:, 0] > 0)
-    referenced = census.owners - census.free_count
-    bad = {
-        Violation.TWO_OWNERS: referenced > 1,
-        Violation.FREE_AND_REFERENCED: (referenced > 0) & (census.free_count > 0),
-        Violation.DUPLICATE_FREE: census.free_count > 1,
-        Violation.NO_OWNER: census.owners == 0,
-    }[kind]
-    return [page for page in _places(bad) if page != 0]
+    return _places(wrong_pages(census.owners, census.free_count)[kind])
 
 
 def _sentence(

@@ -10,6 +10,7 @@ from types import ModuleType
 import torch
 
 from kvproof.kernels import checks, reference
+from kvproof.kernels.reference import PagedKV
 
 LARGEST_HEAD_DIM = 256
 """A query tile and its accumulator stay in registers for the whole row; beyond this they would spill."""
@@ -20,77 +21,60 @@ def paged_kv_store(
 ) -> None:
     """Write keys and values [tokens, kv heads, D] to their KV indices [tokens]. No index may occur twice.
 
-    The caches are [(pages + 1) * page_size, kv heads, D]; keys and values are cast to their dtype.
+    The caches are [(pages + 1) * page_size, kv heads, D]; keys and values are cast to their dtype. ValueError tells what
+    does not fit.
     """
     checks.one_device(k_cache=k_cache, v_cache=v_cache, k=k, v=v, kv_indices=kv_indices)
     _check_lines("k", k, "k_cache", k_cache, kv_indices)
     _check_lines("v", v, "v_cache", v_cache, kv_indices)
-    if not k_cache.is_cuda:
-        return reference.paged_kv_store(k_cache, v_cache, k, v, kv_indices)
-    from kvproof.kernels import triton_store
-
-    return triton_store.paged_kv_store(k_cache, v_cache, k, v, kv_indices)
+    _stores_for(k_cache).paged_kv_store(k_cache, v_cache, k, v, kv_indices)
 
 
 def paged_latent_store(latent_cache: torch.Tensor, latent: torch.Tensor, kv_indices: torch.Tensor) -> None:
     """Write one line per token to its KV index [tokens]: the one cache of multi-head latent attention.
 
     latent is [tokens, D] or [tokens, 1, D], latent_cache [(pages + 1) * page_size, D] or [..., 1, D].
+    ValueError tells what does not fit.
     """
     checks.one_device(latent_cache=latent_cache, latent=latent, kv_indices=kv_indices)
     _check_lines("latent", latent, "latent_cache", latent_cache, kv_indices)
-    if not latent_cache.is_cuda:
-        return reference.paged_latent_store(latent_cache, latent, kv_indices)
-    from kvproof.kernels import triton_store
-
-    return triton_store.paged_latent_store(latent_cache, latent, kv_indices)
+    _stores_for(latent_cache).paged_latent_store(latent_cache, latent, kv_indices)
 
 
-def paged_decode_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    scale: float,
-    window: int = 0,
-) -> torch.Tensor:
+def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: int = 0) -> torch.Tensor:
     """Attention of one query per request, q [B, H, D], over the first seq_lens[b] positions of its row; [B, H, D].
 
     The query stands at position i = seq_lens[b] - 1 and sees position j when j <= i and, with a window, j >= i - window:
     exactly `window` tokens and itself. A request of length 0 gets zeros. H is a multiple of the kv heads.
-    page_table is [B, pages of the longest row]: page ids, not KV indices.
+    ValueError tells what does not fit.
     """
-    _check_attention(q, k_cache, v_cache, page_table, seq_lens, page_size, window)
-    checks.length_of("q", q, len(seq_lens), "the number of requests is")
-    attention = _attention_for(q).paged_decode_attention
-    result: torch.Tensor = attention(q, k_cache, v_cache, page_table, seq_lens, page_size, scale, window)
+    _check_attention(q, kv, window)
+    checks.length_of("q", q, len(kv.seq_lens), "the number of requests is")
+    result: torch.Tensor = _attention_for(q).paged_decode_attention(q, kv, scale, window)
     return result
 
 
 def paged_extend_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    prefix_lens: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    scale: float,
-    window: int = 0,
+    q: torch.Tensor, kv: PagedKV, prefix_lens: torch.Tensor, scale: float, window: int = 0
 ) -> torch.Tensor:
     """Attention of the queries of positions [prefix_lens[b], seq_lens[b]) of every request, one request after another.
 
     q is [total new tokens, H, D], and so is the result; each query sees what a decode query at its position would see.
-    The KV of the new tokens is already in the cache.
+    prefix_lens is int32 or int64 [B]. The KV of the new tokens is already in the cache. ValueError tells what does not fit.
     """
-    _check_attention(q, k_cache, v_cache, page_table, seq_lens, page_size, window)
+    _check_attention(q, kv, window)
     checks.one_device(q=q, prefix_lens=prefix_lens)
-    checks.index_vectors(len(seq_lens), "the number of requests", prefix_lens=prefix_lens)
-    attention = _attention_for(q).paged_extend_attention
-    result: torch.Tensor = attention(q, k_cache, v_cache, page_table, prefix_lens, seq_lens, page_size, scale, window)
+    checks.index_vectors(len(kv.seq_lens), "the number of requests", prefix_lens=prefix_lens)
+    result: torch.Tensor = _attention_for(q).paged_extend_attention(q, kv, prefix_lens, scale, window)
     return result
+
+
+def _stores_for(cache: torch.Tensor) -> ModuleType:
+    if not cache.is_cuda:
+        return reference
+    from kvproof.kernels import triton_store
+
+    return triton_store
 
 
 def _attention_for(q: torch.Tensor) -> ModuleType:
@@ -112,17 +96,10 @@ def _check_lines(
         raise ValueError(f"{cache_name} has strides {cache.stride()}, but a token's line must be contiguous")
 
 
-def _check_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    window: int,
-) -> None:
+def _check_attention(q: torch.Tensor, kv: PagedKV, window: int) -> None:
+    k_cache, v_cache, page_table, seq_lens = kv.k_cache, kv.v_cache, kv.page_table, kv.seq_lens
     checks.one_device(q=q, k_cache=k_cache, v_cache=v_cache, page_table=page_table, seq_lens=seq_lens)
-    checks.at_least("page_size", page_size, 1)
+    checks.at_least("page_size", kv.page_size, 1)
     checks.at_least("window", window, 0)
     checks.dimensions("q", q, "tokens", "heads", "head size")
     checks.dtype_of("q", q, checks.FLOAT_DTYPES)

@@ -11,15 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 
 from kvproof.kernels import checks, reference_trace_ring
-from kvproof.kernels.reference_trace_ring import RESERVED_PAGES, RESERVED_RECORDS, WRITTEN_PAGES, WRITTEN_RECORDS
+from kvproof.kernels.reference_trace_ring import (
+    RESERVED_PAGES,
+    RESERVED_RECORDS,
+    WRITTEN_PAGES,
+    WRITTEN_RECORDS,
+    StepRecords,
+)
 
 RECORD_WIDTH = 8
-COLUMNS = ("kinds", "rows", "kv_committed_lens", "kv_allocated_lens", "cache_protected_lens")
 
 
 class Record(NamedTuple):
@@ -61,35 +67,16 @@ class TraceRing:
         self._dropped_pages = 0
         self._copies = _SideCopies(self) if self.device.type == "cuda" else _DirectCopies(self)
 
-    def append(
-        self,
-        kinds: torch.Tensor,
-        step: int,
-        rows: torch.Tensor,
-        kv_committed_lens: torch.Tensor,
-        kv_allocated_lens: torch.Tensor,
-        cache_protected_lens: torch.Tensor,
-        page_counts: torch.Tensor,
-        pages: torch.Tensor,
-    ) -> None:
-        """Append one record per entry of `kinds`; all tensors are int32 or int64 [n] on the ring's device.
-
-        Record i moved page_counts[i] pages; `pages` holds their ids, record after record, and may be longer than their
-        sum, which only the device knows: a free list can be given as it is.
-        """
-        columns = (kinds, rows, kv_committed_lens, kv_allocated_lens, cache_protected_lens)
-        named = dict(zip(COLUMNS, columns, strict=True))
-        checks.one_device(ring=self.ring, **named, page_counts=page_counts, pages=pages)
-        checks.index_vectors(len(kinds), "the number of records", **named, page_counts=page_counts)
+    def append(self, records: StepRecords) -> None:
+        """Append the records of a step, which lie on the ring's device. ValueError tells what does not fit."""
+        vectors = {name: value for name, value in vars(records).items() if isinstance(value, torch.Tensor)}
+        checks.one_device(ring=self.ring, **vectors)
+        pages = vectors.pop("pages")
+        checks.index_vectors(len(records.kinds), "the number of records", **vectors)
         checks.index_vectors(len(pages), "the number of pages", pages=pages)
-        if len(kinds) > len(self.ring):
-            raise ValueError(f"{len(kinds)} records are appended at once, but the ring holds {len(self.ring)}")
-        append = reference_trace_ring.append
-        if self.device.type == "cuda":
-            from kvproof.kernels import triton_trace_ring
-
-            append = triton_trace_ring.append
-        append(self.header, self.ring, self.page_ring, columns, step, page_counts, pages)
+        if len(records.kinds) > len(self.ring):
+            raise ValueError(f"{len(records.kinds)} records are appended at once, but the ring holds {len(self.ring)}")
+        _implementation_for(self.ring).append(self.header, self.ring, self.page_ring, records)
 
     def drain(self, wait: bool = False) -> Drained:
         """What has arrived on the host by now. `wait`: everything that was appended before this call, on this stream.
@@ -218,6 +205,14 @@ class _SideCopies:
     def _mark(self) -> None:
         self._under_way = torch.cuda.Event()
         self._under_way.record(self._stream)
+
+
+def _implementation_for(ring: torch.Tensor) -> ModuleType:
+    if not ring.is_cuda:
+        return reference_trace_ring
+    from kvproof.kernels import triton_trace_ring
+
+    return triton_trace_ring
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kvproof.kernels.reference_allocation import Allocation, ExtendBatch
+
 BLOCK = 512
 PROGRAMS = 1024
 """A request's tokens are split over several programs until there are about this many."""
@@ -77,24 +79,22 @@ def _write_kernel(  # type: ignore[no-untyped-def]
         tl.store(row + position, kv_index.to(tl.int32), mask=is_token)
 
 
-def alloc_extend(
-    free_pages: torch.Tensor,
-    prefix_lens: torch.Tensor,
-    seq_lens: torch.Tensor,
-    last_loc: torch.Tensor,
-    page_size: int,
-    num_tokens: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def alloc(batch: ExtendBatch) -> Allocation:
     """See `allocation.alloc_extend`."""
-    return _alloc(free_pages, prefix_lens, seq_lens, last_loc, page_size, num_tokens, tokens_each=0)
-
-
-def alloc_decode(
-    free_pages: torch.Tensor, seq_lens: torch.Tensor, last_loc: torch.Tensor, page_size: int, tokens_each: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """See `allocation.alloc_decode`."""
-    # The kernel works the prefix lengths out from tokens_each: seq_lens stands in for them.
-    return _alloc(free_pages, seq_lens, seq_lens, last_loc, page_size, len(seq_lens) * tokens_each, tokens_each)
+    requests, free_pages, num_tokens = len(batch.seq_lens), batch.free_pages, batch.num_tokens
+    kv_indices = torch.empty(num_tokens, dtype=torch.int64, device=free_pages.device)
+    if not requests:
+        return Allocation(kv_indices, torch.zeros((), dtype=torch.int32, device=free_pages.device))
+    pages_taken = torch.empty((), dtype=torch.int32, device=free_pages.device)
+    # The kernel works the prefix lengths of a decode out from tokens_each: seq_lens stands in for them.
+    prefix_lens = batch.seq_lens if batch.prefix_lens is None else batch.prefix_lens
+    splits = _splits(requests, num_tokens)
+    _alloc_kernel[(requests, splits)](
+        free_pages, prefix_lens, batch.seq_lens, batch.last_loc, kv_indices, pages_taken,
+        requests, len(free_pages), num_tokens, splits, TOKENS_EACH=batch.tokens_each, PAGE_SIZE=batch.page_size,
+        BLOCK_B=triton.next_power_of_2(requests), BLOCK=BLOCK,
+    )  # fmt: skip
+    return Allocation(kv_indices, pages_taken)
 
 
 def write_req_to_token(
@@ -109,28 +109,6 @@ def write_req_to_token(
         req_to_token, rows, starts, ends, kv_indices, req_to_token.stride(0), req_to_token.shape[1], requests,
         len(kv_indices), splits, BLOCK_B=triton.next_power_of_2(requests), BLOCK=BLOCK,
     )  # fmt: skip
-
-
-def _alloc(
-    free_pages: torch.Tensor,
-    prefix_lens: torch.Tensor,
-    seq_lens: torch.Tensor,
-    last_loc: torch.Tensor,
-    page_size: int,
-    num_tokens: int,
-    tokens_each: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    requests = len(seq_lens)
-    kv_indices = torch.empty(num_tokens, dtype=torch.int64, device=free_pages.device)
-    if not requests:
-        return kv_indices, torch.zeros((), dtype=torch.int32, device=free_pages.device)
-    pages_taken = torch.empty((), dtype=torch.int32, device=free_pages.device)
-    splits = _splits(requests, num_tokens)
-    _alloc_kernel[(requests, splits)](
-        free_pages, prefix_lens, seq_lens, last_loc, kv_indices, pages_taken, requests, len(free_pages), num_tokens, splits,
-        TOKENS_EACH=tokens_each, PAGE_SIZE=page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK=BLOCK,
-    )  # fmt: skip
-    return kv_indices, pages_taken
 
 
 def _splits(requests: int, num_tokens: int) -> int:

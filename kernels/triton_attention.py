@@ -14,6 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kvproof.kernels.reference import PagedKV
+
 LEAST_DOT_SIZE = 16
 """tl.dot needs every side of its operands to be at least this long."""
 TILE_BYTES = 128
@@ -30,37 +32,42 @@ PROCESSORS_WITHOUT_A_DEVICE = 4
 
 @triton.jit
 def _attend(  # type: ignore[no-untyped-def]
-    queries, query_position, highest, total, weighted,
-    k_lines, v_lines, pages, start, end, stride_k, stride_v, window, head_dim, scale,
-    PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, HAS_WINDOW: tl.constexpr,
+    queries, query_position, k_lines, v_lines, pages, begin, end, stride_k, stride_v, window, head_dim, scale,
+    BLOCK_M: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """One step of the online softmax: the keys at positions [start, start + BLOCK_N) below `end`.
+    """Online softmax over the keys at positions [begin, end), for queries [M, D] at query_position [M].
 
-    queries [M, D] stand at query_position [M]. `highest` is the largest score so far, in powers of two, `total` the sum
-    of weights relative to it and `weighted` [M, D] the values summed with them.
+    Returns the largest score [M], in powers of two, the sum of weights relative to it [M], and the values summed with
+    them [M, D].
     """
-    position = start + tl.arange(0, BLOCK_N)
     lane = tl.arange(0, BLOCK_D)
-    inside = position < end
-    page = tl.load(pages + position // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
-    line = page * PAGE_SIZE + position % PAGE_SIZE
-    is_key = inside[:, None] & (lane[None, :] < head_dim)
-    keys = tl.load(k_lines + line[:, None] * stride_k + lane[None, :], mask=is_key, other=0.0)
-    values = tl.load(v_lines + line[:, None] * stride_v + lane[None, :], mask=is_key, other=0.0)
+    highest = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    weighted = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for start in range(begin, end, BLOCK_N):
+        position = start + tl.arange(0, BLOCK_N)
+        inside = position < end
+        page = tl.load(pages + position // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
+        line = page * PAGE_SIZE + position % PAGE_SIZE
+        is_key = inside[:, None] & (lane[None, :] < head_dim)
+        keys = tl.load(k_lines + line[:, None] * stride_k + lane[None, :], mask=is_key, other=0.0)
+        values = tl.load(v_lines + line[:, None] * stride_v + lane[None, :], mask=is_key, other=0.0)
 
-    seen = inside[None, :] & (position[None, :] <= query_position[:, None])
-    if HAS_WINDOW:
-        seen = seen & (position[None, :] >= query_position[:, None] - window)
-    scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (scale * 1.4426950408889634)
-    scores = tl.where(seen, scores, float("-inf"))
-    raised = tl.maximum(highest, tl.max(scores, 1))
-    # A query that has seen no key yet has no highest score: subtracting minus infinity from itself would give NaN.
-    base = tl.where(raised == float("-inf"), 0.0, raised)
-    shrink = tl.exp2(highest - base)
-    weights = tl.exp2(scores - base[:, None])
-    total = total * shrink + tl.sum(weights, 1)
-    weighted = weighted * shrink[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
-    return raised, total, weighted
+        seen = inside[None, :] & (position[None, :] <= query_position[:, None])
+        if HAS_WINDOW:
+            seen = seen & (position[None, :] >= query_position[:, None] - window)
+        scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * (scale * 1.4426950408889634)
+        scores = tl.where(seen, scores, float("-inf"))
+        raised = tl.maximum(highest, tl.max(scores, 1))
+        # A query that has seen no key yet has no highest score: subtracting minus infinity from itself would give NaN.
+        base = tl.where(raised == float("-inf"), 0.0, raised)
+        shrink = tl.exp2(highest - base)
+        weights = tl.exp2(scores - base[:, None])
+        total = total * shrink + tl.sum(weights, 1)
+        weighted = weighted * shrink[:, None] + tl.dot(weights.to(values.dtype), values, input_precision="ieee")
+        highest = raised
+    return highest, total, weighted
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -92,17 +99,13 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     part = tl.cdiv(tl.cdiv(length - lowest, splits), BLOCK_N) * BLOCK_N
     begin = lowest + split * part
     end = tl.minimum(begin + part, length)
-    highest = tl.full([BLOCK_G], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_G], tl.float32)
-    weighted = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
     query_position = tl.zeros([BLOCK_G], tl.int32) + length - 1
-    for start in range(begin, end, BLOCK_N):
-        highest, total, weighted = _attend(
-            queries, query_position, highest, total, weighted,
-            k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
-            start, end, stride_k, stride_v, window, head_dim, scale,
-            PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
-        )  # fmt: skip
+    highest, total, weighted = _attend(
+        queries, query_position,
+        k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
+        begin, end, stride_k, stride_v, window, head_dim, scale,
+        BLOCK_G, PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
+    )  # fmt: skip
 
     if SPLIT:
         line = (request * heads + head) * splits + split
@@ -177,40 +180,27 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
     if HAS_WINDOW:
         begin = tl.maximum(prefix_len + first_of_tile - window, 0) // BLOCK_N * BLOCK_N
     end = tl.minimum(prefix_len + first_of_tile + BLOCK_Q, seq_len)
-    highest = tl.full([BLOCK_Q * BLOCK_G], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_Q * BLOCK_G], tl.float32)
-    weighted = tl.zeros([BLOCK_Q * BLOCK_G, BLOCK_D], tl.float32)
-    for start in range(begin, end, BLOCK_N):
-        highest, total, weighted = _attend(
-            queries, query_position, highest, total, weighted,
-            k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
-            start, end, stride_k, stride_v, window, head_dim, scale,
-            PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
-        )  # fmt: skip
+    _, total, weighted = _attend(
+        queries, query_position,
+        k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
+        begin, end, stride_k, stride_v, window, head_dim, scale,
+        BLOCK_Q * BLOCK_G, PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
+    )  # fmt: skip
 
     result = weighted / tl.where(total == 0.0, 1.0, total)[:, None]
     out_lines = out + (token[:, None] * heads + head[:, None]) * head_dim
     tl.store(out_lines + lane[None, :], result.to(out.dtype.element_ty), mask=is_query)
 
 
-def paged_decode_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    scale: float,
-    window: int = 0,
-) -> torch.Tensor:
+def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: int = 0) -> torch.Tensor:
     """See `paged.paged_decode_attention`."""
     batch, heads, head_dim = q.shape
-    kv_heads = k_cache.shape[1]
+    kv_heads = kv.k_cache.shape[1]
     group = heads // kv_heads
     out = torch.empty((batch, heads, head_dim), dtype=q.dtype, device=q.device)
     if not batch:
         return out
-    longest = page_table.shape[1] * page_size
+    longest = kv.page_table.shape[1] * kv.page_size
     splits = splits_for(batch * kv_heads, min(longest, window + 1) if window else longest, _processors(q.device))
     # Unsplit, the kernel writes no parts: `out` stands in for them.
     part_out = part_highest = part_total = out
@@ -219,10 +209,10 @@ def paged_decode_attention(
         part_highest, part_total = torch.empty((2, batch * heads * splits), dtype=torch.float32, device=q.device)
     block_d = max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim))
     _decode_kernel[(batch, kv_heads, splits)](
-        q, k_cache, v_cache, page_table, seq_lens, out, part_out, part_highest, part_total,
-        q.stride(0), q.stride(1), k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1),
-        page_table.stride(0), heads, scale, window, group, head_dim, splits,
-        PAGE_SIZE=page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
+        q, kv.k_cache, kv.v_cache, kv.page_table, kv.seq_lens, out, part_out, part_highest, part_total,
+        q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
+        kv.page_table.stride(0), heads, scale, window, group, head_dim, splits,
+        PAGE_SIZE=kv.page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
         BLOCK_D=block_d, HAS_WINDOW=window > 0, SPLIT=splits > 1, num_warps=4, num_stages=3,
     )  # fmt: skip
     if splits > 1:
@@ -234,19 +224,11 @@ def paged_decode_attention(
 
 
 def paged_extend_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    page_table: torch.Tensor,
-    prefix_lens: torch.Tensor,
-    seq_lens: torch.Tensor,
-    page_size: int,
-    scale: float,
-    window: int = 0,
+    q: torch.Tensor, kv: PagedKV, prefix_lens: torch.Tensor, scale: float, window: int = 0
 ) -> torch.Tensor:
     """See `paged.paged_extend_attention`."""
     tokens, heads, head_dim = q.shape
-    requests, kv_heads = len(seq_lens), k_cache.shape[1]
+    requests, kv_heads = len(kv.seq_lens), kv.k_cache.shape[1]
     group = heads // kv_heads
     out = torch.empty((tokens, heads, head_dim), dtype=q.dtype, device=q.device)
     if not tokens:
@@ -256,10 +238,10 @@ def paged_extend_attention(
     # A request with n new tokens has ceil(n / block_q) tiles: at most one more than its share of all.
     tiles = tokens // block_q + min(requests, tokens)
     _extend_kernel[(tiles, kv_heads)](
-        q, k_cache, v_cache, page_table, prefix_lens, seq_lens, out,
-        q.stride(0), q.stride(1), k_cache.stride(0), k_cache.stride(1), v_cache.stride(0), v_cache.stride(1),
-        page_table.stride(0), heads, scale, window, group, head_dim, requests,
-        PAGE_SIZE=page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
+        q, kv.k_cache, kv.v_cache, kv.page_table, prefix_lens, kv.seq_lens, out,
+        q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
+        kv.page_table.stride(0), heads, scale, window, group, head_dim, requests,
+        PAGE_SIZE=kv.page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
         BLOCK_N=tile_for(q), BLOCK_D=max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim)),
         HAS_WINDOW=window > 0, num_warps=8, num_stages=2,
     )  # fmt: skip

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kvproof.kernels.reference_census import HIGHEST_PAGE, KINDS, TREE_RANK, CensusTables
+from kvproof.kernels.reference_census import HIGHEST_PAGE, KINDS, TREE_RANK, Census, PageOwners
 
 BLOCK = 256
 SETTLE_BLOCK = 1024
@@ -37,7 +37,7 @@ _DISPLACED: tl.constexpr = tl.constexpr(10)
 
 @triton.jit
 def _report(header, bad, pages, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Count the bad ones and raise the verdict to the lowest of them, see `census.unpack_verdict`."""
+    """Count the bad ones and raise the verdict to the lowest of them, see `unpack_verdict`."""
     count = tl.sum(bad.to(tl.int32), 0)
     if count > 0:
         tl.atomic_add(header + _COUNTERS + KIND, count)
@@ -157,51 +157,44 @@ def _settle_kernel(  # type: ignore[no-untyped-def]
             tl.store(foreign_prefix + 2 * holder + 1, lowest_foreign)
 
 
-def page_census(
-    req_to_token: torch.Tensor,
-    rows: torch.Tensor,
-    first: torch.Tensor,
-    last: torch.Tensor,
-    tree_pages: torch.Tensor,
-    free_pages: torch.Tensor,
-    pool_pages: int,
-    page_size: int,
-    prefix_pages: torch.Tensor | None,
-) -> CensusTables:
+def page_census(pool: PageOwners) -> Census:
     """See `census.page_census`."""
-    holders, places = len(rows), pool_pages + 2
-    height, width = req_to_token.shape
-    memory = torch.zeros(HEADER + 4 * places + 2 * holders, dtype=torch.int32, device=req_to_token.device)
+    holders, places = len(pool.rows), pool.pool_pages + 2
+    height, width = pool.req_to_token.shape
+    row_stride = pool.req_to_token.stride(0)
+    memory = torch.zeros(HEADER + 4 * places + 2 * holders, dtype=torch.int32, device=pool.req_to_token.device)
     header, tables, foreign_prefix = memory.split((HEADER, 4 * places, 2 * holders))
     tables = tables.view(4, places)
     ranks, lowest, displaced_free, displaced_held = tables
 
-    free_programs = triton.cdiv(len(free_pages), BLOCK)
-    tree_programs = triton.cdiv(len(tree_pages), BLOCK)
-    blocks_of_row = max(1, triton.cdiv(triton.cdiv(width, page_size), BLOCK))
+    free_programs = triton.cdiv(len(pool.free_pages), BLOCK)
+    tree_programs = triton.cdiv(len(pool.tree_pages), BLOCK)
+    blocks_of_row = max(1, triton.cdiv(triton.cdiv(width, pool.page_size), BLOCK))
     splits = max(1, min(blocks_of_row, MARKING_PROGRAMS // max(holders, 1)))
     marking = free_programs + tree_programs + holders * splits
     if marking:
         _mark_kernel[(marking,)](
             header, ranks, displaced_free, displaced_held, lowest,
-            req_to_token, rows, first, last, tree_pages, free_pages,
-            req_to_token.stride(0), height, width, len(tree_pages), len(free_pages), free_programs, tree_programs, splits,
-            pool_pages, PAGE_SIZE=page_size, BLOCK=BLOCK,
+            pool.req_to_token, pool.rows, pool.first, pool.last, pool.tree_pages, pool.free_pages,
+            row_stride, height, width, len(pool.tree_pages), len(pool.free_pages), free_programs, tree_programs, splits,
+            pool.pool_pages, PAGE_SIZE=pool.page_size, BLOCK=BLOCK,
         )  # fmt: skip
     page_programs = triton.cdiv(places, SETTLE_BLOCK)
     # Without prefix_pages there are no programs that would read them: `first` stands in.
-    _settle_kernel[(page_programs + (holders if prefix_pages is not None else 0),)](
+    prefix_pages, prefix_programs = (pool.first, 0) if pool.prefix_pages is None else (pool.prefix_pages, holders)
+    _settle_kernel[(page_programs + prefix_programs,)](
         header, ranks, displaced_free, displaced_held, lowest, foreign_prefix,
-        req_to_token, rows, first if prefix_pages is None else prefix_pages, req_to_token.stride(0), height, width,
-        page_programs, pool_pages, PAGE_SIZE=page_size, BLOCK=SETTLE_BLOCK,
+        pool.req_to_token, pool.rows, prefix_pages, row_stride, height, width,
+        page_programs, pool.pool_pages, PAGE_SIZE=pool.page_size, BLOCK=SETTLE_BLOCK,
     )  # fmt: skip
-    return CensusTables(
-        owners=displaced_held,
-        free_count=displaced_free,
-        owner_code=ranks,
-        other_code=lowest,
+    return Census(
+        owners=displaced_held[:-1],
+        free_count=displaced_free[:-1],
+        owner_code=ranks[:-1],
+        other_code=lowest[:-1],
         out_of_range_codes=tables[:2, -1],
         foreign_prefix=foreign_prefix.view(holders, 2),
         counters=header[2:10],
         verdict=header[:2].view(torch.int64)[0],
+        pool_pages=pool.pool_pages,
     )

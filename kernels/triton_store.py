@@ -13,18 +13,23 @@ LARGEST_BLOCK = 1024
 
 
 @triton.jit
+def _copy_block(cache, lines, token, kv_index, stride_cache, width, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Copy a block of token's line, block program_id(1), to its KV index."""
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    block = tl.load(lines + token * width + column, mask=inside)
+    tl.store(cache + kv_index * stride_cache + column, block, mask=inside)
+
+
+@triton.jit
 def _kv_store_kernel(  # type: ignore[no-untyped-def]
     k_cache, v_cache, k, v, kv_indices, stride_k_cache, stride_v_cache, width_k, width_v, BLOCK: tl.constexpr
 ):
     """Program (t, w) copies block w of token t's key line and value line, all kv heads in a line."""
     token = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    line = tl.load(kv_indices + token).to(tl.int64)
-    of_key, of_value = column < width_k, column < width_v
-    tl.store(k_cache + line * stride_k_cache + column, tl.load(k + token * width_k + column, mask=of_key), mask=of_key)
-    tl.store(
-        v_cache + line * stride_v_cache + column, tl.load(v + token * width_v + column, mask=of_value), mask=of_value
-    )
+    kv_index = tl.load(kv_indices + token).to(tl.int64)
+    _copy_block(k_cache, k, token, kv_index, stride_k_cache, width_k, BLOCK)
+    _copy_block(v_cache, v, token, kv_index, stride_v_cache, width_v, BLOCK)
 
 
 @triton.jit
@@ -33,10 +38,8 @@ def _latent_store_kernel(  # type: ignore[no-untyped-def]
 ):
     """Program (t, w) copies block w of token t's line."""
     token = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = column < width
-    line = tl.load(kv_indices + token).to(tl.int64) * stride_cache
-    tl.store(latent_cache + line + column, tl.load(latent + token * width + column, mask=inside), mask=inside)
+    kv_index = tl.load(kv_indices + token).to(tl.int64)
+    _copy_block(latent_cache, latent, token, kv_index, stride_cache, width, BLOCK)
 
 
 def paged_kv_store(

@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kvproof.kernels.reference_trace_ring import StepRecords
+
 BLOCK = 256
 
 
@@ -58,18 +60,11 @@ def _append_kernel(  # type: ignore[no-untyped-def]
     tl.atomic_xchg(header + 1, records_before + count, sem="acq_rel", scope="sys")
 
 
-def append(
-    header: torch.Tensor,
-    ring: torch.Tensor,
-    page_ring: torch.Tensor,
-    columns: tuple[torch.Tensor, ...],
-    step: int,
-    page_counts: torch.Tensor,
-    pages: torch.Tensor,
-) -> None:
+def append(header: torch.Tensor, ring: torch.Tensor, page_ring: torch.Tensor, records: StepRecords) -> None:
     """See `reference_trace_ring.append`."""
-    if len(page_counts):
+    if len(records.kinds):
         _append_kernel[(1,)](
-            header, ring, page_ring, *columns, page_counts, pages,
-            step, len(page_counts), len(ring), len(page_ring), BLOCK=BLOCK,
+            header, ring, page_ring, records.kinds, records.rows, records.kv_committed_lens, records.kv_allocated_lens,
+            records.cache_protected_lens, records.page_counts, records.pages,
+            records.step, len(records.kinds), len(ring), len(page_ring), BLOCK=BLOCK,
         )  # fmt: skip

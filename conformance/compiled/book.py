@@ -28,9 +28,10 @@ from kvproof.conformance.compiled.layout import (
     WINDOW_MARK,
     WINDOW_OF,
     WINDOW_TREE_COUNT,
+    Array,
+    EventArrays,
+    StateArrays,
 )
-
-Array = Any
 
 
 def where(flag: bool, then: Any, otherwise: Any) -> Any:
@@ -45,26 +46,26 @@ def ceil_pages(length: int, page_size: int, page_shift: int) -> int:
     return -(-length >> page_shift) if page_shift >= 0 else -(-length // page_size)
 
 
-def length_of(offsets: Array, runs: Array, which: int, event: int) -> int:
+def length_of(events: EventArrays, which: int, event: int) -> int:
     """Pages of one list of an event."""
     total = 0
-    for run in range(offsets[which, event], offsets[which, event + 1]):
-        total += int(runs[run, 1])
+    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+        total += int(events.runs[run, 1])
     return total
 
 
-def write_out(offsets: Array, runs: Array, which: int, event: int, into: Array) -> None:
+def write_out(events: EventArrays, which: int, event: int, into: Array) -> None:
     """One page of the list after the other."""
     place = 0
-    for run in range(offsets[which, event], offsets[which, event + 1]):
-        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             into[place] = page
             place += 1
 
 
-def holds_page(offsets: Array, runs: Array, which: int, event: int, page: int) -> bool:
-    for run in range(offsets[which, event], offsets[which, event + 1]):
-        if int(runs[run, 0]) <= page < int(runs[run, 0]) + int(runs[run, 1]):
+def holds_page(events: EventArrays, which: int, event: int, page: int) -> bool:
+    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+        if int(events.runs[run, 0]) <= page < int(events.runs[run, 0]) + int(events.runs[run, 1]):
             return True
     return False
 
@@ -78,16 +79,23 @@ def note(journal: Array, counts: Array, what: int, place: int, before: int) -> N
     counts[JOURNAL] = n + 1
 
 
-def undo(pages: Array, windows: Array, arena: Array, journal: Array, counts: Array) -> None:
-    """Put back what the journal holds, newest first."""
+def totals(counts: Array) -> tuple[int, int, int, int]:
+    """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
+    return counts[FREE_COUNT], counts[TREE_COUNT], counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT]
+
+
+def undo(state: StateArrays, before: tuple[int, int, int, int]) -> None:
+    """Put back what the journal holds, newest first, and the totals."""
+    counts, journal = state.counts, state.journal
+    counts[FREE_COUNT], counts[TREE_COUNT], counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT] = before
     for n in range(counts[JOURNAL] - 1, -1, -1):
-        what, place, before = journal[n, 0], journal[n, 1], journal[n, 2]
+        what, place, value = journal[n, 0], journal[n, 1], journal[n, 2]
         if what == JOURNAL_ARENA:
-            arena[place] = before
+            state.arena[place] = value
         elif what >= JOURNAL_WINDOWS:
-            windows[place, what - JOURNAL_WINDOWS] = before
+            state.windows[place, what - JOURNAL_WINDOWS] = value
         else:
-            pages[place, what] = before
+            state.pages[place, what] = value
     counts[JOURNAL] = 0
 
 
@@ -155,8 +163,7 @@ def free_page(pages: Array, journal: Array, counts: Array, page: int) -> None:
 
 
 def lists_what_is_marked(
-    offsets: Array,
-    runs: Array,
+    events: EventArrays,
     which: int,
     event: int,
     marks: Array,
@@ -167,8 +174,8 @@ def lists_what_is_marked(
     counts: Array,
 ) -> bool:
     """Whether the event lists exactly the pages that are marked, each as often as it is. It takes the marks away."""
-    for run in range(offsets[which, event], offsets[which, event + 1]):
-        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= marks.shape[0] or marks[page, what] == 0:
                 return False
             note(journal, counts, noted_as, page, marks[page, what])

@@ -46,9 +46,11 @@ ENTRY = loop.judge_events.__name__
 
 def checker_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
     """Everything that the loop needs, as text; what `compiled` means is left to whoever runs it."""
+    # Attributes are compiled to places in the tuples: other fields make another text, which nothing stale is found for.
+    tuples = [f"# {t.__name__}: {', '.join(t._fields)}" for t in (layout.EventArrays, layout.StateArrays)]
     constants = [f"{name} = {value}" for name, value in vars(layout).items() if name.isupper() and type(value) is int]
     parts = [
-        "\n".join(constants) + "\n",
+        "\n".join([*tuples, *constants]) + "\n",
         *map(_text_of, _functions_of(book)),
         rules_source(actions, invariants),
         *map(_text_of, (*_functions_of(pages), *_functions_of(loop))),

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import layout
 from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
-from kvproof.conformance.compiled.columns import EventArrays, arrays_of
+from kvproof.conformance.compiled.columns import EventBatch, arrays_of
 from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
 from kvproof.conformance.replay import Progress, Replayer
@@ -81,12 +81,12 @@ class CompiledChecker:
         if self._in_arrays:
             self._state.write_report(self.replayer)
 
-    def _judge_in_arrays(self, events: EventArrays, first: int) -> int:
+    def _judge_in_arrays(self, events: EventBatch, first: int) -> int:
         """Judge from `first` on as long as events are clean. The event that is not is left to the interpreted checker."""
         state, at, last = self._state, first, len(events)
         status = layout.NEEDS_ROOM
         while status == layout.NEEDS_ROOM:
-            status, at = self._judge(at, last, events.table, events.steps, events.offsets, events.runs, *state.arrays())
+            status, at = self._judge(at, last, events.arrays, state.arrays())
             if status == layout.NEEDS_ROOM:
                 state.make_room()
         self._clean += at - first
@@ -98,7 +98,7 @@ class CompiledChecker:
             self._left, self._clean = min(self._stretch, MOST_INTERPRETED), 0
         return at
 
-    def _judge_interpreted(self, events: EventArrays, first: int, last: int) -> bool:
+    def _judge_interpreted(self, events: EventBatch, first: int, last: int) -> bool:
         for at, event in enumerate(events.events(first, last), first):
             finding = self.replayer.feed(self._line + at, event)
             self._know(event)

@@ -21,11 +21,9 @@ from kvproof.conformance.columnar_schema import (
     numbers,
     runs,
 )
-from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD
+from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD, Array, EventArrays
 from kvproof.conformance.trace_io import TraceReader
 from kvproof.spec.trace import End, Event
-
-Array = Any
 
 
 @dataclass
@@ -60,17 +58,14 @@ class Names:
 
 
 @dataclass(frozen=True)
-class EventArrays:
-    """One record batch: `table` int32[columns, events], `steps` int64[events], page lists as runs (`layout.py`)."""
+class EventBatch:
+    """One record batch, and the same in arrays."""
 
     batch: Any
-    table: Array
-    steps: Array
-    offsets: Array
-    runs: Array
+    arrays: EventArrays
 
     def __len__(self) -> int:
-        return int(self.steps.shape[0])
+        return len(self.batch)
 
     def events(self, first: int, last: int) -> Iterator[Event]:
         """Some of its events as objects."""
@@ -78,11 +73,12 @@ class EventArrays:
 
     def longest_list(self) -> int:
         """At least the pages of the longest list."""
-        totals = np.concatenate(([0], np.cumsum(self.runs[:, 1], dtype=np.int64)))
-        return int((totals[self.offsets[:, 1:]] - totals[self.offsets[:, :-1]]).max(initial=0))
+        offsets, runs = self.arrays.offsets, self.arrays.runs
+        totals = np.concatenate(([0], np.cumsum(runs[:, 1], dtype=np.int64)))
+        return int((totals[offsets[:, 1:]] - totals[offsets[:, :-1]]).max(initial=0))
 
 
-def arrays_of(batch: Any, names: Names) -> EventArrays:
+def arrays_of(batch: Any, names: Names) -> EventBatch:
     """A record batch as arrays; new names get their numbers."""
     n = len(batch)
     table: Array = np.empty((len(COLUMNS), n), np.int32)
@@ -103,7 +99,7 @@ def arrays_of(batch: Any, names: Names) -> EventArrays:
     pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
     for (_, starts, counts), size in zip(lists, sizes[:-1], strict=True):
         pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
-    return EventArrays(batch, table, steps, offsets, pairs)
+    return EventBatch(batch, EventArrays(table, steps, offsets, pairs))
 
 
 def _numbered(column: Any, number: Any) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from kvproof.conformance import columnar_schema
 from kvproof.conformance.columnar_schema import (
     ACTIONS,
@@ -30,6 +32,62 @@ from kvproof.spec.effects import (
 )
 from kvproof.spec.state import FIELD_NAMES
 
+Array = Any
+
+
+class EventArrays(NamedTuple):
+    """The events of one batch, as the loop reads them."""
+
+    table: Array
+    """int32[columns, events], see COLUMNS."""
+    steps: Array
+    """int64[events]."""
+    offsets: Array
+    """int64[lists, events + 1], into runs, see LISTS."""
+    runs: Array
+    """int32[runs, 2]: first page, number of pages."""
+
+
+class StateArrays(NamedTuple):
+    """All else that the loop reads and changes. The numbers of columns are named below."""
+
+    settings: Array
+    """int64[len(SETTINGS)]: the configuration."""
+    ledgers: Array
+    """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
+    tables: Array
+    """int64[ledgers, 8]: the page table of a ledger's row in the arena, and what else is known of it."""
+    arena: Array
+    """int32[...]: page tables, in blocks."""
+    pages: Array
+    """int32[pool pages + 1, 4]."""
+    windows: Array
+    """int32[window pages + 1, 2]: the page that names it (0: none), and a mark."""
+    users: Array
+    """int32[rows]: the ledger that has the row, + 1."""
+    turns: Array
+    """int32[turns, 3]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
+    or is over."""
+    counts: Array
+    """int64[COUNTS]: numbers of the whole replay."""
+    rules: Array
+    """int64[actions]: how often each was taken."""
+    dirty: Array
+    """int32[ledgers]: the ledgers that changed since the last check, the first counts[DIRTY_LEDGERS] entries."""
+    reports: Array
+    """int64[ledgers, 4]: the terms of the memory check that each ledger was counted with."""
+    journal: Array
+    """int64[entries, 3] of (what, place, value before): a column of pages, then one of windows, then the arena."""
+    scratch: Array
+    """int32[3, longest list]: page lists of the event, one page after the other."""
+    new: Array
+    """int64[fields]: the ledger behind the event."""
+    moves: Array
+    """int64[effects, 4] of (effect, three arguments in pages)."""
+    report: Array
+    """int64[4]: the terms of one ledger."""
+
+
 ABSENT = columnar_schema.ABSENT
 """Stands in a table where the event has no such value."""
 
@@ -46,20 +104,20 @@ SETTINGS = (
     "tree",
     "window_followed",
 )
-"""int64[len(SETTINGS)]: the configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
+"""The configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
 
 FIELDS = {name: place for place, name in enumerate(FIELD_NAMES)}
-"""ledgers: int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
+"""Columns of ledgers."""
 
 COLUMNS = {
     name: place
     for place, name in enumerate(("action", "odd", "session", "turn", *FLAGS, *NUMBERS, *PAGE_LISTS_OR_NULL))
 }
-"""table: int32[columns, events]. `odd`: stands in no column and is judged as an event; sessions and turns are numbered
+"""Rows of table. `odd`: stands in no column and is judged as an event; sessions and turns are numbered
 over the whole trace; a page list that may be absent has 0 here if it is there. ABSENT: not in the event."""
 
 LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_NULL))}
-"""offsets: int64[lists, events + 1] into runs: int32[runs, 2] of (first page, number of pages)."""
+"""Rows of offsets."""
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
@@ -67,30 +125,24 @@ FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abo
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 
-# moves: int64[effects, 4] of (effect, three arguments in pages).
+# Effects in moves.
 MOVES: dict[type, int] = {TakeRow: 1, Share: 2, Take: 3, Free: 4, FreeWindow: 5, Insert: 6, DropRow: 7}
 TAKE_ROW, SHARE, TAKE, FREE_PAGES, FREE_WINDOW, INSERT, DROP_ROW = MOVES.values()
 WITHOUT_PAGES: tuple[type, ...] = (Write, Forget, Lock, Unlock, Report, Require)
 assert {*MOVES, FreeByLoc, *WITHOUT_PAGES} == set(Effect.__args__)
 LARGEST_MOVES = 8
 
-# pages: int32[pool pages + 1, 4]
+# Columns of pages, windows, tables and turns.
 OWNER, PINS, WINDOW_OF, MARK = range(4)
 OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM."""
-# windows: int32[window pages + 1, 2]: the page that names it (0: none), and a mark.
 BEHIND, WINDOW_MARK = range(2)
-
-# tables: int64[ledgers, 8]: the page table of a ledger's row in the arena, and what else is known of it.
 ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY = range(8)
 NO_ROW = -1
 NEVER_ENDED = -(2**63)
-
-# turns: int32[turns, 3]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
-# or is over.
 OWN_LEDGER, LEDGER_OF, ELSEWHERE = range(3)
 
-# counts: int64[...]: numbers of the whole replay.
+# Places in counts.
 FREE_COUNT, TREE_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT = range(4)
 SESSION_HELD, UNCACHED, WINDOW_HELD, WINDOW_UNCACHED = range(4, 8)
 EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS = range(8, 15)
@@ -104,12 +156,11 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
-SHARED_SEEN, FREE_LIST_SEEN = COLUMNS["shared"], COLUMNS["free_list"]
-WINDOW_FREE_LIST_SEEN = COLUMNS["window_free_list"]
+FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED = SETTINGS.index("window_followed")
-# scratch: int32[3, longest list]: page lists of the event, one page after the other.
+# Rows of scratch.
 SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
-# journal: int64[entries, 3] of (what, place, value before): a column of pages, then one of windows, then the arena.
+# What an entry of the journal is about, columns of pages apart.
 JOURNAL_WINDOWS, JOURNAL_ARENA = 4, 6

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvproof.conformance.compiled.book import (
-    Array,
-    length_of,
-    undo,
-)
+from kvproof.conformance.compiled.book import length_of, totals, undo
 from kvproof.conformance.compiled.layout import (
     ABORT,
     ABSENT,
@@ -66,6 +62,9 @@ from kvproof.conformance.compiled.layout import (
     WINDOW_FREE_LIST_SEEN,
     WINDOW_FREED,
     WINDOW_MARK,
+    Array,
+    EventArrays,
+    StateArrays,
 )
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 
@@ -79,18 +78,17 @@ if TYPE_CHECKING:
     def terms_are_right(table: Array, event: int, counts: Array, settings: Array) -> bool: ...
 
 
-def bring_terms_up_to_date(
-    settings: Array, ledgers: Array, tables: Array, counts: Array, dirty: Array, reports: Array, report: Array
-) -> None:
+def bring_terms_up_to_date(state: StateArrays) -> None:
     """The sums of what the ledgers report: those that changed since the last check are counted anew."""
+    ledgers, counts, reports, report = state.ledgers, state.counts, state.reports, state.report
     for n in range(counts[DIRTY_LEDGERS]):
-        ledger = dirty[n]
-        tables[ledger, DIRTY] = 0
+        ledger = state.dirty[n]
+        state.tables[ledger, DIRTY] = 0
         in_use = False
         for place in range(ledgers.shape[1]):
             in_use = in_use or ledgers[ledger, place] != 0
         if in_use:
-            report_ledger(ledgers[ledger], settings, report)
+            report_ledger(ledgers[ledger], state.settings, report)
         else:
             report[:] = 0
         for term in range(4):
@@ -99,91 +97,51 @@ def bring_terms_up_to_date(
     counts[DIRTY_LEDGERS] = 0
 
 
-def check_memory(
-    table: Array,
-    event: int,
-    offsets: Array,
-    runs: Array,
-    settings: Array,
-    ledgers: Array,
-    tables: Array,
-    pages: Array,
-    windows: Array,
-    counts: Array,
-    dirty: Array,
-    reports: Array,
-    report: Array,
-) -> bool:
+def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The terms that the implementation read, and its free lists, are the true ones."""
+    table, settings, counts = events.table, state.settings, state.counts
     if table[TERMS_SEEN, event] == ABSENT:
         return True
-    bring_terms_up_to_date(settings, ledgers, tables, counts, dirty, reports, report)
+    bring_terms_up_to_date(state)
     if not terms_are_right(table, event, counts, settings):
         return False
     if table[FREE_LIST_SEEN, event] != ABSENT and not lists_what_is_free(
-        offsets, runs, FREE_LIST, event, pages, OWNER, MARK, counts[FREE_COUNT]
+        events, FREE_LIST, event, state.pages, OWNER, MARK, counts[FREE_COUNT]
     ):
         return False
     return (
         settings[FOLLOWED] == 0
         or table[WINDOW_FREE_LIST_SEEN, event] == ABSENT
         or lists_what_is_free(
-            offsets, runs, WINDOW_FREE_LIST, event, windows, BEHIND, WINDOW_MARK, counts[WINDOW_FREE_COUNT]
+            events, WINDOW_FREE_LIST, event, state.windows, BEHIND, WINDOW_MARK, counts[WINDOW_FREE_COUNT]
         )
     )
 
 
-def judge_events(
-    first: int,
-    last: int,
-    table: Array,
-    steps: Array,
-    offsets: Array,
-    runs: Array,
-    settings: Array,
-    ledgers: Array,
-    tables: Array,
-    arena: Array,
-    pages: Array,
-    windows: Array,
-    users: Array,
-    turns: Array,
-    counts: Array,
-    rules: Array,
-    dirty: Array,
-    reports: Array,
-    journal: Array,
-    scratch: Array,
-    new: Array,
-    moves: Array,
-    report: Array,
-) -> tuple[int, int]:
+def judge_events(first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
+    table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
+    tables, turns, new = state.tables, state.turns, state.new
     for event in range(first, last):
         kind = int(table[ACTION, event])
         if table[ODD, event] == 1:
             return NOT_CLEAN, event
-        n_alloc = length_of(offsets, runs, ALLOC, event)
-        n_freed = length_of(offsets, runs, FREED, event)
-        n_window_alloc = length_of(offsets, runs, WINDOW_ALLOC, event)
-        n_window_freed = length_of(offsets, runs, WINDOW_FREED, event)
+        n_alloc = length_of(events, ALLOC, event)
+        n_freed = length_of(events, FREED, event)
+        n_window_alloc = length_of(events, WINDOW_ALLOC, event)
+        n_window_freed = length_of(events, WINDOW_FREED, event)
         n_moved = n_alloc + n_freed + n_window_alloc + n_window_freed
         counts[JOURNAL] = 0
         if kind == EVICT:
             if 4 * (n_freed + n_window_freed) + 64 > journal.shape[0]:
                 return NEEDS_ROOM, event
-            free, in_tree, window_free, window_in_tree = counts[0], counts[1], counts[2], counts[3]
-            if not evict_pages(
-                event, offsets, runs, settings, ledgers, tables, arena, pages, windows, users, counts, journal
-            ):
-                undo(pages, windows, arena, journal, counts)
-                counts[0], counts[1], counts[2], counts[3] = free, in_tree, window_free, window_in_tree
+            before = totals(counts)
+            if not evict_pages(event, events, state):
+                undo(state, before)
                 return NOT_CLEAN, event
             counts[EVICTS] += 1
         elif kind == CHECK:
-            if not check_memory(
-                table, event, offsets, runs, settings, ledgers, tables, pages, windows, counts, dirty, reports, report
-            ):
+            if not check_memory(event, events, state):
                 return NOT_CLEAN, event
             counts[CHECKS] += 1
         else:
@@ -198,7 +156,7 @@ def judge_events(
                 ledger = int(turns[turn, OWN_LEDGER])
             else:
                 ledger = int(turns[turn, LEDGER_OF]) - 1
-            old = ledgers[ledger]
+            old = state.ledgers[ledger]
             new[:] = old
             rule = judge_ledger(kind, is_another, old, new, table, event, settings, moves)
             if rule < 0:
@@ -208,42 +166,24 @@ def judge_events(
                 return NOT_CLEAN, event
             with_row = (KINDS_WITH_ROW >> kind) & 1 == 1
             if n_moved > 0 or moves[0, 0] != 0:
-                at_most = n_moved + 2 * (tables[ledger, LENGTH] + length_of(offsets, runs, SHARED, event))
-                if 12 * at_most + 64 > journal.shape[0] or counts[ARENA_TOP] + 4 * at_most + 64 > arena.shape[0]:
+                at_most = n_moved + 2 * (tables[ledger, LENGTH] + length_of(events, SHARED, event))
+                if 12 * at_most + 64 > journal.shape[0] or counts[ARENA_TOP] + 4 * at_most + 64 > state.arena.shape[0]:
                     return NEEDS_ROOM, event
-                free, in_tree, window_free, window_in_tree = counts[0], counts[1], counts[2], counts[3]
-                if not move_pages(
-                    ledger,
-                    with_row,
-                    table,
-                    event,
-                    offsets,
-                    runs,
-                    settings,
-                    moves,
-                    tables,
-                    arena,
-                    pages,
-                    windows,
-                    users,
-                    counts,
-                    journal,
-                    scratch,
-                ):
-                    undo(pages, windows, arena, journal, counts)
-                    counts[0], counts[1], counts[2], counts[3] = free, in_tree, window_free, window_in_tree
+                before = totals(counts)
+                if not move_pages(ledger, with_row, event, events, state):
+                    undo(state, before)
                     return NOT_CLEAN, event
             elif with_row and tables[ledger, ROW] != NO_ROW and table[ROW_SEEN, event] != tables[ledger, ROW]:
                 return NOT_CLEAN, event
             old[:] = new
-            rules[rule] += 1
+            state.rules[rule] += 1
             tables[ledger, TOUCHED] = counts[EVENTS] + 1
             if tables[ledger, DIRTY] == 0:
                 tables[ledger, DIRTY] = 1
-                dirty[counts[DIRTY_LEDGERS]] = ledger
+                state.dirty[counts[DIRTY_LEDGERS]] = ledger
                 counts[DIRTY_LEDGERS] += 1
             if kind in (FINISH, ABORT):
-                tables[ledger, ENDED_IN] = steps[event]
+                tables[ledger, ENDED_IN] = events.steps[event]
             if turn >= 0:
                 if session < 0 or (turns[turn, LEDGER_OF] == 0 and table[ADMITTED, event] != 0):
                     turns[turn, LEDGER_OF] = ledger + 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvproof.conformance.compiled.book import (
-    Array,
     clear_window,
     free_page,
     holds_page,
@@ -58,6 +57,9 @@ from kvproof.conformance.compiled.layout import (
     WINDOW_FREED,
     WINDOW_MARK,
     WINDOW_OF,
+    Array,
+    EventArrays,
+    StateArrays,
 )
 
 if TYPE_CHECKING:
@@ -65,38 +67,24 @@ if TYPE_CHECKING:
     def still_needs(old: Array, position: int, settings: Array) -> bool: ...
 
 
-def move_pages(
-    ledger: int,
-    with_row: bool,
-    table: Array,
-    event: int,
-    offsets: Array,
-    runs: Array,
-    settings: Array,
-    moves: Array,
-    tables: Array,
-    arena: Array,
-    pages: Array,
-    windows: Array,
-    users: Array,
-    counts: Array,
-    journal: Array,
-    scratch: Array,
-) -> bool:
+def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, state: StateArrays) -> bool:
     """Make the moves of a rule on the page ids of an event; False if they are not the ones that it lists."""
+    table, settings, moves, tables, arena = events.table, state.settings, state.moves, state.tables, state.arena
+    pages, windows, users, counts, journal = state.pages, state.windows, state.users, state.counts, state.journal
+    scratch = state.scratch
     followed = settings[FOLLOWED] != 0
     row, length, tree_end = tables[ledger, ROW], tables[ledger, LENGTH], tables[ledger, TREE_END]
     row_before = row
-    n_alloc = length_of(offsets, runs, ALLOC, event)
-    n_window = length_of(offsets, runs, WINDOW_ALLOC, event) if followed else 0
-    n_shared = length_of(offsets, runs, SHARED, event)
+    n_alloc = length_of(events, ALLOC, event)
+    n_window = length_of(events, WINDOW_ALLOC, event) if followed else 0
+    n_shared = length_of(events, SHARED, event)
     if max(n_alloc, n_window, n_shared) > scratch.shape[1]:
         return False
     fresh, fresh_window, shared = scratch[SCRATCH_ALLOC], scratch[SCRATCH_WINDOW], scratch[SCRATCH_SHARED]
-    write_out(offsets, runs, ALLOC, event, fresh)
+    write_out(events, ALLOC, event, fresh)
     if followed:
-        write_out(offsets, runs, WINDOW_ALLOC, event, fresh_window)
-    write_out(offsets, runs, SHARED, event, shared)
+        write_out(events, WINDOW_ALLOC, event, fresh_window)
+    write_out(events, SHARED, event, shared)
     taken, freed, window_freed = 0, 0, 0
     n = 0
     while moves[n, 0] != 0:
@@ -177,7 +165,7 @@ def move_pages(
                         handed_on = (
                             window != 0
                             and pages[kept, WINDOW_OF] == 0
-                            and not holds_page(offsets, runs, WINDOW_FREED, event, window)
+                            and not holds_page(events, WINDOW_FREED, event, window)
                         )
                         if handed_on:
                             clear_window(pages, windows, journal, counts, page)
@@ -198,12 +186,12 @@ def move_pages(
         return False
     if with_row and row != NO_ROW and table[ROW_SEEN, event] != row:
         return False
-    if not lists_what_is_marked(offsets, runs, FREED, event, pages, MARK, MARK, freed, journal, counts):
+    if not lists_what_is_marked(events, FREED, event, pages, MARK, MARK, freed, journal, counts):
         return False
     if followed:
         noted_as = JOURNAL_WINDOWS + WINDOW_MARK
         if not lists_what_is_marked(
-            offsets, runs, WINDOW_FREED, event, windows, WINDOW_MARK, noted_as, window_freed, journal, counts
+            events, WINDOW_FREED, event, windows, WINDOW_MARK, noted_as, window_freed, journal, counts
         ):
             return False
     if row_before != row:
@@ -217,38 +205,27 @@ def move_pages(
     return True
 
 
-def is_read(page: int, ledgers: Array, tables: Array, arena: Array, users: Array, settings: Array) -> bool:
+def is_read(page: int, state: StateArrays) -> bool:
     """Whether the window of some row's next token reaches a page of the row's protected prefix."""
+    tables, arena, users = state.tables, state.arena, state.users
     for row in range(users.shape[0]):
         ledger = users[row] - 1
         if ledger >= 0:
             for position in range(min(tables[ledger, TREE_END], tables[ledger, LENGTH])):
                 if arena[tables[ledger, START] + position] == page:
-                    if still_needs(ledgers[ledger], position, settings):
+                    if still_needs(state.ledgers[ledger], position, state.settings):
                         return True
                     break
     return False
 
 
-def evict_pages(
-    event: int,
-    offsets: Array,
-    runs: Array,
-    settings: Array,
-    ledgers: Array,
-    tables: Array,
-    arena: Array,
-    pages: Array,
-    windows: Array,
-    users: Array,
-    counts: Array,
-    journal: Array,
-) -> bool:
+def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The tree frees pages that no row's protected prefix holds, and window pages that no row's window reaches."""
-    followed = settings[FOLLOWED] != 0
+    pages, windows, counts, journal = state.pages, state.windows, state.counts, state.journal
+    followed = state.settings[FOLLOWED] != 0
     gone = 0
-    for run in range(offsets[FREED, event], offsets[FREED, event + 1]):
-        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+    for run in range(events.offsets[FREED, event], events.offsets[FREED, event + 1]):
+        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= pages.shape[0] or pages[page, OWNER] != OWNED_BY_TREE or pages[page, PINS] > 0:
                 return False
             set_owner(pages, journal, counts, page, OWNED_BY_NONE)
@@ -256,8 +233,8 @@ def evict_pages(
                 gone += release_window(pages, windows, journal, counts, page)
     if not followed:
         return True
-    for run in range(offsets[WINDOW_FREED, event], offsets[WINDOW_FREED, event + 1]):
-        for window in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+    for run in range(events.offsets[WINDOW_FREED, event], events.offsets[WINDOW_FREED, event + 1]):
+        for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if window < 1 or window >= windows.shape[0]:
                 return False
             if windows[window, WINDOW_MARK] > 0:
@@ -267,28 +244,28 @@ def evict_pages(
             page = int(windows[window, BEHIND])
             if page == 0 or pages[page, OWNER] != OWNED_BY_TREE:
                 return False
-            if pages[page, PINS] > 0 and is_read(page, ledgers, tables, arena, users, settings):
+            if pages[page, PINS] > 0 and is_read(page, state):
                 return False
             clear_window(pages, windows, journal, counts, page)
     return gone == 0
 
 
 def lists_what_is_free(
-    offsets: Array, runs: Array, which: int, event: int, owned: Array, what: int, mark: int, free: int
+    events: EventArrays, which: int, event: int, owned: Array, what: int, mark: int, free: int
 ) -> bool:
     """Whether a free list, as a set, is the set of pages that nobody owns (`free` of them)."""
     right = True
     distinct = 0
-    for run in range(offsets[which, event], offsets[which, event + 1]):
-        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= owned.shape[0] or owned[page, what] != 0:
                 right = False
                 break
             if owned[page, mark] == 0:
                 owned[page, mark] = 1
                 distinct += 1
-    for run in range(offsets[which, event], offsets[which, event + 1]):
-        for page in range(int(runs[run, 0]), int(runs[run, 0]) + int(runs[run, 1])):
+    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= owned.shape[0]:
                 break
             owned[page, mark] = 0

@@ -8,7 +8,7 @@ computes is what is printed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,7 @@ from kvproof.conformance.compiled.layout import (
     SETTINGS,
     WITHOUT_PAGES,
 )
-from kvproof.conformance.compiled.source import Printer, function
+from kvproof.conformance.compiled.source import Printer, function, is_flag
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.judge import check_terms, judge, parameters
 from kvproof.conformance.memory_check import wrong_terms
@@ -178,8 +178,7 @@ def agreement(action: Action) -> str:
 
 
 def _number(d: Tracing, value: Any) -> Any:
-    is_flag = value.is_flag if isinstance(value, Term) else isinstance(value, bool)
-    return d.where(value, 1, 0) if is_flag else value
+    return d.where(value, 1, 0) if is_flag(value) else value
 
 
 def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
@@ -271,10 +270,10 @@ def applies_source(action: Action) -> str:
     return _predicate(f"applies_{action.name}", "old, settings", action.applies(d, d.arbitrary(Ledger)))
 
 
-def _predicate(name: str, arguments: str, value: Any, is_number: bool = False) -> str:
+def _predicate(name: str, arguments: str, value: Any, reads: Callable[[Term], str] = reads) -> str:
     printer = Printer(reads)
     printer.announce([value])
-    text = printer.number(value) if is_number else printer.value(value)
+    text = printer.value(value)
     return function(name, arguments, [*_preamble(), *_taken(printer), f"return {text}"])
 
 
@@ -374,10 +373,11 @@ def window_source() -> str:
     stub: Any = SimpleNamespace(d=d, ledgers={"": d.arbitrary(Ledger)})
     position: Any = d.read("position")
     needs = d.merged(d.every_path(lambda: Replayer._still_needs(stub, "", position)))
-    printer = Printer(lambda term: "position" if term.arguments[0] == "position" else reads(term))
-    printer.announce([needs])
-    text = printer.value(needs)
-    return function("still_needs", "old, position, settings", [*_preamble(), *_taken(printer), f"return {text}"])
+
+    def reads_here(term: Term) -> str:
+        return "position" if term.arguments[0] == "position" else reads(term)
+
+    return _predicate("still_needs", "old, position, settings", needs, reads_here)
 
 
 def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:

@@ -63,8 +63,7 @@ class Printer:
     def number(self, value: Any) -> str:
         """The same as an integer: flags as 0 and 1."""
         text = self.value(value)
-        is_flag = value.is_flag if isinstance(value, Term) else isinstance(value, bool)
-        return f"where({text}, 1, 0)" if is_flag else text
+        return f"where({text}, 1, 0)" if is_flag(value) else text
 
     def named(self, text: str) -> str:
         name = f"v{self._names}"
@@ -79,6 +78,10 @@ class Printer:
         if term.operator in INFIX:
             return "(" + f" {INFIX[term.operator]} ".join(arguments) + ")"
         return CALLS[term.operator].format(", ".join(arguments))
+
+
+def is_flag(value: Any) -> bool:
+    return value.is_flag if isinstance(value, Term) else isinstance(value, bool)
 
 
 def function(name: str, arguments: str, lines: Iterable[str]) -> str:

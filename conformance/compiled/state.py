@@ -7,19 +7,19 @@ that the loop does not find clean is judged by `Replayer`, on its own state, wit
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
 from kvproof.conformance.compiled import layout as at
-from kvproof.conformance.compiled.columns import EventArrays, Names
+from kvproof.conformance.compiled.book import block_class
+from kvproof.conformance.compiled.columns import EventBatch, Names
+from kvproof.conformance.compiled.layout import Array
 from kvproof.conformance.pagebook import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.state import FIELDS, Ledger, pristine
 
-Array = Any
 MOST_PAGES = 2**26
 """Pages of a pool for which arrays are made; and rows."""
 MOST_ROWS = 2**22
@@ -68,16 +68,21 @@ class State:
         self.moves: Array = np.zeros((at.LARGEST_MOVES, 4), np.int64)
         self.report: Array = np.zeros(4, np.int64)
 
-    def arrays(self) -> tuple[Array, ...]:
-        """In the order in which the loop takes them."""
-        return (
-            *(self.settings, self.ledgers, self.tables, self.arena, self.pages, self.windows, self.users, self.turns),
-            *(self.counts, self.rules, self.dirty, self.reports, self.journal, self.scratch, self.new, self.moves),
-            self.report,
-        )
+    def arrays(self) -> at.StateArrays:
+        """As they are now: those that grow are others then."""
+        return at.StateArrays(*(getattr(self, name) for name in at.StateArrays._fields))
 
-    def make_room_for(self, events: EventArrays) -> None:
+    def make_room_for(self, events: EventBatch) -> None:
         """Room for the names, rows and lists of a batch."""
+        self._make_room_for_names()
+        rows = int(events.arrays.table[at.ROW_SEEN].max(initial=0)) + 1
+        if len(self.users) < rows <= MOST_ROWS:
+            self.users = _grown(self.users, rows)
+        longest = events.longest_list()
+        if longest > self.scratch.shape[1]:
+            self.scratch = np.zeros((3, longest), np.int32)
+
+    def _make_room_for_names(self) -> None:
         ledgers, turns = len(self.names.keys), len(self.names.own_ledgers)
         if ledgers > len(self.ledgers):
             before, size = len(self.ledgers), 2 * ledgers
@@ -89,12 +94,6 @@ class State:
         if turns > len(self.turns):
             self.turns = _grown(self.turns, 2 * turns)
         self.turns[:turns, at.OWN_LEDGER] = self.names.own_ledgers
-        rows = int(events.table[at.ROW_SEEN].max(initial=0)) + 1
-        if len(self.users) < rows <= MOST_ROWS:
-            self.users = _grown(self.users, rows)
-        longest = events.longest_list()
-        if longest > self.scratch.shape[1]:
-            self.scratch = np.zeros((3, longest), np.int32)
 
     def make_room(self) -> None:
         """The loop came back for room: twice as much in arena and journal."""
@@ -157,14 +156,13 @@ class State:
             return False
         if not (replayer.of_turn.keys() | replayer.elsewhere) <= names.turns.keys():
             return False
-        self._size_for_names()
+        self._make_room_for_names()  # an event that stands in no column may have brought some
         self.ledgers[:], self.reports[:], self.tables[:] = 0, 0, _no_tables(len(self.tables))
         for key, ledger in replayer.ledgers.items():
             self.ledgers[names.ledgers[key]] = [int(getattr(ledger, f.name)) for f in FIELDS]
         for key, step in replayer.ended_in.items():
             self.tables[names.ledgers[key], at.ENDED_IN] = at.ABSENT if step is None else step
-        self.turns[:] = 0
-        self.turns[: len(names.own_ledgers), at.OWN_LEDGER] = names.own_ledgers
+        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE]] = 0
         for turn, key in replayer.of_turn.items():
             self.turns[names.turns[turn], at.LEDGER_OF] = names.ledgers[key] + 1
         for turn in replayer.elsewhere:
@@ -173,15 +171,6 @@ class State:
         self._count_what_is_reported(replayer)
         self._take_back_pages(book)
         return True
-
-    def _size_for_names(self) -> None:
-        """An event that stands in no column may bring names: the arrays get room for them."""
-        ledgers, turns = len(self.names.keys), len(self.names.own_ledgers)
-        if ledgers > len(self.ledgers):
-            self.ledgers, self.reports = _grown(self.ledgers, 2 * ledgers), _grown(self.reports, 2 * ledgers)
-            self.dirty, self.tables = _grown(self.dirty, 2 * ledgers), _no_tables(2 * ledgers)
-        if turns > len(self.turns):
-            self.turns = _grown(self.turns, 2 * turns)
 
     def _count_what_is_reported(self, replayer: Replayer) -> None:
         report, counts = replayer.report, self.counts
@@ -215,7 +204,7 @@ class State:
 
     def _take_back_tables(self, book: PageBook) -> None:
         """Each page table gets a block of its own, in the order in which they were touched last."""
-        sizes = [1 << max(3, (len(table.pages) - 1).bit_length()) for table in book._tables.values()]
+        sizes = [1 << block_class(len(table.pages)) for table in book._tables.values()]
         if sum(sizes) > len(self.arena):
             self.arena = np.zeros(2 * sum(sizes), np.int32)
         rows = [table.row for table in book._tables.values()]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kvproof.kernels import reference_census
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
-from kvproof.kernels.census import Census, VerdictReader, Violation, describe, page_census, unpack_verdict
+from kvproof.kernels.census import PageOwners, VerdictReader, Violation, describe, page_census, unpack_verdict
 from kvproof.kernels.paged import (
+    PagedKV,
     paged_decode_attention,
     paged_extend_attention,
     paged_kv_store,
     paged_latent_store,
 )
-from kvproof.kernels.trace_ring import TraceRing
+from kvproof.kernels.trace_ring import StepRecords, TraceRing
 
 
 def on_device(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -38,13 +41,14 @@ def test_attention_through_the_entries_is_what_the_cpu_computes(batch: int, wind
         torch.randn((batch * width + 1) * page_size, kv_heads, head_dim, generator=random).to(dtype) for _ in "kv"
     ]
     q = torch.randn(batch * new, heads, head_dim, generator=random).to(dtype)
-    inputs = (q[:batch].contiguous(), *caches, table, seq_lens)
-    expected = paged_decode_attention(*inputs, page_size, 0.1, window)
-    got = paged_decode_attention(*on_device(*inputs), page_size, 0.1, window)
+    tensors = (*caches, table, seq_lens)
+    kv, kv_on_device = PagedKV(*tensors, page_size), PagedKV(*on_device(*tensors), page_size)
+    first = q[:batch].contiguous()
+    expected = paged_decode_attention(first, kv, 0.1, window)
+    got = paged_decode_attention(first.cuda(), kv_on_device, 0.1, window)
     torch.testing.assert_close(got.cpu(), expected, atol=2e-2, rtol=2e-2)
-    inputs = (q, *caches, table, seq_lens - new, seq_lens)
-    expected = paged_extend_attention(*inputs, page_size, 0.1, window)
-    got = paged_extend_attention(*on_device(*inputs), page_size, 0.1, window)
+    expected = paged_extend_attention(q, kv, seq_lens - new, 0.1, window)
+    got = paged_extend_attention(q.cuda(), kv_on_device, (seq_lens - new).cuda(), 0.1, window)
     torch.testing.assert_close(got.cpu(), expected, atol=2e-2, rtol=2e-2)
 
 
@@ -72,60 +76,48 @@ def test_stores_and_allocation_through_the_entries_are_what_the_cpu_does() -> No
         assert torch.equal(host, device.cpu())
 
 
-def large_pool(pages: int = 200_000, rows: int = 512, page_size: int = 16) -> dict[str, torch.Tensor | int]:
+def large_pool(pages: int = 200_000, rows: int = 512, page_size: int = 16) -> PageOwners:
     order = torch.randperm(pages, generator=torch.Generator().manual_seed(1)) + 1
     each = pages // 2 // rows
     held, rest = order[: each * rows], order[each * rows :]
     table = torch.zeros((rows + 1, each * page_size), dtype=torch.int32)
     table[1:] = int32((held[:, None] * page_size + torch.arange(page_size)).view(rows, -1))
     half = len(rest) // 2
-    return {
-        "req_to_token": table.cuda(),
-        "rows": int32(range(1, rows + 1)).cuda(),
-        "first": int32([0] * rows).cuda(),
-        "last": int32([each] * rows).cuda(),
-        "tree_pages": int32(rest[:half]).cuda(),
-        "free_pages": int32(rest[half:]).cuda(),
-        "pool_pages": pages,
-        "page_size": page_size,
-    }
-
-
-def take(pool: dict[str, torch.Tensor | int]) -> Census:
-    return page_census(**pool)  # type: ignore[arg-type]
+    vectors = (range(1, rows + 1), [0] * rows, [each] * rows, rest[:half], rest[half:])
+    return PageOwners(table.cuda(), *on_device(*map(int32, vectors)), pages, page_size)
 
 
 def test_a_large_census_is_what_the_reference_counts() -> None:
     pool = large_pool()
-    assert int(take(pool).verdict) == 0
+    assert int(page_census(pool).verdict) == 0
     # Thousands of collisions at once, many on one page: atomics must not lose any, whatever their order.
-    pool["tree_pages"][1000:6000] = pool["tree_pages"][0]  # type: ignore[index]
-    pool["free_pages"][:3000] = pool["free_pages"][3000:6000]  # type: ignore[index]
-    pool["req_to_token"][5:9] = pool["req_to_token"][9:13]  # type: ignore[index]
+    pool.tree_pages[1000:6000] = pool.tree_pages[0]
+    pool.free_pages[:3000] = pool.free_pages[3000:6000]
+    pool.req_to_token[5:9] = pool.req_to_token[9:13]
     for _ in range(5):
-        got = take(pool)
-        expected = reference_census.page_census(**{**pool, "prefix_pages": None})  # type: ignore[arg-type]
+        got = page_census(pool)
+        expected = reference_census.page_census(pool)
         assert torch.equal(got.counters, expected.counters)
         assert torch.equal(got.verdict, expected.verdict)
         for name in ("owners", "free_count", "owner_code", "other_code"):
-            assert torch.equal(getattr(got, name), getattr(expected, name)[:-1]), name
+            assert torch.equal(getattr(got, name), getattr(expected, name)), name
 
 
 def test_a_verdict_is_read_one_step_later_and_without_waiting() -> None:
     # Made first: copies from the host wait for the device.
     pool, healthy = large_pool(20_000, 64), large_pool(20_000, 64)
     reader = VerdictReader("cuda")
-    reader.submit(take(pool))
+    reader.submit(page_census(pool))
     assert reader.read() is None
-    lost = int(pool["free_pages"][7])  # type: ignore[index]
-    pool["free_pages"] = torch.cat((pool["free_pages"][:7], pool["free_pages"][8:]))  # type: ignore[index]
-    reader.submit(take(pool))
+    lost = int(pool.free_pages[7])
+    pool = replace(pool, free_pages=torch.cat((pool.free_pages[:7], pool.free_pages[8:])))
+    reader.submit(page_census(pool))
     assert reader.read() is None
     # The device is kept busy: what is read next must not wait for it.
     torch.cuda._sleep(200_000_000)
     busy = torch.cuda.Event()
     busy.record()
-    reader.submit(take(healthy))
+    reader.submit(page_census(healthy))
     bad = reader.read()
     assert not busy.query(), "reading the verdict of the step before waited for the step in flight"
     assert bad is not None
@@ -136,21 +128,21 @@ def test_a_verdict_is_read_one_step_later_and_without_waiting() -> None:
 
 def test_a_census_can_be_captured_in_a_graph() -> None:
     pool = large_pool(20_000, 64)
-    take(pool)
+    page_census(pool)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        census = take(pool)
+        census = page_census(pool)
     graph.replay()
     assert int(census.verdict) == 0
-    pool["free_pages"][0] = 0  # type: ignore[index]
+    pool.free_pages[0] = 0
     graph.replay()
     assert unpack_verdict(int(census.verdict)) == (Violation.PAGE_ZERO, 0)
 
 
 def append(ring: TraceRing, step: int, count: int) -> None:
     lengths = torch.arange(count, device="cuda") + step * count
-    ring.append(lengths, step, lengths, lengths, lengths, lengths, torch.ones_like(lengths), lengths)
+    ring.append(StepRecords(lengths, step, lengths, lengths, lengths, lengths, torch.ones_like(lengths), lengths))
 
 
 @pytest.mark.parametrize("capacity", [64, 4096])
@@ -193,7 +185,7 @@ def test_of_more_page_ids_than_the_ring_holds_the_last_ones_stay() -> None:
     ring = TraceRing(8, 64, "cuda")
     one = torch.ones(1, dtype=torch.int64, device="cuda")
     pages = torch.arange(5000, device="cuda")
-    ring.append(one, 0, one, one, one, one, one * 5000, pages)
+    ring.append(StepRecords(one, 0, one, one, one, one, one * 5000, pages))
     places = torch.arange(5000 - 64, 5000)
     assert ring.page_ring[(places % 64).cuda()].tolist() == places.tolist()
     drained = ring.drain(wait=True)

@@ -14,11 +14,9 @@ PROMPTS = [prompt(seed, count) for seed, count in enumerate((1, 7, 21))]
 TOKENS = 6
 
 if __name__ == "__main__":
-    from kvproof.impl import attention
     from kvproof.kernels import paged, triton_attention, triton_store
 
     paged._attention_for = lambda q: triton_attention
-    attention.paged_kv_store = triton_store.paged_kv_store
-    attention.paged_latent_store = triton_store.paged_latent_store
+    paged._stores_for = lambda cache: triton_store
     settings = json.loads(sys.argv[1])
     print(json.dumps(PagedRows(**settings).generate(PROMPTS, TOKENS, settings.get("drafts", 0))))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.kernels import allocation, reference_allocation
+from kvproof.kernels.reference_allocation import ExtendBatch
 
 EXAMPLES = 150 if torch.cuda.is_available() else 25
 
@@ -86,9 +87,9 @@ def test_an_extend_fills_the_last_page_up_and_then_takes_new_ones_in_order(batch
 def test_the_extend_kernel_agrees_with_the_reference(device: str, batch: Batch) -> None:
     from kvproof.kernels import triton_allocation
 
-    inputs = (*extend_inputs(batch, device), batch.page_size, sum(batch.new_tokens))
-    expected, taken = reference_allocation.alloc_extend(*inputs)
-    got, taken_by_kernel = triton_allocation.alloc_extend(*inputs)
+    inputs = ExtendBatch(*extend_inputs(batch, device), batch.page_size, sum(batch.new_tokens))
+    expected, taken = reference_allocation.alloc(inputs)
+    got, taken_by_kernel = triton_allocation.alloc(inputs)
     assert got.tolist() == expected.tolist()
     assert (int(taken_by_kernel), got.dtype) == (int(taken), torch.int64)
 
@@ -100,8 +101,11 @@ def test_the_decode_kernel_agrees_with_the_reference(device: str, batch: Batch, 
 
     batch = Batch(batch.page_size, batch.prefix_lens, [tokens_each] * len(batch.prefix_lens), 0, batch.seed)
     free, _, seq_lens, last_loc = extend_inputs(batch, device)
-    expected, taken = reference_allocation.alloc_decode(free, seq_lens, last_loc, batch.page_size, tokens_each)
-    got, taken_by_kernel = triton_allocation.alloc_decode(free, seq_lens, last_loc, batch.page_size, tokens_each)
+    inputs = ExtendBatch(
+        free, None, seq_lens, last_loc, batch.page_size, tokens_each * len(seq_lens), tokens_each=tokens_each
+    )
+    expected, taken = reference_allocation.alloc(inputs)
+    got, taken_by_kernel = triton_allocation.alloc(inputs)
     assert got.tolist() == expected.tolist()
     assert int(taken_by_kernel) == int(taken)
 
@@ -135,10 +139,10 @@ def test_a_long_request_is_shared_by_several_programs(device: str, tokens: int) 
     from kvproof.kernels import triton_allocation
 
     batch = Batch(16, [5, 0], [tokens, 700], 0, 1)
-    inputs = (*extend_inputs(batch, device), 16, tokens + 700)
+    inputs = ExtendBatch(*extend_inputs(batch, device), 16, tokens + 700)
     assert triton_allocation._splits(2, tokens + 700) > 1
-    expected = reference_allocation.alloc_extend(*inputs)[0]
-    got = triton_allocation.alloc_extend(*inputs)[0]
+    expected = reference_allocation.alloc(inputs).kv_indices
+    got = triton_allocation.alloc(inputs).kv_indices
     assert torch.equal(got, expected)
     rows, starts = (torch.tensor(numbers, device=device) for numbers in ([2, 1], [5, 0]))
     ends = torch.tensor(batch.seq_lens, device=device)
@@ -151,12 +155,12 @@ def test_a_long_request_is_shared_by_several_programs(device: str, tokens: int) 
 def test_without_room_the_kernel_hands_out_the_padding_page_and_the_reference_refuses(device: str) -> None:
     from kvproof.kernels import triton_allocation
 
-    free, prefix_lens, seq_lens, last_loc = (torch.tensor(numbers, device=device) for numbers in ([7], [0], [8], [-1]))
-    got, taken = triton_allocation.alloc_extend(free, prefix_lens, seq_lens, last_loc, 4, 8)
+    inputs = ExtendBatch(*(torch.tensor(numbers, device=device) for numbers in ([7], [0], [8], [-1])), 4, 8)
+    got, taken = triton_allocation.alloc(inputs)
     assert got.tolist() == [28, 29, 30, 31, 0, 1, 2, 3]
     assert int(taken) == 2
     with pytest.raises(ValueError, match=r"^2 pages are needed, but 1 are free$"):
-        reference_allocation.alloc_extend(free, prefix_lens, seq_lens, last_loc, 4, 8)
+        reference_allocation.alloc(inputs)
 
 
 def test_what_does_not_fit_is_refused() -> None:

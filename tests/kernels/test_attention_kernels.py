@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.kernels import reference
+from kvproof.kernels.reference import PagedKV
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 EXAMPLES = 150 if torch.cuda.is_available() else 12
@@ -36,8 +37,12 @@ class Shapes:
     def seq_lens(self) -> list[int]:
         return [prefix + new for prefix, new in zip(self.prefix_lens, self.new_tokens, strict=True)]
 
-    def tensors(self, queries: int, device: str) -> tuple[torch.Tensor, ...]:
-        """q, k_cache, v_cache, page_table: pages in random order, and noise on every line that no row names."""
+    @property
+    def scale(self) -> float:
+        return self.head_dim**-0.5
+
+    def inputs(self, queries: int, device: str) -> tuple[torch.Tensor, PagedKV]:
+        """Queries and rows: pages in random order, and noise on every line that no row names."""
         random = torch.Generator().manual_seed(self.seed)
         widest = max(1, max(-(-length // self.page_size) for length in self.seq_lens))
         pages = len(self.seq_lens) * widest
@@ -45,7 +50,8 @@ class Shapes:
         cache = ((pages + 1) * self.page_size, self.kv_heads, self.head_dim)
         k_cache, v_cache = (torch.randn(cache, generator=random).to(self.dtype) for _ in range(2))
         q = torch.randn(queries, self.kv_heads * self.group, self.head_dim, generator=random).to(self.dtype)
-        return tuple(tensor.to(device) for tensor in (q, k_cache, v_cache, table))
+        tensors = (k_cache, v_cache, table, torch.tensor(self.seq_lens))
+        return q.to(device), PagedKV(*(tensor.to(device) for tensor in tensors), self.page_size)
 
 
 def shapes(longest: int) -> st.SearchStrategy[Shapes]:
@@ -78,9 +84,7 @@ def assert_close(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) 
 def test_decode_agrees_with_the_reference(device: str, case: Shapes) -> None:
     from kvproof.kernels import triton_attention
 
-    lengths = torch.tensor(case.seq_lens, device=device)
-    tensors = case.tensors(len(lengths), device)
-    arguments = (*tensors, lengths, case.page_size, case.head_dim**-0.5, case.window)
+    arguments = (*case.inputs(len(case.seq_lens), device), case.scale, case.window)
     expected = reference.paged_decode_attention(*arguments)
     assert_close(triton_attention.paged_decode_attention(*arguments), expected, case.dtype)
 
@@ -90,9 +94,8 @@ def test_decode_agrees_with_the_reference(device: str, case: Shapes) -> None:
 def test_extend_agrees_with_the_reference(device: str, case: Shapes) -> None:
     from kvproof.kernels import triton_attention
 
-    lengths = [torch.tensor(lengths, device=device) for lengths in (case.prefix_lens, case.seq_lens)]
-    tensors = case.tensors(sum(case.new_tokens), device)
-    arguments = (*tensors, *lengths, case.page_size, case.head_dim**-0.5, case.window)
+    prefix_lens = torch.tensor(case.prefix_lens, device=device)
+    arguments = (*case.inputs(sum(case.new_tokens), device), prefix_lens, case.scale, case.window)
     expected = reference.paged_extend_attention(*arguments)
     assert_close(triton_attention.paged_extend_attention(*arguments), expected, case.dtype)
 
@@ -101,28 +104,16 @@ def test_extend_agrees_with_the_reference(device: str, case: Shapes) -> None:
 @given(case=shapes(longest=60))
 def test_an_extend_is_the_decodes_of_its_positions(case: Shapes) -> None:
     """Two references that share only the definition of what a query sees."""
-    q, k_cache, v_cache, table = case.tensors(sum(case.new_tokens), "cpu")
-    scale = case.head_dim**-0.5
-    lengths = torch.tensor(case.prefix_lens), torch.tensor(case.seq_lens)
-    together = reference.paged_extend_attention(
-        q, k_cache, v_cache, table, *lengths, case.page_size, scale, case.window
-    )
+    q, kv = case.inputs(sum(case.new_tokens), "cpu")
+    together = reference.paged_extend_attention(q, kv, torch.tensor(case.prefix_lens), case.scale, case.window)
     of_request = torch.repeat_interleave(torch.tensor(case.new_tokens))
     ends = [
         position + 1
         for prefix, end in zip(case.prefix_lens, case.seq_lens, strict=True)
         for position in range(prefix, end)
     ]
-    one_by_one = reference.paged_decode_attention(
-        q,
-        k_cache,
-        v_cache,
-        table[of_request],
-        torch.tensor(ends, dtype=torch.int64),
-        case.page_size,
-        scale,
-        case.window,
-    )
+    rows = replace(kv, page_table=kv.page_table[of_request], seq_lens=torch.tensor(ends, dtype=torch.int64))
+    one_by_one = reference.paged_decode_attention(q, rows, case.scale, case.window)
     assert_close(together, one_by_one, case.dtype)
 
 
@@ -134,8 +125,7 @@ def test_a_row_is_split_over_programs_when_the_batch_is_small(device: str, windo
     case = Shapes(16, [1400], [1], 1, 2, 16, window, torch.float32, 5)
     longest = window or 1400
     assert triton_attention.splits_for(1, longest, triton_attention.PROCESSORS_WITHOUT_A_DEVICE) == longest // 256
-    lengths = torch.tensor(case.seq_lens, device=device)
-    arguments = (*case.tensors(1, device), lengths, case.page_size, scale, case.window)
+    arguments = (*case.inputs(1, device), scale, case.window)
     expected = reference.paged_decode_attention(*arguments)
     assert_close(triton_attention.paged_decode_attention(*arguments), expected, case.dtype)
 
@@ -155,6 +145,6 @@ def test_a_window_shows_that_many_tokens_before_the_query_and_itself(seen: list[
     """Every value is its position as a power of two, and all scores are equal: the mean tells what was seen."""
     v_cache = (2.0 ** torch.arange(8)).view(8, 1, 1)
     q, k_cache, table = torch.zeros(1, 1, 1), torch.zeros(8, 1, 1), torch.arange(8).int()[None]
-    got = reference.paged_decode_attention(q, k_cache, v_cache, table, torch.tensor([5]), 1, 1.0, window)
+    got = reference.paged_decode_attention(q, PagedKV(k_cache, v_cache, table, torch.tensor([5]), 1), 1.0, window)
     seen = list(range(5)) if window == 0 else seen
     assert float(got) == pytest.approx(sum(2.0**position for position in seen) / len(seen))

@@ -70,6 +70,6 @@ def test_a_figure_is_held_against_the_floor_and_its_target(gpu: ModuleType) -> N
 def test_the_floor_counts_a_sector_for_an_entry_that_is_alone_in_it(gpu: ModuleType) -> None:
     bench = gpu.Bench(torch.device("cpu"), gpu.SMOKE, repeats=1)
     lists = 4 * (300 // 10 + 300 - 30 * 8 - 30) + 12 * 8
-    assert gpu.tables(bench, 1).entry_bytes() == lists + 240 * 4
-    assert gpu.tables(bench, 4).entry_bytes() == lists + 240 * 16
-    assert gpu.tables(bench, 64).entry_bytes() == lists + 240 * 32
+    assert gpu.entry_bytes(gpu.healthy_pool(bench, 1)) == lists + 240 * 4
+    assert gpu.entry_bytes(gpu.healthy_pool(bench, 4)) == lists + 240 * 16
+    assert gpu.entry_bytes(gpu.healthy_pool(bench, 64)) == lists + 240 * 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.kernels import census
-from kvproof.kernels.census import Violation, describe, page_census, unpack_verdict
-from kvproof.kernels.reference_census import CensusTables
+from kvproof.kernels.census import Census, PageOwners, Violation, describe, page_census, unpack_verdict
 from kvproof.kernels.reference_census import page_census as reference_page_census
 
 EXAMPLES = 200 if torch.cuda.is_available() else 25
@@ -30,7 +29,7 @@ class Pool:
     tree: list[int] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
 
-    def arguments(self, device: str = "cpu") -> tuple[torch.Tensor | int | None, ...]:
+    def owners(self, device: str = "cpu") -> PageOwners:
         table = torch.zeros((ROWS + 1, COLUMNS * self.page_size), dtype=torch.int32)
         for row, pages in self.columns.items():
             for column, page in enumerate(pages):
@@ -40,10 +39,10 @@ class Pool:
         vectors = (rows, first, last, self.tree, self.free)
         tensors = [torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in vectors]
         prefix = torch.tensor(self.prefix, dtype=torch.int32, device=device)
-        return table.to(device), *tensors, self.pool_pages, self.page_size, prefix
+        return PageOwners(table.to(device), *tensors, self.pool_pages, self.page_size, prefix)
 
-    def census(self) -> census.Census:
-        return page_census(*self.arguments())  # type: ignore[arg-type]
+    def census(self) -> Census:
+        return page_census(self.owners())
 
 
 def healthy() -> Pool:
@@ -165,9 +164,9 @@ def test_holders_are_called_by_their_names_and_long_lists_are_cut() -> None:
 
 
 def test_without_prefix_pages_leading_pages_are_nobodys_business() -> None:
-    *arguments, prefix = broken("evicted under a reader").arguments()
-    assert len(prefix) == 3  # type: ignore[arg-type]
-    assert int(page_census(*arguments).verdict) == 0  # type: ignore[arg-type]
+    owners = broken("evicted under a reader").owners()
+    assert int(page_census(owners).verdict) != 0
+    assert int(page_census(replace(owners, prefix_pages=None)).verdict) == 0
 
 
 # Tables of any content: pages out of range and on top of each other are the rule here.
@@ -239,22 +238,24 @@ def test_long_rows_are_shared_by_several_programs(device: str) -> None:
     pages = torch.randperm(599, generator=torch.Generator().manual_seed(0)).int() + 1
     table = torch.cat((pages, pages[:1]))[None].repeat(2, 1).to(device)
     vectors = [torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in ([1], [0], [600], [], [], [3])]
-    expected = reference_page_census(table, *vectors[:5], 599, 1, vectors[5])
+    owners = PageOwners(table, *vectors[:5], 599, 1, vectors[5])
+    expected = reference_page_census(owners)
     from kvproof.kernels import triton_census
 
-    got = triton_census.page_census(table, *vectors[:5], 599, 1, vectors[5])
+    got = triton_census.page_census(owners)
     assert unpack_verdict(int(got.verdict)) == (Violation.TWO_OWNERS, int(pages[0]))
     assert_same(expected, got)
 
 
-def both(pool: Pool, device: str) -> tuple[CensusTables, CensusTables]:
+def both(pool: Pool, device: str) -> tuple[Census, Census]:
     from kvproof.kernels import triton_census
 
-    return reference_page_census(*pool.arguments(device)), triton_census.page_census(*pool.arguments(device))  # type: ignore[arg-type]
+    return reference_page_census(pool.owners(device)), triton_census.page_census(pool.owners(device))
 
 
-def assert_same(expected: CensusTables, got: CensusTables) -> None:
-    for name, tensor in vars(expected).items():
+def assert_same(expected: Census, got: Census) -> None:
+    tensors = {name: value for name, value in vars(expected).items() if name != "pool_pages"}
+    for name, tensor in tensors.items():
         assert getattr(got, name).tolist() == tensor.tolist(), name
         assert getattr(got, name).dtype == tensor.dtype, name
 
@@ -298,10 +299,10 @@ def test_on_a_device_a_verdict_is_read_one_step_later(monkeypatch: pytest.Monkey
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    table, *vectors = healthy().arguments()[:6]
+    owners = healthy().owners()
     with pytest.raises(ValueError, match=r"^first has 2 entries, but the number of holders in rows is 3$"):
-        page_census(table, vectors[0], vectors[1][:2], *vectors[2:], 40, 4)  # type: ignore[arg-type, index]
+        page_census(replace(owners, first=owners.first[:2]))
     with pytest.raises(ValueError, match=r"^req_to_token is int64, but must be int32$"):
-        page_census(table.long(), *vectors, 40, 4)  # type: ignore[arg-type, union-attr]
+        page_census(replace(owners, req_to_token=owners.req_to_token.long()))
     with pytest.raises(ValueError, match=r"^page_size is 0, but must be at least 1$"):
-        page_census(table, *vectors, 40, 0)  # type: ignore[arg-type]
+        page_census(replace(owners, page_size=0))

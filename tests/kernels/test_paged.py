@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.kernels import paged, reference
+from kvproof.kernels.reference import PagedKV
 
 
 @settings(max_examples=25, deadline=None)
@@ -24,9 +28,8 @@ def test_the_reference_is_softmax_attention_over_the_row(page_size: int, length:
     length = min(length, len(pages) * page_size)
     k_cache, v_cache = (torch.randn(31 * page_size, 2, 8, generator=random) for _ in range(2))
     q = torch.randn(1, 2 * group, 8, generator=random)
-    got = paged.paged_decode_attention(
-        q, k_cache, v_cache, pages[None].int(), torch.tensor([length]), page_size, scale=0.3
-    )
+    kv = PagedKV(k_cache, v_cache, pages[None].int(), torch.tensor([length]), page_size)
+    got = paged.paged_decode_attention(q, kv, scale=0.3)
     line = [int(pages[i // page_size]) * page_size + i % page_size for i in range(length)]
     for head in range(2 * group):
         weights = torch.softmax(k_cache[line, head // group] @ q[0, head] * 0.3, dim=0)
@@ -36,7 +39,7 @@ def test_the_reference_is_softmax_attention_over_the_row(page_size: int, length:
 def test_a_request_without_positions_gets_zeros() -> None:
     cache = torch.ones(8, 1, 4)
     table, lengths = torch.zeros(1, 1, dtype=torch.int32), torch.tensor([0])
-    got = reference.paged_decode_attention(torch.ones(1, 2, 4), cache, cache, table, lengths, 4, 1.0)
+    got = reference.paged_decode_attention(torch.ones(1, 2, 4), PagedKV(cache, cache, table, lengths, 4), 1.0)
     assert got.tolist() == torch.zeros(1, 2, 4).tolist()
 
 
@@ -47,17 +50,12 @@ def test_a_store_touches_its_indices_only() -> None:
     assert v_cache.sum(dim=(1, 2)).tolist() == [0, 0, 4, 0, 0, 4, 0, 0]
 
 
-def attention_inputs() -> dict[str, object]:
+def attend(q: torch.Tensor | None = None, window: int = 0, **of_kv: Any) -> torch.Tensor:
+    """A decode of one request that fits, but for what is given."""
     cache = torch.zeros(8, 2, 16)
-    return {
-        "q": torch.zeros(1, 4, 16),
-        "k_cache": cache,
-        "v_cache": cache,
-        "page_table": torch.tensor([[1]], dtype=torch.int32),
-        "seq_lens": torch.tensor([2]),
-        "page_size": 4,
-        "scale": 1.0,
-    }
+    kv = PagedKV(cache, cache, torch.tensor([[1]], dtype=torch.int32), torch.tensor([2]), 4)
+    q = torch.zeros(1, 4, 16) if q is None else q
+    return paged.paged_decode_attention(q, replace(kv, **of_kv), 1.0, window)
 
 
 @pytest.mark.parametrize(
@@ -78,25 +76,24 @@ def attention_inputs() -> dict[str, object]:
         ({"q": torch.zeros(1, 4, 16, device="meta")}, "k_cache is on cpu, but q is on meta"),
     ],
 )
-def test_attention_refuses_what_does_not_fit(wrong: dict[str, object], sentence: str) -> None:
-    paged.paged_decode_attention(**attention_inputs())  # type: ignore[arg-type]
+def test_attention_refuses_what_does_not_fit(wrong: dict[str, Any], sentence: str) -> None:
+    attend()
     with pytest.raises(ValueError, match=f"^{sentence}$"):
-        paged.paged_decode_attention(**{**attention_inputs(), **wrong})  # type: ignore[arg-type]
+        attend(**wrong)
 
 
 def test_heads_that_are_too_large_are_refused() -> None:
     cache = torch.zeros(8, 1, 512)
     table, lengths = torch.ones(1, 1, dtype=torch.int32), torch.tensor([2])
     with pytest.raises(ValueError, match=r"^head size is 512, but the kernels hold at most 256$"):
-        paged.paged_decode_attention(torch.zeros(1, 1, 512), cache, cache, table, lengths, 4, 1.0)
+        paged.paged_decode_attention(torch.zeros(1, 1, 512), PagedKV(cache, cache, table, lengths, 4), 1.0)
 
 
 def test_an_extend_needs_a_query_for_every_new_token() -> None:
     cache, table = torch.zeros(8, 1, 16), torch.ones(1, 1, dtype=torch.int32)
     with pytest.raises(ValueError, match=r"^q holds 3 tokens, but the requests extend by 2$"):
-        paged.paged_extend_attention(
-            torch.zeros(3, 1, 16), cache, cache, table, torch.tensor([1]), torch.tensor([3]), 4, 1.0
-        )
+        kv = PagedKV(cache, cache, table, torch.tensor([3]), 4)
+        paged.paged_extend_attention(torch.zeros(3, 1, 16), kv, torch.tensor([1]), 1.0)
 
 
 def test_a_store_refuses_lines_of_another_width() -> None:

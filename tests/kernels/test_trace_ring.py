@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvproof.kernels import reference_trace_ring, trace_ring
-from kvproof.kernels.trace_ring import Record, TraceRing, _Copied, _DirectCopies, _SideCopies
+from kvproof.kernels.trace_ring import Record, StepRecords, TraceRing, _Copied, _DirectCopies, _SideCopies
 
 EXAMPLES = 100 if torch.cuda.is_available() else 15
 Append = Callable[..., None]
@@ -42,20 +42,19 @@ batches = st.builds(
 runs = st.lists(st.tuples(batches, st.booleans()), max_size=8)
 
 
-def arguments(batch: Batch, step: int, device: str) -> tuple[tuple[torch.Tensor, ...], torch.Tensor, torch.Tensor]:
+def step_records(batch: Batch, step: int, device: torch.device) -> StepRecords:
     records = batch.records(step)
-    columns = [[record[place] for record in records] for place in (0, 2, 3, 4, 5)]
+    kinds, *columns = ([record[place] for record in records] for place in (0, 2, 3, 4, 5))
     pages = [page for record in records for page in record.pages or ()] + [-1] * batch.spare_pages
 
     def vector(numbers: list[int]) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int32, device=device)
 
-    return tuple(map(vector, columns)), vector(batch.page_counts), vector(pages)
+    return StepRecords(vector(kinds), step, *map(vector, columns), vector(batch.page_counts), vector(pages))
 
 
 def append(ring: TraceRing, batch: Batch, step: int) -> None:
-    (kinds, *lengths), page_counts, pages = arguments(batch, step, str(ring.device))
-    ring.append(kinds, step, *lengths, page_counts, pages)
+    ring.append(step_records(batch, step, ring.device))
 
 
 def check_run(ring: TraceRing, run: list[tuple[Batch, bool]]) -> None:
@@ -115,8 +114,8 @@ def check_append(device: str, records: int, pages: int, run: list[Batch]) -> Non
     rings = [TraceRing(records, pages, where) for where in ("cpu", device)]
     for step, batch in enumerate(run):
         for ring, implementation in zip(rings, (reference_trace_ring, triton_trace_ring), strict=True):
-            columns, page_counts, page_ids = arguments(batch, step, str(ring.device))
-            implementation.append(ring.header, ring.ring, ring.page_ring, columns, step, page_counts, page_ids)
+            records = step_records(batch, step, ring.device)
+            implementation.append(ring.header, ring.ring, ring.page_ring, records)
     for name in ("header", "ring", "page_ring"):
         assert getattr(rings[0], name).tolist() == getattr(rings[1], name).tolist(), name
 
@@ -252,4 +251,4 @@ def test_what_does_not_fit_is_refused() -> None:
         append(ring, Batch([0, 0, 0]), 0)
     one, two = torch.tensor([1]), torch.tensor([1, 2])
     with pytest.raises(ValueError, match=r"^rows has 2 entries, but the number of records is 1$"):
-        ring.append(one, 0, two, one, one, one, one, one)
+        ring.append(StepRecords(one, 0, two, one, one, one, one, one))
