@@ -12,7 +12,7 @@ import torch
 from kvproof.kernels import checks, reference
 from kvproof.kernels.reference import PagedKV
 
-LARGEST_HEAD_DIM = 256
+LARGEST_HEAD_DIM = 1024
 """A query tile and its accumulator stay in registers for the whole row; beyond this they would spill."""
 
 

@@ -21,6 +21,8 @@ LEAST_DOT_SIZE = 16
 TILE_BYTES = 128
 """Key positions of one loop step, and rows of an extend tile (query tokens times query heads of one kv head), times the
 bytes of a number: 64 in float16, and 32 in float32, whose tiles would not fit the registers otherwise."""
+NARROW = 128
+"""Head size up to which that many fit. Wider heads (576 of a latent cache, which take 1,024 lanes) have shorter tiles."""
 PROGRAMS_PER_PROCESSOR = 4
 """Decode programs that one multiprocessor should have to choose from: enough loads under way to fill the memory bus."""
 LEAST_SPLIT = 256
@@ -207,13 +209,13 @@ def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: i
     if splits > 1:
         part_out = torch.empty((batch * heads * splits, head_dim), dtype=torch.float32, device=q.device)
         part_highest, part_total = torch.empty((2, batch * heads * splits), dtype=torch.float32, device=q.device)
-    block_d = max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim))
+    block_d = lanes_for(q)
     _decode_kernel[(batch, kv_heads, splits)](
         q, kv.k_cache, kv.v_cache, kv.page_table, kv.seq_lens, out, part_out, part_highest, part_total,
         q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
         kv.page_table.stride(0), heads, scale, window, group, head_dim, splits,
         PAGE_SIZE=kv.page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
-        BLOCK_D=block_d, HAS_WINDOW=window > 0, SPLIT=splits > 1, num_warps=4, num_stages=3,
+        BLOCK_D=block_d, HAS_WINDOW=window > 0, SPLIT=splits > 1, **(wide_options(q) or {"num_warps": 4, "num_stages": 3}),
     )  # fmt: skip
     if splits > 1:
         _join_kernel[(batch * heads,)](
@@ -242,14 +244,27 @@ def paged_extend_attention(
         q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
         kv.page_table.stride(0), heads, scale, window, group, head_dim, requests,
         PAGE_SIZE=kv.page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
-        BLOCK_N=tile_for(q), BLOCK_D=max(LEAST_DOT_SIZE, triton.next_power_of_2(head_dim)),
-        HAS_WINDOW=window > 0, num_warps=8, num_stages=2,
+        BLOCK_N=tile_for(q), BLOCK_D=lanes_for(q),
+        HAS_WINDOW=window > 0, **(wide_options(q) or {"num_warps": 8, "num_stages": 2}),
     )  # fmt: skip
     return out
 
 
+def lanes_for(q: torch.Tensor) -> int:
+    lanes: int = max(LEAST_DOT_SIZE, triton.next_power_of_2(q.shape[2]))
+    return lanes
+
+
 def tile_for(q: torch.Tensor) -> int:
-    return TILE_BYTES // q.element_size()
+    narrower = max(1, lanes_for(q) // NARROW)
+    return max(LEAST_DOT_SIZE, TILE_BYTES // q.element_size() // narrower)
+
+
+def wide_options(q: torch.Tensor) -> dict[str, int]:
+    """Launch options of wide heads, with which no register is spilled and an A100's shared memory suffices; else none."""
+    if lanes_for(q) <= NARROW:
+        return {}
+    return {"num_warps": 8, "num_stages": 2 if q.element_size() == 2 else 1}
 
 
 def splits_for(programs: int, longest: int, processors: int) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -25,7 +26,7 @@ from kvproof.kernels import (
     triton_trace_ring,
 )
 
-FLOATS = ("fp32", "fp16", "bf16")
+FLOATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def pointers(names: str, dtype: str) -> dict[str, str]:
@@ -46,6 +47,16 @@ def kernels() -> Iterator[tuple[Any, dict[str, str], dict[str, Any], dict[str, i
         tile = {"BLOCK_B": 64, "BLOCK_Q": block // 4, "BLOCK_G": 4, "HAS_WINDOW": True}
         yield triton_attention._extend_kernel, cache, sizes | tile, {"num_warps": 8, "num_stages": 2}
         yield triton_attention._join_kernel, parts | {"out": dtype}, {"BLOCK_S": 16, "BLOCK_D": 128}, {}
+        for head_dim in (256, 576):
+            q = torch.empty(
+                (1, 8, head_dim), dtype=getattr(torch, {"fp32": "float32", "fp16": "half", "bf16": "bfloat16"}[dtype])
+            )
+            block, options = triton_attention.tile_for(q), triton_attention.wide_options(q)
+            sizes = {"PAGE_SIZE": 16, "BLOCK_N": block, "BLOCK_D": triton_attention.lanes_for(q)}
+            chosen = {"BLOCK_G": 16, "HAS_WINDOW": True, "SPLIT": True}
+            yield triton_attention._decode_kernel, cache | parts, sizes | chosen, options
+            tile = {"BLOCK_B": 64, "BLOCK_Q": block // 4, "BLOCK_G": 4, "HAS_WINDOW": True}
+            yield triton_attention._extend_kernel, cache, sizes | tile, options
         lines = pointers("k_cache v_cache latent_cache", dtype) | pointers("k v latent", "fp32") | {"kv_indices": "i64"}
         yield triton_store._kv_store_kernel, lines, {"BLOCK": 1024}, {}
         yield triton_store._latent_store_kernel, lines, {"BLOCK": 1024}, {}

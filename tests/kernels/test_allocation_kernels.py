@@ -48,7 +48,7 @@ class Batch:
 batches = st.integers(0, 5).flatmap(
     lambda count: st.builds(
         Batch,
-        page_size=st.sampled_from([1, 2, 3, 4, 16, 64]),
+        page_size=st.sampled_from([1, 2, 3, 4, 16, 64, 256]),
         prefix_lens=st.lists(st.integers(0, 40), min_size=count, max_size=count),
         new_tokens=st.lists(st.integers(0, 40), min_size=count, max_size=count),
         spare_pages=st.integers(0, 3),

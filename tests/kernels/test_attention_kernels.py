@@ -100,6 +100,22 @@ def test_extend_agrees_with_the_reference(device: str, case: Shapes) -> None:
     assert_close(triton_attention.paged_extend_attention(*arguments), expected, case.dtype)
 
 
+@pytest.mark.parametrize("dtype", KERNEL_DTYPES)
+@pytest.mark.parametrize("head_dim", [192, 256, 576])
+def test_wide_heads_agree_with_the_reference(device: str, head_dim: int, dtype: torch.dtype) -> None:
+    """Those of a latent cache: 512 and 64 rotary lanes, in tiles of another length."""
+    from kvproof.kernels import triton_attention
+
+    case = Shapes(16, [0, 37], [5, 18], 1, 4, head_dim, 0, dtype, seed=7)
+    prefix_lens = torch.tensor(case.prefix_lens, device=device)
+    arguments = (*case.inputs(2, device), case.scale, case.window)
+    expected = reference.paged_decode_attention(*arguments)
+    assert_close(triton_attention.paged_decode_attention(*arguments), expected, case.dtype)
+    arguments = (*case.inputs(sum(case.new_tokens), device), prefix_lens, case.scale, case.window)
+    expected = reference.paged_extend_attention(*arguments)
+    assert_close(triton_attention.paged_extend_attention(*arguments), expected, case.dtype)
+
+
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(case=shapes(longest=60))
 def test_an_extend_is_the_decodes_of_its_positions(case: Shapes) -> None:

@@ -175,7 +175,7 @@ span = st.tuples(st.integers(0, ROWS + 1), st.integers(0, COLUMNS + 1), st.integ
 pools = st.integers(0, 4).flatmap(
     lambda holders: st.builds(
         Pool,
-        page_size=st.sampled_from([1, 3, 4]),
+        page_size=st.sampled_from([1, 3, 4, 16, 256]),
         pool_pages=st.sampled_from([1, 10, 12]),
         columns=st.fixed_dictionaries(
             {row: st.lists(any_page, min_size=COLUMNS, max_size=COLUMNS) for row in range(1, ROWS + 1)}

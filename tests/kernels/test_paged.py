@@ -83,10 +83,10 @@ def test_attention_refuses_what_does_not_fit(wrong: dict[str, Any], sentence: st
 
 
 def test_heads_that_are_too_large_are_refused() -> None:
-    cache = torch.zeros(8, 1, 512)
+    cache = torch.zeros(8, 1, 1032)
     table, lengths = torch.ones(1, 1, dtype=torch.int32), torch.tensor([2])
-    with pytest.raises(ValueError, match=r"^head size is 512, but the kernels hold at most 256$"):
-        paged.paged_decode_attention(torch.zeros(1, 1, 512), PagedKV(cache, cache, table, lengths, 4), 1.0)
+    with pytest.raises(ValueError, match=r"^head size is 1032, but the kernels hold at most 1024$"):
+        paged.paged_decode_attention(torch.zeros(1, 1, 1032), PagedKV(cache, cache, table, lengths, 4), 1.0)
 
 
 def test_an_extend_needs_a_query_for_every_new_token() -> None:
