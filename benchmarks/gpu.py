@@ -24,6 +24,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.model import TransformerRunner
+from kvproof.impl.pools import RowPool
+from kvproof.impl.runner import ForwardInput
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 from kvproof.kernels.census import PageOwners, VerdictReader, page_census
 from kvproof.kernels.paged import (
@@ -135,8 +139,9 @@ class Bench:
         bytes_moved: int | None = None,
         share: float | None = None,
         most_us: float | None = None,
+        times_of: Figure | None = None,
     ) -> Figure:
-        """Keep a figure; `share` is the least share of the floor, `most_us` the longest time, that meet the target."""
+        """Keep a figure. What meets its target: `share` of the floor or more; `most_us` or less; 20 times another's time."""
         median = statistics.median(times)
         floor = (
             bytes_moved / self.bytes_per_us if bytes_moved is not None and self.bytes_per_us and self._judges else None
@@ -147,6 +152,8 @@ class Bench:
             target, met = f"{share:.0%} of the floor", reached >= share
         elif most_us is not None and self._judges:
             target, met = f"under {most_us:g} us", median < most_us
+        elif times_of is not None and self._judges:
+            target, met = f"20 times {times_of.name}", median >= 20 * times_of.median_us
         figure = Figure(name, median, min(times), max(times), bytes_moved, floor, reached, target, met)
         self.figures.append(figure)
         return figure
@@ -230,8 +237,7 @@ def census(bench: Bench) -> None:
         bench.add(f"census, page size {page_size}, launched", bench.time_launched(work))
         if page_size == 16:
             times = bench.time_launched(partial(composition, pool))
-            ratio = statistics.median(times) / found.median_us
-            bench.add(f"torch.unique and torch.isin ({ratio:.0f} times the census)", times)
+            bench.add("torch.unique and torch.isin", times, times_of=found)
 
 
 def allocation(bench: Bench) -> None:
@@ -321,21 +327,33 @@ def recording(bench: Bench) -> None:
 
     bench.add("append, census, verdict and drain, launched", bench.time_launched(watched_step))
     reader.drain()
-    watch_share(bench, watched_step)
-
-
-def watch_share(bench: Bench, watched_step: Work, decode_step: Work | None = None) -> None:
-    """The share of a decode step that watching it takes; the target is 2% at batch 256.
-
-    `decode_step` runs one decode step of the reference implementation's small model, unwatched. The kernels know
-    nothing of the implementation: without a step given there is no figure.
-    """
-    if decode_step is None:
-        return
-    alone = bench.time_launched(decode_step)
+    decode_step = decode_step_of_the_reference(bench)
+    alone = statistics.median(bench.time_launched(decode_step))
     both = bench.time_launched(lambda: (decode_step(), watched_step()))
-    share = statistics.median(both) / statistics.median(alone) - 1
-    bench.add(f"decode step, watched: {share:.1%} more (target: under 2%)", both)
+    bench.add("decode step of the small model, recorded and counted", both, most_us=1.02 * alone)
+
+
+def decode_step_of_the_reference(bench: Bench) -> Work:
+    """One decode step of the reference implementation's small model over the whole batch, from launch to tokens."""
+    batch, prompt, page_size = bench.sizes.batch, 64, 16
+    steps = 2 * (bench.repeats + 4)  # two figures, each with its warm-up
+    row_pages = -(-(prompt + steps) // page_size)
+    config = EngineConfig(
+        page_size=page_size,
+        pool_pages=batch * row_pages,
+        rows=batch,
+        row_width=row_pages * page_size,
+        device=str(bench.device),
+    )
+    rows = RowPool(config.rows, config.row_width, config.row_order)
+    positions = torch.arange(config.row_width)
+    for row in range(1, batch + 1):
+        first_page = 1 + (row - 1) * row_pages
+        rows.req_to_token[row] = first_page * page_size + positions
+    runner = TransformerRunner(config, rows)
+    everyone = list(range(1, batch + 1))
+    runner.launch([ForwardInput(row, 0, [3] * prompt) for row in everyone]).tokens()
+    return lambda: runner.launch(decode=everyone).tokens()
 
 
 PARTS: tuple[Callable[[Bench], None], ...] = (

@@ -47,6 +47,7 @@ def test_a_smoke_run_goes_through_every_part_and_judges_nothing() -> None:
         "decode attention",
         "extend attention",
         "ring",
+        "recorded and counted",
     ):
         assert part in said
     assert "of the floor" not in said
@@ -61,9 +62,13 @@ def test_a_figure_is_held_against_the_floor_and_its_target(gpu: ModuleType) -> N
     assert (slow.fastest_us, slow.slowest_us, slow.target) == (99.0, 180.0, "60% of the floor")
     assert bench.add("fast", [70.0], bytes_moved=50_000, share=0.6).met
     assert bench.add("quick", [19.0], most_us=20).met
+    assert bench.add("composed", [2000.0], times_of=slow).met
+    assert bench.add("composed well", [1999.0], times_of=slow).met is False
     written = json.loads(json.dumps(gpu.result(bench, "A Card 3000")))
     assert written["device"] == "A Card 3000"
-    assert [figure["name"] for figure in written["figures"]] == ["slow", "fast", "quick"]
+    assert [figure["name"] for figure in written["figures"]] == [
+        *("slow", "fast", "quick", "composed", "composed well")
+    ]
     assert gpu.slug("NVIDIA H100 80GB (SXM)") == "nvidia-h100-80gb-sxm"
 
 
