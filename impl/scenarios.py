@@ -51,7 +51,7 @@ def many_sessions(s: Script) -> None:
     s.open(*sessions)
     for turn in range(3):
         for session in sessions:
-            s.send_turn(session, [*shared, *s.tokens(3)] if turn == 0 else s.length(1, turn), 4)
+            s.send_turn(session, [*shared, *s.tokens(3)] if turn == 0 else s.length(turn, turn), 4)
             s.send([*shared, *s.tokens(turn + 1)], 5)
             s.step()
         s.drain()
@@ -122,6 +122,7 @@ def abort_first(s: Script) -> None:
     s.step()
     s.abort(between_chunks)
     s.run_turn("t", s.length(1, 1), 4)
+    s.run_turn("t", s.length(3), 4)
     s.close("s", "t")
 
 
@@ -137,6 +138,7 @@ def abort_nth(s: Script) -> None:
     s.step()
     s.abort(between_chunks)
     s.run_turn("s", 3, 4)
+    s.run_turn("s", s.length(3), 4)
     s.close("s")
 
 
@@ -179,7 +181,7 @@ def too_long(s: Script) -> None:
     s.open("s", "t")
     s.run_turn("s", s.length(2, 3), 5)
     s.run_turn("s", s.scheduler.config.row_width, 4)
-    s.run_turn("s", 3, 4)
+    s.run_turn("s", s.length(3, 3), 4)
     s.run_turn("t", s.scheduler.config.row_width, 4)
     s.run_turn("t", s.length(1, 1), 4)
     s.send(s.scheduler.config.row_width, 3)
@@ -205,7 +207,7 @@ def close_running(s: Script) -> None:
     s.open("s", "t", "u", "v")
     s.run_turn("s", s.length(2, 3), 5)
     s.run_turn("u", s.length(1, 3), 5)
-    running = s.send_turn("s", s.length(1, 3), 8)
+    running = s.send_turn("s", s.length(3, 3), 8)
     first = s.send_turn("t", s.length(1, 1), 8)
     s.step_until_output(running, 3)
     s.step_until_output(first, 3)
@@ -260,7 +262,7 @@ def storm(s: Script) -> None:
 def inherit(s: Script) -> None:
     """What one turn leaves, the next one takes over: inputs and outputs that end before, on and behind a page boundary."""
     s.open("s")
-    for pages, tokens, output in ((1, -1, 1), (0, 1, 2), (1, 1, 5), (0, 2, 3), (2, 0, 1), (0, 1, 7)):
+    for pages, tokens, output in ((1, -1, 1), (0, 1, 2), (1, 1, 5), (0, 2, 3), (3, 0, 1), (0, 1, 7)):
         s.run_turn("s", max(s.length(pages, tokens), 1), output)
     s.close("s")
 
@@ -271,7 +273,7 @@ def concurrent_logprobs(s: Script) -> None:
     s.open(*sessions)
     for turn in range(4):
         for number, session in enumerate(sessions):
-            s.send_turn(session, s.length(turn % 2, number + 1), 2 + number, logprob=True)
+            s.send_turn(session, s.length(2 * (turn % 2), number + 1), 2 + number, logprob=True)
             s.step(number % 2)
         s.drain()
     s.close(*sessions)
@@ -291,6 +293,7 @@ def abort_storm(s: Script) -> None:
         s.abort(ordinary)
     s.run_turn("s", 3, 4)
     s.run_turn("t", s.length(1, 1), 4)
+    s.run_turn("t", s.length(3), 4)
     s.close("s", "t")
 
 

@@ -1,15 +1,19 @@
 """The behaviours of the seeds on every configuration: pages, rows and locks counted after every step, the sums of the memory
 check, every output token against a computation without any cache, and a replay of the recorded trace.
 
+What a cell switches on must happen in it, to requests of the behaviour itself: a retract, a prefill that carries a decode, a
+prompt cut into chunks, an accepted draft, a page that a window left behind.
+
 A sample of the cells runs by default, all valid cells under the marker `slow`. Invalid configurations are refused in one
 sentence (test_config.py).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,10 +24,14 @@ from page_census import Census
 
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay import CONFORMS, replay
+from kvproof.conformance.trace_io import read_trace
 from kvproof.impl import script
+from kvproof.impl.config import EngineConfig
 from kvproof.impl.model import Transformer, logits_from_scratch
+from kvproof.impl.observe import Observer
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
+from kvproof.spec.trace import Event
 
 BEHAVIOURS = {
     "inherit": "inheritance of cached tokens across turns",
@@ -46,9 +54,11 @@ CHUNKS: tuple[dict[str, Any], ...] = (
     {"chunked_prefill_size": 2, "mixed_chunk": False},  # pages; in tokens below
     {"chunked_prefill_size": 2, "mixed_chunk": True},
 )
-BOTH = ((True, False), (False, True), (False, True))
-"""With and without: a tree, forced retracts, a sliding window."""
+BOOLS = (False, True)
 SEED = 3
+COMPANION = "companion"
+COMPANION_OUTPUT = 30
+"""Tokens: a few dozen steps, and a small share of the pool at page size 1."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ class Cell:
             **SCHEDULES[self.schedule],
             **chunks,
             "radix_cache": self.radix_cache,
-            "retract_interval": 3 if self.forced_retract else None,
+            "retract_interval": 2 if self.forced_retract else None,
             "check_every_step": True,
             "census_every_step": True,
             "pool_pages": 160,
@@ -83,8 +93,14 @@ class Cell:
         return max(3, self.page_size - 1) if self.windowed else 0
 
     @property
+    def needs_company(self) -> bool:
+        """A retract is forced only while others run, and a prefill is mixed with the decodes of others."""
+        return self.forced_retract or self.settings["mixed_chunk"]
+
+    @property
     def is_valid(self) -> bool:
-        return not (CHUNKS[self.chunks]["mixed_chunk"] and SCHEDULES[self.schedule]["speculation"])
+        """All but one: a prefill step carries single decodes, no rounds, so the engine refuses mixed chunks with speculation."""
+        return not (self.settings["mixed_chunk"] and self.settings["speculation"])
 
     def __str__(self) -> str:
         schedule, chunks = SCHEDULES[self.schedule], CHUNKS[self.chunks]
@@ -103,7 +119,7 @@ class Cell:
 
 CELLS = [
     cell
-    for parts in itertools.product(BEHAVIOURS, (1, 4, 16, 64, 256), range(4), range(3), *BOTH)
+    for parts in itertools.product(BEHAVIOURS, (1, 4, 16, 64, 256), range(4), range(3), BOOLS, BOOLS, BOOLS)
     if (cell := Cell(*parts)).is_valid
 ]
 
@@ -114,6 +130,42 @@ def sample(count: int) -> list[Cell]:
     always = [cell for cell in CELLS if cell.page_size in (1, 256)]
     others = [cell for cell in CELLS if cell.page_size not in (1, 256)]
     return chance.sample(always, 2 * count // 3) + chance.sample(others, count - 2 * count // 3)
+
+
+class Accompanied(script.Script):
+    """A script whose requests never run alone: beside them decodes a companion, and another one follows when it ends.
+
+    So there is always somebody who can be retracted, and a decode that a prefill can be mixed with.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.companions: list[str] = []
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            if all(rid in self.scheduler.outcomes for rid in self.companions):
+                self.send_companion()
+            super().step()
+
+    def drain(self) -> None:
+        """Until the requests of the behaviour are over: the companion goes on."""
+        while any(req.rid not in self.companions for req in self._pending()):
+            self.step()
+
+    def dismiss_companion(self) -> None:
+        """No other follows: the last one comes to its end."""
+        while not self.scheduler.is_idle:
+            super().step()
+
+    def send_companion(self) -> None:
+        """Its tokens take no chance away from the behaviour, which says the same with and without it."""
+        rid = f"{COMPANION}-{len(self.companions)}"
+        self.companions.append(rid)
+        self.scheduler.submit(rid, [1 + len(self.companions), 2, 3], COMPANION_OUTPUT)
+
+    def _pending(self) -> list[Request]:
+        return [*self.scheduler.state.waiting, *self.scheduler.state.live_requests()]
 
 
 class Watch:
@@ -133,14 +185,27 @@ def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     """Record the cell's trace, as `kvproof record` does, with a watch after every step."""
     watch, played = Watch(), []
 
-    def watched(name: str, config: Any, observer: Any) -> Scheduler:
-        played.append(original(name, config, observer, watch))
-        return played[-1]
+    def play(name: str, config: EngineConfig, observer: Observer) -> None:
+        scheduler = Scheduler(config, observer)
+        played.append(scheduler)
+        play_behaviour(cell, script.find_scenario(name).run, scheduler, watch)
 
-    original = script.play
-    monkeypatch.setattr(script, "play", watched)
+    monkeypatch.setattr(script, "play", play)
     record_scenario(cell.behaviour, trace, page_size=cell.page_size, settings=cell.settings)
     return watch, played[0]
+
+
+def play_behaviour(cell: Cell, run: Callable[[script.Script], None], scheduler: Scheduler, watch: Watch) -> None:
+    chance = random.Random(scheduler.config.seed)
+    if cell.needs_company:
+        accompanied = Accompanied(scheduler, chance, watch)
+        run(accompanied)
+        accompanied.dismiss_companion()
+    else:
+        alone = script.Script(scheduler, chance, watch)
+        run(alone)
+        alone.drain()
+    scheduler.check()
 
 
 def expected_output(req: Request, count: int, window: int) -> list[int]:
@@ -156,6 +221,23 @@ def model(window: int) -> Transformer:
     return Transformer(0, window=window)
 
 
+def require_what_is_switched_on(cell: Cell, events: list[Event]) -> None:
+    """Each setting has to happen to requests of the behaviour itself; else the cell is the same as the one without it."""
+    own = [event for event in events if event.turn is not None and not event.turn.startswith(COMPANION)]
+    if cell.forced_retract:
+        assert any(event.action == "retract" for event in own), "nobody was retracted"
+    if cell.settings["mixed_chunk"]:
+        decoding = {event.step for event in events if event.action == "decode"}
+        assert any(event.action == "extend" and event.step in decoding for event in own), "no prefill carried a decode"
+    if cell.settings["chunked_prefill_size"]:
+        assert any(event.action == "extend" and not event.params["last"] for event in own), "no prompt was cut"
+    if cell.settings["speculation"]:
+        rounds = [event.params["tokens"] or 0 for event in own if event.action in ("result", "verify")]
+        assert any(tokens > 1 for tokens in rounds), "no draft was accepted"
+    if cell.windowed:
+        assert any(event.action == "window" and event.window_free for event in own), "no window left a page behind"
+
+
 def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = folder / "t.jsonl"
     watch, scheduler = play_cell(cell, trace, monkeypatch)
@@ -167,6 +249,7 @@ def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for terms in filter(None, (scheduler.state.memory_terms(), scheduler.state.window_terms())):
         assert terms["available"] + terms["evictable"] == terms["total"]
     assert scheduler.state.rows.available_rows == scheduler.config.rows
+    require_what_is_switched_on(cell, list(read_trace(trace).events_from(0)))
     report = replay(trace)
     assert report.verdict == CONFORMS, report.findings
 
@@ -187,7 +270,45 @@ def test_the_sample_meets_every_behaviour_and_every_setting() -> None:
     assert {cell.behaviour for cell in cells} == set(BEHAVIOURS)
     assert {cell.page_size for cell in cells} == {1, 4, 16, 64, 256}
     assert {(cell.schedule, cell.chunks) for cell in cells} == {(cell.schedule, cell.chunks) for cell in CELLS}
-    assert {(cell.radix_cache, cell.forced_retract, cell.windowed) for cell in cells} == set(itertools.product(*BOTH))
+    switches = {(cell.radix_cache, cell.forced_retract, cell.windowed) for cell in cells}
+    assert switches == set(itertools.product(BOOLS, BOOLS, BOOLS))
+
+
+@pytest.mark.parametrize(
+    ("switched_on", "complaint"),
+    [
+        ({"forced_retract": True}, "nobody was retracted"),
+        ({"chunks": 1}, "no prompt was cut"),
+        ({"chunks": 2}, "no prefill carried a decode"),
+        ({"schedule": 2}, "no draft was accepted"),
+        ({"windowed": True}, "no window left a page behind"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_idle_is_noticed(
+    switched_on: dict[str, Any], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of a cell that has none of them switched on, judged as those of one that has."""
+    without = Cell("inherit", 4, 0, 0, True, False, False)
+    trace = tmp_path / "t.jsonl"
+    play_cell(without, trace, monkeypatch)
+    with pytest.raises(AssertionError, match=complaint):
+        require_what_is_switched_on(dataclasses.replace(without, **switched_on), list(read_trace(trace).events_from(0)))
+
+
+@pytest.mark.parametrize(
+    ("switched_on", "complaint"),
+    [({"forced_retract": True}, "nobody was retracted"), ({"chunks": 2}, "no prefill carried a decode")],
+    ids=str,
+)
+def test_a_session_alone_is_neither_retracted_nor_mixed(
+    switched_on: dict[str, Any], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the companion is for."""
+    monkeypatch.setattr(Accompanied, "send_companion", lambda self: None)
+    cell = dataclasses.replace(Cell("inherit", 4, 0, 0, True, False, False), **switched_on)
+    with pytest.raises(AssertionError, match=complaint):
+        check_cell(cell, tmp_path, monkeypatch)
 
 
 def test_a_wrong_token_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
