@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 import z3
@@ -31,6 +32,14 @@ from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.state import pristine
 
 X = z3.Int("x")
+
+
+@pytest.fixture(autouse=True)
+def _listens_to_ctrl_c() -> Iterator[None]:
+    """Whoever runs the tests in the background may have told them to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pigeons(holes: int) -> list[z3.BoolRef]:
