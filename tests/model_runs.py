@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from hypothesis import strategies as st
+
 from kvproof.model.explore import Taken, successors
 from kvproof.model.oracle import Oracle
 from kvproof.model.witness import Witness, witness
@@ -19,6 +21,17 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"window": 1},
     {"window": 2, "overlap": True, "speculation": 2},
 ]
+
+OF_A_WALK = {
+    "page_size": st.integers(1, 4),
+    "pages": st.integers(1, 3),
+    "beside": st.integers(0, 3),
+    "length": st.integers(1, 60),
+    "ledgers": st.integers(1, 3),
+    "seed": st.integers(0, 2**32),
+    "config": st.sampled_from(CONFIGURATIONS),
+}
+"""What a property of random runs draws. A row is `pages` whole pages wide, one token more, and some `beside` it."""
 
 
 def walk(

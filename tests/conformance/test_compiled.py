@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from model_runs import CONFIGURATIONS, of_one_ledger, walk
+from model_runs import CONFIGURATIONS, OF_A_WALK, of_one_ledger, walk
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
@@ -154,15 +153,7 @@ def write_records(path: Path, records: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-walk_arguments = given(
-    page_size=st.integers(1, 4),
-    pages=st.integers(1, 3),
-    beside=st.integers(0, 3),
-    length=st.integers(1, 60),
-    ledgers=st.integers(1, 3),
-    seed=st.integers(0, 2**32),
-    config=st.sampled_from(CONFIGURATIONS),
-)
+walk_arguments = given(**OF_A_WALK)
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 many = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from model_runs import CONFIGURATIONS, of_one_ledger, walk
+from model_runs import CONFIGURATIONS, OF_A_WALK, of_one_ledger, walk
 
 from kvproof.conformance.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
@@ -25,15 +24,7 @@ REAL = [f.id for f in FAULTS.values() if f.kind != "mutation" and f.machine is L
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    page_size=st.integers(1, 4),
-    pages=st.integers(1, 3),
-    beside=st.integers(0, 3),
-    length=st.integers(1, 60),
-    ledgers=st.integers(1, 3),
-    seed=st.integers(0, 2**32),
-    config=st.sampled_from(CONFIGURATIONS),
-)
+@given(**OF_A_WALK)
 def test_any_run_of_the_right_rules_is_a_trace_that_conforms(
     page_size: int,
     pages: int,
