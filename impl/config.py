@@ -183,9 +183,10 @@ class EngineConfig:
             raise ConfigError(f"unknown device {self.device!r}; valid: cpu, cuda, cuda:N")
 
     def _require_memory(self) -> None:
-        """A lower bound: the page table, the free list, and the least that the KV of a token takes."""
+        """A lower bound: the page table, the free list, and the least that the KV of a token takes, if it is kept here."""
         table = BYTES_OF_A_POSITION * self.rows * self.row_width
-        pool = self.pool_pages * (BYTES_OF_A_PAGE + BYTES_OF_A_TOKEN[self.forward] * self.page_size)
+        kv = BYTES_OF_A_TOKEN[self.forward] if self.device == "cpu" else 0
+        pool = self.pool_pages * (BYTES_OF_A_PAGE + kv * self.page_size)
         for size, words in (
             (pool, f"pool_pages {self.pool_pages} of page_size {self.page_size}"),
             (table, f"rows {self.rows} of row_width {self.row_width}"),

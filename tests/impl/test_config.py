@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.config import MEMORY, ConfigError, EngineConfig
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,13 @@ def test_a_setting_that_cannot_work_is_refused_in_one_sentence(settings: dict[st
     with pytest.raises(ConfigError, match=message) as caught:
         EngineConfig(**settings)
     assert "\n" not in str(caught.value)
+
+
+def test_the_kv_of_a_device_is_not_this_machines_memory() -> None:
+    pages = MEMORY // (4 * 256)  # of 4 tokens each: with their list, more than fits here
+    with pytest.raises(ConfigError, match="this machine has"):
+        EngineConfig(pool_pages=pages)
+    EngineConfig(pool_pages=pages, device="cuda")
 
 
 def test_the_longest_input_leaves_room_for_a_token_in_row_and_pool() -> None:
