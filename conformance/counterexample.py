@@ -10,20 +10,18 @@ from typing import Any
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.trace_io import TraceWriter
 from kvproof.model.explore import Run
-from kvproof.model.witness import Witness, witness_of
+from kvproof.model.witness import Witness
+from kvproof.model.witness_machines import witness_of_fault
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import Fault
-from kvproof.spec.machine import LEDGER
 from kvproof.spec.trace import Header, Producer
 
 
 def save_counterexample(run: Run | None, fault: Fault, path: str | Path) -> int:
     """Write the shortest run that a faulty rule allows as a complete trace; return its number of events."""
-    if fault.machine is not LEDGER:
-        raise UserError(f"no trace of {fault.id} to save: it concerns {fault.machine.summary}, which no trace shows")
     if run is None:
         raise UserError(f"no trace of {fault.id} to save: no run of the small instances shows it")
-    return write_witness(witness_of(run), path, {"fault": fault.id, "breaks": list(run.broken)})
+    return write_witness(witness_of_fault(fault, run), path, {"fault": fault.id, "breaks": list(run.broken)})
 
 
 def write_witness(witness: Witness, path: str | Path, extra: Mapping[str, Any]) -> int:

@@ -9,6 +9,8 @@ from kvproof.conformance.pagebook import FREE, TREE, PageBook
 from kvproof.spec.effects import Report
 from kvproof.spec.trace import Event, Terms
 
+OF_THE_TREE, PROTECTED = "evictable + protected", "protected"
+"""Differences of the tree's counters: of all its pages, and of those in a row's protected prefix."""
 MAX_NAMED = 8
 """Pages of a wrong free list that are named one by one."""
 
@@ -17,19 +19,33 @@ def wrong_terms(event: Event, book: PageBook, true: Report) -> Iterator[Differen
     """The terms that the check read and that are not the true counts."""
     if event.terms is not None:
         yield from _wrong("", event.terms, book.count(FREE), book.count(TREE), true.session_held, true.uncached)
+        if event.terms.protected != book.protected:
+            yield Difference(PROTECTED, None, book.protected, event.terms.protected)
     if event.window_terms is not None and book.window.is_followed:
         free, in_tree = book.window.free_count(), sum(book.owner(page) == TREE for page in book.window.mapped())
         yield from _wrong("window ", event.window_terms, free, in_tree, true.window_held, true.window_uncached)
 
 
 def _wrong(pool: str, terms: Terms, free: int, tree: int, held: int, uncached: int) -> Iterator[Difference]:
-    true = {
-        "available": (free, terms.available),
-        "evictable + protected": (tree, terms.evictable + terms.protected),
-        "session_held": (held, terms.session_held),
-        "uncached": (uncached, terms.uncached),
+    true = {"available": free, OF_THE_TREE: tree, "session_held": held, "uncached": uncached}
+    seen = counts_of(terms)
+    return (Difference(pool + name, None, t, seen[name]) for name, t in true.items() if t != seen[name])
+
+
+def counts_of(terms: Terms) -> dict[str, int]:
+    """What a check read, by name, and the pages of the tree together."""
+    return {
+        "available": terms.available,
+        OF_THE_TREE: terms.evictable + terms.protected,
+        PROTECTED: terms.protected,
+        "session_held": terms.session_held,
+        "uncached": terms.uncached,
     }
-    return (Difference(pool + name, None, t, seen) for name, (t, seen) in true.items() if t != seen)
+
+
+def invariant_of(difference: Difference) -> str:
+    """What it is about: a counter of locked pages that is no recount of them, or a count of an owner's pages."""
+    return "I13" if difference.name == PROTECTED else "I2"
 
 
 def is_about_holders(difference: Difference) -> bool:

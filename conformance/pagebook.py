@@ -64,6 +64,8 @@ class PageBook:
         self._tables: dict[str, RowTable] = {}
         self._users: dict[int, str] = {}
         self._pins: Counter[int] = Counter()
+        self.protected = 0
+        """Pages of the tree that are in the protected prefix of a row: what a recount of the locks gives."""
         self._counts: Counter[str] = Counter({FREE: pool_pages})
 
     def owner(self, page: int) -> str:
@@ -114,11 +116,11 @@ class PageBook:
         old = self._tables.pop(moves.key, None)
         if old is not None:
             self._users.pop(old.row, None)
-            self._pins.subtract(old.pages[: old.tree_end])
+            self._pin(old.pages[: old.tree_end], -1)
         if moves.table is not None:
             self._tables[moves.key] = moves.table
             self._users[moves.table.row] = moves.key
-            self._pins.update(moves.table.pages[: moves.table.tree_end])
+            self._pin(moves.table.pages[: moves.table.tree_end], 1)
         for page, owner in moves.owners.items():
             self._own(page, owner)
         self.window.commit(moves.window)
@@ -168,6 +170,12 @@ class PageBook:
             else:
                 self._own(page, FREE)
         return problems
+
+    def _pin(self, pages: Iterable[int], times: int) -> None:
+        for page in pages:
+            was = self._pins[page] > 0
+            self._pins[page] += times
+            self.protected += (self._pins[page] > 0) - was
 
     def _own(self, page: int, owner: str) -> None:
         self._counts[self._owners[page]] -= 1

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from kvproof.conformance.judge import WITH_ROW, Difference
+from kvproof.conformance.memory_check import counts_of
 from kvproof.spec.trace import Event
 
 
@@ -50,16 +51,7 @@ class Renaming:
     def _terms(self, expected: Event, seen: Event) -> list[Difference]:
         if expected.terms is None or seen.terms is None:
             return []
-        first, second = (
-            {
-                "available": terms.available,
-                "evictable + protected": terms.evictable + terms.protected,
-                "session_held": terms.session_held,
-                "uncached": terms.uncached,
-            }
-            for terms in (expected.terms, seen.terms)
-        )
-        return _of_both(first, second)
+        return _of_both(counts_of(expected.terms), counts_of(seen.terms))
 
     def _moves(self, expected: Event, seen: Event) -> list[Difference]:
         """Pages are freed and shared by the names that they were handed out under, before new ones are handed out."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from kvproof.conformance.errors import UserError, at, unknown
 from kvproof.conformance.judge import ABOUT, Difference, Judgement, check_terms, judge
 from kvproof.conformance.memory_check import (
+    invariant_of,
     is_about_holders,
     seen_of_holders,
     true_of_holders,
@@ -24,12 +25,14 @@ from kvproof.conformance.memory_check import (
 )
 from kvproof.conformance.pagebook import PageBook
 from kvproof.conformance.trace_io import TraceReader, is_columnar, read_trace
+from kvproof.conformance.tree_faults import faults_behind_counters, faults_behind_eviction
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS, Fault, actions_with
 from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.machine import every_invariant
 from kvproof.spec.state import Ledger, is_live, pristine
 from kvproof.spec.trace import Config, End, Event
 
@@ -173,7 +176,7 @@ class Replayer:
     def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
         """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
         for fault in self.known:
-            if right.outcome.action.name in fault.deviations:
+            if right.outcome.action.name in fault.in_traces:
                 followed = self._under(fault, right.outcome.action.name, key, before, event)
                 if followed.agrees and not followed.moves.problems:
                     self.report.followed[fault.id] += 1
@@ -198,7 +201,7 @@ class Replayer:
 
     def _under(self, fault: Fault, action: str, key: str, before: Ledger, event: Event) -> Judgement:
         """The same event judged by the faulty form of the action."""
-        return judge(Oracle(self.d, actions_with(fault)), self.book, key, fault.deviate(action), before, event)
+        return judge(Oracle(self.d, actions_with(fault)), self.book, key, fault.in_traces[action], before, event)
 
     def _broken(
         self, right: Judgement, explained: list[Fault], key: str, before: Ledger, event: Event
@@ -211,7 +214,7 @@ class Replayer:
         if explained:
             fault = explained[0]
             broken = self._under(fault, right.outcome.action.name, key, before, event).outcome.broken(self.d)
-            found = {**broken, **found} or {i: INVARIANTS[i].statement for i in fault.breaks}
+            found = {**broken, **found} or {i: fault.machine.invariants[i].statement for i in fault.breaks}
         else:
             about = dict.fromkeys(ABOUT[d.name] for d in right.differences)
             found = {**{i: INVARIANTS[i].statement for i in about}, **found}
@@ -229,9 +232,8 @@ class Replayer:
             return None
         broken = {p.invariant: p.sentence for p in problems}
         rule = "the tree evicts pages that no row's protected prefix holds"
-        return Finding(
-            self.path, line, event, "tree", "evict", rule, None, (), tuple(p.sentence for p in problems), broken
-        )
+        found = ((), tuple(p.sentence for p in problems), broken, tuple(faults_behind_eviction(problems)))
+        return Finding(self.path, line, event, "tree", "evict", rule, None, *found)
 
     def _still_needs(self, key: str, position: int) -> bool:
         """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
@@ -250,29 +252,19 @@ class Replayer:
             differences.append(Difference("free list", None, "as the trace's own moves say", lines[0]))
         if not differences:
             return None
-        explained = [f for f in _catalogue("check") if seen_of_holders(event) in self._terms_under(f, event)]
-        if explained and all(map(is_about_holders, differences)):
-            known = [f for f in explained if f in self.known]
-            if known:
-                self.report.followed[known[0].id] += 1
-                return None
-        else:
-            explained = []
+        explained = self._faults_of_check(event, differences)
+        if known := [f for f in explained if f in self.known]:
+            self.report.followed[known[0].id] += 1
+            return None
         rule = ACTIONS["check"].summary
-        broken = {"I2": INVARIANTS["I2"].statement}
-        return Finding(
-            self.path,
-            line,
-            event,
-            "all",
-            "check",
-            rule,
-            None,
-            tuple(differences),
-            tuple(lines),
-            broken,
-            tuple(explained),
-        )
+        broken = {i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})}
+        found = (tuple(differences), tuple(lines), broken, tuple(explained))
+        return Finding(self.path, line, event, "all", "check", rule, None, *found)
+
+    def _faults_of_check(self, event: Event, differences: list[Difference]) -> list[Fault]:
+        if all(map(is_about_holders, differences)):
+            return [f for f in _catalogue("check") if seen_of_holders(event) in self._terms_under(f, event)]
+        return faults_behind_counters(differences)
 
     def _terms_under(self, fault: Fault, event: Event) -> list[tuple[int, ...]]:
         """What the faulty check may read: turns that ended in this step may or may not stand in the last batch."""
@@ -364,7 +356,7 @@ def _known(name: str, path: str | Path) -> Fault:
 
 def _catalogue(action: str) -> list[Fault]:
     """Real deviations of one action; mutations explain nothing."""
-    return [f for f in FAULTS.values() if action in f.deviations and f.kind != "mutation"]
+    return [f for f in FAULTS.values() if action in f.in_traces and f.kind != "mutation"]
 
 
 def _page_lines(right: Judgement, event: Event, book: PageBook) -> Iterable[str]:

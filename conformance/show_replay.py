@@ -70,9 +70,7 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
     for fault in finding.explained_by:
         lines.append(Text("  explained ") + Text(f"{fault.id} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
         lines.append(
-            Text(
-                f"            with {fault.id} on, the model accepts this event: kvproof prove --fault {fault.id}", "dim"
-            )
+            Text(f"            with {fault.id} on, the model does the same: kvproof prove --fault {fault.id}", "dim")
         )
     if not finding.explained_by:
         lines.append(Text("  explained by no fault of the catalogue", "dim"))

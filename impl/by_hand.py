@@ -145,6 +145,9 @@ class HandDrivenScheduler(Scheduler):
 
     def retract(self, rid: str) -> None:
         req = self._running(rid)
+        if not req.output_ids:  # only the forced retract takes one that has no token to show, or it does not
+            self.decoding.retract_at_interval()
+            return
         while self._in_flight[rid] and not self.config.overlap:
             self._landed(req)  # the step that was prepared for it never runs
         self.ends.retract(req)

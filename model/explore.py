@@ -177,6 +177,19 @@ def shortest_run_of(
     Bounded to `MOST_STEPS`, because a machine with counters has no end of states.
     """
     oracle = Oracle.of(page_size, row_width, actions, **config)
+
+    def is_wanted(step: Taken) -> bool:
+        broken = step.outcome.broken(oracle.d, machine.invariants)
+        return bool(broken) and (invariant is None or invariant in broken)
+
+    steps = first_steps(oracle, machine, is_wanted)
+    if steps is None:
+        return None
+    return Run(page_size, row_width, steps, steps[-1].outcome.broken(oracle.d, machine.invariants), config)
+
+
+def first_steps(oracle: Oracle, machine: Machine, is_wanted: Callable[[Taken], bool]) -> tuple[Taken, ...] | None:
+    """The shortest run to a wanted step; None where no run of at most `MOST_STEPS` has one."""
     start = machine.start(oracle.d)
     parents: dict[Any, tuple[Any, Taken] | None] = {start: None}
     frontier = [start]
@@ -184,9 +197,8 @@ def shortest_run_of(
         reached = []
         for state in frontier:
             for step in successors(oracle, state):
-                broken = step.outcome.broken(oracle.d, machine.invariants)
-                if broken and (invariant is None or invariant in broken):
-                    return Run(page_size, row_width, (*_path(parents, state), step), broken, config)
+                if is_wanted(step):
+                    return (*_path(parents, state), step)
                 if step.outcome.after not in parents:
                     parents[step.outcome.after] = (state, step)
                     reached.append(step.outcome.after)

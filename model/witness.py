@@ -88,7 +88,7 @@ class Scribe:
         """One step of one ledger, with what has to come before and after it."""
         outcome = taken.outcome
         in_tree = ("matched_len", "dup_len") if taken.params.get("inserted", True) else ("matched_len",)
-        self._fill_tree(max(int(taken.params.get(name, 0)) for name in in_tree))
+        self.fill_tree(max(int(taken.params.get(name, 0)) for name in in_tree))
         holder = self._holders.setdefault(key, Holder())
         self._step += outcome.action.event in NEW_STEP
         self._name(holder, outcome)
@@ -100,6 +100,14 @@ class Scribe:
             self._refuse_turns(key, holder, next(self._refusals, 0))
         elif outcome.action.event == "match" and outcome.before.phase != NONE and outcome.after.phase == NONE:
             self._go_on_as_ordinary(holder, outcome.before.origin_len)
+
+    def check(self, evictable: int = 0, protected: int = 0) -> None:
+        """A memory check; its counters of the tree are off by so many pages."""
+        self.act("memory check", "check", lingering=False)
+        _, terms = self._events[-1]
+        assert terms is not None
+        terms["terms"]["evictable"] += evictable
+        terms["terms"]["protected"] += protected
 
     def finished(self) -> Witness:
         # A request may fill a row; an implementation keeps a page beside it, and what its rounds may overshoot.
@@ -146,35 +154,35 @@ class Scribe:
 
     # -- what a run takes for granted --
 
-    def _fill_tree(self, length: int) -> None:
+    def fill_tree(self, length: int) -> None:
         """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there."""
         pages, held = self._d.floor_pages(length), len(self._pools.tree)
         if pages <= held:
             return
         end, key = self._d.tokens(pages), self._new_name("before")
         had = self._d.tokens(held)
-        self._act(key, "arrive", origin_len=end)
-        self._act(key, "match_tree", matched_len=had)
-        self._act(key, "extend", seq_len=end, last=True)
-        self._act(key, "result", tokens=1)
-        self._act(key, "finish_plain", finished_len=1, dup_len=had, inserted=True)
+        self.act(key, "arrive", origin_len=end)
+        self.act(key, "match_tree", matched_len=had)
+        self.act(key, "extend", seq_len=end, last=True)
+        self.act(key, "result", tokens=1)
+        self.act(key, "finish_plain", finished_len=1, dup_len=had, inserted=True)
 
     def _refuse_turns(self, key: str, holder: Holder, count: int) -> None:
         """While another turn was in flight, these were refused; that one was given up in the queue."""
         if count:
-            self._act(key, "create", origin_len=1, too_long=False, logprob=False)
+            self.act(key, "create", origin_len=1, too_long=False, logprob=False)
             for _ in range(count):
-                self._act(key, "refuse")
-            self._act(key, "abort_queued")
+                self.act(key, "refuse")
+            self.act(key, "abort_queued")
 
     def _go_on_as_ordinary(self, detached: Holder, origin_len: int) -> None:
         key = f"{detached.turn} detached"
         self._holders[key] = Holder(turn=detached.turn)
-        self._act(key, "arrive", origin_len=origin_len)
+        self.act(key, "arrive", origin_len=origin_len)
         self._step -= 1  # its match is part of the step that detached it
-        self._act(key, "match_tree", matched_len=0)
+        self.act(key, "match_tree", matched_len=0)
 
-    def _act(self, key: str, action: str, **params: Value) -> None:
+    def act(self, key: str, action: str, **params: Value) -> None:
         before = self._ledgers.get(key, pristine(self._d))
         outcome = self._oracle.step(self._oracle.actions[action], before, params)
         assert not outcome.failed_guards and not outcome.broken(self._d), (action, params, outcome)

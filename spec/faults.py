@@ -19,7 +19,7 @@ from typing import Any
 from kvproof.spec.actions import ACTIONS, Action, Step
 from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.actions.turn import no_token_of_a_chunk, report, save_slot
+from kvproof.spec.actions.turn import HAS_GENERATED, no_token_of_a_chunk, report, save_slot
 from kvproof.spec.domain import Domain, Length, footprint, larger, minus, orphan_start, smaller
 from kvproof.spec.effects import DropRow, Forget, Free, FreeByLoc, Insert, Require, Write
 from kvproof.spec.machine import LEDGER, Machine, machine_of
@@ -43,6 +43,8 @@ class Fault:
     kind: str = "fault"
     also: Mapping[str, Run] = field(default_factory=dict)
     """Other actions that deviate with it: a rule that was moved from one step to another."""
+    on_ledgers: Mapping[str, Run] = field(default_factory=dict)
+    """For a fault of a small machine: rules of ledgers that a trace shows it by."""
     config: Mapping[str, int | bool] = field(default_factory=dict)
     """The configuration in which it shows (fields of the integer domain); elsewhere the rules are right."""
     smallest: tuple[int, int] = (1, 3)
@@ -62,10 +64,19 @@ class Fault:
     def deviations(self) -> dict[str, Action]:
         return {name: self.deviate(name) for name in (self.action, *self.also)}
 
+    @property
+    def in_traces(self) -> dict[str, Action]:
+        """The deviating rules of ledgers, which are what events are judged by."""
+        shown = {name: dataclasses.replace(ACTIONS[name], run=run) for name, run in self.on_ledgers.items()}
+        return self.deviations if self.machine is LEDGER else shown
+
 
 def actions_with(fault: Fault | None, machine: Machine = LEDGER) -> dict[str, Action]:
     """The machine's table of actions, those of the fault deviating."""
-    return {**machine.actions, **(fault.deviations if fault and fault.machine is machine else {})}
+    if fault is None:
+        return dict(machine.actions)
+    deviating = fault.in_traces if machine is LEDGER else fault.deviations if machine is fault.machine else {}
+    return {**machine.actions, **deviating}
 
 
 def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -217,8 +228,9 @@ def _f21875c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _f22735(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """Releasing, it matches again: the match cuts the node, and only the part that is found is unlocked. This is the other."""
-    return Step(s.but(holders=s.holders - 1), _right_of("tree_unlock", d, s, p).guards)
+    """Releasing, it matches again, finds a node below the one that it locked, or cuts one off, and takes a lock from that."""
+    right = _right_of("tree_unlock", d, s, p)
+    return Step(right.after.but(holders=s.holders))
 
 
 def _right_of(action: str, d: Domain, s: Any, p: SimpleNamespace) -> Step:
@@ -299,6 +311,12 @@ def _f994e(d: Domain, s: Request, p: SimpleNamespace) -> Step:
     """A retract is forced on every step, and prefill goes first."""
     right = _right_of("force_retract", d, s, p)
     return dataclasses.replace(right, guards=())
+
+
+def _f994e_retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """In a trace: a turn is retracted before its prefill brought it a token."""
+    right = _right("retract", d, s, p)
+    return dataclasses.replace(right, guards=tuple(g for g in right.guards if g.sentence != HAS_GENERATED))
 
 
 def _m13(d: Domain, s: Node, p: SimpleNamespace) -> Step:
@@ -485,10 +503,10 @@ _FAULTS = (
     Fault(
         "F22735",
         "tree_unlock",
-        "release matches the prefix again; the match splits nodes and disturbs their locks",
+        "release matches the prefix again; the match finds or cuts off another node, and takes a lock that is not its own",
         "tree split",
         "sglang #22735",
-        ("I11",),
+        ("I11", "I13"),
         _f22735,
     ),
     Fault(
@@ -581,6 +599,8 @@ _FAULTS = (
         "sglang-jax #994",
         ("I18",),
         _f994e,
+        on_ledgers={"retract": _f994e_retract},
+        config={"overlap": True},
     ),
     Fault(
         "S0510a",

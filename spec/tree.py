@@ -131,10 +131,16 @@ ACTIONS: dict[str, Action] = {
 }
 
 
+def recount(d: Domain, s: Node, unlocked: Flag) -> tuple[Count, Count]:
+    """Evictable and protected pages of the tree, counted anew, by whether this node is unlocked."""
+    free = d.where(d.every(s.present, unlocked), s.pages, 0)
+    locked = d.where(d.every(s.present, d.no(unlocked)), s.pages, 0)
+    return s.rest_evictable + free, s.rest_protected + locked
+
+
 def _counters_equal_a_recount(d: Domain, s: Node) -> Flag:
-    unlocked = d.where(d.every(s.present, s.lock_ref == 0), s.pages, 0)
-    locked = d.where(d.every(s.present, d.no(s.lock_ref == 0)), s.pages, 0)
-    return d.every(s.evictable == s.rest_evictable + unlocked, s.protected == s.rest_protected + locked)
+    evictable, protected = recount(d, s, s.lock_ref == 0)
+    return d.every(s.evictable == evictable, s.protected == protected)
 
 
 def _locks_have_holders(d: Domain, s: Node) -> Flag:

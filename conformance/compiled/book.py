@@ -22,6 +22,7 @@ from kvproof.conformance.compiled.layout import (
     OWNED_BY_TREE,
     OWNER,
     PINS,
+    PROTECTED_COUNT,
     START,
     TREE_COUNT,
     WINDOW_FREE_COUNT,
@@ -79,15 +80,22 @@ def note(journal: Array, counts: Array, what: int, place: int, before: int) -> N
     counts[JOURNAL] = n + 1
 
 
-def totals(counts: Array) -> tuple[int, int, int, int]:
+def totals(counts: Array) -> tuple[int, int, int, int, int]:
     """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
-    return counts[FREE_COUNT], counts[TREE_COUNT], counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT]
+    return (
+        counts[FREE_COUNT],
+        counts[TREE_COUNT],
+        counts[PROTECTED_COUNT],
+        counts[WINDOW_FREE_COUNT],
+        counts[WINDOW_TREE_COUNT],
+    )
 
 
-def undo(state: StateArrays, before: tuple[int, int, int, int]) -> None:
+def undo(state: StateArrays, before: tuple[int, int, int, int, int]) -> None:
     """Put back what the journal holds, newest first, and the totals."""
     counts, journal = state.counts, state.journal
-    counts[FREE_COUNT], counts[TREE_COUNT], counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT] = before
+    counts[FREE_COUNT], counts[TREE_COUNT], counts[PROTECTED_COUNT] = before[0], before[1], before[2]
+    counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT] = before[3], before[4]
     for n in range(counts[JOURNAL] - 1, -1, -1):
         what, place, value = journal[n, 0], journal[n, 1], journal[n, 2]
         if what == JOURNAL_ARENA:
@@ -223,4 +231,9 @@ def make_room(tables: Array, arena: Array, counts: Array, ledger: int, length: i
 
 def pin(pages: Array, journal: Array, counts: Array, page: int, change: int) -> None:
     """A row's protected prefix names the page, or does so no more."""
-    set_page(pages, journal, counts, page, PINS, pages[page, PINS] + change)
+    times = pages[page, PINS]
+    set_page(pages, journal, counts, page, PINS, times + change)
+    if times == 0 and change > 0:
+        counts[PROTECTED_COUNT] += 1
+    elif times > 0 and times + change == 0:
+        counts[PROTECTED_COUNT] -= 1

@@ -347,7 +347,10 @@ def check_source() -> str:
         mapped=lambda: [None],
     )
     book: Any = SimpleNamespace(
-        count=counted.get, window=window, owner=lambda _: _OwnedByTree(d.read("c.WINDOW_TREE_COUNT"))
+        count=counted.get,
+        protected=d.read("c.PROTECTED_COUNT"),
+        window=window,
+        owner=lambda _: _OwnedByTree(d.read("c.WINDOW_TREE_COUNT")),
     )
     true = Report(*(d.read(f"c.{f.name.upper()}") for f in dataclasses.fields(Report)))
 

@@ -132,6 +132,7 @@ class State:
         }
         book._counts = Counter({FREE: 0, **Counter(book._owners.values())})
         book._pins = Counter(dict(_nonzero(self.pages[:, at.PINS])))
+        book.protected = int(self.counts[at.PROTECTED_COUNT])
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
         in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
         book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
@@ -198,6 +199,7 @@ class State:
         has_window = self.pages[1:, at.WINDOW_OF] != 0
         in_tree = self.pages[1:, at.OWNER] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)
+        self.counts[at.PROTECTED_COUNT] = book.protected
         self.counts[at.WINDOW_FREE_COUNT] = book.window.free_count()
         self.counts[at.WINDOW_TREE_COUNT] = int((has_window & in_tree).sum())
         self._take_back_tables(book)

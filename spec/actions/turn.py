@@ -24,6 +24,8 @@ from kvproof.spec.domain import (
 from kvproof.spec.effects import Forget, Free, FreeWindow, Report, Require, Take, Write
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live, owner_is_slot
 
+HAS_GENERATED = "the turn has generated"
+
 
 def kv_of_known_tokens(d: Domain, s: Ledger) -> Length:
     """C once all results are in: every token but the last sampled one has its KV."""
@@ -182,7 +184,7 @@ def _retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """
     guards = (
         Guard("at most one result is not known", s.pending <= 1),
-        Guard("the turn has generated", d.one <= s.output_len),
+        Guard(HAS_GENERATED, d.one <= s.output_len),
         Guard("a pre-aborted turn ends with its prefill", d.no(s.pre_aborted)),
     )
     computed = d.where(d.some(d.overlap, s.pending == 0), s.kv_committed_len, kv_of_known_tokens(d, s))

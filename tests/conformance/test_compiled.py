@@ -356,7 +356,8 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(tmp_path: Path) -> N
     handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
     fixed = {"path", "known", "d", "oracle"}
     assert set(vars(replayer)) == handed_over | fixed
-    assert set(vars(replayer.book)) == {"_owners", "_tables", "_users", "_pins", "_counts", "window", "d", "pool_pages"}
+    owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window"}
+    assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
 
 
