@@ -19,7 +19,7 @@ import kvproof.spec
 
 SPEC = Path(kvproof.spec.__file__).parent
 # The rules. What must hold (invariants) and what is known to be wrong (faults) are the judges, not the accused.
-JUDGES = frozenset({"invariants", "faults", "trace"})
+JUDGES = frozenset({"invariants", "faults", "profiles", "trace"})
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

@@ -38,6 +38,12 @@ def _actions() -> Iterable[tuple[str, ...]]:
     return ((a.name, m.name, a.event, a.summary) for m in MACHINES for a in m.actions.values())
 
 
+def _profiles() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.profiles import PROFILES
+
+    return ((p.name, " ".join(p.rules), " ".join(p.deviations), p.summary) for p in PROFILES.values())
+
+
 def _scenarios() -> Iterable[tuple[str, ...]]:
     """The scenarios of every target that is installed; a note on stderr for each that is not."""
     for target in TARGETS:
@@ -53,6 +59,7 @@ LISTINGS: dict[str, Listing] = {
     "faults": Listing(("id", "kind", "action", "what the faulty rule does", "needs", "breaks", "source"), _faults),
     "invariants": Listing(("id", "machine", "statement", "source"), _invariants),
     "actions": Listing(("name", "machine", "event", "what it does"), _actions),
+    "profiles": Listing(("name", "rules of its own", "deviations", "what it is"), _profiles),
     "scenarios": Listing(("name", "target", "what it drives"), _scenarios),
 }
 
@@ -61,7 +68,7 @@ def list_(
     what: Annotated[str, typer.Argument(help=f"One of: {', '.join(LISTINGS)}.")],
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Names only, one a line.")] = False,
 ) -> None:
-    """List the faults, invariants, actions or scenarios that kvproof knows.
+    """List the faults, invariants, actions, profiles or scenarios that kvproof knows.
 
     A table on a terminal, tab-separated lines in a pipe.
 

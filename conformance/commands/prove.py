@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kvproof.model.prove import Proof
     from kvproof.model.questions import Asker
+    from kvproof.model.variant import Variant
     from kvproof.spec.faults import Fault
     from kvproof.spec.machine import Machine
 
@@ -32,12 +33,16 @@ def prove(
             "--variant", metavar="FILE", help="Prove or refute your own rule. The file is code and is executed."
         ),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="Prove the rules of a release; see `kvproof list profiles`."),
+    ] = None,
     certify: Annotated[
         bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
     ] = False,
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs --fault or --variant."),
+        typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs a rule that is changed."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
@@ -54,24 +59,32 @@ def prove(
     """Prove every invariant for every action, for every page size and any number of sessions.
 
     With --fault: show which invariants the faulty rule breaks, and the shortest run that does. With --variant: the same for a
-    rule of your own (docs/proving.md). Exits with 0 if all is proved, 1 if something is broken or two solvers
-    disagree, 3 if a solver gave no answer.
+    rule of your own (docs/proving.md); with --profile: for a release that follows other rules. Exits with 0 if all is
+    proved, 1 if something is broken or two solvers disagree, 3 if a solver gave no answer.
 
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """
     from kvproof.model.prove import Interrupted
+    from kvproof.model.variant import Variant
     from kvproof.spec.faults import FAULTS
+    from kvproof.spec.profiles import PROFILES
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
-    if fault is not None and variant is not None:
-        raise UserError("--fault and --variant each change a rule: choose one")
-    if out_file is not None and fault is None and variant is None:
-        raise UserError("--out saves the shortest run of a faulty rule: name the rule with --fault or --variant")
+    if profile is not None and profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    changed = [option for option in (fault, variant, profile) if option is not None]
+    if len(changed) > 1:
+        raise UserError("--fault, --variant and --profile each change rules: choose one")
+    if out_file is not None and not changed:
+        raise UserError("--out saves the shortest run of a changed rule: name it with --fault, --variant or --profile")
     asker = _asker(cache, no_cache=no_cache, certify=certify)
     try:
         if variant is not None:
-            proof, extra = _prove_variant(variant, asker, out_file, quiet=quiet)
+            proof, extra = _prove_variant(_loaded(variant), variant, asker, out_file, quiet=quiet)
+        elif profile is not None:
+            rules = Variant(profile, PROFILES[profile].replaced, PROFILES[profile].summary)
+            proof, extra = _prove_variant(rules, profile, asker, out_file, quiet=quiet)
         else:
             proof, extra = _prove_built_in(FAULTS[fault] if fault else None, asker, out_file, quiet=quiet)
     except Interrupted as stop:
@@ -84,7 +97,7 @@ def prove(
         write_json(json_file, {**as_json(proof), **extra})
     word, style = {
         "proved": ("PROVED", "bold green"),
-        "broken": ("REFUTED" if variant else "BROKEN", "bold red"),
+        "broken": ("REFUTED" if variant or profile else "BROKEN", "bold red"),
         "unknown": ("UNKNOWN", "bold yellow"),
         "disputed": ("DISPUTED", "bold red"),
     }[verdict]
@@ -148,14 +161,7 @@ def _prove_built_in(
     return proof, _kept(asker)
 
 
-def _prove_variant(path: Path, asker: Asker, out_file: Path | None, *, quiet: bool) -> tuple[Proof, dict[str, Any]]:
-    """A maintainer's own rules against the built-in ones."""
-    from kvproof.model.variant import NeverFires, prove_variant
-    from kvproof.model.witness import witness_of
-    from kvproof.spec.machine import LEDGER
-
-    from ..counterexample import write_witness
-    from ..show_variant import as_json, variant_lines
+def _loaded(path: Path) -> Variant:
     from ..variant import load_variant
 
     err().print(
@@ -164,17 +170,30 @@ def _prove_variant(path: Path, asker: Asker, out_file: Path | None, *, quiet: bo
         markup=False,
         soft_wrap=True,
     )
-    chosen = load_variant(path)
+    return load_variant(path)
+
+
+def _prove_variant(
+    chosen: Variant, where: Path | str, asker: Asker, out_file: Path | None, *, quiet: bool
+) -> tuple[Proof, dict[str, Any]]:
+    """A maintainer's own rules, or a release's, against the built-in ones. `where` they stand."""
+    from kvproof.model.variant import NeverFires, prove_variant
+    from kvproof.model.witness import witness_of
+    from kvproof.spec.machine import LEDGER
+
+    from ..counterexample import write_witness
+    from ..show_variant import as_json, variant_lines
+
     try:
         with Progress("proving", quiet=quiet) as progress:
             comparison = prove_variant(chosen, progress.show, asker=asker)
     except NeverFires as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{where}: {error}") from error
     proof = comparison.proof
     _confirm(asker, proof, chosen.actions, LEDGER)
     if out_file is not None:
         if proof.counterexample is None:
-            raise UserError(f"no trace of {path} to save: no run of the small instances breaks anything")
+            raise UserError(f"no trace of {where} to save: no run of the small instances breaks anything")
         extra = {"variant": chosen.name, "breaks": list(proof.counterexample.broken)}
         write_witness(witness_of(proof.counterexample), out_file, extra)
     _print(variant_lines(comparison) if not quiet else [])
