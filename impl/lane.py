@@ -40,8 +40,15 @@ class Lane:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def upload(self, host: torch.Tensor) -> torch.Tensor:
-        """Through pinned memory, so that the host goes on. `host` is not changed afterwards: it may be read later."""
-        return host if self._stream is None else host.pin_memory().to(self._device, non_blocking=True)
+        """Through pinned memory, so that the host goes on. `host` is not changed afterwards: it may be read later.
+
+        What is on the device already stays as it is.
+        """
+        if self._stream is None or host.is_cuda:
+            return host
+        if not host.numel():
+            return torch.empty_like(host, device=self._device)
+        return host.pin_memory().to(self._device, non_blocking=True)
 
     def download(self, tensor: torch.Tensor) -> Download:
         if self._stream is None:

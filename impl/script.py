@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kvproof.impl.config import ConfigError, EngineConfig
@@ -146,11 +147,22 @@ def find_scenario(name: str) -> Scenario:
     return SCENARIOS[name]
 
 
+@contextmanager
+def to_its_end(scheduler: Scheduler) -> Iterator[None]:
+    """What is still on its way from a device when a run ends comes: the last verdict, and every event, also if it broke off."""
+    try:
+        yield
+        scheduler.census.settle()
+    finally:
+        scheduler.settle()
+
+
 def play(name: str, config: EngineConfig, observer: Observer | None, after_step: AfterStep | None = None) -> Scheduler:
     """Play a scenario to its end: every session closed, every request over, and one last memory check."""
     scheduler = Scheduler(config, observer)
     script = Script(scheduler, random.Random(config.seed), after_step)
-    find_scenario(name).run(script)
-    script.drain()
-    scheduler.check()
+    with to_its_end(scheduler):
+        find_scenario(name).run(script)
+        script.drain()
+        scheduler.check()
     return scheduler

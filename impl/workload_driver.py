@@ -17,6 +17,7 @@ from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.script import to_its_end
 
 
 class WorkloadRequest(Protocol):
@@ -57,15 +58,16 @@ def run_workload(
     active: dict[str, Conversation] = {}
     """The conversations whose turn is under way, by its request id."""
 
-    while waiting or active:
-        while waiting and len(active) < config.max_batch:
-            _start(waiting.popleft(), scheduler, active)
-        scheduler.step()
-        for rid in [rid for rid in active if rid in scheduler.outcomes]:
-            _go_on(active.pop(rid), scheduler, active)
-        if progress is not None:
-            progress(len(scheduler.outcomes), total)
-    scheduler.check()
+    with to_its_end(scheduler):
+        while waiting or active:
+            while waiting and len(active) < config.max_batch:
+                _start(waiting.popleft(), scheduler, active)
+            scheduler.step()
+            for rid in [rid for rid in active if rid in scheduler.outcomes]:
+                _go_on(active.pop(rid), scheduler, active)
+            if progress is not None:
+                progress(len(scheduler.outcomes), total)
+        scheduler.check()
     return scheduler
 
 
