@@ -19,6 +19,17 @@ Found = defaultdict[int, list[str]]
 """By step, what was wrong in it."""
 
 
+def tables_of(device: Device) -> Tables:
+    pools = device.pools
+    return Tables(
+        pools.req_to_token,
+        pools.free_pages.pages,
+        pools.full_to_window,
+        pools.window_free_pages.pages,
+        device.lane.upload,
+    )
+
+
 class DeviceCensus(Census):
     def __init__(self, state: EngineState, device: Device) -> None:
         super().__init__(state)
@@ -32,7 +43,7 @@ class DeviceCensus(Census):
         self._device.catch_up()
         holders = row_holders(state)
         with self._device.lane.running():
-            tables = self._tables()
+            tables = tables_of(self._device)
             self._submit(self._full, page_owners(state, holders, tables), holders)
             if state.window_pool is not None:
                 self._submit(self._window, window_page_owners(state, state.window_pool, holders, tables), holders)
@@ -55,16 +66,6 @@ class DeviceCensus(Census):
         self._full.read_into(found, drain)
         self._window.read_into(found, drain)
         return found
-
-    def _tables(self) -> Tables:
-        pools = self._device.pools
-        return Tables(
-            pools.req_to_token,
-            pools.free_pages.pages,
-            pools.full_to_window,
-            pools.window_free_pages.pages,
-            self._device.lane.upload,
-        )
 
     @staticmethod
     def _raise_the_first(found: Found) -> None:

@@ -24,6 +24,11 @@ RING_RECORDS = 4096
 LEAST_RING_PAGES = 2**15
 
 
+def ring_pages(config: EngineConfig) -> int:
+    """An event moves a pool at most, or lists one; a few of those may be under way at a time."""
+    return LEAST_RING_PAGES + 4 * (config.pool_pages + (config.window_pages or 0))
+
+
 class RingOverflow(RuntimeError):
     """The trace ring cannot hold what an event moved, or lost what was not drained: take a smaller pool."""
 
@@ -32,9 +37,7 @@ class RingEvents:
     """An observer between the reporter, whose events hold tickets for page ids, and the one who is to get the ids."""
 
     def __init__(self, observer: Observer, log: DeviceLog, config: EngineConfig) -> None:
-        # An event moves a pool at most; a few of them are under way at a time.
-        pages = LEAST_RING_PAGES + 4 * (config.pool_pages + (config.window_pages or 0))
-        self.ring = TraceRing(RING_RECORDS, pages, config.device)
+        self.ring = TraceRing(RING_RECORDS, ring_pages(config), config.device)
         self._observer = observer
         self._log = log
         self._told: list[Event] = []
