@@ -26,7 +26,7 @@ def tables_of(device: Device) -> Tables:
         pools.free_pages.pages,
         pools.full_to_window,
         pools.window_free_pages.pages,
-        device.lane.upload,
+        device.lane,
     )
 
 

@@ -7,6 +7,7 @@ own page table, and the ids that a trace gets are read back from there. So a pag
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -63,28 +64,26 @@ class DevicePools:
     def carry_out(self, operations: Sequence[Operation], lane: Lane) -> list[torch.Tensor]:
         """Do what the books did. All numbers that this takes go over in one copy; the page ids that were asked for come back,
         in the order of the operations, as tensors on the device."""
-        numbers = [operation.numbers() for operation in operations]
-        uploaded = lane.upload(torch.tensor([number for some in numbers for number in some], dtype=torch.int64))
-        parts = uploaded.split([len(some) for some in numbers])
-        return [operation.run(self, part) for operation, part in zip(operations, parts, strict=True)]
+        told = [operation.columns() for operation in operations]
+        uploaded = iter(lane.upload_columns(*(column for columns in told for column in columns)))
+        return [
+            operation.run(self, *itertools.islice(uploaded, len(columns)))
+            for operation, columns in zip(operations, told, strict=True)
+        ]
 
     def pages_at(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """The pages that the page table names at these places."""
         return torch.div(self.req_to_token[rows, positions], self.page_size, rounding_mode="floor").long()
 
-    def window_pages_of(self, pages: torch.Tensor) -> torch.Tensor:
-        assert self.full_to_window is not None  # nobody asks without a window pool
-        return self.full_to_window[pages].long()
-
 
 class Operation(Protocol):
     """One thing that the books did."""
 
-    def numbers(self) -> list[int]:
+    def columns(self) -> Sequence[Sequence[int]]:
         """What the device has to be told: counts, places, and ids of pages that the books know from the tree."""
 
-    def run(self, pools: DevicePools, numbers: torch.Tensor) -> torch.Tensor:
-        """Do it; the page ids that it is asked to name."""
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
+        """Do it with these, which are on the device now; the page ids that it is asked to name."""
 
 
 WRITTEN, BACKED, NAMED = range(3)
@@ -111,8 +110,6 @@ class RowBatch:
     window_named: list[int] = field(default_factory=list)
     """Entries of `named` that mean the window page that was taken with the page: one for each page that was taken."""
     _stages: dict[int, int] = field(default_factory=dict)
-    _lengths: list[int] = field(default_factory=list)
-    """Of the columns of `numbers`."""
 
     def admits(self, row: int, stage: int, is_decode: bool) -> bool:
         if stage == BACKED and self.backed and is_decode != self.is_decode:
@@ -124,9 +121,9 @@ class RowBatch:
         if stage == BACKED:
             self.is_decode = is_decode
 
-    def numbers(self) -> list[int]:
+    def columns(self) -> Sequence[Sequence[int]]:
         fresh = self._fresh()
-        columns: list[list[int]] = [
+        return (
             [row for row, _, _ in self.written],
             [start for _, start, _ in self.written],
             [start + len(indices) for _, start, indices in self.written],
@@ -135,12 +132,9 @@ class RowBatch:
             *([place[part] for place in fresh] for part in range(2)),
             *([place[part] for place in self.named] for part in range(2)),
             self.window_named,
-        ]
-        self._lengths = [len(column) for column in columns]
-        return [number for column in columns for number in column]
+        )
 
-    def run(self, pools: DevicePools, numbers: torch.Tensor) -> torch.Tensor:
-        columns = numbers.split(self._lengths)
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
         if self.written:
             write_req_to_token(pools.req_to_token, *columns[:4])
         window_pages = self._back(pools, *columns[4:9]) if self.backed else None
@@ -189,12 +183,13 @@ class Freed:
 
     pages: list[int]
 
-    def numbers(self) -> list[int]:
-        return self.pages
+    def columns(self) -> Sequence[Sequence[int]]:
+        return (self.pages,)
 
-    def run(self, pools: DevicePools, numbers: torch.Tensor) -> torch.Tensor:
-        pools.free_pages.give_back(numbers)
-        return numbers
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
+        [pages] = columns
+        pools.free_pages.give_back(pages)
+        return pages
 
 
 @dataclass
@@ -203,13 +198,14 @@ class WindowFreed:
 
     pages: list[int]
 
-    def numbers(self) -> list[int]:
-        return self.pages
+    def columns(self) -> Sequence[Sequence[int]]:
+        return (self.pages,)
 
-    def run(self, pools: DevicePools, numbers: torch.Tensor) -> torch.Tensor:
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
         assert pools.full_to_window is not None  # only a window pool frees
-        window_pages = pools.window_pages_of(numbers)
-        pools.full_to_window[numbers] = 0
+        [pages] = columns
+        window_pages = pools.full_to_window[pages].long()
+        pools.full_to_window[pages] = 0
         pools.window_free_pages.give_back(window_pages)
         return window_pages
 
@@ -221,15 +217,15 @@ class Healed:
     to: list[int]
     given: list[int]
 
-    def numbers(self) -> list[int]:
-        return [*self.to, *self.given]
+    def columns(self) -> Sequence[Sequence[int]]:
+        return self.to, self.given
 
-    def run(self, pools: DevicePools, numbers: torch.Tensor) -> torch.Tensor:
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
         assert pools.full_to_window is not None  # only a window pool heals
-        to, given = numbers.chunk(2)
+        to, given = columns
         pools.full_to_window[to] = pools.full_to_window[given]
         pools.full_to_window[given] = 0
-        return numbers[:0]
+        return to[:0]
 
 
 @dataclass
@@ -238,10 +234,10 @@ class Listed:
 
     of_window: bool
 
-    def numbers(self) -> list[int]:
-        return []
+    def columns(self) -> Sequence[Sequence[int]]:
+        return ()
 
-    def run(self, pools: DevicePools, numbers: torch.Tensor) -> torch.Tensor:
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
         return (pools.window_free_pages if self.of_window else pools.free_pages).pages.long()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from kvproof.impl.lane import Lane
 from kvproof.impl.pools import NO_INDICES, KVIndices
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
@@ -35,7 +36,7 @@ class Tables:
     free_pages: torch.Tensor
     full_to_window: torch.Tensor | None = None
     window_free_pages: torch.Tensor | None = None
-    place: Callable[[torch.Tensor], torch.Tensor] = lambda host: host
+    lane: Lane = field(default_factory=lambda: Lane("cpu"))
     """Brings what the books tell (holders, their lengths, the tree's pages) to where the tables are."""
 
 
@@ -56,13 +57,13 @@ def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -
     page_size = state.config.page_size
     first = [holder.of.cache_protected_len // page_size for holder in holders]
     last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
-    rows, first_there, last_there = _columns(tables, [holder.row for holder in holders], first, last)
+    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
     return PageOwners(
         tables.req_to_token,
         rows,
         first_there,
         last_there,
-        tables.place(torch.from_numpy(tree_pages(state))),
+        tables.lane.upload(torch.from_numpy(tree_pages(state))),
         tables.free_pages,
         state.config.pool_pages,
         page_size,
@@ -82,13 +83,13 @@ def window_page_owners(
     first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
     last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
     last = [max(*ends) for ends in zip(first, last, strict=True)]
-    rows, first_there, last_there = _columns(tables, [holder.row for holder in holders], first, last)
+    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
     return PageOwners(
         _translated(tables.req_to_token[:, ::page_size] // page_size, tables.full_to_window),
         rows,
         first_there,
         last_there,
-        tables.place(_window_pages_of_tree(state, pool)),
+        tables.lane.upload(_window_pages_of_tree(state, pool)),
         tables.window_free_pages,
         pool.window_pages,
         page_size=1,
@@ -132,6 +133,5 @@ def _translated(pages: torch.Tensor, full_to_window: torch.Tensor) -> torch.Tens
     return torch.where(exists, full_to_window[torch.where(exists, pages, 0).long()], -1)
 
 
-def _columns(tables: Tables, *columns: list[int]) -> tuple[torch.Tensor, ...]:
-    """Lists of one length, each as a tensor where the tables are: one copy for all."""
-    return tables.place(torch.tensor(columns, dtype=torch.int32)).unbind()
+def _uploaded(tables: Tables, *columns: list[int]) -> list[torch.Tensor]:
+    return tables.lane.upload_columns(*columns, dtype=torch.int32)

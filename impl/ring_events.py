@@ -104,11 +104,11 @@ class RingEvents:
             for name in ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
         ]
         rows = [event.row or 0 for event in events]
-        numbers = lane.upload(torch.tensor([kinds, rows, *lengths, counts], dtype=torch.int64))
-        kinds_there, rows_there, committed, allocated, protected, counts_there = numbers.unbind()
-        return StepRecords(
-            kinds_there, events[0].step, rows_there, committed, allocated, protected, counts_there, pages
+        kinds_there, rows_there, committed, allocated, protected, counts_there = lane.upload_columns(
+            kinds, rows, *lengths, counts
         )
+        step = events[0].step
+        return StepRecords(kinds_there, step, rows_there, committed, allocated, protected, counts_there, pages)
 
     def _hand_on(self, drained: Drained) -> None:
         if drained.dropped_records or drained.dropped_pages:
