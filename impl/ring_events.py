@@ -81,7 +81,7 @@ class RingEvents:
         parts: list[tuple[list[Event], list[int]]] = [([], [])]
         for event, count in zip(self._told, self._counts, strict=True):
             events, counts = parts[-1]
-            if len(events) == len(self.ring.ring) or sum(counts) + count > len(self.ring.page_ring):
+            if events and (len(events) == len(self.ring.ring) or sum(counts) + count > len(self.ring.page_ring)):
                 events, counts = [], []
                 parts.append((events, counts))
             events.append(event)

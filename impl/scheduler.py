@@ -21,6 +21,7 @@ from kvproof.impl.prefill import Prefill
 from kvproof.impl.request import TOO_LONG, Request
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
+from kvproof.impl.session import Session
 from kvproof.impl.state import Batch, EngineState, Launched, Outcome
 from kvproof.impl.window_eviction import evict_live_windows
 
@@ -87,7 +88,7 @@ class Scheduler:
 
         If its result lies ready, between the two halves of a step, the request ends with that.
         """
-        for req in (*self.state.waiting, *self.state.live_requests()):
+        for req in self.known_requests():
             if req.rid != rid:
                 continue
             if req.is_live and req.results_due and self._has_results_to_take:
@@ -116,6 +117,16 @@ class Scheduler:
             if req.is_live:
                 self.decoding.retract(req)
 
+    def session(self, session_id: str) -> Session:
+        return self.state.controller.get(session_id)
+
+    def running_requests(self) -> list[Request]:
+        return self.state.running
+
+    def known_requests(self) -> list[Request]:
+        """All that are not over."""
+        return [*self.state.waiting, *self.state.live_requests()]
+
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return self.state.outcomes
@@ -133,6 +144,10 @@ class Scheduler:
             self.check()
         if self.config.census_every_step:
             self.census.take()
+
+    def settle_census(self) -> None:
+        """At the end of a run: the verdict of its last step is waited for."""
+        self.census.settle()
 
     def settle(self) -> None:
         """At the end of a run, also of one that broke off: no event stays on its way from a device."""
