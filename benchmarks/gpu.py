@@ -26,8 +26,10 @@ from rich.table import Table
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.model import TransformerRunner
+from kvproof.impl.observe import Event, Observer
 from kvproof.impl.pools import RowPool
 from kvproof.impl.runner import ForwardInput
+from kvproof.impl.scheduler import Scheduler
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 from kvproof.kernels.census import PageOwners, VerdictReader, page_census
 from kvproof.kernels.paged import (
@@ -356,6 +358,47 @@ def decode_step_of_the_reference(bench: Bench) -> Work:
     return lambda: runner.launch(decode=everyone).tokens()
 
 
+class Forgets:
+    """An observer that reads nothing."""
+
+    def on_event(self, event: Event) -> None:
+        pass
+
+
+def whole_steps(bench: Bench) -> None:
+    """A step of the whole engine as a run takes it, books, launches and tokens: first alone, then recorded and counted."""
+    batch = bench.sizes.batch
+    for what, observer, counted in (("", None, False), (", recorded and counted", Forgets(), True)):
+        scheduler = decoding_engine(bench, observer, counted)
+        bench.add(f"engine step, batch {batch}{what}, launched", bench.time_launched(scheduler.step))
+        assert len(scheduler.running_requests()) == batch, "the requests must not end while they are measured"
+        scheduler.settle()
+
+
+def decoding_engine(bench: Bench, observer: Observer | None, counted: bool) -> Scheduler:
+    """The whole batch decodes, with pools on the device."""
+    batch, prompt, page_size = bench.sizes.batch, 64, 16
+    output = bench.repeats + 8
+    row_width = prompt + output + 1
+    config = EngineConfig(
+        page_size=page_size,
+        pool_pages=batch * -(-row_width // page_size),
+        rows=batch,
+        row_width=row_width,
+        radix_cache=False,
+        max_prefill_tokens=batch * prompt,
+        census_every_step=counted,
+        device=str(bench.device),
+        pools="device",
+    )
+    scheduler = Scheduler(config, observer)
+    for number in range(batch):
+        scheduler.submit(f"r{number}", [1 + number % 9] * prompt, output)
+    while len(scheduler.running_requests()) < batch:
+        scheduler.step()
+    return scheduler
+
+
 PARTS: tuple[Callable[[Bench], None], ...] = (
     copy_bandwidth,
     census,
@@ -364,7 +407,13 @@ PARTS: tuple[Callable[[Bench], None], ...] = (
     extend_attention,
     store,
     recording,
+    whole_steps,
 )
+
+
+def measure(bench: Bench) -> None:
+    for part in PARTS:
+        part(bench)
 
 
 def slug(name: str) -> str:
@@ -386,6 +435,14 @@ def result(bench: Bench, name: str) -> dict[str, object]:
         "sizes": asdict(bench.sizes),
         "figures": [asdict(figure) for figure in bench.figures],
     }
+
+
+def write(bench: Bench, name: str, folder: Path = RESULTS) -> Path:
+    """The result file of a device."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{slug(name)}.json"
+    path.write_text(json.dumps(result(bench, name), indent=2) + "\n")
+    return path
 
 
 def table_of(figures: list[Figure], title: str) -> Table:
@@ -416,14 +473,12 @@ def main() -> None:
         return
     device = torch.device("cuda" if on_cuda else "cpu")
     bench = Bench(device, SMOKE if smoke else Sizes(), repeats=2 if smoke else REPEATS)
-    for part in PARTS:
-        part(bench)
+    measure(bench)
     name = torch.cuda.get_device_name() if on_cuda else "CPU"
     title = f"{name}: smoke run at tiny sizes, these are no figures" if smoke else name
     Console(width=160).print(table_of(bench.figures, title))
     if not smoke:
-        path = RESULTS / f"{slug(name)}.json"
-        path.write_text(json.dumps(result(bench, name), indent=2) + "\n")
+        path = write(bench, name)
         print(f"written: {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
 
 

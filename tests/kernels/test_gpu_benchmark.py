@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,7 @@ def test_a_smoke_run_goes_through_every_part_and_judges_nothing() -> None:
         "extend attention",
         "ring",
         "recorded and counted",
+        "engine step, batch 4, launched",
     ):
         assert part in said
     assert "of the floor" not in said
@@ -70,6 +72,23 @@ def test_a_figure_is_held_against_the_floor_and_its_target(gpu: ModuleType) -> N
         *("slow", "fast", "quick", "composed", "composed well")
     ]
     assert gpu.slug("NVIDIA H100 80GB (SXM)") == "nvidia-h100-80gb-sxm"
+
+
+def test_the_result_file_holds_every_figure_and_the_fields_that_the_page_names(gpu: ModuleType, tmp_path: Path) -> None:
+    bench = gpu.Bench(torch.device("cpu"), gpu.SMOKE, repeats=1)
+    gpu.measure(bench)
+    path = gpu.write(bench, "NVIDIA H100 80GB (SXM)", tmp_path / "results")
+    assert path == tmp_path / "results" / "nvidia-h100-80gb-sxm.json"
+    written = json.loads(path.read_text())
+    page = (SCRIPT.parents[1] / "docs" / "kernels.md").read_text().partition("## The result file")[2]
+    of_run, of_figure = page.split("for each")
+    documented = set(re.findall(r"`(\w+)`", of_run))
+    assert set(written) == documented | {"figures"}
+    assert all(set(figure) == set(re.findall(r"`(\w+)`", of_figure)) for figure in written["figures"])
+    assert [figure["name"] for figure in written["figures"]] == [figure.name for figure in bench.figures]
+    assert len(written["figures"]) > 20 and all(figure["median_us"] > 0 for figure in written["figures"])
+    assert written["sizes"]["batch"] == 4 and (written["device"], written["cuda"]) == ("NVIDIA H100 80GB (SXM)", None)
+    assert written["arrangement"] == gpu.ARRANGEMENT_OF_RESULTS and written["copy_bytes_per_us"] > 0
 
 
 def test_the_floor_counts_a_sector_for_an_entry_that_is_alone_in_it(gpu: ModuleType) -> None:
