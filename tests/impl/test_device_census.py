@@ -15,6 +15,7 @@ from kvproof.impl.owners import row_holders, window_page_owners
 from kvproof.impl.scheduler import Scheduler
 
 P = 4
+"""Page size."""
 ROW, OTHER_ROW = 1, 2
 WINDOW = 3
 
@@ -46,6 +47,12 @@ def entry(device: Device, row: int, column: int) -> int:
 
 def name_page(device: Device, row: int, column: int, page: int) -> None:
     device.pools.req_to_token[row, column * P : (column + 1) * P] = page * P + torch.arange(P)
+
+
+def corrupt(device: Device, kind: str) -> None:
+    """On the lane, as everything that is done to the device's tables."""
+    with device.lane.running():
+        CORRUPTIONS[kind][0](device)
 
 
 def lose_a_page(device: Device) -> None:
@@ -89,11 +96,10 @@ CORRUPTIONS: dict[str, tuple[Callable[[Device], None], str]] = {
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_each_violation_of_the_device_alone_is_seen_one_step_later_and_names_its_step(kind: str) -> None:
     scheduler, device = running()
-    corrupt, sentence = CORRUPTIONS[kind]
-    corrupt(device)
+    corrupt(device, kind)
     take_census(scheduler.state)  # the books know nothing of it
     scheduler.step()
-    with pytest.raises(CensusViolation, match=rf"^step 4: .*{sentence}"):
+    with pytest.raises(CensusViolation, match=rf"^step 4: .*{CORRUPTIONS[kind][1]}"):
         scheduler.step()
     assert scheduler.state.tell.step == 5
 
@@ -101,10 +107,9 @@ def test_each_violation_of_the_device_alone_is_seen_one_step_later_and_names_its
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_the_verdict_of_the_last_step_is_waited_for_at_the_end(kind: str) -> None:
     scheduler, device = running()
-    corrupt, sentence = CORRUPTIONS[kind]
-    corrupt(device)
+    corrupt(device, kind)
     scheduler.step()
-    with pytest.raises(CensusViolation, match=rf"^step 4: .*{sentence}"):
+    with pytest.raises(CensusViolation, match=rf"^step 4: .*{CORRUPTIONS[kind][1]}"):
         scheduler.census.settle()
 
 
