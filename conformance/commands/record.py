@@ -51,7 +51,9 @@ def record(
     limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
     device: Annotated[
         str | None,
-        typer.Option(help="Where the reference keeps its KV and runs its kernels: cpu, or cuda where there is one."),
+        typer.Option(
+            help="Where the reference keeps its KV and its pages and runs its kernels: cpu, or cuda where there is one."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

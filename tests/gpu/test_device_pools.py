@@ -1,4 +1,4 @@
-"""Pools on a device: nothing waits for it, its own tables are counted, and no event is lost. tests/impl has the same on the CPU."""
+"""Pools on a device: nothing waits for it, its own tables are counted, no event is lost. tests/impl has the same on the CPU."""
 
 from __future__ import annotations
 
