@@ -22,6 +22,7 @@ from page_census import Recorded
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl import device_pools, ring_events
+from kvproof.impl.census import CensusViolation
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.ring_events import RingOverflow
 from kvproof.impl.scenarios import SCENARIOS
@@ -160,6 +161,19 @@ def test_a_batch_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) -
     assert writes.batches == [5, 5]  # what the tree took over, no row has from elsewhere: nothing is written for it
 
 
+def test_a_mixed_step_is_one_launch_for_its_chunks_and_one_for_its_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EngineConfig(forward="none", pools="device", chunked_prefill_size=8, mixed_chunk=True)
+    scheduler = Scheduler(config)
+    for name in "abc":
+        scheduler.submit(name, [ord(name)] * 2, 9)
+    scheduler.step()
+    extends, decodes = Spy(monkeypatch, "alloc_extend", 1), Spy(monkeypatch, "alloc_decode", 1)
+    for name in "de":
+        scheduler.submit(name, [ord(name)], 9)  # as many new tokens as a decode has
+    scheduler.step()
+    assert (extends.batches, decodes.batches) == ([2], [3])
+
+
 def test_a_prefix_of_the_tree_is_written_before_the_new_pages_are(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = Scheduler(EngineConfig(forward="none", pools="device"))
     scheduler.submit("first", list(range(1, 14)), 2)
@@ -292,6 +306,23 @@ def test_a_run_that_breaks_off_still_tells_every_event(
         "decode",
         "result",
     ]
+
+
+def test_the_verdict_of_the_last_step_ends_the_run_that_had_it(
+    late_ring: type[LateRing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = Recorded()
+
+    def corrupts(script: Any) -> None:
+        script.send(9, 1)
+        script.scheduler.state.device.pools.free_pages.pages[5] = 5
+        script.step()
+
+    monkeypatch.setitem(vars(SCENARIOS["basic"]), "run", corrupts)
+    settings = {"forward": "none", "pools": "device", "census_every_step": True}
+    with pytest.raises(CensusViolation, match=r"^step 1: page 5 is 2 times in the free list; page 6 has no owner$"):
+        play("basic", scenario_config("basic", settings=settings), recorded)
+    assert [event.action for event in recorded.events][-2:] == ["finish", "check"]
 
 
 # -- the setting --
