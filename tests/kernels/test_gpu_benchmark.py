@@ -24,7 +24,7 @@ def gpu() -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    sys.path.insert(0, str(SCRIPT.parent))
+    sys.path.append(str(SCRIPT.parent))
     spec.loader.exec_module(module)
     return module
 
