@@ -1,59 +1,84 @@
 """The census of a step: who owns each page, row and lock, asked of the page table, the tree and the free lists.
 
-No counter is trusted: the running counters are compared with what was counted.
+No counter is trusted: the running counters are compared with what was counted. Pages are counted by a kernel (owners.py), all
+else here. Where the pools are on a device, the kernel counts there: device_census.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import torch
 
-from kvproof.impl.owners import Holder, lock_holders, page_owner_violations, row_holders
-from kvproof.impl.pools import KVIndices
+from kvproof.impl.owners import Holder, Tables, lock_holders, page_owners, row_holders, window_page_owners
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState
-from kvproof.impl.window_census import window_violations
+from kvproof.impl.window_census import window_book_violations
+from kvproof.kernels.census import PageOwners, describe, page_census
 
 
 class CensusViolation(RuntimeError):
     """A page, a row or a lock has no owner, or more than one: the step that just ended lost or shared it."""
 
+    @classmethod
+    def of_step(cls, step: int, sentences: list[str]) -> CensusViolation:
+        return cls(f"step {step}: {'; '.join(sentences)}")
+
+
+class Census:
+    """Of pools on the host."""
+
+    def __init__(self, state: EngineState) -> None:
+        self.state = state
+
+    def take(self) -> None:
+        take_census(self.state)
+
+    def settle(self) -> None:
+        """At the end of a run: nothing is still to be said here, as each step was judged in itself."""
+
 
 def take_census(state: EngineState) -> None:
     """Raise if a page or row has not exactly one owner, or if a lock count or a running counter is not what is counted."""
     holders = row_holders(state)
+    names = [holder.name for holder in holders]
     wrong = [
-        *page_violations(state, holders),
+        *page_violations(state, holders, names),
+        *book_violations(state, holders),
+    ]
+    if wrong:
+        raise CensusViolation.of_step(state.tell.step, wrong)
+
+
+def page_violations(state: EngineState, holders: list[Holder], names: list[str]) -> list[str]:
+    """Pages of either pool without exactly one owner, and rows that begin with pages that the tree does not own."""
+    pool, tables = state.window_pool, tables_of_books(state)
+    wrong = _count(page_owners(state, holders, tables), names)
+    if pool is not None:
+        wrong += [f"{WINDOW}{each}" for each in _count(window_page_owners(state, pool, holders, tables), names)]
+    return wrong
+
+
+WINDOW = "window pool: "
+
+
+def tables_of_books(state: EngineState) -> Tables:
+    pool = state.window_pool
+    free = torch.tensor(state.allocator.free_list(), dtype=torch.int32)
+    if pool is None:
+        return Tables(state.rows.req_to_token, free)
+    window_free = torch.tensor(pool.window_free_list(), dtype=torch.int32)
+    return Tables(state.rows.req_to_token, free, pool.full_to_window, window_free)
+
+
+def book_violations(state: EngineState, holders: list[Holder]) -> list[str]:
+    """All that is counted by the books alone: rows, locks, sums, and what windows reach."""
+    return [
         *row_violations(state, holders),
         *lock_violations(state),
         *sum_violations(state),
-        *window_violations(state, holders),
+        *window_book_violations(state, holders),
     ]
-    if wrong:
-        raise CensusViolation(f"step {state.tell.step}: {'; '.join(wrong)}")
-
-
-def page_violations(state: EngineState, holders: list[Holder]) -> list[str]:
-    """Pages without exactly one owner, and rows that begin with pages that the tree does not own.
-
-    A holder owns positions [cache_protected_len, kv_allocated_len) of its row; what is before them is the tree's.
-    """
-    page_size = state.config.page_size
-    first = [holder.of.cache_protected_len // page_size for holder in holders]
-    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
-    return page_owner_violations(
-        state.rows.req_to_token,
-        holders,
-        first,
-        last,
-        tree_pages(state),
-        state.allocator.free_list(),
-        state.config.pool_pages,
-        page_size,
-        prefix_pages=first,
-    )
 
 
 def row_violations(state: EngineState, holders: list[Holder]) -> list[str]:
@@ -90,10 +115,10 @@ def sum_violations(state: EngineState) -> list[str]:
     return [] if sum(terms.values()) == total else [f"the terms do not add up to {total} pages: {terms}"]
 
 
-def tree_pages(state: EngineState) -> torch.Tensor:
-    """The pages of the tree, each by its first slot; none where there is no tree."""
-    page_size = state.config.page_size
-    found: list[KVIndices] = [np.empty(0, dtype=np.int32)]
-    if isinstance(state.prefixes, RadixCache):
-        found += [node.value[::page_size] // page_size for node in state.prefixes.tree.nodes()]
-    return torch.from_numpy(np.concatenate(found))
+def _count(owners: PageOwners, names: list[str]) -> list[str]:
+    census = page_census(owners)
+    return describe(census, names, limit=MOST_OF_A_KIND) if int(census.verdict) else []
+
+
+MOST_OF_A_KIND = 4
+"""Sentences about one kind of violation: the first pages say what happened."""

@@ -9,6 +9,7 @@ from typing import Literal
 RowOrder = Literal["lifo", "fifo"]
 Forward = Literal["transformer", "none"]
 Attention = Literal["gqa", "mla"]
+Pools = Literal["host", "device"]
 Drafter = Literal["model", "ngram"]
 Speculation = Literal[0, 1, 2]
 
@@ -70,6 +71,9 @@ class EngineConfig:
     census_every_step: bool = False
     """Count the owners of every page after every step, and stop at the first page that has not exactly one."""
     device: str = "cpu"
+    pools: Pools | None = None
+    """Where the page table and the free lists are that the kernels use; None: on the host for the CPU, else on the device.
+    `device` on the CPU runs what a device runs, on tensors of the CPU."""
     faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -104,6 +108,7 @@ class EngineConfig:
         if not isinstance(self.draft_accuracy, int | float) or not 0 <= self.draft_accuracy <= 1:
             raise ConfigError(f"draft_accuracy {self.draft_accuracy!r}: must be a number from 0 to 1")
         self._require_device()
+        self._require_pools()
         self._require_a_way_to_schedule()
         self._require_room()
         self._require_memory()
@@ -181,6 +186,15 @@ class EngineConfig:
         kind, _, number = self.device.partition(":") if isinstance(self.device, str) else ("", "", "")
         if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
             raise ConfigError(f"unknown device {self.device!r}; valid: cpu, cuda, cuda:N")
+
+    def _require_pools(self) -> None:
+        if self.pools is None:
+            object.__setattr__(
+                self, "pools", "host" if self.device == "cpu" else "device"
+            )  # frozen: nobody has seen it yet
+        self._require_one_of(("host", "device"), "pools")
+        if self.pools == "host" and self.device != "cpu":
+            raise ConfigError(f"pools host with device {self.device}: the pages are where the KV is; use pools device")
 
     def _require_memory(self) -> None:
         """A lower bound: the page table, the free list, and the least that the KV of a token takes, if it is kept here."""

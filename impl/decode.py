@@ -108,17 +108,11 @@ class Decode:
 
     def _back(self, req: Request) -> None:
         """Take the pages that the round needs, and write them into the row."""
-        state = self.state
         start, end = req.kv_allocated_len, self._backed_len(req)
         if start == end:
             return
-        row = state.rows.table[req.req_pool_idx]
-        last_loc = int(row[start - 1])
-        state.make_available(state.allocator.pages_for(start, end))
-        if end == start + 1:
-            row[start] = state.allocator.alloc_decode(end, last_loc)
-        else:
-            row[start:end] = state.allocator.alloc_extend(start, end, last_loc)
+        assert req.req_pool_idx is not None  # only requests that run are prepared
+        self.state.back(req.req_pool_idx, start, end, is_decode=True)
         req.kv_allocated_len = end
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -15,7 +16,6 @@ from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.drafter import Drafter, ModelDrafter, NGramDrafter
 from kvproof.impl.lane import Download, Lane
 from kvproof.impl.paged_forward import ForwardBatch, PagedLayers, PageTables
-from kvproof.impl.pools import RowPool
 from kvproof.impl.runner import FinishedLaunch, ForwardInput, Launch
 from kvproof.impl.transformer import LAYERS, Transformer, logits_from_scratch
 
@@ -27,6 +27,12 @@ class RowBound:
     """What the host knows of a row's length: at most so many tokens, while the outcome of some launches is not known."""
 
     longest: int
+
+
+class PageTable(Protocol):
+    @property
+    def req_to_token(self) -> torch.Tensor:
+        """[rows + 1, row width], int32: the KV index of each position."""
 
 
 class TransformerLaunch:
@@ -57,11 +63,18 @@ class TransformerLaunch:
 class TransformerRunner:
     """The most likely token is the next one.
 
-    `window_map` [pool_pages + 1], on the host, tells the window page of each page, 0 for none; a model with a sliding
-    window needs it. It is read at each launch, as the page table is.
+    `window_map` [pool_pages + 1] tells the window page of each page, 0 for none; a model with a sliding window needs it. It is
+    read at each launch, as the page table is. Both are on the host, or both on the device; there, what is done to them is done
+    on `lane`, so that a forward finds them as they were when it was launched.
     """
 
-    def __init__(self, config: EngineConfig, rows: RowPool, window_map: torch.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        rows: PageTable,
+        window_map: torch.Tensor | None = None,
+        lane: Lane | None = None,
+    ) -> None:
         if config.window and window_map is None:
             raise ConfigError(
                 f"window {config.window} without a map from {config.pool_pages} pages to the window pool's"
@@ -83,7 +96,7 @@ class TransformerRunner:
         width = config.row_width + 1 + 2 * (self._drafts + 1)
         self._history = torch.zeros(config.rows + 1, width, dtype=torch.int64, device=config.device)
         self._seq_lens = torch.zeros(config.rows + 1, dtype=torch.int64, device=config.device)
-        self._lane = Lane(config.device)
+        self._lane = lane if lane is not None else Lane(config.device)
         self._lane.after_setup()
 
     def launch(self, extend: Sequence[ForwardInput] = (), decode: Sequence[int] = (), drafts: int = 0) -> Launch:
@@ -94,8 +107,8 @@ class TransformerRunner:
         bounds = self._advance_bounds(extend, decode, drafts)
         with self._lane.running():
             rows = [*(item.row for item in extend), *decode]
-            tables = self._page_tables(rows, max(bound.longest for bound in bounds))
             row_ids = self._lane.upload(torch.tensor(rows))
+            tables = self._page_tables(rows, row_ids, max(bound.longest for bound in bounds))
             self._set_rows(extend)
             if drafts and decode:
                 self._draft(row_ids[len(extend) :], tables.from_request(len(extend)), drafts)
@@ -119,10 +132,12 @@ class TransformerRunner:
             self._bounds[row].longest += drafts + 1
         return [self._bounds[row] for row in (*(item.row for item in extend), *decode)]
 
-    def _page_tables(self, rows: list[int], longest: int) -> PageTables:
-        """A copy of what the rows name now, with padding behind their end: the host may change them right afterwards."""
-        named = self._rows.req_to_token[rows, : longest : self._page_size] // self._page_size
-        pages = torch.zeros(len(rows), -(-longest // self._page_size), dtype=torch.int32)
+    def _page_tables(self, rows: list[int], row_ids: torch.Tensor, longest: int) -> PageTables:
+        """A copy of what the rows name now, with padding behind their end: they may be changed right afterwards."""
+        table = self._rows.req_to_token
+        at = row_ids if table.device == row_ids.device else torch.tensor(rows)
+        named = table[at, : longest : self._page_size] // self._page_size
+        pages = torch.zeros(len(rows), -(-longest // self._page_size), dtype=torch.int32, device=table.device)
         pages[:, : named.shape[1]] = named
         window = None if self._window_map is None else self._lane.upload(self._window_map[pages.long()])
         return PageTables(self._lane.upload(pages), window, self._page_size)

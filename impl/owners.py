@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
+from kvproof.impl.lane import Lane
+from kvproof.impl.pools import NO_INDICES, KVIndices
+from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState
-from kvproof.kernels.census import PageOwners, describe, page_census
+from kvproof.impl.window_pool import WindowAllocator
+from kvproof.kernels.census import PageOwners
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,18 @@ class Holder:
     name: str
     row: int
     of: Request | SessionSlot
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Where pages are looked up, of the books or of a device: page table, free lists, window map. int32."""
+
+    req_to_token: torch.Tensor
+    free_pages: torch.Tensor
+    full_to_window: torch.Tensor | None = None
+    window_free_pages: torch.Tensor | None = None
+    lane: Lane = field(default_factory=lambda: Lane("cpu"))
+    """Brings what the books tell (holders, their lengths, the tree's pages) to where the tables are."""
 
 
 def row_holders(state: EngineState) -> list[Holder]:
@@ -34,34 +51,49 @@ def row_holders(state: EngineState) -> list[Holder]:
     ]
 
 
-def page_owner_violations(
-    req_to_token: torch.Tensor,
-    holders: Sequence[Holder],
-    first: Sequence[int],
-    last: Sequence[int],
-    tree_pages: torch.Tensor,
-    free_list: Sequence[int],
-    pool_pages: int,
-    page_size: int,
-    prefix_pages: Sequence[int] | None = None,
-) -> list[str]:
-    """Pages without exactly one owner, and rows that do not begin with `prefix_pages` pages of the tree.
-
-    Each holder owns the pages [first, last) of its row.
-    """
-    owners = PageOwners(
-        req_to_token,
-        _int32([holder.row for holder in holders]),
-        _int32(first),
-        _int32(last),
-        tree_pages,
-        _int32(free_list),
-        pool_pages,
+def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -> PageOwners:
+    """The full pool's. A holder owns positions [cache_protected_len, kv_allocated_len) of its row; what is before them is the
+    tree's."""
+    page_size = state.config.page_size
+    first = [holder.of.cache_protected_len // page_size for holder in holders]
+    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
+    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
+    return PageOwners(
+        tables.req_to_token,
+        rows,
+        first_there,
+        last_there,
+        tables.lane.upload(torch.from_numpy(tree_pages(state))),
+        tables.free_pages,
+        state.config.pool_pages,
         page_size,
-        prefix_pages=None if prefix_pages is None else _int32(prefix_pages),
+        prefix_pages=first_there,
     )
-    census = page_census(owners)
-    return describe(census, [holder.name for holder in holders], limit=4) if int(census.verdict) else []
+
+
+def window_page_owners(
+    state: EngineState, pool: WindowAllocator, holders: Sequence[Holder], tables: Tables
+) -> PageOwners:
+    """The window pool's: the page table is translated by the map first, one entry per page.
+
+    A holder owns the window pages of its row from the window cursor on, or from where the tree's own pages end.
+    """
+    assert tables.full_to_window is not None and tables.window_free_pages is not None  # of an engine with a window pool
+    page_size = pool.page_size
+    first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
+    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
+    last = [max(*ends) for ends in zip(first, last, strict=True)]
+    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
+    return PageOwners(
+        _translated(tables.req_to_token[:, ::page_size] // page_size, tables.full_to_window),
+        rows,
+        first_there,
+        last_there,
+        tables.lane.upload(_window_pages_of_tree(state, pool)),
+        tables.window_free_pages,
+        pool.window_pages,
+        page_size=1,
+    )
 
 
 def lock_holders(state: EngineState, window: int | None = None) -> Counter[int]:
@@ -77,5 +109,29 @@ def lock_holders(state: EngineState, window: int | None = None) -> Counter[int]:
     return found
 
 
-def _int32(values: Sequence[int]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.int32)
+def tree_pages(state: EngineState) -> KVIndices:
+    """The pages of the tree, each by its first slot; none where there is no tree."""
+    page_size = state.config.page_size
+    return np.concatenate([NO_INDICES, *(value[::page_size] // page_size for value in _tree_values(state))])
+
+
+def _window_pages_of_tree(state: EngineState, pool: WindowAllocator) -> torch.Tensor:
+    """The window pages that pages of the tree have; a tombstone has none."""
+    found = np.concatenate([NO_INDICES, *map(pool.window_pages_of, _tree_values(state))])
+    return torch.from_numpy(found[found > 0])
+
+
+def _tree_values(state: EngineState) -> list[KVIndices]:
+    if not isinstance(state.prefixes, RadixCache):
+        return []
+    return [node.value for node in state.prefixes.tree.nodes()]
+
+
+def _translated(pages: torch.Tensor, full_to_window: torch.Tensor) -> torch.Tensor:
+    """The window page of each page; -1 for what is no page of the pool, so that the census tells it."""
+    exists = (pages >= 0) & (pages < len(full_to_window))
+    return torch.where(exists, full_to_window[torch.where(exists, pages, 0).long()], -1)
+
+
+def _uploaded(tables: Tables, *columns: list[int]) -> list[torch.Tensor]:
+    return tables.lane.upload_columns(*columns, dtype=torch.int32)

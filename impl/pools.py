@@ -8,13 +8,16 @@ twenty times as much.
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from kvproof.impl.config import RowOrder
+
+if TYPE_CHECKING:
+    from kvproof.impl.device_log import DeviceLog
 
 KVIndices = npt.NDArray[np.int32]
 NO_INDICES: KVIndices = np.empty(0, dtype=np.int32)
@@ -60,8 +63,11 @@ class KVAllocator:
     """Hands out whole pages and takes them back.
 
     Like the allocator of a server it keeps no owners and detects no double free: a page that is freed twice is handed
-    out twice. `moves` sees every page that passes; it is None when nobody asks.
+    out twice. `moves` sees every page that passes; it is None when nobody asks. In a run whose pools are on the device,
+    what is done here is done there as well: `device` is told.
     """
+
+    device: DeviceLog | None = None
 
     def __init__(self, pool_pages: int, page_size: int, *, keeps_moves: bool = True) -> None:
         self.pool_pages = pool_pages
@@ -113,6 +119,8 @@ class KVAllocator:
         pages: list[int] = np.unique(kv_indices // self.page_size).tolist()
         if self.moves is not None:
             self.moves.free.extend(pages)
+        if self.device is not None:
+            self.device.freed(pages)
         self._free_pages.extend(reversed(pages))
 
     def _take(self, count: int) -> list[int]:
@@ -126,6 +134,9 @@ class KVAllocator:
 
 class RowPool:
     """The page table `req_to_token` and its free rows. `fifo` reuses the row that was free for the longest time."""
+
+    device: DeviceLog | None = None
+    """Told of every write of indices that somebody has already, where the pools are on the device."""
 
     def __init__(self, rows: int, row_width: int, order: RowOrder) -> None:
         self.rows = rows
@@ -155,4 +166,9 @@ class RowPool:
         return self.table[row, start:end].copy()
 
     def write(self, row: int, start: int, kv_indices: KVIndices) -> None:
+        """Let positions from `start` on name pages that are not newly taken: those of the tree."""
+        if len(kv_indices) == 0:
+            return
         self.table[row, start : start + len(kv_indices)] = kv_indices
+        if self.device is not None:
+            self.device.written(row, start, kv_indices.tolist())

@@ -57,15 +57,14 @@ class Prefill:
     def extend(self, req: Request, seq_len: int) -> Chunk:
         """Take a row if there is none, write the matched prefix and the new KV indices into it."""
         state = self.state
-        was_kept = req is state.chunked_req and req.req_pool_idx is not None
-        shared = None if req.lent or was_kept else state.leading_pages(req, req.cache_protected_len)
-        state.make_available(state.allocator.pages_for(req.prefix_len, seq_len))
+        was_kept = req.req_pool_idx is not None and (req.lent or req is state.chunked_req)
         if req.req_pool_idx is None:
             req.req_pool_idx = state.rows.alloc()
-        state.rows.write(req.req_pool_idx, 0, req.prefix_indices)
-        last_loc = int(req.prefix_indices[-1]) if req.prefix_len else -1
-        kv_indices = state.allocator.alloc_extend(req.prefix_len, seq_len, last_loc)
-        state.rows.write(req.req_pool_idx, req.prefix_len, kv_indices)
+        if not was_kept:
+            state.rows.write(req.req_pool_idx, 0, req.prefix_indices)
+        state.back(req.req_pool_idx, req.prefix_len, seq_len)
+        is_matched = not (req.lent or was_kept)
+        shared = state.leading_pages(req.req_pool_idx, req.cache_protected_len) if is_matched else None
         req.kv_committed_len = req.kv_allocated_len = seq_len
         req.is_live = True
         if seq_len < len(req.fill_ids):
@@ -97,7 +96,9 @@ class Prefill:
         """Hand what was prefilled to the tree, if there is one."""
         inserted = self.state.prefixes.cache_unfinished_req(req)
         if inserted is not None:
-            self.state.tell.insert(req, inserted, shared=self.state.leading_pages(req, req.cache_protected_len))
+            assert req.req_pool_idx is not None  # what is inserted has run
+            shared = self.state.leading_pages(req.req_pool_idx, req.cache_protected_len)
+            self.state.tell.insert(req, inserted, shared=shared)
         elif req is self.state.chunked_req:
             self.state.tell.stash(req)
 

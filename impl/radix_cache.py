@@ -71,7 +71,7 @@ class RadixCache(ChunkCache):
         self.allocator.free(indices[req.cache_protected_len : dup_len])
 
         found = self.tree.match(tokens[:key_len])
-        self.rows.write(row, 0, found.indices)
+        self.rows.write(row, req.cache_protected_len, found.indices[req.cache_protected_len : dup_len])
         self.tree.inc_lock_ref(found.node)
         self.unlock(req.last_node)
         req.last_node = found.node

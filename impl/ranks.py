@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.observe import Observer
+from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.session import UnknownSession
+from kvproof.impl.session import Session, UnknownSession
 from kvproof.impl.state import Outcome
 
 
@@ -21,6 +22,8 @@ class Ranks:
             raise ConfigError(f"ranks {ranks}: must be 1 or more")
         if observers is not None and len(observers) != ranks:
             raise ConfigError(f"{len(observers)} observers for {ranks} ranks: each rank has its own")
+        self.config = config
+        """Of each rank."""
         self.schedulers = [Scheduler(config, observer) for observer in observers or [None] * ranks]
         self._rank_of_session: dict[str, int] = {}
         self._rank_of_request: dict[str, int] = {}
@@ -66,6 +69,11 @@ class Ranks:
         if rid in self._rank_of_request:
             self.schedulers[self._rank_of_request[rid]].abort(rid, reason)
 
+    def retract(self, rid: str) -> None:
+        """Force a running request back to the queue of its rank."""
+        if rid in self._rank_of_request:
+            self.schedulers[self._rank_of_request[rid]].retract(rid)
+
     def close_session(self, session_id: str) -> None:
         self.schedulers[self._rank_of(session_id)].close_session(session_id)
 
@@ -75,7 +83,28 @@ class Ranks:
             if not scheduler.is_idle:
                 scheduler.step()
 
+    def check(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.check()
+
+    def settle_census(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.settle_census()
+
+    def settle(self) -> None:
+        for scheduler in self.schedulers:
+            scheduler.settle()
+
     # -- what there is to know --
+
+    def session(self, session_id: str) -> Session:
+        return self.schedulers[self._rank_of(session_id)].session(session_id)
+
+    def running_requests(self) -> list[Request]:
+        return [req for scheduler in self.schedulers for req in scheduler.running_requests()]
+
+    def known_requests(self) -> list[Request]:
+        return [req for scheduler in self.schedulers for req in scheduler.known_requests()]
 
     @property
     def is_idle(self) -> bool:
@@ -87,10 +116,9 @@ class Ranks:
 
     def load(self, rank: int) -> int:
         """Tokens that the rank has still to compute, if every request takes all the output that it asked for."""
-        state = self.schedulers[rank].state
         return sum(
             len(req.origin_input_ids) + req.max_new_tokens - req.kv_committed_len
-            for req in (*state.waiting, *state.live_requests())
+            for req in self.schedulers[rank].known_requests()
         )
 
     def _rank_of(self, session_id: str) -> int:

@@ -80,7 +80,7 @@ def retract(s: Script) -> None:
     s.open("s", "t")
     s.run_turn("s", s.length(2, 3), 2)
     for past_boundary in (0, 1):
-        held = len(s.scheduler.state.controller.get("s").checkpoint_ids)
+        held = len(s.scheduler.session("s").checkpoint_ids)
         turn = s.send_turn("s", s.length(held // s.page_size + 2, past_boundary) - held, 6)
         s.step()
         s.retract(turn)
@@ -244,8 +244,8 @@ def storm(s: Script) -> None:
             sent.append(s.send(s.random.choice((2, s.length(1, 3), s.length(3))), s.random.randint(1, 7)))
         elif chance < 0.6 and sent:
             s.abort(s.random.choice(sent[-4:]))
-        elif chance < 0.7 and s.scheduler.state.running:
-            s.retract(s.random.choice(s.scheduler.state.running).rid)
+        elif chance < 0.7 and s.scheduler.running_requests():
+            s.retract(s.random.choice(s.scheduler.running_requests()).rid)
         elif chance < 0.73:
             session = s.random.choice(alive)
             s.close(session)

@@ -10,9 +10,10 @@ the ways out. They share state.py.
 
 from __future__ import annotations
 
-from kvproof.impl.census import take_census
+from kvproof.impl.census import Census
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.decode import Decode
+from kvproof.impl.device_census import DeviceCensus
 from kvproof.impl.ends import Ends
 from kvproof.impl.faults import assemble
 from kvproof.impl.observe import Observer
@@ -20,6 +21,7 @@ from kvproof.impl.prefill import Prefill
 from kvproof.impl.request import TOO_LONG, Request
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
+from kvproof.impl.session import Session
 from kvproof.impl.state import Batch, EngineState, Launched, Outcome
 from kvproof.impl.window_eviction import evict_live_windows
 
@@ -39,6 +41,7 @@ class Scheduler:
         self.prefilling = parts.of(Prefill)(self.state, self.ends, self.decoding)
         self.results = parts.of(Results)(self.state, self.ends, self.prefilling)
         self.runner = runner if runner is not None else self._build_runner()
+        self.census = Census(self.state) if self.state.device is None else DeviceCensus(self.state, self.state.device)
         self._drafts = config.drafts if config.speculation else 0
         self._has_results_to_take = False
         """Between the two halves of a step."""
@@ -85,7 +88,7 @@ class Scheduler:
 
         If its result lies ready, between the two halves of a step, the request ends with that.
         """
-        for req in (*self.state.waiting, *self.state.live_requests()):
+        for req in self.known_requests():
             if req.rid != rid:
                 continue
             if req.is_live and req.results_due and self._has_results_to_take:
@@ -114,6 +117,16 @@ class Scheduler:
             if req.is_live:
                 self.decoding.retract(req)
 
+    def session(self, session_id: str) -> Session:
+        return self.state.controller.get(session_id)
+
+    def running_requests(self) -> list[Request]:
+        return self.state.running
+
+    def known_requests(self) -> list[Request]:
+        """All that are not over."""
+        return [*self.state.waiting, *self.state.live_requests()]
+
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return self.state.outcomes
@@ -130,7 +143,16 @@ class Scheduler:
         if self.config.check_every_step:
             self.check()
         if self.config.census_every_step:
-            take_census(self.state)
+            self.census.take()
+
+    def settle_census(self) -> None:
+        """At the end of a run: the verdict of its last step is waited for."""
+        self.census.settle()
+
+    def settle(self) -> None:
+        """At the end of a run, also of one that broke off: no event stays on its way from a device."""
+        if self.state.device is not None:
+            self.state.device.settle()
 
     def launch_step(self) -> None:
         """The first half: prepare the next forward, and start it."""
@@ -151,6 +173,8 @@ class Scheduler:
         self._has_results_to_take = False
 
     def begin_step(self) -> None:
+        if self.state.device is not None:
+            self.state.device.catch_up()
         self.state.tell.step += 1
         self.state.ended_in_step = []
         self._launched_now = False
@@ -162,9 +186,9 @@ class Scheduler:
         state.tell.check(
             busy=not state.is_idle,
             terms=state.memory_terms(),
-            free_list=state.allocator.free_list() if is_cheap else None,
+            free_list=state.free_list() if is_cheap else None,
             window_terms=state.window_terms(),
-            window_free_list=state.window_pool.window_free_list() if is_cheap and state.window_pool else None,
+            window_free_list=state.window_free_list() if is_cheap else None,
         )
 
     def _next_batch(self) -> Batch:
@@ -188,6 +212,8 @@ class Scheduler:
                 self.prefilling.count_chunk(chunk.req)
         for req in batch.decodes:
             req.results_due += 1
+        if self.state.device is not None:
+            self.state.device.catch_up()
         launch = self.runner.launch(
             [chunk.forward_input() for chunk in batch.chunks],
             [req.req_pool_idx or 0 for req in batch.decodes],
@@ -217,5 +243,9 @@ class Scheduler:
             return HashRunner(self.config.seed, self.config.draft_accuracy)
         from kvproof.impl.model import TransformerRunner
 
-        window_map = self.state.window_pool.full_to_window if self.state.window_pool is not None else None
-        return TransformerRunner(self.config, self.state.rows, window_map)
+        state = self.state
+        if state.device is not None:
+            pools = state.device.pools
+            return TransformerRunner(self.config, pools, pools.full_to_window, state.device.lane)
+        window_map = state.window_pool.full_to_window if state.window_pool is not None else None
+        return TransformerRunner(self.config, state.rows, window_map)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.observe import Observer
+from kvproof.impl.ranks import Ranks
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scenarios import SCENARIOS, Scenario
 from kvproof.impl.scheduler import Outcome, Scheduler
@@ -30,13 +32,15 @@ class Stuck(RuntimeError):
     """The requests of a scenario do not come to an end."""
 
 
-AfterStep = Callable[[Scheduler], None]
+Front = Scheduler | Ranks
+"""Whom users talk to."""
+AfterStep = Callable[[Any], None]
 
 
 class Script:
     """The words that scenarios are written in. Token counts are given in pages and tokens, to mean the same at any size."""
 
-    def __init__(self, scheduler: Scheduler, random_: random.Random, after_step: AfterStep | None = None) -> None:
+    def __init__(self, scheduler: Front, random_: random.Random, after_step: AfterStep | None = None) -> None:
         self.scheduler = scheduler
         self.random = random_
         self.page_size = scheduler.config.page_size
@@ -101,18 +105,17 @@ class Script:
             self.step()
 
     def _output_len(self, rid: str) -> int:
-        return next((len(req.output_ids) for req in self.scheduler.state.running if req.rid == rid), 0)
+        return next((len(req.output_ids) for req in self.scheduler.running_requests() if req.rid == rid), 0)
 
     def _require_progress(self) -> None:
         self._steps += 1
-        state = self.scheduler.state
-        known = [*state.waiting, *state.live_requests()]
-        progress = len(state.outcomes), sum(len(req.output_ids) + req.kv_committed_len for req in known)
+        known = self.scheduler.known_requests()
+        progress = len(self.scheduler.outcomes), sum(len(req.output_ids) + req.kv_committed_len for req in known)
         if progress > self._best:
             self._best, self._best_at = progress, self._steps
         if self._steps > MOST_STEPS:
             raise Stuck(f"not at the end after {MOST_STEPS} steps")
-        if not state.is_idle and self._steps - self._best_at > PATIENCE:
+        if not self.scheduler.is_idle and self._steps - self._best_at > PATIENCE:
             raise Stuck(f"no progress in {PATIENCE} steps: {', '.join(req.rid for req in known)} go round in circles")
 
     def _name(self, prefix: str) -> str:
@@ -146,11 +149,26 @@ def find_scenario(name: str) -> Scenario:
     return SCENARIOS[name]
 
 
+@contextmanager
+def to_its_end(scheduler: Front) -> Iterator[None]:
+    """What is still on its way from a device when a run ends comes: the last verdict, and every event, also if it broke off."""
+    try:
+        yield
+        scheduler.settle_census()
+    finally:
+        scheduler.settle()
+
+
 def play(name: str, config: EngineConfig, observer: Observer | None, after_step: AfterStep | None = None) -> Scheduler:
     """Play a scenario to its end: every session closed, every request over, and one last memory check."""
     scheduler = Scheduler(config, observer)
-    script = Script(scheduler, random.Random(config.seed), after_step)
-    find_scenario(name).run(script)
-    script.drain()
-    scheduler.check()
+    play_on(scheduler, name, after_step)
     return scheduler
+
+
+def play_on(scheduler: Front, name: str, after_step: AfterStep | None = None) -> None:
+    script = Script(scheduler, random.Random(scheduler.config.seed), after_step)
+    with to_its_end(scheduler):
+        find_scenario(name).run(script)
+        script.drain()
+        scheduler.check()

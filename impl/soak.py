@@ -1,6 +1,6 @@
 """A soak: random load on random configurations, everything counted after every step, everything returned in the end.
 
-    python -m kvproof.impl.soak --steps 100000 --seed 0
+    python -m kvproof.impl.soak --steps 100000 --seed 0 [--pools device] [--device cuda]
 
 Each episode draws a configuration (page size, pools, window, rows, cache, chunks, overlap, speculation, forced retracts) and
 plays sessions, ordinary requests, aborts, retracts and closes on it, between steps and between the halves of a step. After
@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from kvproof.impl.census import CensusViolation, take_census
-from kvproof.impl.config import EngineConfig
+from kvproof.impl.census import CensusViolation
+from kvproof.impl.config import EngineConfig, Pools
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
@@ -104,7 +104,7 @@ class Episode:
         if between is not None:
             between()
         self.scheduler.take_results()
-        take_census(self.scheduler.state)
+        self.scheduler.census.take()
         self.steps += 1
 
     def _drain(self) -> None:
@@ -115,7 +115,8 @@ class Episode:
             self._step()
         for session_id in self._sessions:
             self.scheduler.close_session(session_id)
-        take_census(self.scheduler.state)
+        self.scheduler.census.take()
+        self.scheduler.census.settle()
         self._require_all_back()
 
     def _require_all_back(self) -> None:
@@ -199,13 +200,15 @@ class Episode:
         return f"{prefix}-{self._named}"
 
 
-def soak(steps: int, seed: int, tell: Callable[[str], None] = print) -> int:
+def soak(
+    steps: int, seed: int, tell: Callable[[str], None] = print, pools: Pools | None = None, device: str = "cpu"
+) -> int:
     """Play episodes until so many steps are done. Exit code: 0, or 1 at the first violation."""
     done, episode_number, acts, ends = 0, 0, Counter[str](), Counter[str]()
     started = time.monotonic()
     while done < steps:
         chance = random.Random(f"{seed}/{episode_number}")
-        config = random_config(chance)
+        config = dataclasses.replace(random_config(chance), pools=pools, device=device)
         episode = Episode(config, chance)
         try:
             episode.run(steps - done)
@@ -234,9 +237,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pools", choices=("host", "device"), help="where page table and free lists are")
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda where there is one")
     options = parser.parse_args()
     torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-    sys.exit(soak(options.steps, options.seed))
+    sys.exit(soak(options.steps, options.seed, pools=options.pools, device=options.device))
 
 
 if __name__ == "__main__":

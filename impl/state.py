@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kvproof.impl.assembly import Parts
 from kvproof.impl.chunk_cache import ChunkCache
 from kvproof.impl.config import EngineConfig
+from kvproof.impl.device import Device
 from kvproof.impl.observe import Observer, Reporter, Unheard
 from kvproof.impl.pools import KVAllocator, Moved, Pages, Pool, RowPool
 from kvproof.impl.radix_cache import RadixCache
@@ -70,7 +71,9 @@ class Batch:
 class EngineState:
     def __init__(self, config: EngineConfig, parts: Parts, observer: Observer | None) -> None:
         self.config = config
-        keeps_moves = observer is not None
+        self.device = Device(config, observer) if config.pools == "device" else None
+        """Where the pools are that the kernels use, if these here are its books."""
+        keeps_moves = observer is not None and self.device is None
         self.window_pool: WindowAllocator | None = None
         """The allocator again, where the model has sliding-window layers."""
         if config.window and config.window_pages is not None:
@@ -79,6 +82,8 @@ class EngineState:
             )
         self.allocator = self.window_pool or KVAllocator(config.pool_pages, config.page_size, keeps_moves=keeps_moves)
         self.rows = RowPool(config.rows, config.row_width, config.row_order)
+        if self.device is not None:
+            self.allocator.device = self.rows.device = self.device.log
         self.prefixes: ChunkCache = parts.of(RadixCache if config.radix_cache else ChunkCache)(
             self.allocator, self.rows
         )
@@ -152,16 +157,44 @@ class EngineState:
         if evicted:
             self.tell.evict()
 
-    def leading_pages(self, req: Request, length: int) -> Pages:
-        """The pages behind the leading `length` tokens of a request's prefix, in order; `length` is whole pages."""
+    def back(self, row: int, start: int, end: int, *, is_decode: bool = False) -> None:
+        """Take the pages that positions [start, end) of a row need, and write their KV indices into it."""
+        allocator, entries = self.allocator, self.rows.table[row]
+        self.make_available(allocator.pages_for(start, end))
+        last_loc = int(entries[start - 1]) if start else -1
+        if is_decode and end == start + 1:
+            entries[start] = allocator.alloc_decode(end, last_loc)
+        else:
+            entries[start:end] = allocator.alloc_extend(start, end, last_loc)
+        if self.device is not None:
+            self.device.log.backed(row, start, end, is_decode=is_decode)
+
+    def leading_pages(self, row: int, length: int) -> Pages:
+        """The pages behind the leading `length` tokens of a row, in order; `length` is whole pages."""
         page_size = self.config.page_size
-        return tuple((req.prefix_indices[:length:page_size] // page_size).tolist())
+        if self.device is not None:
+            return self.device.log.leading_pages(row, length // page_size)
+        return tuple((self.rows.table[row, :length:page_size] // page_size).tolist())
+
+    def free_list(self) -> Pages:
+        """Every free page, as often as it is listed, in ascending order."""
+        if self.device is not None:
+            return self.device.log.free_list(self.allocator.available_pages)
+        return self.allocator.free_list()
+
+    def window_free_list(self) -> Pages | None:
+        """The same of the window pool; None if there is none."""
+        pool = self.window_pool
+        if pool is not None and self.device is not None:
+            return self.device.log.free_list(pool.available_window_pages, of_window=True)
+        return None if pool is None else pool.window_free_list()
 
     def slot_row(self, session: Session) -> int | None:
         slot = self.cache.slots.get(session.session_id)
         return slot.req_pool_idx if slot is not None else None
 
     def _reporter(self, observer: Observer | None) -> Reporter:
-        if observer is None or self.allocator.moves is None:
-            return Unheard()
-        return Reporter(observer, self.cache, self.allocator.moves)
+        moves = self.allocator.moves
+        if self.device is not None:
+            observer, moves = self.device.events, self.device.log.moves
+        return Unheard() if observer is None or moves is None else Reporter(observer, self.cache, moves)

@@ -1,15 +1,10 @@
-"""The census of the window pool: who owns each of its pages, and whether every row still has those that its window needs.
-
-The same question as that of census.py, asked of what the map says about the page table, the tree and the free list.
-"""
+"""What the books tell of the window pool: whether every row still has the pages that its window needs, locks, and sums."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from kvproof.impl.owners import Holder, lock_holders, page_owner_violations
-from kvproof.impl.pools import KVIndices
+from kvproof.impl.owners import Holder, lock_holders
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
@@ -19,39 +14,16 @@ from kvproof.impl.window_pool import WindowAllocator
 from kvproof.impl.window_tree import WindowTree
 
 
-def window_violations(state: EngineState, holders: list[Holder]) -> list[str]:
+def window_book_violations(state: EngineState, holders: list[Holder]) -> list[str]:
     """Nothing if there is no window pool."""
     pool = state.window_pool
     if pool is None:
         return []
     return [
-        *_page_violations(state, pool, holders),
         *_reach_violations(state, pool, holders),
         *_tree_violations(state, pool),
         *_sum_violations(state),
     ]
-
-
-def _page_violations(state: EngineState, pool: WindowAllocator, holders: list[Holder]) -> list[str]:
-    """Pages of the window pool without exactly one owner. The page table is translated by the map first.
-
-    A holder owns the window pages of its row from the window cursor on, or from where the tree's own pages end.
-    """
-    page_size = pool.page_size
-    first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
-    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
-    owned = _tree_window_pages(state, pool)
-    wrong = page_owner_violations(
-        torch.from_numpy(pool.window_table(state.rows.table)),
-        holders,
-        first,
-        [max(*ends) for ends in zip(first, last, strict=True)],
-        torch.from_numpy(owned[owned > 0]),
-        pool.window_free_list(),
-        pool.window_pages,
-        page_size,
-    )
-    return [f"window pool: {each}" for each in wrong]
 
 
 def _reach_violations(state: EngineState, pool: WindowAllocator, holders: list[Holder]) -> list[str]:
@@ -100,11 +72,3 @@ def _sum_violations(state: EngineState) -> list[str]:
     terms = state.window_terms() or {"total": 0}
     total = terms.pop("total")
     return [] if sum(terms.values()) == total else [f"the terms of the window pool do not add up to {total}: {terms}"]
-
-
-def _tree_window_pages(state: EngineState, pool: WindowAllocator) -> KVIndices:
-    """Of every page of the tree, its window page, 0 for a tombstone."""
-    found: list[KVIndices] = [np.empty(0, dtype=np.int32)]
-    if isinstance(state.prefixes, RadixCache):
-        found += [pool.window_pages_of(node.value) for node in state.prefixes.tree.nodes()]
-    return np.concatenate(found)

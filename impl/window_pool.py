@@ -42,11 +42,6 @@ class WindowAllocator(KVAllocator):
         window_pages: KVIndices = self._window_page_of[kv_indices[:: self.page_size] // self.page_size]
         return window_pages
 
-    def window_table(self, table: KVIndices) -> KVIndices:
-        """The page table [rows + 1, row width] as the window pool has it: KV indices there, in page 0 where there is none."""
-        translated: KVIndices = self._window_page_of[table // self.page_size] * self.page_size + table % self.page_size
-        return translated
-
     def free(self, kv_indices: KVIndices) -> None:
         """Return the pages that these KV indices lie in, and the window pages that they still have."""
         super().free(kv_indices)
@@ -55,10 +50,13 @@ class WindowAllocator(KVAllocator):
     def free_window(self, kv_indices: KVIndices) -> None:
         """Return the window pages behind these KV indices. Their pages of the full pool stay where they are."""
         pages = np.unique(kv_indices // self.page_size)
-        freed: list[int] = [page for page in self._window_page_of[pages].tolist() if page]
+        pages = pages[self._window_page_of[pages] != 0]
+        freed: list[int] = self._window_page_of[pages].tolist()
         self._window_page_of[pages] = 0
         if self.moves is not None:
             self.moves.window_free.extend(freed)
+        if self.device is not None:
+            self.device.freed_window(pages.tolist())
         self._free_window_pages.extend(reversed(freed))
 
     def heal(self, tombstones: KVIndices, duplicates: KVIndices) -> int:
@@ -70,6 +68,8 @@ class WindowAllocator(KVAllocator):
         healed = (self._window_page_of[to] == 0) & (self._window_page_of[given] != 0)
         self._window_page_of[to[healed]] = self._window_page_of[given[healed]]
         self._window_page_of[given[healed]] = 0
+        if self.device is not None:
+            self.device.healed(to[healed].tolist(), given[healed].tolist())
         return int(np.count_nonzero(healed))
 
     def _take(self, count: int) -> list[int]:

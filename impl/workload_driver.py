@@ -1,4 +1,4 @@
-"""Drives the scheduler with a production workload: who asks for how much, in which order.
+"""Drives the scheduler, or the schedulers of several ranks, with a production workload: who asks for how much, in which order.
 
 A conversation's turns are sent one after the other, each when the one before has ended, and its session is closed after
 the last. As many conversations go on side by side as there are rows; the next one starts when one is through. Arrival
@@ -17,6 +17,7 @@ from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.script import Front, to_its_end
 
 
 class WorkloadRequest(Protocol):
@@ -51,22 +52,31 @@ def run_workload(
 ) -> Scheduler:
     """Drive the requests to their end; `progress` is told the number of requests that ended, and of all."""
     scheduler = Scheduler(config, observer)
+    drive(requests, scheduler, config.max_batch, progress)
+    return scheduler
+
+
+def drive(
+    requests: Iterable[WorkloadRequest], scheduler: Front, side_by_side: int, progress: Progress | None = None
+) -> None:
+    """The same on a scheduler or on ranks, with so many conversations at a time."""
     conversations = _conversations(requests)
     total = sum(len(conversation.turns) for conversation in conversations)
     waiting = deque(conversations)
     active: dict[str, Conversation] = {}
     """The conversations whose turn is under way, by its request id."""
 
-    while waiting or active:
-        while waiting and len(active) < config.max_batch:
-            _start(waiting.popleft(), scheduler, active)
-        scheduler.step()
-        for rid in [rid for rid in active if rid in scheduler.outcomes]:
-            _go_on(active.pop(rid), scheduler, active)
-        if progress is not None:
-            progress(len(scheduler.outcomes), total)
-    scheduler.check()
-    return scheduler
+    with to_its_end(scheduler):
+        while waiting or active:
+            while waiting and len(active) < side_by_side:
+                _start(waiting.popleft(), scheduler, active)
+            scheduler.step()
+            outcomes = scheduler.outcomes
+            for rid in [rid for rid in active if rid in outcomes]:
+                _go_on(active.pop(rid), scheduler, active)
+            if progress is not None:
+                progress(len(outcomes), total)
+        scheduler.check()
 
 
 def _conversations(requests: Iterable[WorkloadRequest]) -> list[Conversation]:
@@ -84,13 +94,13 @@ def _conversations(requests: Iterable[WorkloadRequest]) -> list[Conversation]:
     return conversations
 
 
-def _start(conversation: Conversation, scheduler: Scheduler, active: dict[str, Conversation]) -> None:
+def _start(conversation: Conversation, scheduler: Front, active: dict[str, Conversation]) -> None:
     if conversation.session is not None:
         scheduler.open_session(conversation.session)
     _go_on(conversation, scheduler, active)
 
 
-def _go_on(conversation: Conversation, scheduler: Scheduler, active: dict[str, Conversation]) -> None:
+def _go_on(conversation: Conversation, scheduler: Front, active: dict[str, Conversation]) -> None:
     """Send the next turn, or close the session after the last one."""
     if not conversation.turns:
         if conversation.session is not None:

@@ -55,8 +55,8 @@ def _implementation_for(tensor: torch.Tensor) -> ModuleType:
 class VerdictReader:
     """Reads verdicts without making the device wait: the verdict of step k, copied aside at once, is read at step k + 1.
 
-    On the CPU there is nothing to wait for, and the verdict of a step is read in that step. In each step: `submit` the
-    census, then `read`; after the last one, `drain`.
+    On the CPU there is nothing to wait for, and it is read no earlier, so that a run is the same everywhere. In each step:
+    `submit` the census, then `read`; after the last one, `drain`.
     """
 
     def __init__(self, device: torch.device | str) -> None:
@@ -68,21 +68,20 @@ class VerdictReader:
 
     def submit(self, census: Census) -> None:
         """Start copying the verdict of this step to the host, behind the census on the current stream."""
-        if self._on_cuda and len(self._waiting) == 2:
+        if len(self._waiting) == 2:
             raise ValueError("2 verdicts wait to be read, and there is room for 2: read between submits")
-        if not self._on_cuda:
-            self._waiting.append((census, census.verdict, None))
-            return
         place = self._pinned[self._submitted % 2]
         place.copy_(census.verdict, non_blocking=True)
-        copied = torch.cuda.Event()
-        copied.record()
+        copied = None
+        if self._on_cuda:
+            copied = torch.cuda.Event()
+            copied.record()
         self._waiting.append((census, place, copied))
         self._submitted += 1
 
     def read(self) -> Census | None:
-        """The oldest census that is bad, of those whose verdict is due: all but the newest, on the CPU all."""
-        return self._oldest_bad(keep=1 if self._on_cuda else 0)
+        """The oldest census that is bad, of those whose verdict is due: all but the newest."""
+        return self._oldest_bad(keep=1)
 
     def drain(self) -> Census | None:
         """The oldest census that is bad, of all: waits for the device."""

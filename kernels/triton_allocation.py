@@ -4,7 +4,8 @@ One launch each. A program needs to know what the requests before its own take. 
 lengths of the batch, a few kilobytes that all programs share in the cache: a scan would be a launch of its own.
 
 As in all kernels here, numbers that differ from step to step are not specialised on: Triton would compile a kernel anew
-when a count first happens to be a multiple of 16, and the server would stall for a second.
+when a count first happens to be a multiple of 16, and the server would stall for a second. Nor is the free list, which begins
+where the last step ended, at any page.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PROGRAMS = 1024
 """A request's tokens are split over several programs until there are about this many."""
 
 
-@triton.jit(do_not_specialize=["requests", "frees", "num_tokens", "splits"])
+@triton.jit(do_not_specialize=["free_pages", "requests", "frees", "num_tokens", "splits"])
 def _alloc_kernel(  # type: ignore[no-untyped-def]
     free_pages, prefix_lens, seq_lens, last_loc, kv_indices, pages_taken, requests, frees, num_tokens, splits,
     TOKENS_EACH: tl.constexpr, PAGE_SIZE: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK: tl.constexpr,

@@ -75,7 +75,7 @@ def _pages_at(req_to_token, stride_row, height, width, row, columns, is_column, 
     return tl.where(kv_index < 0, -1, kv_index // PAGE_SIZE)
 
 
-@triton.jit(do_not_specialize=["trees", "frees", "free_programs", "tree_programs", "splits"])
+@triton.jit(do_not_specialize=["free_pages", "trees", "frees", "free_programs", "tree_programs", "splits"])
 def _mark_kernel(  # type: ignore[no-untyped-def]
     header, ranks, displaced_free, displaced_held, lowest,
     req_to_token, rows, first, last, tree_pages, free_pages,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.file_names import of_rank
 from kvproof.conformance.trace_io import TraceWriter
 from kvproof.conformance.workload import WorkloadRequest
 from kvproof.impl.config import ConfigError, EngineConfig
@@ -25,6 +26,8 @@ from kvproof.spec.trace import Config, Header, Producer
 if TYPE_CHECKING:
     from kvproof.impl.observe import Event
 
+RANKS = "ranks"
+"""The setting that is no engine's: how many of them there are. They share nothing, and each leaves a trace of its own."""
 INSTALL = "pip install 'kvproof[reference]'"
 
 
@@ -34,10 +37,17 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class RecordResult:
-    path: Path
+    paths: tuple[Path, ...]
+    """One trace of each rank."""
     events: int
+    """Of all of them."""
     reason: str
     """`finished`, or what went wrong: with a fault on, the implementation may break."""
+
+    @property
+    def path(self) -> Path:
+        """The trace, or the first rank's."""
+        return self.paths[0]
 
 
 def record_scenario(
@@ -50,17 +60,26 @@ def record_scenario(
     settings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> RecordResult:
-    """Play one scenario and write its trace."""
+    """Play one scenario and write its trace; with the setting `ranks`, that of each rank."""
     require_torch()
-    from kvproof.impl.script import play, scenario_config
+    from kvproof.impl.ranks import Ranks
+    from kvproof.impl.script import play, play_on, scenario_config
 
     if name not in SCENARIOS:
         raise unknown("scenario of reference", name, SCENARIOS)
     require_faults(faults)
     _require_settings(settings or {})
+    ranks, of_engine = _ranks_apart(settings or {})
     with _as_user_error():
-        config = scenario_config(name, page_size=page_size, seed=seed, faults=tuple(faults), settings=settings)
-    return _record(out, config, name, settings or {}, progress, lambda recorder: play(name, config, recorder))
+        config = scenario_config(name, page_size=page_size, seed=seed, faults=tuple(faults), settings=of_engine)
+
+    def run(recorders: Sequence[_Recorder]) -> None:
+        if len(recorders) == 1:
+            play(name, config, recorders[0])
+        else:
+            play_on(Ranks(config, len(recorders), recorders), name)
+
+    return _record(_Recording(config, ranks, name, settings or {}), out, progress, run)
 
 
 def record_workload(
@@ -75,64 +94,94 @@ def record_workload(
 ) -> RecordResult:
     """Drive the implementation with a workload and write its trace. Unless the settings say so, no model runs."""
     require_torch()
-    from kvproof.impl.workload_driver import run_workload
+    from kvproof.impl.ranks import Ranks
+    from kvproof.impl.workload_driver import drive, run_workload
 
     require_faults(faults)
     _require_settings(settings or {})
-    chosen = {**_workload_settings(requests, page_size), **(settings or {})}
+    ranks, of_engine = _ranks_apart(settings or {})
+    chosen = {**_workload_settings(requests, page_size), **of_engine}
     with _as_user_error():
         config = EngineConfig(page_size=page_size, seed=seed, faults=tuple(faults), **chosen)
 
-    def drive(recorder: _Recorder) -> None:
-        run_workload(requests, config, recorder, recorder.tell_progress)
+    def run(recorders: Sequence[_Recorder]) -> None:
+        if len(recorders) == 1:
+            run_workload(requests, config, recorders[0], recorders[0].tell_progress)
+        else:
+            engine = Ranks(config, len(recorders), recorders)
+            drive(requests, engine, len(recorders) * config.max_batch, recorders[0].tell_progress)
 
-    return _record(out, config, None, settings or {}, progress, drive)
+    return _record(_Recording(config, ranks, None, settings or {}), out, progress, run)
 
 
 class _Recorder:
-    """Writes each event of the implementation as one record of the trace."""
+    """Writes each event of the implementation as one record of the trace. `written` tells the events of all ranks."""
 
-    def __init__(self, writer: TraceWriter, progress: Progress | None) -> None:
+    def __init__(self, writer: TraceWriter, progress: Progress | None, written: Callable[[], int]) -> None:
         self._writer = writer
         self._progress = progress
+        self._written = written
 
     def on_event(self, event: Event) -> None:
         self._writer.event(**vars(event))
         if self._progress is not None:
-            self._progress(self._writer.events)
+            self._progress(self._written())
 
     def tell_progress(self, done: int, total: int) -> None:
         if self._progress is not None:
-            self._progress(self._writer.events, done, total)
+            self._progress(self._written(), done, total)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What is recorded: `ranks` engines of one configuration."""
+
+    config: EngineConfig
+    ranks: int
+    scenario: str | None
+    settings: Mapping[str, Any]
+
+    def paths(self, out: str | Path) -> list[Path]:
+        if self.ranks == 1:
+            return [Path(out)]
+        return [of_rank(out, f"dp{rank}") for rank in range(self.ranks)]
 
 
 def _record(
+    recording: _Recording,
     out: str | Path,
-    config: EngineConfig,
-    scenario: str | None,
-    settings: Mapping[str, Any],
     progress: Progress | None,
-    drive: Callable[[_Recorder], object],
+    run: Callable[[Sequence[_Recorder]], object],
 ) -> RecordResult:
-    _require_device(config.device)
-    writer = TraceWriter(out, _header(config, scenario, settings))
+    _require_device(recording.config.device)
+    paths = recording.paths(out)
     reason = "finished"
-    with writer:
+    with ExitStack() as open_files:
+        writers = [
+            open_files.enter_context(TraceWriter(path, _header(recording, rank))) for rank, path in enumerate(paths)
+        ]
+
+        def written() -> int:
+            return sum(writer.events for writer in writers)
+
         try:
-            drive(_Recorder(writer, progress))
+            run([_Recorder(writer, progress, written) for writer in writers])
         except Exception as error:
             # A fault may break anything, and the trace up to there is what shows it. Without a fault, a crash is a
             # defect of the implementation itself: the trace names it too, and the error goes on to whoever asked.
             reason = f"crashed: {type(error).__name__}: {error}"
-            writer.close(reason)
-            if not config.faults:
+            for writer in writers:
+                writer.close(reason)
+            if not recording.config.faults:
                 raise
-        writer.close(reason)
-    return RecordResult(Path(out), writer.events, reason)
+        for writer in writers:
+            writer.close(reason)
+    return RecordResult(tuple(paths), written(), reason)
 
 
-def _header(config: EngineConfig, scenario: str | None, settings: Mapping[str, Any]) -> Header:
+def _header(recording: _Recording, rank: int) -> Header:
     """`extra` holds what is needed to record the same trace again, and what the run was configured to in the end."""
+    config = recording.config
     return Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-reference", version=version("kvproof"), target="reference"),
@@ -149,12 +198,13 @@ def _header(config: EngineConfig, scenario: str | None, settings: Mapping[str, A
             window_pages=config.window_pages or 0,
             tree=config.radix_cache,
         ),
-        scenario=scenario,
+        scenario=recording.scenario,
         extra={
             "faults": list(config.faults),
             "seed": config.seed,
-            "settings": dict(settings),
+            "settings": dict(recording.settings),
             "engine": asdict(config),
+            **({"rank": rank} if recording.ranks > 1 else {}),
         },
     )
 
@@ -189,8 +239,16 @@ def _require_settings(settings: Mapping[str, Any]) -> None:
     from kvproof.impl.script import SETTINGS
 
     for name in settings:
-        if name not in SETTINGS:
-            raise unknown("setting of reference", name, SETTINGS)
+        if name not in (*SETTINGS, RANKS):
+            raise unknown("setting of reference", name, (*SETTINGS, RANKS))
+
+
+def _ranks_apart(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """How many engines there are, and the settings of each."""
+    ranks = settings.get(RANKS, 1)
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+        raise UserError(f"{RANKS} {ranks!r}: must be a whole number, 1 or more")
+    return ranks, {name: value for name, value in settings.items() if name != RANKS}
 
 
 def require_torch() -> None:

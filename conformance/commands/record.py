@@ -21,11 +21,14 @@ SERVER = "sglang-server"
 
 
 class Recording(Protocol):
-    """What an adapter returns."""
+    """What an adapter returns: one trace, or one of each rank."""
 
-    path: Path
-    events: int
-    reason: str
+    @property
+    def paths(self) -> tuple[Path, ...]: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
 
 
 def record(
@@ -48,10 +51,17 @@ def record(
     limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
     device: Annotated[
         str | None,
-        typer.Option(help="Where the reference keeps its KV and runs its kernels: cpu, or cuda where there is one."),
+        typer.Option(
+            help="Where the reference keeps its KV and its pages and runs its kernels: cpu, or cuda where there is one."
+        ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the target (repeatable).")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the target (repeatable); ranks=N gives one trace of each rank.",
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -92,12 +102,14 @@ def record(
         recording = run(what, out, **options, progress=progress)
 
     if not quiet:
-        say(f"recorded {recording.path}: {recording.events} events, page size {page_size}, {named}")
+        traces = ", ".join(map(str, recording.paths))
+        say(f"recorded {traces}: {recording.events} events, page size {page_size}, {named}")
         if faults:
             say(f"  with {', '.join(faults)} turned on")
         if recording.reason != "finished":
             say(f"  the run ended early: {recording.reason}", "yellow")
-        say(f"check it: kvproof replay {shlex.quote(str(recording.path))}")
+        for path in recording.paths:
+            say(f"check it: kvproof replay {shlex.quote(str(path))}")
 
 
 def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> None:

@@ -204,7 +204,7 @@ class Adapter:
     def record_scenario(self, what: Any, out: Path, **options: Any) -> SimpleNamespace:
         self.asked = {"what": what, **options}
         options["progress"](3)
-        return SimpleNamespace(path=out, events=3, reason=self.reason)
+        return SimpleNamespace(paths=(out,), events=3, reason=self.reason)
 
     record_workload = record_scenario
 

@@ -196,17 +196,18 @@ class Watch:
             self.requests[req.rid] = req
 
 
-def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Watch, Scheduler]:
+def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch, pools: str = "host") -> tuple[Watch, Scheduler]:
     """Record the cell's trace, as `kvproof record` does, with a watch after every step."""
     watch, played = Watch(), []
 
     def play(name: str, config: EngineConfig, observer: Observer) -> None:
         scheduler = Scheduler(config, observer)
         played.append(scheduler)
-        play_behaviour(cell, script.find_scenario(name).run, scheduler, watch)
+        with script.to_its_end(scheduler):
+            play_behaviour(cell, script.find_scenario(name).run, scheduler, watch)
 
     monkeypatch.setattr(script, "play", play)
-    record_scenario(cell.behaviour, trace, page_size=cell.page_size, settings=cell.settings)
+    record_scenario(cell.behaviour, trace, page_size=cell.page_size, settings={**cell.settings, "pools": pools})
     return watch, played[0]
 
 
@@ -253,9 +254,9 @@ def require_what_is_switched_on(cell: Cell, events: list[Event]) -> None:
         assert any(event.action == "window" and event.window_free for event in own), "no window left a page behind"
 
 
-def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch, pools: str = "host") -> None:
     trace = folder / "t.jsonl"
-    watch, scheduler = play_cell(cell, trace, monkeypatch)
+    watch, scheduler = play_cell(cell, trace, monkeypatch, pools)
     assert watch.census.errors == []
     for rid, req in watch.requests.items():
         output = list(scheduler.outcomes[rid].output_ids)
@@ -272,6 +273,20 @@ def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("cell", sample(60), ids=str)
 def test_a_sample_of_the_matrix(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_cell(cell, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("cell", sample(60)[::3], ids=str)
+def test_so_with_the_pools_of_a_device(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On tensors of the CPU: the same kernels' entries, the page table that the model reads, the census, the trace ring."""
+    check_cell(cell, tmp_path, monkeypatch, "device")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", sample(60), ids=str)
+def test_the_whole_sample_with_the_pools_of_a_device(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_cell(cell, tmp_path, monkeypatch, "device")
 
 
 @pytest.mark.slow

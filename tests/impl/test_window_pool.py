@@ -76,13 +76,6 @@ def test_only_tombstones_take_a_duplicates_window_page() -> None:
     assert take(pool) == Moved(free=(3, 4), window_free=(4,))
 
 
-def test_the_translated_page_table_names_page_0_where_there_is_no_window_page() -> None:
-    pool = allocator()
-    indices = pool.alloc_extend(0, 8, -1)
-    pool.free_window(indices[:4])
-    assert pool.window_table(indices.reshape(1, 8))[0].tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
-
-
 @given(st.lists(st.tuples(st.sampled_from(("take", "free", "window", "heal")), st.integers(0, 7)), max_size=40))
 def test_every_window_page_is_free_or_behind_exactly_one_page(acts: list[tuple[str, int]]) -> None:
     pool = allocator(pool_pages=12, window_pages=7, page_size=2)

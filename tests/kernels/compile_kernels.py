@@ -86,6 +86,8 @@ def compile_for(capability: int) -> None:
             else:
                 signature[name] = "fp32" if name == "scale" else "i32"
             # As a launch finds them: tensors and lines start at multiples of 16, else loads are not vectors.
+            if name in kernel.do_not_specialize:
+                continue
             if name in of_pointers or name.startswith("stride") or name == "head_dim":
                 hints[(place,)] = [["tt.divisibility", 16]]
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=hints)

@@ -260,14 +260,18 @@ def assert_same(expected: Census, got: Census) -> None:
         assert getattr(got, name).dtype == tensor.dtype, name
 
 
-def test_on_the_cpu_a_verdict_is_read_in_its_step() -> None:
+def test_a_verdict_is_read_one_step_later_on_the_cpu_too() -> None:
     reader = census.VerdictReader("cpu")
     reader.submit(healthy().census())
     assert reader.read() is None
     bad = broken("lost").census()
     reader.submit(bad)
-    assert reader.read() is bad
     assert reader.read() is None
+    reader.submit(healthy().census())
+    assert reader.read() is bad
+    assert reader.drain() is None
+    reader.submit(bad)
+    assert reader.drain() is bad
 
 
 class DeviceEvent:

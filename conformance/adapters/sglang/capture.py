@@ -17,6 +17,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.file_names import of_rank, with_word
+
 from .handover import Handover, TraceLost, frame
 from .header import header_of
 from .recorder import Recorder
@@ -221,15 +223,13 @@ def _lists_free_pages(scheduler: Any) -> bool:
 
 def _new_file(wanted: str, rank: str | None) -> tuple[Path, int]:
     """Make the file; its path and descriptor. A name that is taken already gets the process id into it."""
-    named = Path(wanted.replace("{pid}", str(os.getpid())).replace("{rank}", rank or "0"))
-    if rank is not None and "{rank}" not in wanted:
-        named = _with(named, rank)
+    named = of_rank(wanted.replace("{pid}", str(os.getpid())), rank)
     named.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         file = os.open(named, flags, 0o644)
     except FileExistsError:
-        taken, named = named, _with(named, str(os.getpid()))
+        taken, named = named, with_word(named, str(os.getpid()))
         logger.warning("kvproof: %s is there already and stays as it is", taken)
         file = os.open(named, flags, 0o644)
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by the process that writes: see `is_being_written`
@@ -244,12 +244,6 @@ def is_being_written(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def _with(path: Path, what: str) -> Path:
-    """`out/trace.jsonl.gz` -> `out/trace.WHAT.jsonl.gz`"""
-    stem, dot, suffixes = path.name.partition(".")
-    return path.with_name(f"{stem}.{what}{dot}{suffixes}")
 
 
 def _start_writer(file: int) -> int:

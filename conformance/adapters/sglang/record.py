@@ -38,6 +38,10 @@ class RecordResult:
     stray_frees: int
     """pages freed outside every watched action; the trace counts them as dropped"""
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return (self.path,)
+
 
 def record_scenario(
     name: str,

@@ -1,0 +1,17 @@
+"""Names of traces of which a run writes several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def of_rank(wanted: str | Path, rank: str | None) -> Path:
+    """The file of one rank: it stands where the name has `{rank}`, or else before the suffixes. None: the only one there is."""
+    named = Path(str(wanted).replace("{rank}", rank or "0"))
+    return with_word(named, rank) if rank is not None and "{rank}" not in str(wanted) else named
+
+
+def with_word(path: Path, word: str) -> Path:
+    """`out/trace.jsonl.gz` -> `out/trace.WORD.jsonl.gz`"""
+    stem, dot, suffixes = path.name.partition(".")
+    return path.with_name(f"{stem}.{word}{dot}{suffixes}")
