@@ -288,7 +288,7 @@ def test_prove_saves_what_replay_flags_and_drive_follows(tmp_path: Path) -> None
 def test_only_a_faulty_rule_has_a_run_to_save(tmp_path: Path) -> None:
     result = run("prove", "--out", tmp_path / "t.jsonl")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "name the rule with --fault" in result.stderr
+    assert "name it with --fault" in result.stderr
 
 
 def test_the_result_for_machines_has_both_events(saved: dict[str, Path], tmp_path: Path) -> None:
