@@ -90,11 +90,10 @@ def may_be_missing(field: Any) -> bool:
 
 def numbers(batch: Any, column: str) -> np.ndarray[Any, Any]:
     """A column of numbers or flags as a plain array, one per event: null is ABSENT; a flag is 0 or 1 (int32)."""
-    pa = pyarrow()
     array = batch.column(column)
-    if not pa.types.is_int64(array.type):
-        array = array.cast(pa.int32())
-    return array.fill_null(ABSENT).to_numpy()
+    if array.type.bit_width == 1:
+        array = array.cast(pyarrow().int32())
+    return (array.fill_null(ABSENT) if array.null_count else array).to_numpy()
 
 
 def runs(batch: Any, column: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvproof.conformance.coverage import Counting
 from kvproof.conformance.errors import UserError, at, unknown
-from kvproof.conformance.judge import ABOUT, Difference, Judgement, check_terms, judge
+from kvproof.conformance.judge import ABOUT, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.memory_check import (
     invariant_of,
     is_about_holders,
@@ -26,6 +26,7 @@ from kvproof.conformance.memory_check import (
 from kvproof.conformance.pagebook import PageBook
 from kvproof.conformance.trace_io import TraceReader, is_columnar, read_trace
 from kvproof.conformance.tree_faults import faults_behind_counters, faults_behind_eviction
+from kvproof.conformance.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec import SPEC_VERSION
@@ -34,55 +35,19 @@ from kvproof.spec.faults import FAULTS, Fault, actions_with
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.state import Ledger, is_live, pristine
-from kvproof.spec.trace import Config, End, Event
+from kvproof.spec.trace import End, Event
 
-CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
 Progress = Callable[[int], None]
 ENDS = ("finish", "abort")
 """Events after which a turn is over."""
+BESIDE_THE_RULES = ("evict", "check")
+"""Events of no ledger."""
 
 AUTO, COMPILED, INTERPRETED = CHECKERS = ("auto", "compiled", "interpreted")
 LARGE = 2**25
 """Bytes of lines from which the compiled checker pays for its start, which is half a minute the first time."""
 LARGE_IN_COLUMNS = 2**21
 """The same of a trace in columns, or of one that is packed: an event takes a sixteenth there."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One event that the rules do not allow."""
-
-    path: Path
-    line: int
-    event: Event
-    ledger: str
-    action: str
-    rule: str
-    before: Ledger | None
-    differences: tuple[Difference, ...]
-    pages: tuple[str, ...]
-    invariants: dict[str, str]
-    explained_by: tuple[Fault, ...] = ()
-
-
-@dataclass
-class Report:
-    """What a replay found: verdict, findings, and how much was checked."""
-
-    path: Path
-    config: Config
-    verdict: str = INCOMPLETE
-    why: str = ""
-    findings: list[Finding] = field(default_factory=list)
-    followed: Counter[str] = field(default_factory=Counter)
-    actions: Counter[str] = field(default_factory=Counter)
-    events: int = 0
-    pages_moved: int = 0
-    gaps: tuple[str, ...] = ()
-
-    @property
-    def first(self) -> Finding | None:
-        return self.findings[0] if self.findings else None
 
 
 class Replayer:
@@ -109,15 +74,15 @@ class Replayer:
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
         self.report = Report(self.path, config, gaps=reader.header.gaps)
+        self._counting = Counting(self.d, self.report.coverage)
 
     def feed(self, line: int, event: Event) -> Finding | None:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
         self.report.events += 1
         self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
-        if event.action == "evict":
-            return self._evict(line, event)
-        if event.action == "check":
-            return self._check(line, event)
+        if event.action in BESIDE_THE_RULES:
+            self._counting.beside_the_rules(event, self.book.window.is_followed)
+            return self._evict(line, event) if event.action == "evict" else self._check(line, event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
         is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
@@ -125,11 +90,12 @@ class Replayer:
         if action is None:
             self.report.actions[event.action] += 1
             return self._out_of_order(line, event, key, before)
-        self.report.actions[action.name] += 1
         try:
+            given = parameters(event, action, before)
             judgement = judge(self.oracle, self.book, key, action, before, event)
         except UserError as error:
             raise UserError(f"{at(self.path, line)}: {error.message}") from error
+        self._counting.step(action, before, given, judgement.outcome.after)
         if self._is_clean(judgement):
             self._advance(key, judgement, event)
             return None
@@ -226,7 +192,6 @@ class Replayer:
         return Finding(self.path, line, event, key, event.action, sentence, before, (), (), {})
 
     def _evict(self, line: int, event: Event) -> Finding | None:
-        self.report.actions["evict"] += 1
         problems = self.book.evict(event, self._still_needs)
         if not problems:
             return None
@@ -243,7 +208,6 @@ class Replayer:
 
     def _check(self, line: int, event: Event) -> Finding | None:
         """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
-        self.report.actions["check"] += 1
         if event.terms is None:
             return None
         differences = [*wrong_terms(event, self.book, check_terms(self.oracle, self.ledgers, frozenset()))]

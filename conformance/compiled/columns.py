@@ -89,7 +89,8 @@ def arrays_of(batch: Any, names: Names) -> EventBatch:
         absent = batch.column(name).null_count == n
         table[COLUMNS[name]] = ABSENT if absent else numbers(batch, name)
     for name in PAGE_LISTS_OR_NULL:
-        table[COLUMNS[name]] = np.where(_is_valid(batch.column(name)), 0, ABSENT)
+        absent = batch.column(name).null_count == n
+        table[COLUMNS[name]] = ABSENT if absent else np.where(_is_valid(batch.column(name)), 0, ABSENT)
     steps = numbers(batch, "step").astype(np.int64)
     # A step may be any number of 64 bits, also the one that stands for null.
     table[ODD] = _is_valid(batch.column("verbatim")) | ((steps == ABSENT) & _is_valid(batch.column("step")))

@@ -12,7 +12,9 @@ from kvproof.conformance.columnar_schema import (
     PAGE_LISTS,
     PAGE_LISTS_OR_NULL,
 )
+from kvproof.conformance.coverage import OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.judge import WITH_ROW
+from kvproof.spec.actions import ACTIONS as RULES
 from kvproof.spec.effects import (
     DropRow,
     Effect,
@@ -30,6 +32,7 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
+from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.state import FIELD_NAMES
 
 Array = Any
@@ -72,6 +75,8 @@ class StateArrays(NamedTuple):
     """int64[COUNTS]: numbers of the whole replay."""
     rules: Array
     """int64[actions]: how often each was taken."""
+    seen: Array
+    """int64[actions + 1, PLANES]: how often each of them, and at last evict, exercised what. See `count_seen`."""
     dirty: Array
     """int32[ledgers]: the ledgers that changed since the last check, the first counts[DIRTY_LEDGERS] entries."""
     reports: Array
@@ -149,6 +154,16 @@ EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS = range(9
 FREE_BLOCKS = 16
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
+
+# What was exercised: the bits of invariants, then those of an action's branches.
+RULE_BITS = 6
+"""Bits below them that hold the number of the action."""
+PLANES = 48
+_BITS = {name: 1 << place for place, name in enumerate(INVARIANTS)}
+SEEN_BY_CHECK = sum(_BITS[name] for name in OF_A_CHECK)
+SEEN_BY_EVICTION = sum(_BITS[name] for name in OF_EVICTED_PAGES)
+SEEN_BY_WINDOW_EVICTION = sum(_BITS[name] for name in OF_EVICTED_WINDOW_PAGES)
+CHECK_RULE, EVICT_RULE = list(RULES).index("check"), len(RULES)
 
 # Why the loop came back before the end.
 ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)

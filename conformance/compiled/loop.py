@@ -1,7 +1,7 @@
 """The loop over events in arrays: follow one after the other as long as they are clean.
 
 Compiled together with `book.py`, `pages.py` and the functions that are printed from the specification (`rules.py`):
-`judge_ledger`, `broken_invariants`, `report_ledger`, `terms_are_right`. An event that is not clean leaves everything as it
+`judge_ledger`, `weigh_invariants`, `report_ledger`, `terms_are_right`. An event that is not clean leaves everything as it
 was before it.
 """
 
@@ -21,6 +21,7 @@ from kvproof.conformance.compiled.layout import (
     ARRIVE,
     BEHIND,
     CHECK,
+    CHECK_RULE,
     CHECKS,
     CREATE,
     DIRTY,
@@ -29,6 +30,7 @@ from kvproof.conformance.compiled.layout import (
     ENDED_IN,
     EVENTS,
     EVICT,
+    EVICT_RULE,
     EVICTS,
     FINISH,
     FOLLOWED,
@@ -50,6 +52,10 @@ from kvproof.conformance.compiled.layout import (
     PAGES_MOVED,
     ROW,
     ROW_SEEN,
+    RULE_BITS,
+    SEEN_BY_CHECK,
+    SEEN_BY_EVICTION,
+    SEEN_BY_WINDOW_EVICTION,
     SESSION,
     SESSION_HELD,
     SHARED,
@@ -73,7 +79,7 @@ if TYPE_CHECKING:
     def judge_ledger(
         kind: int, is_another: bool, old: Array, new: Array, table: Array, event: int, settings: Array, moves: Array
     ) -> int: ...
-    def broken_invariants(old: Array, settings: Array) -> int: ...
+    def weigh_invariants(old: Array, settings: Array) -> tuple[int, int]: ...
     def report_ledger(old: Array, settings: Array, report: Array) -> None: ...
     def terms_are_right(table: Array, event: int, counts: Array, settings: Array) -> bool: ...
 
@@ -118,10 +124,20 @@ def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     )
 
 
+def count_seen(seen: Array, rule: int, bits: int) -> None:
+    """Add one to the count of each bit. Place n of a row holds bit n of all counts, so they are added at once."""
+    place = 0
+    while bits != 0:
+        carried = seen[rule, place] & bits
+        seen[rule, place] ^= bits
+        bits = carried
+        place += 1
+
+
 def judge_events(first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
-    tables, turns, new = state.tables, state.turns, state.new
+    tables, turns, new, seen = state.tables, state.turns, state.new, state.seen
     for event in range(first, last):
         kind = int(table[ACTION, event])
         if table[ODD, event] == 1:
@@ -140,10 +156,16 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 undo(state, before)
                 return NOT_CLEAN, event
             counts[EVICTS] += 1
+            if n_freed > 0:
+                count_seen(seen, EVICT_RULE, SEEN_BY_EVICTION)
+            if n_window_freed > 0 and settings[FOLLOWED] != 0:
+                count_seen(seen, EVICT_RULE, SEEN_BY_WINDOW_EVICTION)
         elif kind == CHECK:
             if not check_memory(event, events, state):
                 return NOT_CLEAN, event
             counts[CHECKS] += 1
+            if table[TERMS_SEEN, event] != ABSENT:
+                count_seen(seen, CHECK_RULE, SEEN_BY_CHECK)
         else:
             session, turn = int(table[SESSION, event]), int(table[TURN, event])
             is_another = False
@@ -158,11 +180,11 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 ledger = int(turns[turn, LEDGER_OF]) - 1
             old = state.ledgers[ledger]
             new[:] = old
-            rule = judge_ledger(kind, is_another, old, new, table, event, settings, moves)
-            if rule < 0:
+            judged = judge_ledger(kind, is_another, old, new, table, event, settings, moves)
+            if judged < 0:
                 return NOT_CLEAN, event
-            broken = broken_invariants(new, settings)
-            if broken != 0 and broken & ~broken_invariants(old, settings) != 0:
+            broken, exercised = weigh_invariants(new, settings)
+            if broken != 0 and broken & ~weigh_invariants(old, settings)[0] != 0:
                 return NOT_CLEAN, event
             with_row = (KINDS_WITH_ROW >> kind) & 1 == 1
             if n_moved > 0 or moves[0, 0] != 0:
@@ -176,7 +198,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             elif with_row and tables[ledger, ROW] != NO_ROW and table[ROW_SEEN, event] != tables[ledger, ROW]:
                 return NOT_CLEAN, event
             old[:] = new
+            rule = judged & ((1 << RULE_BITS) - 1)
             state.rules[rule] += 1
+            count_seen(seen, rule, (judged >> RULE_BITS) | exercised)
             tables[ledger, TOUCHED] = counts[EVENTS] + 1
             if tables[ledger, DIRTY] == 0:
                 tables[ledger, DIRTY] = 1

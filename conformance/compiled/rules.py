@@ -8,7 +8,7 @@ computes is what is printed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -26,10 +26,12 @@ from kvproof.conformance.compiled.layout import (
     FIELDS,
     LARGEST_MOVES,
     MOVES,
+    RULE_BITS,
     SETTINGS,
     WITHOUT_PAGES,
 )
 from kvproof.conformance.compiled.source import Printer, function, is_flag
+from kvproof.conformance.coverage import decisions_of, exercised_by_state, exercised_by_step
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.judge import check_terms, judge, parameters
 from kvproof.conformance.memory_check import wrong_terms
@@ -37,8 +39,9 @@ from kvproof.conformance.pagebook import FREE, TREE, Moves
 from kvproof.conformance.replay import Replayer
 from kvproof.model.oracle import Outcome
 from kvproof.model.tracing import Path, Term, Tracing
-from kvproof.spec.actions import Action
+from kvproof.spec.actions import Action, Guard
 from kvproof.spec.effects import (
+    Condition,
     DropRow,
     Effect,
     Free,
@@ -84,10 +87,13 @@ class TracedOracle:
     d: Tracing
     actions: Mapping[str, Action]
     must_hold: tuple[Any, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     def step(self, action: Action, s: Ledger, params: Mapping[str, Any]) -> Outcome:
         step = action.run(self.d, s, SimpleNamespace(**params))
         after, conditions = apply_effects(self.d, step.after, step.effects)
+        self.guards, self.conditions = step.guards, conditions
         self.must_hold = (*(g.holds for g in step.guards), *(c.holds for c in conditions))
         return Outcome(action, s, after, step.effects, (), ())
 
@@ -219,8 +225,19 @@ def _preamble() -> list[str]:
     ]
 
 
-def rule_source(action: Action, agrees: str) -> str:
-    """One action: fills in `new` and `moves` and returns True if the event is clean by it, invariants and pages apart."""
+def seen_of(d: Tracing, action: Action, oracle: TracedOracle, bits: Mapping[str, int]) -> list[tuple[int, Any]]:
+    """What a step exercises, as bits and when they are set: invariants, then the branches of guards but the last."""
+    decisions = list(decisions_of(d, action.name, oracle.guards))
+    seen = [(bits[name], flag) for name, flag in exercised_by_step(d, action.name, oracle.conditions).items()]
+    seen += enumerate((flag for decision in decisions for flag in decision.taken), len(bits))
+    assert len(seen) + RULE_BITS < 63
+    return seen
+
+
+def rule_source(action: Action, agrees: str, bits: Mapping[str, int]) -> str:
+    """One action: fills in `new` and `moves` and returns what it exercises (`seen_of`) if the event is clean by it,
+    invariants and pages apart; else -1.
+    """
     d = Tracing()
     before = d.arbitrary(Ledger)
     given, needed = given_parameters(d, action, before)
@@ -240,18 +257,20 @@ def rule_source(action: Action, agrees: str) -> str:
     changed = {name: getattr(outcome.after, name) for name in FIELD_NAMES}
     changed = {name: value for name, value in changed.items() if value is not getattr(before, name)}
     printer = Printer(reads)
-    printer.announce([clean, *changed.values(), *(x for _, when, args in page_moves for x in (when, *args))])
-    lines = [*_preamble(), *_clean_or_return(printer, clean)]
+    seen = seen_of(d, action, oracle, bits)
+    of_moves = (x for _, when, args in page_moves for x in (when, *args))
+    printer.announce([clean, *changed.values(), *of_moves, *(flag for _, flag in seen)])
+    lines = [*_preamble(), *_clean_or_return(printer, clean), *_bits(printer, "seen", seen)]
     for name, value in changed.items():
         text = printer.number(value)
         lines += [*_taken(printer), f"new[{FIELDS[name]}] = {text}"]
-    lines += [f"if not {agrees}(old, new, table, event):", "    return False", "n = 0"]
+    lines += [f"if not {agrees}(old, new, table, event):", "    return -1", "n = 0"]
     for code, when, arguments in page_moves:
         condition, texts = printer.value(when), [printer.value(a) for a in arguments]
         lines += [*_taken(printer), f"if {condition}:", f"    moves[n, 0] = {code}"]
         lines += [f"    moves[n, {place}] = {text}" for place, text in enumerate(texts, 1)]
         lines += ["    n += 1"]
-    lines += ["moves[n, 0] = 0", "return True"]
+    lines += ["moves[n, 0] = 0", "return seen"]
     return function(f"take_{action.name}", "old, new, table, event, settings, moves", lines)
 
 
@@ -262,7 +281,17 @@ def _taken(printer: Printer) -> list[str]:
 
 def _clean_or_return(printer: Printer, clean: Any) -> list[str]:
     text = printer.value(clean)
-    return [*_taken(printer), f"if not {text}:", "    return False"]
+    return [*_taken(printer), f"if not {text}:", "    return -1"]
+
+
+def _bits(printer: Printer, name: str, flags: Iterable[tuple[int, Any]]) -> list[str]:
+    """Lines that set a bit of a number for each flag that holds."""
+    lines = [f"{name} = 0"]
+    for bit, flag in flags:
+        text = printer.value(flag)
+        if text != "False":
+            lines += [*_taken(printer), f"{name} |= where({text}, {1 << bit}, 0)"]
+    return lines
 
 
 def applies_source(action: Action) -> str:
@@ -278,7 +307,10 @@ def _predicate(name: str, arguments: str, value: Any, reads: Callable[[Term], st
 
 
 def dispatch_source(actions: Mapping[str, Action]) -> str:
-    """`judge_ledger`: the number of the rule that an event is judged by, if the event is clean by it; else -1."""
+    """`judge_ledger`: the number of the rule that an event is judged by and, RULE_BITS higher, what that exercises, if the
+    event is clean by it; else a negative number.
+    """
+    assert len(actions) <= 1 << RULE_BITS
     lines = []
     for name in LEDGER_EVENTS:
         lines += [f"if kind == {ACTIONS.index(name)}:"]
@@ -288,25 +320,22 @@ def dispatch_source(actions: Mapping[str, Action]) -> str:
                 take = f"take_{action.name}(old, new, table, event, settings, moves)"
                 lines += [
                     f"    if {another} and applies_{action.name}(old, settings):",
-                    f"        return {number} if {take} else -1",
+                    f"        return {take} << {RULE_BITS} | {number}",
                 ]
         lines += ["    return -1"]
     return function("judge_ledger", "kind, is_another, old, new, table, event, settings, moves", [*lines, "return -1"])
 
 
 def invariants_source(invariants: Mapping[str, Invariant]) -> str:
-    """`broken_invariants`: the invariants that a ledger breaks, one bit each."""
+    """`weigh_invariants`: the invariants that a ledger breaks, and those that it exercises, one bit each."""
     d = Tracing()
     s = d.arbitrary(Ledger)
     broken = [d.no(invariant.holds(d, s)) for invariant in invariants.values()]
+    exercised = exercised_by_state(d, s, invariants).values()
     printer = Printer(reads)
-    printer.announce(broken)
-    lines = [*_preamble(), "broken = 0"]
-    for bit, flag in enumerate(broken):
-        text = printer.value(flag)
-        if text != "False":
-            lines += [*_taken(printer), f"broken |= where({text}, {1 << bit}, 0)"]
-    return function("broken_invariants", "old, settings", [*lines, "return broken"])
+    printer.announce([*broken, *exercised])
+    lines = [*_bits(printer, "broken", enumerate(broken)), *_bits(printer, "exercised", enumerate(exercised))]
+    return function("weigh_invariants", "old, settings", [*_preamble(), *lines, "return broken, exercised"])
 
 
 def report_source(actions: Mapping[str, Action]) -> str:
@@ -386,12 +415,13 @@ def window_source() -> str:
 def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
     """All functions that follow from the specification."""
     of_ledgers = [a for a in actions.values() if a.event in LEDGER_EVENTS]
+    bits = {name: bit for bit, name in enumerate(invariants)}
     bodies = {a.name: agreement(a) for a in of_ledgers}
     agrees = {body: f"agrees_{number}" for number, body in enumerate(dict.fromkeys(bodies.values()))}
     parts = [
         *(function(name, "old, new, table, event", body.splitlines()) for body, name in agrees.items()),
         *(applies_source(a) for a in of_ledgers),
-        *(rule_source(a, agrees[bodies[a.name]]) for a in of_ledgers),
+        *(rule_source(a, agrees[bodies[a.name]], bits) for a in of_ledgers),
         dispatch_source(actions),
         invariants_source(invariants),
         report_source(actions),

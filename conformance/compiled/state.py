@@ -14,6 +14,7 @@ from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import block_class
 from kvproof.conformance.compiled.columns import EventBatch, Names
 from kvproof.conformance.compiled.layout import Array
+from kvproof.conformance.compiled.seen import coverage_of, write_coverage
 from kvproof.conformance.pagebook import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
 from kvproof.model.integers import Integers
@@ -60,6 +61,7 @@ class State:
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
         self.rules: Array = np.zeros(len(ACTIONS), np.int64)
+        self.seen: Array = np.zeros((len(ACTIONS) + 1, at.PLANES), np.int64)
         self.dirty: Array = np.zeros(64, np.int32)
         self.reports: Array = np.zeros((64, 4), np.int64)
         self.journal: Array = np.zeros((1024, 3), np.int64)
@@ -106,7 +108,8 @@ class State:
         report.events, report.pages_moved = int(self.counts[at.EVENTS]), int(self.counts[at.PAGES_MOVED])
         counted = dict(zip(ACTIONS, self.rules.tolist(), strict=True))
         counted["evict"], counted["check"] = int(self.counts[at.EVICTS]), int(self.counts[at.CHECKS])
-        report.actions = Counter({name: times for name, times in counted.items() if times})
+        actions = Counter({name: times for name, times in counted.items() if times})
+        vars(report.coverage).update(vars(coverage_of(self.seen, actions)))
 
     def hand_over(self, replayer: Replayer) -> None:
         """Give the interpreted checker the state as it is here."""
@@ -178,6 +181,7 @@ class State:
         counts[at.EVENTS], counts[at.PAGES_MOVED] = report.events, report.pages_moved
         counts[at.EVICTS], counts[at.CHECKS] = report.actions["evict"], report.actions["check"]
         self.rules[:] = [0 if name == "check" else report.actions[name] for name in ACTIONS]
+        write_coverage(self.seen, report.coverage)
         changed = [self.names.ledgers[key] for key in replayer.ledgers]
         self.dirty[: len(changed)] = changed
         self.tables[changed, at.DIRTY] = 1

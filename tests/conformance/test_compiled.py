@@ -354,7 +354,7 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(tmp_path: Path) -> N
     write_witness(some_walk(1, 4, 5, 1, 1), path, {})
     replayer = Replayer(read_trace(path), [])
     handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
-    fixed = {"path", "known", "d", "oracle"}
+    fixed = {"path", "known", "d", "oracle", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window"}
     assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}

@@ -1,0 +1,56 @@
+"""What the loop saw exercised, from its bits to the names of a report and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from kvproof.conformance.compiled.layout import PLANES, Array
+from kvproof.conformance.coverage import Coverage, Decision, decisions_in
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.invariants import INVARIANTS
+
+_PLACES = np.arange(PLANES, dtype=np.int64)
+
+
+def _decisions() -> list[tuple[Decision, ...]]:
+    return [decisions_in(action) for action in ACTIONS.values()]
+
+
+def coverage_of(seen: Array, actions: Counter[str]) -> Coverage:
+    """The counts of all bits under their names. The last branch of a guard has no bit: it took what the others did not."""
+    most = len(INVARIANTS) + max(sum(len(d.taken) for d in of_one) for of_one in _decisions())
+    times = ((((seen[:, :, None] >> np.arange(most)) & 1) << _PLACES[:, None]).sum(axis=1)).tolist()
+    invariants = dict(zip(INVARIANTS, map(sum, zip(*times, strict=True)), strict=False))
+    branches: dict[str, int] = {}
+    for name, counted, decisions in zip(ACTIONS, times, _decisions(), strict=False):
+        bit = len(INVARIANTS)
+        for decision in decisions:
+            taken = counted[bit : bit + len(decision.taken)]
+            bit += len(taken)
+            for place, count in enumerate([*taken, actions[name] - sum(taken)]):
+                branches[decision.key(place)] = count
+    return Coverage(actions, _without_zeros(branches), _without_zeros(invariants))
+
+
+def write_coverage(seen: Array, coverage: Coverage) -> None:
+    """The same counts as bits. Which action exercised an invariant is not told apart in a report: the first row gets all."""
+    seen[:] = 0
+    for bit, name in enumerate(INVARIANTS):
+        seen[0] |= _bit_by_bit(coverage.invariants[name]) << bit
+    for row, decisions in zip(seen, _decisions(), strict=False):
+        bit = len(INVARIANTS)
+        for decision in decisions:
+            for place in range(len(decision.taken)):
+                row |= _bit_by_bit(coverage.branches[decision.key(place)]) << bit
+                bit += 1
+
+
+def _bit_by_bit(count: int) -> Array:
+    return (count >> _PLACES) & 1
+
+
+def _without_zeros(counts: Mapping[str, int]) -> Counter[str]:
+    return Counter({name: count for name, count in counts.items() if count})

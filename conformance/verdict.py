@@ -1,0 +1,57 @@
+"""What a replay says of a trace: the verdict, what is wrong, and how much was checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.judge import Difference
+from kvproof.spec.faults import Fault
+from kvproof.spec.state import Ledger
+from kvproof.spec.trace import Config, Event
+
+CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One event that the rules do not allow."""
+
+    path: Path
+    line: int
+    event: Event
+    ledger: str
+    action: str
+    rule: str
+    before: Ledger | None
+    differences: tuple[Difference, ...]
+    pages: tuple[str, ...]
+    invariants: dict[str, str]
+    explained_by: tuple[Fault, ...] = ()
+
+
+@dataclass
+class Report:
+    """What a replay found: verdict, findings, and how much was checked."""
+
+    path: Path
+    config: Config
+    verdict: str = INCOMPLETE
+    why: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    followed: Counter[str] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
+    events: int = 0
+    pages_moved: int = 0
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def actions(self) -> Counter[str]:
+        """How often each action was judged."""
+        return self.coverage.actions
+
+    @property
+    def first(self) -> Finding | None:
+        return self.findings[0] if self.findings else None
