@@ -17,7 +17,7 @@ from .columnar_check import batch_of
 from .columnar_events import EventColumns, events_of
 from .columnar_schema import may_be_missing, pyarrow
 from .errors import UserError
-from .trace_io import Order, TraceReader, TraceWriter, line_of
+from .trace_io import Order, Place, TraceReader, TraceWriter, line_of
 
 
 class ColumnarWriter(TraceWriter):
@@ -95,7 +95,7 @@ class ColumnarReader(TraceReader):
 
         Each has one event at least, seqs ascend. As when iterating, `end` and `torn` are known afterwards.
         """
-        order = Order(self.slice)
+        order = Order(self.slice, self._begin)
         for part in self._parts():
             if isinstance(part, End):
                 wrong = order.after_end(part)
@@ -116,7 +116,7 @@ class ColumnarReader(TraceReader):
                 yield from (event for event in self._events_of(batch) if event.seq >= seq)
 
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
-        number = 2  # the header is record 1, as it is line 1
+        number = 2 if self._begin is None else self._begin.line  # the header is record 1, as it is line 1
         for part in self._parts():
             for record in (part,) if isinstance(part, End) else self._events_of(part):
                 yield number, record
@@ -141,8 +141,14 @@ class ColumnarReader(TraceReader):
     def _parts(self) -> Iterator[Any]:
         """What stands behind the header: record batches, then the end record."""
         self.end, self.truncated_at, self.position = None, None, 0
-        ended = False
-        for block in self._blocks():
+        ended, begin, read = False, self._begin, 0
+        for block in self._blocks(begin):
+            if block.kind is Kind.EVENTS:
+                # Until the next block is asked for, some of this one may not have been looked at.
+                earlier = begin.events if begin is not None else 0
+                line = begin.line if begin is not None else 2
+                self.place = Place(block.offset, line + read, block.number, block.first_seq, earlier + read)
+                read += block.events
             if ended:
                 raise self._error(None, "a block after the end record; an end record closes the trace")
             if block.kind is Kind.EVENTS:
@@ -157,11 +163,14 @@ class ColumnarReader(TraceReader):
                 ended = True
                 yield record
 
-    def _blocks(self) -> Iterator[Block]:
+    def _is_read(self, number: int, seq: int, events: int) -> None:
+        """Reading begins again with the whole block."""
+
+    def _blocks(self, begin: Place | None = None) -> Iterator[Block]:
         """The blocks of the file up to a torn one; `_at` names the one that was read last."""
         try:
             with self.path.open("rb") as file:
-                for block in blocks(file):
+                for block in blocks(file, begin.block, begin.position) if begin is not None else blocks(file):
                     self._at = f"block {block.number} at byte {block.offset}"
                     self.position = file.tell()
                     yield block

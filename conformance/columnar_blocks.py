@@ -71,9 +71,12 @@ def packed(number: int, kind: Kind, first_seq: int, events: int, payload: Any) -
     return b"".join((fields, _CHECKSUM.pack(zlib.crc32(fields)), stored))
 
 
-def blocks(file: IO[bytes]) -> Iterator[Block]:
-    """The blocks of a file, in order. Raises BlockError, or TornBlock where the file ends within one."""
-    number, offset = 0, 0
+def blocks(file: IO[bytes], number: int = 0, offset: int = 0) -> Iterator[Block]:
+    """The blocks of a file, in order, from the one with this number at this byte.
+
+    Raises BlockError, or TornBlock where the file ends within one.
+    """
+    file.seek(offset)
     while head := _read(file, HEAD_SIZE):
         block = _block(file, number, offset, head)
         yield block

@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvproof.conformance.coverage import Counting
 from kvproof.conformance.errors import UserError, at, unknown
@@ -37,7 +39,16 @@ from kvproof.spec.machine import every_invariant
 from kvproof.spec.state import Ledger, is_live, pristine
 from kvproof.spec.trace import End, Event
 
-Progress = Callable[[int], None]
+if TYPE_CHECKING:
+    from kvproof.conformance.checkpoint import Checkpoints
+
+__all__ = ["CONFORMS", "INCOMPLETE", "VIOLATES", "Finding", "Replayer", "Report", "is_large", "replay"]
+
+Progress = Callable[[int, float | None], None]
+"""Is told the events so far and the share of the file that they are, where that is known."""
+Pause = Callable[[Callable[[], None]], None]
+"""Is called between events, with what makes the replayer's state that of the last one."""
+Follow = Callable[["TraceReader", Callable[[int], None], "int | None", Pause], bool]
 ENDS = ("finish", "abort")
 """Events after which a turn is over."""
 BESIDE_THE_RULES = ("evict", "check")
@@ -239,12 +250,20 @@ class Replayer:
 
 
 def replay(
-    path: str | Path, *, strict: bool = False, progress: Progress = lambda _: None, checker: str = AUTO
+    path: str | Path,
+    *,
+    strict: bool = False,
+    progress: Progress = lambda *_: None,
+    checker: str = AUTO,
+    until: int | None = None,
+    checkpoints: Checkpoints | None = None,
+    resume: bool = False,
 ) -> Report:
     """Replay one trace. `strict`: deviations that the header declares as known of the release are violations too.
 
     `checker`: who judges. The compiled one is these rules too, traced and compiled (`conformance/compiled/`); what it does not
-    find clean the interpreted one judges. `auto`: compiled, if that is installed and the trace is large.
+    find clean the interpreted one judges. `auto`: compiled, if that is installed and the trace is large. `until`: the seq of the
+    last event to judge. `checkpoints`: where the state is written at times and at the end; `resume`: and read at first.
     """
     reader = read_trace(path)
     if reader.header.spec != SPEC_VERSION:
@@ -257,26 +276,76 @@ def replay(
     if reader.slice is not None and not reader.slice.starts_from_nothing:
         report.why = f"{path}: {reader.slice.why_not_replayed}"
         return report
-    if _judges_compiled(checker, path):
-        from kvproof.conformance.compiled.checker import follow_compiled
+    if checkpoints is None:
+        return _follow(reader, replayer, progress, checker, until)
+    if resume:
+        checkpoints.resume(replayer, reader, strict)
+    with checkpoints.heeding_ctrl_c():
+        pause = partial(checkpoints.write_if_due, replayer, reader, strict)
+        _follow(reader, replayer, progress, checker, until, pause)
+        checkpoints.write(replayer, reader, strict)
+    return report
 
-        if follow_compiled(reader, replayer, progress):
-            return _conclude(report, reader)
-        if checker == COMPILED:
-            raise UserError(
-                f"{at(path, 1)}: the compiled checker takes no configuration this large: --checker interpreted"
-            )
+
+def _follow(
+    reader: TraceReader,
+    replayer: Replayer,
+    progress: Progress,
+    checker: str,
+    until: int | None,
+    pause: Pause = lambda _: None,
+) -> Report:
+    """Judge what there is to judge, and say how it ended."""
+    report, size = replayer.report, max(1, reader.path.stat().st_size)
+
+    def told(events: int) -> None:
+        progress(events, reader.position / size if reader.position else None)
+
+    bounded = False
+    if not report.is_over:
+        follow = _compiled(replayer, checker) or partial(_follow_interpreted, replayer)
+        bounded = follow(reader, told, until, pause)
+    if bounded and not report.findings:
+        report.why = f"{reader.path}: judged up to event {until}, as asked; the verdict of the whole is open"
+        return report
+    return _conclude(report, reader)
+
+
+def _follow_interpreted(
+    replayer: Replayer, reader: TraceReader, progress: Callable[[int], None], until: int | None, pause: Pause
+) -> bool:
+    """Judge event by event; True if there is more behind the last event that was to be judged."""
+    report, place = replayer.report, reader.place
     for line, record in reader:
         if isinstance(record, End):
             break
-        if isinstance(record, Event):
+        if isinstance(record, Event) and record.seq >= report.events:
+            if until is not None and record.seq > until:
+                reader.place = place
+                return True
             finding = replayer.feed(line, record)
             progress(report.events)
             if finding is not None:
                 report.findings.append(finding)
-                if finding.action != "check":
+                if report.is_over:
                     break
-    return _conclude(report, reader)
+            pause(lambda: None)
+        place = reader.place
+    return False
+
+
+def _compiled(replayer: Replayer, checker: str) -> Follow | None:
+    """The compiled checker, if it was asked for, or pays and is there."""
+    path = replayer.path
+    if not _judges_compiled(checker, path):
+        return None
+    from kvproof.conformance.compiled.checker import CompiledChecker, the_judge
+
+    if CompiledChecker.can_judge(replayer):
+        return CompiledChecker(replayer, the_judge()).follow_trace
+    if checker == COMPILED:
+        raise UserError(f"{at(path, 1)}: the compiled checker takes no configuration this large: --checker interpreted")
+    return None
 
 
 def _judges_compiled(checker: str, path: str | Path) -> bool:

@@ -8,23 +8,44 @@ from typing import Any
 from rich.text import Text
 
 from kvproof.conformance.errors import at
-from kvproof.conformance.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
+from kvproof.conformance.show_coverage import as_json as coverage_as_json
+from kvproof.conformance.show_coverage import coverage_lines
 from kvproof.conformance.show_ledger import value
+from kvproof.conformance.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.spec.faults import FAULTS
 
 STYLES = {CONFORMS: "bold green", VIOLATES: "bold red", INCOMPLETE: "bold yellow"}
 MAX_PAGE_LINES = 8
 
 
-def verdict_lines(report: Report) -> list[Text]:
-    lines = [Text(f"{report.verdict.upper()}  ", STYLES[report.verdict]) + Text(f"{report.path}")]
-    lines.append(Text(f"  {checked(report)}", "dim"))
+def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = False) -> list[Text]:
+    """The whole verdict. `first_event`: findings at events before it are counted, not shown."""
+    lines = [verdict_line(report), Text(f"  {checked(report)}", "dim")]
+    lines += coverage_lines(report.coverage, every=coverage)
+    return lines + reason_lines(report, first_event=first_event)
+
+
+def verdict_line(report: Report) -> Text:
+    return Text(f"{report.verdict.upper()}  ", STYLES[report.verdict]) + Text(f"{report.path}")
+
+
+def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
+    """Why it is no pass, what was followed, what was not checked, and the findings."""
+    lines = []
     if report.why:
         lines.append(Text(f"  {report.why}", "yellow"))
     for fault_id, times in sorted(report.followed.items()):
         lines.append(Text(f"  known deviation {fault_id}, {times} times: {FAULTS[fault_id].summary}", "yellow"))
     lines += [Text(f"  not checked: {gap}", "dim") for gap in report.gaps]
-    for finding, times in _grouped(report.findings):
+    shown = [finding for finding in report.findings if finding.event.seq >= first_event]
+    if before := len(report.findings) - len(shown):
+        first = report.findings[0].event.seq
+        lines.append(
+            Text(f"  {before} findings before event {first_event}, the first at event {first}, not shown", "red")
+        )
+    if report.is_over and report.findings[-1].event.seq < first_event:
+        lines.append(Text(f"  the replay ended there: event {first_event} was not reached", "red"))
+    for finding, times in _grouped(shown):
         lines.append(Text(""))
         lines += finding_lines(finding, times)
     return lines
@@ -98,6 +119,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "events": report.events,
         "page_moves": report.pages_moved,
         "actions": dict(sorted(report.actions.items())),
+        "coverage": coverage_as_json(report.coverage),
         "known_deviations": dict(sorted(report.followed.items())),
         "gaps": list(report.gaps),
         "findings": [_finding_json(f) for f in report.findings],

@@ -13,9 +13,10 @@ import json
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, cast, get_args
+from typing import IO, Any, NamedTuple, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -99,13 +100,28 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self._file.write(line_of(end) + b"\n")
 
 
+class Place(NamedTuple):
+    """Where reading can begin again: a byte of the file, and what was read before it."""
+
+    position: int
+    """0 in a file that is packed as a whole: there all is read again up to the line."""
+    line: int
+    """Number of the line that begins here; in columns, of the line that its first event would have."""
+    block: int
+    """In columns: the number of the block that begins here."""
+    next_seq: int
+    events: int
+
+
 class Order:
     """The order of a trace as far as it was read. A method returns None, or what is wrong with what comes next."""
 
-    def __init__(self, slice: Slice | None) -> None:
+    def __init__(self, slice: Slice | None, begin: Place | None = None) -> None:
         self._slice = slice
         self._next_seq = slice.first if slice else 0
         self.events = 0
+        if begin is not None:
+            self._next_seq, self.events = begin.next_seq, begin.events
 
     def after(self, first: int, last: int, events: int) -> str | None:
         """So many events, in ascending order, from seq `first` to seq `last`."""
@@ -136,11 +152,18 @@ class TraceReader:
         self.truncated_at: int | None = None
         self.position = 0
         """Bytes of the file read so far; 0 where the file is packed as a whole, so that this says nothing."""
+        self.place: Place | None = None
+        """Where the events begin again that come after all that were given; a part that is given at once counts whole."""
+        self._begin: Place | None = None
         self.header = self._read_header()
         try:
             self.slice = Slice.of(self.header)
         except ValueError as error:
             raise self._error(1, str(error)) from error
+
+    def begin_at(self, place: Place) -> None:
+        """What is iterated over next starts there and not at the first event."""
+        self._begin = self.place = place
 
     @property
     def complete(self) -> bool:
@@ -160,7 +183,7 @@ class TraceReader:
 
     def __iter__(self) -> Iterator[tuple[int, Event | End]]:
         self.end, self.truncated_at, self.position = None, None, 0
-        order = Order(self.slice)
+        order = Order(self.slice, self._begin)
         for number, record in self._records():
             if isinstance(record, Header):
                 raise self._error(number, "a second header; were two traces joined? replay them one by one")
@@ -169,7 +192,12 @@ class TraceReader:
                 raise self._error(number, wrong)
             if isinstance(record, End):
                 self.end = record
+            else:
+                self._is_read(number, record.seq, order.events)
             yield number, record
+
+    def _is_read(self, number: int, seq: int, events: int) -> None:
+        self.place = Place(self.position, number + 1, 0, seq + 1, events)
 
     def events_from(self, seq: int) -> Iterator[Event]:
         """The events from `seq` on, without what is before them."""
@@ -177,7 +205,7 @@ class TraceReader:
 
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
         """Number and record of everything behind the header, the number that of its line."""
-        for line_number, line in self._lines():
+        for line_number, line in self._lines(self._begin):
             if line_number == 1:
                 continue
             if self.end is not None:
@@ -226,13 +254,20 @@ class TraceReader:
         except ValidationError as error:
             raise self._error(line_number, _explain(error.errors(include_url=False)[0])) from error
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
+    def _lines(self, begin: Place | None = None) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`."""
         line_number = 0
         try:
             with _open_for_reading(self.path) as file:
-                for line_number, line in enumerate(file, start=1):
-                    if not _is_packed(self.path):
+                first, is_packed = 1, _is_packed(self.path)
+                if begin is not None and is_packed:
+                    first = begin.line
+                    for _ in islice(file, first - 1):
+                        pass
+                elif begin is not None:
+                    first, self.position = begin.line, file.seek(begin.position)
+                for line_number, line in enumerate(file, start=first):
+                    if not is_packed:
                         self.position += len(line)
                     yield line_number, line
         except (EOFError, zlib.error):

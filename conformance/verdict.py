@@ -53,5 +53,10 @@ class Report:
         return self.coverage.actions
 
     @property
+    def is_over(self) -> bool:
+        """Whether a finding ended the replay: after one of a memory check it goes on."""
+        return bool(self.findings) and self.findings[-1].action != "check"
+
+    @property
     def first(self) -> Finding | None:
         return self.findings[0] if self.findings else None

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
-from ..terminal import Progress, out, say, write_json
+from ..terminal import Progress, complain, out, say, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..many import Judged, Options
+    from ..verdict import Report
 
 
 def replay(
-    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces (.jsonl or .jsonl.gz).")],
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz, .kvtrace), folders of them, or patterns."),
+    ],
     strict: Annotated[
         bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
     ] = False,
@@ -25,6 +34,40 @@ def replay(
             help="Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large.",
         ),
     ] = "auto",
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Traces at a time, by processes; 0: one a core.")
+    ] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Spread the traces over a Ray cluster (kvproof\\[ray]); local: one made here.",
+        ),
+    ] = None,
+    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="Show findings from this event on.")] = 0,
+    last: Annotated[
+        int | None, typer.Option("--to", metavar="SEQ", min=0, help="Judge up to this event: no verdict of the whole.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Show the events of this session, too.")] = None,
+    page: Annotated[
+        int | None, typer.Option(help="Show the events that moved this page, and those of who held it, too.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="FILE", help="Save the state there at times and at the end.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the state that --checkpoint holds.")] = False,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="List how often each branch of a guard was taken.")
+    ] = False,
+    required: Annotated[
+        str | None,
+        typer.Option(
+            "--require-coverage",
+            metavar="KIND=NAME,...;...",
+            help="What a pass must have exercised: actions=, guards=, invariants=. Else the exit code is 2.",
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
@@ -35,34 +78,165 @@ def replay(
     Exits with 0 if all conform, 1 if one violates a rule, 3 if one is incomplete, 2 if nothing was checked.
 
     Example: [bold]kvproof replay out/retract.jsonl[/bold]
+
+    Example: [bold]kvproof replay traces/ --jobs 8 --require-coverage 'actions=retract,abort;invariants=I9'[/bold]
     """
-    from ..replay import CHECKERS, CONFORMS, INCOMPLETE, VIOLATES
-    from ..replay import replay as run_replay
-    from ..show_replay import as_json, checked, verdict_lines
+    from ..many import Options, coverage_of, exit_code, reports_in, traces_in
+    from ..replay import CHECKERS
+    from ..required import Required
+    from ..show_replay import as_json
 
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
-    reports = []
-    for path in traces:
-        with Progress(f"replaying {path}", quiet=quiet) as progress:
-            report = run_replay(path, strict=strict, progress=progress, checker=checker)
-        reports.append(report)
-        if quiet:
-            names = sorted({f.id for finding in report.findings for f in finding.explained_by})
-            say(f"{report.verdict}\t{path}\t{checked(report)}" + (f"\t{' '.join(names)}" if names else ""))
-        else:
-            for line in verdict_lines(report):
-                out().print(line, soft_wrap=True)
-        if report.verdict == VIOLATES and not quiet:
-            options = " --strict" if strict else ""
-            say(f"\n  again: kvproof replay {shlex.quote(str(path))}{options}", "dim")
+    if last is not None and first > last:
+        raise UserError(f"--from {first} --to {last}: the first event stands after the last")
+    needed = Required.parsed(required) if required is not None else Required()
+    paths, options = traces_in(traces), Options(strict, checker, last)
+    _refuse_what_needs_one_trace(paths, checkpoint, resume, jobs, ray)
+
+    if len(paths) == 1 and ray is None:
+        answers: list[Judged] = [_judge_one(paths[0], options, checkpoint, resume, quiet)]
+        _show_one(answers[0], options, first, coverage, quiet)
+    else:
+        answers = _judge_all(paths, options, jobs, ray, quiet)
+        _show_all(answers, options, first, coverage, quiet)
+    if session is not None or page is not None:
+        _show_timelines(answers, first, last, session, page, quiet)
     if json_file is not None:
-        write_json(json_file, [as_json(r) for r in reports])
-    verdicts = {r.verdict for r in reports}
-    if VIOLATES in verdicts:
-        raise typer.Exit(ExitCode.VIOLATION)
-    empty = [str(r.path) for r in reports if r.events == 0]
-    if empty and verdicts <= {CONFORMS}:
-        raise UserError(f"nothing was checked: no events in {', '.join(empty)}")
-    if INCOMPLETE in verdicts:
-        raise typer.Exit(ExitCode.INCONCLUSIVE)
+        write_json(json_file, [as_json(report) for report in reports_in(answers)])
+    code = exit_code(answers)
+    empty = [str(report.path) for report in reports_in(answers) if report.events == 0]
+    if empty and code == ExitCode.COULD_NOT_RUN:
+        complain(f"nothing was checked: no events in {', '.join(empty)}")
+    missing = needed.missing_in(coverage_of(answers))
+    if missing and code in (ExitCode.PASS, ExitCode.INCONCLUSIVE):
+        raise UserError(f"not covered, so this is no pass: {', '.join(missing)}")
+    raise typer.Exit(code)
+
+
+def _refuse_what_needs_one_trace(
+    paths: Sequence[Path], checkpoint: Path | None, resume: bool, jobs: int, ray: str | None
+) -> None:
+    if resume and checkpoint is None:
+        raise UserError("--resume goes on from a checkpoint: name it with --checkpoint FILE")
+    if checkpoint is not None and (len(paths) > 1 or ray is not None):
+        raise UserError(f"--checkpoint is of one trace, replayed here; {len(paths)} were given")
+    if ray is not None and jobs != 1:
+        raise UserError("--jobs is for processes of this machine; Ray has its own: give one of the two")
+
+
+def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bool, quiet: bool) -> Report:
+    from ..checkpoint import Checkpoints
+    from ..pace import ReplayPace
+    from ..replay import replay as run_replay
+
+    with Progress(f"replaying {path}", quiet=quiet) as progress:
+        return run_replay(
+            path,
+            strict=options.strict,
+            checker=options.checker,
+            until=options.until,
+            progress=ReplayPace(progress),
+            checkpoints=None if checkpoint is None else Checkpoints(checkpoint),
+            resume=resume,
+        )
+
+
+def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | None, quiet: bool) -> list[Judged]:
+    from ..many import cores, judge_by_processes, judged
+    from ..pace import ReplayPace
+
+    with Progress(f"replaying {len(paths)} traces", quiet=quiet) as progress:
+        pace = ReplayPace(progress)
+        if ray is not None:
+            from ..many_by_ray import judge_by_ray
+
+            return judge_by_ray(paths, options, ray, pace.of_many)
+        if jobs != 1:
+            return judge_by_processes(paths, options, jobs or cores(), pace.of_many)
+        answers, events = [], 0
+        for done, path in enumerate(paths):
+            answers.append(judged(path, options, lambda n, _, e=events, d=done: pace.of_many(e + n, d, len(paths))))  # type: ignore[misc]
+            events += getattr(answers[-1], "events", 0)
+        return answers
+
+
+def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quiet: bool) -> None:
+    from ..show_replay import verdict_lines
+    from ..verdict import VIOLATES, Report
+
+    assert isinstance(answer, Report)
+    if quiet:
+        say(_one_line(answer))
+        return
+    for line in verdict_lines(answer, first_event=first, coverage=coverage):
+        out().print(line, soft_wrap=True)
+    if answer.verdict == VIOLATES:
+        _say_again([answer.path], options)
+
+
+def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage: bool, quiet: bool) -> None:
+    """One line for each trace, the reasons of those that do not conform, then all of them together."""
+    from ..many import CouldNotJudge, coverage_of, reports_in
+    from ..show_coverage import coverage_lines
+    from ..show_replay import checked, reason_lines, verdict_line
+    from ..verdict import VIOLATES
+
+    for answer in answers:
+        if isinstance(answer, CouldNotJudge):
+            complain(answer.message)
+        elif quiet:
+            say(_one_line(answer))
+        else:
+            out().print(verdict_line(answer).append(f"  {checked(answer)}", "dim"), soft_wrap=True)
+            for line in reason_lines(answer, first_event=first):
+                out().print(line, soft_wrap=True)
+    if quiet:
+        return
+    reports = reports_in(answers)
+    counts = {
+        verdict: sum(r.verdict == verdict for r in reports) for verdict in dict.fromkeys(r.verdict for r in reports)
+    }
+    if failed := len(answers) - len(reports):
+        counts["could not be judged"] = failed
+    say(f"\n{len(answers)} traces: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    say(f"  {sum(r.events for r in reports)} events, {sum(r.pages_moved for r in reports)} page moves", "dim")
+    for line in coverage_lines(coverage_of(answers), every=coverage):
+        out().print(line, soft_wrap=True)
+    _say_again([report.path for report in reports if report.verdict == VIOLATES], options)
+
+
+def _one_line(report: Report) -> str:
+    from ..show_replay import checked
+
+    names = sorted({f.id for finding in report.findings for f in finding.explained_by})
+    return f"{report.verdict}\t{report.path}\t{checked(report)}" + (f"\t{' '.join(names)}" if names else "")
+
+
+def _say_again(paths: Sequence[Path], options: Options) -> None:
+    if paths:
+        strict = " --strict" if options.strict else ""
+        say(f"\n  again: kvproof replay {shlex.join(map(str, paths))}{strict}", "dim")
+
+
+def _show_timelines(
+    answers: Sequence[Judged], first: int, last: int | None, session: str | None, page: int | None, quiet: bool
+) -> None:
+    """Beside the verdict, which is of all events, those of a session or around a page."""
+    from ..many import reports_in
+    from ..slices import Slice
+    from ..timeline import timeline
+
+    what = " and ".join([f"session {session}"] * (session is not None) + [f"page {page}"] * (page is not None))
+    for report in reports_in(answers):
+        if quiet or not report.events:
+            continue
+        judged_last = report.events - 1 if last is None else min(last, report.events - 1)
+        say(f"\n{report.path}: events of {what}", "bold")
+        shown = 0
+        if first <= judged_last:
+            for line in timeline(report.path, Slice(first=first, last=judged_last, session=session, page=page)):
+                say(f"  {line}")
+                shown += 1
+        if not shown:
+            say("  none was judged", "yellow")

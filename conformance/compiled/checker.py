@@ -7,7 +7,7 @@ the loop takes the state back: a trace full of such events is never much slower 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproof.conformance.compiled import layout
@@ -15,7 +15,7 @@ from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
 from kvproof.conformance.compiled.columns import EventBatch, arrays_of
 from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
-from kvproof.conformance.replay import Progress, Replayer
+from kvproof.conformance.replay import Pause, Replayer
 from kvproof.conformance.trace_io import TraceReader
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.invariants import INVARIANTS
@@ -48,14 +48,57 @@ class CompiledChecker:
         config = replayer.report.config
         return fits(replayer.d, config.pool_pages, config.window_pages)
 
-    def follow(self, batches: Iterable[Any], progress: Progress) -> None:
+    def follow(self, batches: Iterable[Any], progress: Callable[[int], None]) -> None:
         """Judge all events, or up to the one that ends the replay."""
         for batch in batches:
             if not self.judge_batch(batch, progress):
                 return
         self.finish()
 
-    def judge_batch(self, batch: Any, progress: Progress = lambda _: None) -> bool:
+    def follow_trace(
+        self, reader: TraceReader, progress: Callable[[int], None], until: int | None, pause: Pause
+    ) -> bool:
+        """Judge a trace, from the state that the replayer has; True if there is more behind the last event to be judged."""
+        if self.replayer.report.events:
+            self._take_up()
+        place = reader.place
+        for batch in batches_of(reader):
+            seqs = batch.column("seq")
+            first = max(0, self.judged - seqs[0].as_py())
+            last = len(batch) if until is None else min(len(batch), max(0, until + 1 - seqs[0].as_py()))
+            if last <= first < len(batch):
+                reader.place = place
+                self._bring_up_to_date()
+                return True
+            if first < last and not self.judge_batch(batch.slice(first, last - first), progress):
+                return False
+            if last < len(batch):
+                reader.place = place
+                self._bring_up_to_date()
+                return True
+            pause(self._bring_up_to_date)
+            place = reader.place
+        self._bring_up_to_date()
+        return False
+
+    def _take_up(self) -> None:
+        """Go on from the state that the replayer was given."""
+        replayer, names = self.replayer, self._state.names
+        for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in, *replayer.book._tables):
+            kind, _, name = key.partition(" ")
+            (names.of_session if kind == "session" else names.of_turn)(name)
+        for turn in (*replayer.of_turn, *replayer.elsewhere):
+            names.of_turn(turn)
+        self._line += replayer.report.events
+        self._in_arrays = self._state.take_back(replayer)
+        self._left = 0 if self._in_arrays else MOST_INTERPRETED
+
+    def _bring_up_to_date(self) -> None:
+        """Give the replayer the state as it is now; the arrays keep it, too."""
+        if self._in_arrays:
+            self._state.hand_over(self.replayer)
+
+    def judge_batch(self, batch: Any, progress: Callable[[int], None] = lambda _: None) -> bool:
         """Judge the events of a batch; False if one of them ends the replay."""
         events = arrays_of(batch, self._state.names)
         self._state.make_room_for(events)
@@ -120,10 +163,6 @@ class CompiledChecker:
             self._state.names.of_turn(event.turn)
 
 
-def follow_compiled(reader: TraceReader, replayer: Replayer, progress: Progress) -> bool:
-    """Judge a trace compiled. False: its configuration is one that the arrays do not take, and nothing was judged."""
-    if not CompiledChecker.can_judge(replayer):
-        return False
-    judge = compiled_judge(source_of(ACTIONS, INVARIANTS))
-    CompiledChecker(replayer, judge).follow(batches_of(reader), progress)
-    return True
+def the_judge() -> Judge:
+    """The loop of the specification as it is."""
+    return compiled_judge(source_of(ACTIONS, INVARIANTS))

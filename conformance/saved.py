@@ -1,0 +1,141 @@
+"""Reports and the state of a replay as plain data, and back: what a checkpoint holds and what workers send. JSON, no code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.judge import Difference
+from kvproof.conformance.pagebook import FREE, PageBook, RowTable
+from kvproof.conformance.replay import Replayer
+from kvproof.conformance.verdict import Finding, Report
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.state import FIELDS, Ledger
+from kvproof.spec.trace import Config, Event
+
+Data = dict[str, Any]
+_FLAGS = frozenset(f.name for f in FIELDS if f.metadata["sort"] == "flag")
+
+
+def report_as_data(report: Report) -> Data:
+    return {
+        "path": str(report.path),
+        "config": report.config.model_dump(mode="json"),
+        "verdict": report.verdict,
+        "why": report.why,
+        "findings": [_finding_as_data(f) for f in report.findings],
+        "followed": dict(report.followed),
+        "coverage": {name: dict(counts) for name, counts in vars(report.coverage).items()},
+        "events": report.events,
+        "pages_moved": report.pages_moved,
+        "gaps": list(report.gaps),
+    }
+
+
+def report_from_data(data: Data) -> Report:
+    return Report(
+        path=Path(data["path"]),
+        config=Config.model_validate(data["config"]),
+        verdict=str(data["verdict"]),
+        why=str(data["why"]),
+        findings=[_finding_from_data(f) for f in data["findings"]],
+        followed=_counts(data["followed"]),
+        coverage=Coverage(*(_counts(data["coverage"][f.name]) for f in dataclasses.fields(Coverage))),
+        events=_number(data["events"]),
+        pages_moved=_number(data["pages_moved"]),
+        gaps=tuple(map(str, data["gaps"])),
+    )
+
+
+def _finding_as_data(finding: Finding) -> Data:
+    return {
+        **{f.name: getattr(finding, f.name) for f in dataclasses.fields(Finding)},
+        "path": str(finding.path),
+        "event": finding.event.model_dump(mode="json", exclude_defaults=True),
+        "before": None if finding.before is None else dict(vars(finding.before)),
+        "differences": [dict(vars(d)) for d in finding.differences],
+        "pages": list(finding.pages),
+        "invariants": [list(pair) for pair in finding.invariants.items()],
+        "explained_by": [fault.id for fault in finding.explained_by],
+    }
+
+
+def _finding_from_data(data: Data) -> Finding:
+    known = {f.name for f in dataclasses.fields(Finding)}
+    return Finding(
+        **{
+            **{name: value for name, value in data.items() if name in known},
+            "path": Path(data["path"]),
+            "event": Event.model_validate(data["event"]),
+            "before": None if data["before"] is None else ledger_from_data(data["before"]),
+            "differences": tuple(Difference(**d) for d in data["differences"]),
+            "pages": tuple(map(str, data["pages"])),
+            "invariants": {str(name): str(sentence) for name, sentence in data["invariants"]},
+            "explained_by": tuple(FAULTS[name] for name in data["explained_by"]),
+        }
+    )
+
+
+def state_as_data(replayer: Replayer) -> Data:
+    """All that a replayer remembers but its report. What can be counted from the rest is left out."""
+    book = replayer.book
+    owned: dict[str, list[int]] = {}
+    for page, owner in book._owners.items():
+        if owner != FREE:
+            owned.setdefault(owner, []).append(page)
+    return {
+        "ledgers": {key: dict(vars(ledger)) for key, ledger in replayer.ledgers.items()},
+        "of_turn": dict(replayer.of_turn),
+        "elsewhere": sorted(replayer.elsewhere),
+        "ended_in": dict(replayer.ended_in),
+        "owned": owned,
+        # In the order in which they were touched last: it is the order in which readers of a page are named.
+        "tables": [[key, t.row, t.tree_end, t.pages] for key, t in book._tables.items()],
+        "windows": [list(pair) for pair in book.window._window_of.items()],
+    }
+
+
+def restore_state(replayer: Replayer, data: Data) -> None:
+    """Make a fresh replayer remember it. Raises what a wrong shape raises: KeyError, TypeError, ValueError."""
+    replayer.ledgers = {str(key): ledger_from_data(ledger) for key, ledger in data["ledgers"].items()}
+    replayer.of_turn = {str(turn): str(key) for turn, key in data["of_turn"].items()}
+    replayer.elsewhere = set(map(str, data["elsewhere"]))
+    replayer.ended_in = {str(k): None if step is None else _number(step) for k, step in data["ended_in"].items()}
+    _restore_book(replayer.book, data)
+
+
+def _restore_book(book: PageBook, data: Data) -> None:
+    for owner, pages in data["owned"].items():
+        for page in pages:
+            if page not in book._owners:
+                raise ValueError(f"page {page} is not one of the pool")
+            book._owners[page] = str(owner)
+    book._counts = Counter({FREE: 0, **Counter(book._owners.values())})
+    for key, row, tree_end, pages in data["tables"]:
+        table = RowTable(_number(row), [_number(page) for page in pages], _number(tree_end))
+        book._tables[str(key)] = table
+        book._users[table.row] = str(key)
+        book._pins.update(table.pages[: table.tree_end])
+    book.window._window_of = {_number(page): _number(window) for page, window in data["windows"]}
+    book.window._behind = {window: page for page, window in book.window._window_of.items()}
+
+
+def ledger_from_data(data: Data) -> Ledger:
+    ledger = Ledger(**data)
+    for name, value in vars(ledger).items():
+        if type(value) is not (bool if name in _FLAGS else int):
+            raise ValueError(f"{name} of a ledger is {value!r}")
+    return ledger
+
+
+def _counts(data: Data) -> Counter[str]:
+    return Counter({str(name): _number(count) for name, count in data.items()})
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not a number")
+    return value
