@@ -18,7 +18,7 @@ GPU_STAMP := .make/venv-gpu.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-capture lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-capture test-ray lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,11 +28,11 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow and sglang"
-	$(BIN)/python -m pytest -n auto -m "not slow and not sglang and not sglang_full"
+	$(BIN)/python -m pytest -n auto -m "not slow and not ray and not sglang and not sglang_full"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but sglang"
-	$(BIN)/python -m pytest -n auto -m "not sglang and not sglang_full"
+	$(BIN)/python -m pytest -n auto -m "not ray and not sglang and not sglang_full"
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
@@ -43,6 +43,11 @@ test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
 	$(PYTHON) tests/sglang/make_env.py --all
 	$(BIN)/python -m pytest -m "sglang or sglang_full"
+
+test-ray: $(STAMP) ## replay on a Ray cluster of this machine, a worker killed in the middle (installs kvproof[ray])
+	@echo "== test-ray"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[ray]'
+	$(BIN)/python -m pytest -m ray
 
 test-gpu: ## kernels on a CUDA device: properties against the references, and tests that only a device can run
 	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
@@ -77,6 +82,10 @@ bench-impl: $(STAMP) ## speed of the reference scheduler, beside what its runner
 bench-replay: $(STAMP) ## how fast a trace is judged: compiled and interpreted, parsing apart
 	@echo "== bench-replay"
 	$(BIN)/python benchmarks/replay.py
+
+bench-traces: $(STAMP) ## the standing benchmark traces: a whole production workload at pages of 1, 16 and 64 (WORKLOAD=mooncake_conversation.jsonl)
+	@echo "== bench-traces"
+	$(BIN)/python benchmarks/traces.py $(WORKLOAD)
 
 bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
 	@echo "== bench-capture"

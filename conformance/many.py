@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,15 @@ def from_data(data: dict[str, Any]) -> Judged:
     if "error" in data:
         return CouldNotJudge(Path(data["path"]), data["error"])
     return report_from_data(data)
+
+
+def called(path: Path, answer: Judged) -> Judged:
+    """The answer about a trace under the name that the user gave it, wherever it was judged."""
+    there = str(answer.path)
+    if isinstance(answer, CouldNotJudge):
+        return CouldNotJudge(path, answer.message.replace(there, str(path)))
+    findings = [replace(finding, path=path) for finding in answer.findings]
+    return replace(answer, path=path, why=answer.why.replace(there, str(path)), findings=findings)
 
 
 _events: Any = None

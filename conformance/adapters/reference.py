@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.file_names import of_rank
-from kvproof.conformance.trace_io import TraceWriter
+from kvproof.conformance.trace_io import TraceWriter, write_trace
 from kvproof.conformance.workload import WorkloadRequest
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.scenarios import SCENARIOS
@@ -158,7 +158,7 @@ def _record(
     reason = "finished"
     with ExitStack() as open_files:
         writers = [
-            open_files.enter_context(TraceWriter(path, _header(recording, rank))) for rank, path in enumerate(paths)
+            open_files.enter_context(write_trace(path, _header(recording, rank))) for rank, path in enumerate(paths)
         ]
 
         def written() -> int:

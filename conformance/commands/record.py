@@ -32,7 +32,7 @@ class Recording(Protocol):
 
 
 def record(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl or .jsonl.gz.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl, .jsonl.gz or .kvtrace.")],
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: what starts the server.")
     ] = None,

@@ -167,7 +167,7 @@ def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quie
 
     assert isinstance(answer, Report)
     if quiet:
-        say(_one_line(answer))
+        print(_one_line(answer))  # not by rich, which turns tabs into spaces
         return
     for line in verdict_lines(answer, first_event=first, coverage=coverage):
         out().print(line, soft_wrap=True)
@@ -186,7 +186,7 @@ def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage:
         if isinstance(answer, CouldNotJudge):
             complain(answer.message)
         elif quiet:
-            say(_one_line(answer))
+            print(_one_line(answer))
         else:
             out().print(verdict_line(answer).append(f"  {checked(answer)}", "dim"), soft_wrap=True)
             for line in reason_lines(answer, first_event=first):

@@ -224,4 +224,6 @@ def test_the_command_line_saves_and_goes_on(tmp_path: Path) -> None:
     assert second.exit_code == 0
     assert second.stdout == command_line.run("replay", path).stdout
     assert "name it with --checkpoint" in command_line.refusal("replay", path, "--resume")
-    assert "--checkpoint is of one trace" in command_line.refusal("replay", path, checkpoint, "--checkpoint", checkpoint)
+    assert "--checkpoint is of one trace" in command_line.refusal(
+        "replay", path, checkpoint, "--checkpoint", checkpoint
+    )
