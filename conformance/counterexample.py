@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.trace_io import TraceWriter
+from kvproof.conformance.trace_io import write_trace
 from kvproof.model.explore import Run
 from kvproof.model.witness import Witness
 from kvproof.model.witness_machines import witness_of_fault
@@ -32,7 +32,7 @@ def write_witness(witness: Witness, path: str | Path, extra: Mapping[str, Any]) 
         config=witness.config,
         extra=dict(extra),
     )
-    with TraceWriter(path, header) as writer:
+    with write_trace(path, header) as writer:
         for event in witness.events:
             writer.event(**{name: getattr(event, name) for name in event.model_fields_set if name != "seq"})
     return len(witness.events)

@@ -118,6 +118,15 @@ def _judge_in_worker(number: int, path: str, options: Options) -> dict[str, Any]
     return as_data(judged(Path(path), options, progress))
 
 
+def judge_in_turn(paths: Sequence[Path], options: Options, told: Told) -> list[Judged]:
+    """One trace after the other, in this process."""
+    answers: list[Judged] = []
+    for path in paths:
+        before = sum(report.events for report in reports_in(answers))
+        answers.append(judged(path, options, lambda n, _, before=before: told(before + n, len(answers), len(paths))))
+    return answers
+
+
 def judge_by_processes(paths: Sequence[Path], options: Options, jobs: int, told: Told) -> list[Judged]:
     """Each trace by one of `jobs` processes. Where one dies the traces that were not done are begun again."""
     done: dict[int, Judged] = {}

@@ -11,7 +11,7 @@ from rich.text import Text
 from kvproof.conformance.drive import SAME, DriveReport, Otherwise
 from kvproof.conformance.errors import at
 from kvproof.conformance.show_ledger import value
-from kvproof.conformance.trace_io import TraceWriter, read_trace
+from kvproof.conformance.trace_io import read_trace, write_trace
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Event, Header, Producer
 
@@ -78,7 +78,7 @@ def save_seen(report: DriveReport, path: Path) -> None:
         extra={"driven_along": report.path.name, "faults": list(report.faults)},
     )
     reason = "finished" if report.verdict == SAME else "driven up to the first event that it did otherwise"
-    with TraceWriter(path, header) as writer:
+    with write_trace(path, header) as writer:
         for event in report.seen:
             writer.event(**{name: getattr(event, name) for name in event.model_fields_set if name != "seq"})
         writer.close(reason)

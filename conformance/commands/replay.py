@@ -143,7 +143,7 @@ def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bo
 
 
 def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | None, quiet: bool) -> list[Judged]:
-    from ..many import cores, judge_by_processes, judged
+    from ..many import cores, judge_by_processes, judge_in_turn
     from ..pace import ReplayPace
 
     with Progress(f"replaying {len(paths)} traces", quiet=quiet) as progress:
@@ -154,11 +154,7 @@ def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | No
             return judge_by_ray(paths, options, ray, pace.of_many)
         if jobs != 1:
             return judge_by_processes(paths, options, jobs or cores(), pace.of_many)
-        answers, events = [], 0
-        for done, path in enumerate(paths):
-            answers.append(judged(path, options, lambda n, _, e=events, d=done: pace.of_many(e + n, d, len(paths))))  # type: ignore[misc]
-            events += getattr(answers[-1], "events", 0)
-        return answers
+        return judge_in_turn(paths, options, pace.of_many)
 
 
 def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quiet: bool) -> None:

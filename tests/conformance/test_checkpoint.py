@@ -17,7 +17,8 @@ from model_runs import CONFIGURATIONS, walk
 from kvproof.conformance.checkpoint import Checkpoints
 from kvproof.conformance.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay import replay
+from kvproof.conformance.replay import Replayer, replay
+from kvproof.conformance.saved import restore_state, state_as_data
 from kvproof.conformance.trace_io import read_trace, write_trace
 from kvproof.conformance.verdict import INCOMPLETE, VIOLATES
 from kvproof.model.explore import counterexample
@@ -227,3 +228,22 @@ def test_the_command_line_saves_and_goes_on(tmp_path: Path) -> None:
     assert "--checkpoint is of one trace" in command_line.refusal(
         "replay", path, checkpoint, "--checkpoint", checkpoint
     )
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
+def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_path: Path) -> None:
+    """Pins and counts as well: what is not in the file follows from what is."""
+    path = some_trace(tmp_path / "t.jsonl", 5, **config)
+    whole, fresh = (Replayer(read_trace(path), []) for _ in range(2))
+    for line, record in read_trace(path):
+        if isinstance(record, Event) and record.seq < 100:
+            assert whole.feed(line, record) is None
+    restore_state(fresh, json.loads(json.dumps(state_as_data(whole))))
+    for name in ("ledgers", "of_turn", "elsewhere", "ended_in"):
+        assert getattr(fresh, name) == getattr(whole, name)
+    for name in ("_owners", "_tables", "_users"):
+        assert getattr(fresh.book, name) == getattr(whole.book, name)
+    assert list(fresh.book._tables) == list(whole.book._tables)
+    assert +fresh.book._pins == +whole.book._pins and +fresh.book._counts == +whole.book._counts
+    assert vars(fresh.book.window) == vars(whole.book.window)
+    assert whole.ledgers or not config, "something was remembered"

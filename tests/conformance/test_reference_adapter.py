@@ -10,7 +10,7 @@ import pytest
 from kvproof.conformance.adapters import reference
 from kvproof.conformance.adapters.reference import record_scenario, record_workload
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.trace_io import TraceReader
+from kvproof.conformance.trace_io import TraceReader, read_trace
 from kvproof.conformance.workload import WorkloadRequest
 from kvproof.spec.trace import Event
 
@@ -92,3 +92,14 @@ def test_the_command_line_and_the_table_of_scenarios_do_not_import_torch() -> No
     modules = "kvproof.conformance.cli, kvproof.conformance.adapters.reference, kvproof.impl.scenarios"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_name_of_the_trace_decides_its_form(tmp_path: Path) -> None:
+    """What is recorded is the same in columns as in lines, a run that crashed included."""
+    pytest.importorskip("pyarrow")
+    for name, options in (("retract", {}), ("basic", {"faults": ("F22862b",)})):
+        lines, columns = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.kvtrace"
+        first, second = record_scenario(name, lines, **options), record_scenario(name, columns, **options)
+        assert (first.events, first.reason) == (second.events, second.reason)
+        assert list(read_trace(lines)) == list(read_trace(columns))
+        assert columns.read_bytes().startswith(b"\x89KVTRACE")

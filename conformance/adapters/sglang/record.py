@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.errors import UserError, unknown
-from kvproof.conformance.trace_io import TraceWriter
+from kvproof.conformance.trace_io import TraceWriter, write_trace
 from kvproof.spec.trace import Header
 
 from .assembly import Assembly
@@ -63,7 +63,7 @@ def record_scenario(
     wanted = settings_for(scenario, page_size, seed, settings or {})
     with (
         Headless(wanted, checks=scenario.checks) as headless,
-        TraceWriter(out, header_of_run(headless, name)) as writer,
+        write_trace(out, header_of_run(headless, name)) as writer,
     ):
         if progress is not None:
             headless.on_step = lambda: progress(writer.events)
