@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvproof.conformance.coverage import Coverage, all_branches
+from kvproof.conformance.coverage import COUNTED, Coverage, all_branches
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.invariants import INVARIANTS
 
 KINDS = ("actions", "guards", "invariants")
 _RULES_OF = {
@@ -64,7 +63,7 @@ class Required:
 
 def _valid(kind: str) -> Iterable[str]:
     if kind == "invariants":
-        return list(INVARIANTS)
+        return list(COUNTED)
     if kind == "guards":
         return [name for name, branches in all_branches().items() if branches]
     return list(dict.fromkeys((*ACTIONS, *_RULES_OF)))

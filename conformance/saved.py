@@ -118,7 +118,7 @@ def _restore_book(book: PageBook, data: Data) -> None:
         table = RowTable(_number(row), [_number(page) for page in pages], _number(tree_end))
         book._tables[str(key)] = table
         book._users[table.row] = str(key)
-        book._pins.update(table.pages[: table.tree_end])
+        book._pin(table.pages[: table.tree_end], 1)
     book.window._window_of = {_number(page): _number(window) for page, window in data["windows"]}
     book.window._behind = {window: page for page, window in book.window._window_of.items()}
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from kvproof.conformance.coverage import Coverage, all_branches
+from kvproof.conformance.coverage import COUNTED, Coverage, all_branches
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.invariants import INVARIANTS
 
 OF_A_REPLAY = (*ACTIONS, "evict")
 
@@ -23,7 +22,7 @@ def coverage_lines(coverage: Coverage, *, every: bool = False) -> list[Text]:
     never = [branch for branch in judged if not coverage.branches[branch]]
     lines = [
         _line("actions", _counted(coverage.actions, OF_A_REPLAY)),
-        _line("invariants", _counted(coverage.invariants, INVARIANTS)),
+        _line("invariants", _counted(coverage.invariants, COUNTED)),
         _line("guards", f"{taken} of {len(branches)} branches taken; {len(never)} of actions that happened never were"),
     ]
     if every:
@@ -50,5 +49,5 @@ def as_json(coverage: Coverage) -> dict[str, Any]:
     return {
         "actions": {name: coverage.actions[name] for name in OF_A_REPLAY},
         "guards": {branch: coverage.branches[branch] for of_one in all_branches().values() for branch in of_one},
-        "invariants": {name: coverage.invariants[name] for name in INVARIANTS},
+        "invariants": {name: coverage.invariants[name] for name in COUNTED},
     }

@@ -12,7 +12,7 @@ from kvproof.conformance.columnar_schema import (
     PAGE_LISTS,
     PAGE_LISTS_OR_NULL,
 )
-from kvproof.conformance.coverage import OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
+from kvproof.conformance.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.judge import WITH_ROW
 from kvproof.spec.actions import ACTIONS as RULES
 from kvproof.spec.effects import (
@@ -32,7 +32,6 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
-from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.state import FIELD_NAMES
 
 Array = Any
@@ -159,7 +158,7 @@ COUNTS = FREE_BLOCKS + 40
 RULE_BITS = 6
 """Bits below them that hold the number of the action."""
 PLANES = 48
-_BITS = {name: 1 << place for place, name in enumerate(INVARIANTS)}
+_BITS = {name: 1 << place for place, name in enumerate(COUNTED)}
 SEEN_BY_CHECK = sum(_BITS[name] for name in OF_A_CHECK)
 SEEN_BY_EVICTION = sum(_BITS[name] for name in OF_EVICTED_PAGES)
 SEEN_BY_WINDOW_EVICTION = sum(_BITS[name] for name in OF_EVICTED_WINDOW_PAGES)

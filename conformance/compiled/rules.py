@@ -31,7 +31,7 @@ from kvproof.conformance.compiled.layout import (
     WITHOUT_PAGES,
 )
 from kvproof.conformance.compiled.source import Printer, function, is_flag
-from kvproof.conformance.coverage import decisions_of, exercised_by_state, exercised_by_step
+from kvproof.conformance.coverage import COUNTED, decisions_of, exercised_by_state, exercised_by_step
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.judge import check_terms, judge, parameters
 from kvproof.conformance.memory_check import wrong_terms
@@ -415,7 +415,8 @@ def window_source() -> str:
 def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
     """All functions that follow from the specification."""
     of_ledgers = [a for a in actions.values() if a.event in LEDGER_EVENTS]
-    bits = {name: bit for bit, name in enumerate(invariants)}
+    bits = {name: bit for bit, name in enumerate(COUNTED)}
+    assert list(invariants) == list(COUNTED[: len(invariants)])
     bodies = {a.name: agreement(a) for a in of_ledgers}
     agrees = {body: f"agrees_{number}" for number, body in enumerate(dict.fromkeys(bodies.values()))}
     parts = [

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from kvproof.conformance.compiled.layout import PLANES, Array
-from kvproof.conformance.coverage import Coverage, Decision, decisions_in
+from kvproof.conformance.coverage import COUNTED, Coverage, Decision, decisions_in
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.invariants import INVARIANTS
 
 _PLACES = np.arange(PLANES, dtype=np.int64)
 
@@ -21,12 +20,12 @@ def _decisions() -> list[tuple[Decision, ...]]:
 
 def coverage_of(seen: Array, actions: Counter[str]) -> Coverage:
     """The counts of all bits under their names. The last branch of a guard has no bit: it took what the others did not."""
-    most = len(INVARIANTS) + max(sum(len(d.taken) for d in of_one) for of_one in _decisions())
+    most = len(COUNTED) + max(sum(len(d.taken) for d in of_one) for of_one in _decisions())
     times = ((((seen[:, :, None] >> np.arange(most)) & 1) << _PLACES[:, None]).sum(axis=1)).tolist()
-    invariants = dict(zip(INVARIANTS, map(sum, zip(*times, strict=True)), strict=False))
+    invariants = dict(zip(COUNTED, map(sum, zip(*times, strict=True)), strict=False))
     branches: dict[str, int] = {}
     for name, counted, decisions in zip(ACTIONS, times, _decisions(), strict=False):
-        bit = len(INVARIANTS)
+        bit = len(COUNTED)
         for decision in decisions:
             taken = counted[bit : bit + len(decision.taken)]
             bit += len(taken)
@@ -38,10 +37,10 @@ def coverage_of(seen: Array, actions: Counter[str]) -> Coverage:
 def write_coverage(seen: Array, coverage: Coverage) -> None:
     """The same counts as bits. Which action exercised an invariant is not told apart in a report: the first row gets all."""
     seen[:] = 0
-    for bit, name in enumerate(INVARIANTS):
+    for bit, name in enumerate(COUNTED):
         seen[0] |= _bit_by_bit(coverage.invariants[name]) << bit
     for row, decisions in zip(seen, _decisions(), strict=False):
-        bit = len(INVARIANTS)
+        bit = len(COUNTED)
         for decision in decisions:
             for place in range(len(decision.taken)):
                 row |= _bit_by_bit(coverage.branches[decision.key(place)]) << bit

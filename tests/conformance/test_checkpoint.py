@@ -244,6 +244,7 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     for name in ("_owners", "_tables", "_users"):
         assert getattr(fresh.book, name) == getattr(whole.book, name)
     assert list(fresh.book._tables) == list(whole.book._tables)
+    assert fresh.book.protected == whole.book.protected
     assert +fresh.book._pins == +whole.book._pins and +fresh.book._counts == +whole.book._counts
     assert vars(fresh.book.window) == vars(whole.book.window)
     assert whole.ledgers or not config, "something was remembered"

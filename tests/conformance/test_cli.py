@@ -120,7 +120,9 @@ def test_list_has_a_line_for_each_row_of_the_table(what: str, table: dict[str, A
 
 def test_list_of_something_else_names_what_can_be_listed() -> None:
     message = refusal("list", "fauls")
-    assert "unknown list 'fauls'; did you mean faults?; valid: faults, invariants, actions, profiles, scenarios" in message
+    assert (
+        "unknown list 'fauls'; did you mean faults?; valid: faults, invariants, actions, profiles, scenarios" in message
+    )
 
 
 def test_a_target_that_is_not_installed_is_left_out_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
