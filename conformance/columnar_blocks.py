@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import IO, Any
 
 from .columnar_schema import pyarrow
-from .trace_io import COLUMNAR_MAGIC
+from .trace_io import COLUMNAR_MAGIC, LONGEST_RECORD
 
 VERSION = 1
 LARGEST_PAYLOAD = 2**28
@@ -106,6 +106,8 @@ def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:
             f"claims {stored} bytes ({unpacked} unpacked) and {events} events; "
             f"a block has at most {LARGEST_PAYLOAD} bytes and {MOST_EVENTS} events",
         )
+    if kind != Kind.EVENTS and stored > LONGEST_RECORD:
+        raise BlockError(number, offset, f"claims a record of {stored} bytes; one has at most {LONGEST_RECORD}")
     payload = _read(file, stored)
     if len(payload) < stored:
         raise TornBlock(number, offset, f"the file ends after {len(payload)} of {stored} bytes of its payload")

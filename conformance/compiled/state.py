@@ -124,13 +124,12 @@ class State:
         self._hand_over_pages(replayer.book)
 
     def _hand_over_pages(self, book: PageBook) -> None:
-        owners = {at.OWNED_BY_NONE: FREE, at.OWNED_BY_TREE: TREE}
-        owned = self.pages[:, at.OWNER].tolist()
         book._owners = {
-            page: owners.get(owned[page]) or self.names.keys[owned[page] - at.OWNED_FROM]
-            for page in range(1, len(owned))
+            page: TREE if owner == at.OWNED_BY_TREE else self.names.keys[owner - at.OWNED_FROM]
+            for page, owner in _nonzero(self.pages[:, at.OWNER])
         }
-        book._counts = Counter({FREE: 0, **Counter(book._owners.values())})
+        free = book.pool_pages - len(book._owners)
+        book._counts = Counter({FREE: free, **Counter(book._owners.values())})
         book._pins = Counter(dict(_nonzero(self.pages[:, at.PINS])))
         book.protected = int(self.counts[at.PROTECTED_COUNT])
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
