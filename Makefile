@@ -18,7 +18,7 @@ GPU_STAMP := .make/venv-gpu.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-capture lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-watch bench-capture fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -77,6 +77,10 @@ bench-impl: $(STAMP) ## speed of the reference scheduler, beside what its runner
 bench-replay: $(STAMP) ## how fast a trace is judged: compiled and interpreted, parsing apart
 	@echo "== bench-replay"
 	$(BIN)/python benchmarks/replay.py
+
+bench-watch: $(STAMP) ## whether a trace is followed as fast as it is written: about three minutes
+	@echo "== bench-watch"
+	$(BIN)/python benchmarks/watch.py
 
 bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
 	@echo "== bench-capture"

@@ -74,10 +74,15 @@ def packed(number: int, kind: Kind, first_seq: int, events: int, payload: Any) -
 def blocks(file: IO[bytes]) -> Iterator[Block]:
     """The blocks of a file, in order. Raises BlockError, or TornBlock where the file ends within one."""
     number, offset = 0, 0
-    while head := _read(file, HEAD_SIZE):
-        block = _block(file, number, offset, head)
+    while (block := next_block(file, number, offset)) is not None:
         yield block
         number, offset = number + 1, file.tell()
+
+
+def next_block(file: IO[bytes], number: int, offset: int) -> Block | None:
+    """The block at this place, where the file stands; None at its end. Raises as `blocks` does."""
+    head = _read(file, HEAD_SIZE)
+    return _block(file, number, offset, head) if head else None
 
 
 def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:

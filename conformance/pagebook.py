@@ -76,8 +76,8 @@ class PageBook:
     def count(self, owner: str) -> int:
         return self._counts[owner]
 
-    def free_pages(self) -> set[int]:
-        return set(range(1, self.pool_pages + 1)) - self._owners.keys()
+    def is_free(self, page: int) -> bool:
+        return page not in self._owners and self._is_in_pool(page)
 
     def table(self, key: str) -> RowTable | None:
         return self._tables.get(key)

@@ -283,12 +283,7 @@ def replay(
     find clean the interpreted one judges. `auto`: compiled, if that is installed and the trace is large.
     """
     reader = read_trace(path)
-    if reader.header.spec != SPEC_VERSION:
-        raise UserError(
-            f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
-        )
-    known = [] if strict else [_known(name, path) for name in reader.header.known_deviations]
-    replayer = Replayer(reader, known)
+    replayer = replayer_of(reader, strict=strict)
     report = replayer.report
     if reader.slice is not None and not reader.slice.starts_from_nothing:
         report.why = f"{path}: {reader.slice.why_not_replayed}"
@@ -297,7 +292,7 @@ def replay(
         from kvproof.conformance.compiled.checker import follow_compiled
 
         if follow_compiled(reader, replayer, progress):
-            return _conclude(report, reader)
+            return conclude(report, reader)
         if checker == COMPILED:
             raise UserError(
                 f"{at(path, 1)}: the compiled checker takes no configuration this large: --checker interpreted"
@@ -312,7 +307,17 @@ def replay(
                 report.findings.append(finding)
                 if finding.action != "check":
                     break
-    return _conclude(report, reader)
+    return conclude(report, reader)
+
+
+def replayer_of(reader: TraceReader, *, strict: bool) -> Replayer:
+    """At the beginning of a trace. Raises UserError if its header asks for what this kvproof does not know."""
+    path = reader.path
+    if reader.header.spec != SPEC_VERSION:
+        raise UserError(
+            f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
+        )
+    return Replayer(reader, [] if strict else [_known(name, path) for name in reader.header.known_deviations])
 
 
 def _judges_compiled(checker: str, path: str | Path) -> bool:
@@ -331,7 +336,8 @@ def is_large(path: str | Path) -> bool:
     return Path(path).stat().st_size >= (LARGE_IN_COLUMNS if packed else LARGE)
 
 
-def _conclude(report: Report, reader: TraceReader) -> Report:
+def conclude(report: Report, reader: TraceReader) -> Report:
+    """The verdict over a trace that was followed as far as it goes."""
     end = reader.end
     if report.findings:
         report.verdict = VIOLATES

@@ -29,7 +29,7 @@ READABLE_FORMATS = (TRACE_FORMAT,)
 COLUMNAR_SUFFIX = ".kvtrace"
 COLUMNAR_MAGIC = b"\x89KVTRACE"
 LONGEST_RECORD = 2**25
-"""Bytes of a record as JSON: it is read as a whole, so this bounds what a file may ask for. A list of three million pages fits."""
+"""Bytes of a record as JSON: it is read as a whole, so this bounds what a file asks for. A list of three million pages fits."""
 LARGEST_POOL = 2**26
 """Pages of a pool, and rows: far above what a device holds. Tables of that size are made from the header alone."""
 LARGEST_LENGTH = 2**40
@@ -148,6 +148,9 @@ class TraceReader:
         self.truncated_at: int | None = None
         self.position = 0
         """Bytes of the file read so far; 0 where the file is packed as a whole, so that this says nothing."""
+        self._begin()
+
+    def _begin(self) -> None:
         self.header = self._read_header()
         try:
             self.slice = Slice.of(self.header)
@@ -259,12 +262,16 @@ class TraceReader:
         except (gzip.BadGzipFile, zlib.error) as error:
             if line_number == 0:
                 raise self._error(None, f"named .gz but not gzip: {error}") from error
-            raise self._error(line_number + 1, f"the packed file is damaged behind line {line_number}: {error}") from error
+            raise self._error(
+                line_number + 1, f"the packed file is damaged behind line {line_number}: {error}"
+            ) from error
         except OSError as error:
             raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
 
     def _too_long(self, line_number: int) -> UserError:
-        return self._error(line_number, f"the line is longer than {LONGEST_RECORD} bytes: no recorder writes one so long")
+        return self._error(
+            line_number, f"the line is longer than {LONGEST_RECORD} bytes: no recorder writes one so long"
+        )
 
     def _error(self, line_number: int | None, what: str) -> UserError:
         return UserError(f"{self._place(line_number)}: {what}")

@@ -57,6 +57,7 @@ class State:
         self.windows: Array = np.zeros((window_pages + 1, 2), np.int32)
         self.users: Array = np.zeros(64, np.int32)
         self.turns: Array = np.zeros((64, 3), np.int32)
+        self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
         self.rules: Array = np.zeros(len(ACTIONS), np.int64)
@@ -93,7 +94,8 @@ class State:
             self.tables = tables
         if turns > len(self.turns):
             self.turns = _grown(self.turns, 2 * turns)
-        self.turns[:turns, at.OWN_LEDGER] = self.names.own_ledgers
+        self.turns[self._known_turns : turns, at.OWN_LEDGER] = self.names.own_ledgers[self._known_turns :]
+        self._known_turns = turns
 
     def make_room(self) -> None:
         """The loop came back for room: twice as much in arena and journal."""
