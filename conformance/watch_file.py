@@ -41,22 +41,21 @@ class GrowingFile:
     def open_part(self, most: int) -> bytes:
         """What stands behind the firm place, at most so many bytes."""
         try:
-            data = os.pread(self.file.fileno(), most, self.firm)
+            return os.pread(self.file.fileno(), most, self.firm)
         except OSError as error:
             raise _cannot_read(self.path, error) from error
-        if len(self._head) < HEAD and self.firm == 0:
-            self._head = data[:HEAD]
-        return data
 
     def make_firm(self, count: int) -> None:
         """So many bytes of the open part are read for good."""
         self.firm += count
-        start = max(0, self.firm - REMEMBERED)
-        self._mark = os.pread(self.file.fileno(), self.firm - start, start)
+        number, start = self.file.fileno(), max(0, self.firm - REMEMBERED)
+        self._mark = os.pread(number, self.firm - start, start)
+        if len(self._head) < HEAD:
+            self._head = os.pread(number, min(self.firm, HEAD), 0)
 
     def was_rewritten(self) -> bool:
         """Whether what was read for good is no longer there."""
-        number, head = self.file.fileno(), self._head[: self.firm]
+        number, head = self.file.fileno(), self._head
         return (
             os.pread(number, len(head), 0) != head
             or os.pread(number, len(self._mark), self.firm - len(self._mark)) != self._mark

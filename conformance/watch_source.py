@@ -138,7 +138,7 @@ class LineSource(Source, TraceReader):
             return
         seqs = batch.column("seq").to_numpy()
         first = int(seqs[0])
-        if len(seqs) > 1 and not (seqs[1:] > seqs[:-1]).all():
+        if (seqs[1:] - seqs[:-1] != 1).any():
             yield from self._one_by_one(lines)  # which says where
             return
         if wrong := self.order.after(first, int(seqs[-1]), len(seqs)):

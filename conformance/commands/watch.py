@@ -70,7 +70,8 @@ def watch(
         raise unknown("checker", checker, CHECKERS)
     options = Options(strict, checker, once, until_end, keep_going)
     with ExitStack() as stack:
-        show = stack.enter_context(PlainLog() if no_view or not out().is_terminal else LiveView())
+        show: LiveView | PlainLog = PlainLog() if no_view or not out().is_terminal else LiveView()
+        stack.enter_context(show)
         rung = None
         if alarm is not None:
             rung = Alarm(alarm, show.say, alarm_seconds)
