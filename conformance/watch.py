@@ -172,8 +172,8 @@ class Watch:
                     break
                 for finding in judge.take(part):
                     self._announce(finding)
-                if judge.ended_by is not None and not self.options.keep_going:
-                    return True
+                    if judge.ended_by is not None and not self.options.keep_going:
+                        return True
                 if source.unread() > source.behind_from:
                     judge.is_behind()
                 self._tick()
@@ -237,7 +237,7 @@ class Watch:
         return Status(
             str(self.path),
             phase or self._phase(source, judge),
-            VIOLATES if violations else CONFORMS if judge.events else "",
+            self._verdict(judge, violations, phase == ENDED),
             source.header,
             judge.events,
             judge.unjudged,
@@ -256,6 +256,13 @@ class Watch:
             source.ends_taken_back,
             moment - self._begun,
         )
+
+    def _verdict(self, judge: LiveJudge, violations: int, at_the_end: bool) -> str:
+        if violations:
+            return VIOLATES
+        if at_the_end:
+            return judge.report.verdict
+        return CONFORMS if judge.events else ""
 
     def _phase(self, source: Source, judge: LiveJudge) -> str:
         if judge.ended_by is not None:

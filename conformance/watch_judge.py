@@ -165,13 +165,13 @@ class LiveJudge:
             self._kinds[kind_of(finding)] += 1
             if finding.action != "check":
                 self.ended_by = finding
-                self._moved = MovedPages(self._pools())
-                rest = part.events[finding.line + 1 - part.line :]
-                self._only_count(rest)
             yield finding
+            if finding is self.ended_by:  # whoever stops here asks for nothing more
+                self._only_count(part.events[finding.line + 1 - part.line :])
 
     def _only_count(self, events: Any) -> None:
-        assert self._moved is not None
+        if self._moved is None:
+            self._moved = MovedPages(self._pools())
         listed = events if isinstance(events, list) else list(events_of(events))
         self._moved.count(listed)
         self.unjudged += len(listed)

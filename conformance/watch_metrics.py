@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .errors import UserError
-from .replay import CONFORMS, VIOLATES
+from .replay import CONFORMS, INCOMPLETE, VIOLATES
 from .watch_status import WAITING, Status
 
 INSTALL = "pip install 'kvproof[watch]'"
-VERDICTS = (CONFORMS, VIOLATES, "none")
+VERDICTS = (CONFORMS, VIOLATES, INCOMPLETE, "none")
 
 
 class Metrics:

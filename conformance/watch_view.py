@@ -13,20 +13,22 @@ from rich.text import Text
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.trace import Header
 
-from .replay import CONFORMS, VIOLATES, Finding
+from .replay import VIOLATES, Finding
 from .show_replay import STYLES, finding_lines
 from .terminal import out
 from .watch_pages import Pool
 from .watch_status import ENDED, FOLLOWING, IDLE, UNJUDGED, WAITING, Status
 
+LABELS = 11
+"""Columns left of the bar, and free behind it."""
 LINE_SECONDS = 10.0
 """Between two lines of a log."""
 KINDS = (*ACTIONS, "evict")
 """All kinds of action that a replay counts."""
 
 OWNERS: dict[str, tuple[str, str, str]] = {
-    "running": ("running requests", "█", "magenta"),
-    "slots": ("sessions' slots", "▓", "blue"),
+    "running": ("running", "█", "magenta"),
+    "slots": ("slots", "▓", "blue"),
     "tree": ("tree", "▒", "green"),
     "taken": ("taken", "█", "yellow"),
     "free": ("free", "·", "dim"),
@@ -114,7 +116,7 @@ def line_of(status: Status) -> str:
         f"{status.seconds:.0f} s",
         f"{status.verdict or 'no verdict yet'}, {HOW[status.phase]}",
         f"{status.events} events, {status.rate:.0f}/s",
-        lag(status),
+        f"lag {lag(status)}",
         *pools,
         load(status),
         f"{seen(status)} of {len(KINDS)} kinds of action",
@@ -130,10 +132,11 @@ def screen(status: Status, width: int) -> Group:
     rows = Table.grid(padding=(0, 2), expand=False)
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(ratio=1)
+    room = max(20, width - LABELS)
     rows.add_row("verdict", verdict(status))
     for name, pool in status.pools.items():
-        rows.add_row("pages" if name == "full" else "window", bar(pool, max(20, width - 11)))
-        rows.add_row("", legend(pool))
+        rows.add_row("pages" if name == "full" else "window", bar(pool, room))
+        rows.add_row("", legend(pool, room))
     rows.add_row("load", load(status))
     rows.add_row("rate", f"{status.rate:,.0f} events/s, checker {'compiled' if status.compiled else 'interpreted'}")
     rows.add_row("lag", lag(status))
@@ -149,7 +152,11 @@ def configuration(header: Header) -> str:
         *([f"window {c.window}"] if c.window else []),
         *([] if c.tree else ["chunk cache"]),
     ]
-    return ", ".join([header.producer.target, f"page size {c.page_size}", f"{c.rows} rows", *kind])
+    pages = [
+        f"{c.pool_pages:,} pages of {c.page_size}",
+        *([f"{c.window_pages:,} window pages"] if c.window_pages else []),
+    ]
+    return ", ".join([header.producer.target, *pages, f"{c.rows} rows", *kind])
 
 
 def verdict(status: Status) -> Text:
@@ -157,7 +164,7 @@ def verdict(status: Status) -> Text:
         return Text("no event yet")
     counted = f"{status.events:,} events"
     text = Text(f"{status.verdict.upper()}  ", STYLES[status.verdict])
-    if status.verdict == CONFORMS:
+    if not status.violations:
         text.append(f"{HOW[status.phase]}: {counted}")
     else:
         text.append(f"{status.violations:,} in {counted}; the first: {status.first_violation}")
@@ -188,12 +195,21 @@ def cells(pages: dict[str, int], width: int) -> dict[str, int]:
     return shares
 
 
-def legend(pool: Pool) -> Text:
-    whole, text = sum(pool.values()), Text()
+def legend(pool: Pool, width: int) -> Text:
+    """Who has how many pages. No entry is broken over two lines."""
+    whole, text, room = sum(pool.values()), Text(no_wrap=True), width
     for owner, (name, mark, style) in OWNERS.items():
         if owner in pool:
-            text.append(f"{mark} ", style).append(f"{name} {pool[owner]:,} ({100 * pool[owner] / whole:.0f} %)   ")
-    text.append(f"of {whole:,}", "dim")
+            entry = f" {name} {pool[owner]:,} {100 * pool[owner] / whole:.0f}%"
+            length = len(mark + entry)
+            if text and length + 2 > room:
+                text.append("\n")
+                room = width
+            elif text:
+                text.append("  ")
+                room -= 2
+            text.append(mark, style).append(entry)
+            room -= length
     return text
 
 
@@ -204,7 +220,7 @@ def load(status: Status) -> str:
 
 def lag(status: Status) -> str:
     held = f", {status.held} bytes of a record that is not whole" if status.held else ""
-    return f"lag {size(status.lag_bytes)}, {status.lag_seconds:.1f} s{held}"
+    return f"{size(status.lag_bytes)}, {status.lag_seconds:.1f} s{held}"
 
 
 def size(count: int) -> str:

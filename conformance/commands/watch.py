@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
@@ -85,7 +86,8 @@ def watch(
     if json_file is not None:
         write_json(json_file, outcome.as_json())
     if outcome.report is not None:
-        for line in verdict_lines(outcome.report):
+        # Each violation was told when it came.
+        for line in verdict_lines(dataclasses.replace(outcome.report, findings=[])):
             out().print(line, soft_wrap=True)
     if outcome.unjudged:
         say(f"  {outcome.unjudged} events came after the violation: counted, not judged", "yellow")
