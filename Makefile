@@ -87,6 +87,14 @@ bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step
 	$(PYTHON) tests/sglang/make_env.py
 	$(BIN)/python benchmarks/capture.py
 
+FUZZ_SECONDS ?= 30
+
+fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=600; what it finds stays in out/fuzz
+	@echo "== fuzz-traces: $(FUZZ_SECONDS) s"
+	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "skipped: no atheris for this Python"; exit 0; fi
+	mkdir -p out/fuzz/corpus
+	$(BIN)/python tests/fuzz/fuzz_traces.py out/fuzz/corpus tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
+
 lint: $(STAMP) ## ruff: rules and layout
 	@echo "== lint"
 	$(BIN)/ruff check .

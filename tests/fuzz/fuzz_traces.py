@@ -104,7 +104,7 @@ def answer(path: Path, checker: str) -> Any:
     except UserError as error:
         assert str(path) in error.message and "\n" not in error.message, error.message
         return error.message
-    return report.verdict, report.why, report.events, [str(f) for f in report.findings]
+    return report
 
 
 def records_of(path: Path) -> tuple[list[Any], str]:
