@@ -100,8 +100,8 @@ def trace_page() -> str:
         "",
         "Generated from `spec/trace.py`; the JSON Schema is `trace.schema.json`. What each event means: `events.md`.",
         "",
-        f"Limits: a record has at most {LONGEST_RECORD // 2**20} MiB as a line, a pool at most {LARGEST_POOL:,} pages, and a length "
-        "of the configuration at most 2^40 tokens. What is beyond is refused before memory is taken for it.",
+        f"Limits: a record has at most {LONGEST_RECORD // 2**20} MiB as a line, a pool at most {LARGEST_POOL:,} pages, and a "
+        "length of the configuration at most 2^40 tokens. What is beyond is refused before memory is taken for it.",
         "",
     ]
     for model in (Header, Producer, Config, Event, Observed, Terms, End):
