@@ -35,7 +35,7 @@ from kvproof.spec.trace import End
 HERE = Path(__file__).parent
 PAGE = HERE / "results" / "watch.md"
 RATE = 100_000
-SECONDS = 30.0
+SECONDS = 25.0
 TICK = 0.01
 WARM_UP = 10.0
 """Seconds from the start that are told apart: the compiled checker is loaded then, and what waits is caught up."""

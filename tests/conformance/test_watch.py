@@ -337,6 +337,17 @@ def test_the_compiled_checker_takes_over_in_the_middle(
         assert (last_too.pools, vars(last_too.load), last_too.actions) == (last.pools, vars(last.load), last.actions)
 
 
+def test_a_violation_after_the_compiled_checker_took_over_is_the_same(
+    tmp_path: Path, bad: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.conformance.watch_source.EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr("kvproof.conformance.watch_source.LineSource.behind_from", -1)
+    monkeypatch.setattr("kvproof.conformance.watch_judge.Preparation.start", lambda self: None)
+    monkeypatch.setattr("kvproof.conformance.watch_judge.Preparation.exit_code", 0)
+    outcome, seen = watched(bad)
+    assert outcome.report == replay(bad) and seen.statuses[-1].compiled
+
+
 def test_a_checker_that_cannot_be_made_is_said_once(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,15 +100,30 @@ def test_a_failure_is_told_and_the_next_finding_is_told_as_well(tmp_path: Path, 
 
 def test_one_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     program = (
-        "import subprocess, sys, time\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "pathlib.Path(sys.argv[1], 'child').write_text(str(child.pid))\n"
         "time.sleep(60)\n"
     )
     told = Told()
-    alarm = Alarm(python(tmp_path, program), told, seconds=1.0)
+    alarm = Alarm(python(tmp_path, program), told, seconds=2.0)
     alarm.ring(FINDING)
     alarm.close()
-    assert len(told) == 1 and "did not end within 1 s and was killed" in told[0]
+    assert len(told) == 1 and "did not end within 2 s and was killed" in told[0]
+    child = int((tmp_path / "child").read_text())
+    for _ in range(100):  # a kill takes its time
+        if not runs(child):
+            break
+        time.sleep(0.1)
+    assert not runs(child)
+
+
+def runs(process_id: int) -> bool:
+    """A killed process may be in the table until somebody asks for it."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
 
 
 def test_findings_that_come_faster_than_it_runs_are_counted_and_said_once(
