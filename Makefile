@@ -18,7 +18,7 @@ GPU_STAMP := .make/venv-gpu.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-capture test-ray lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture test-ray fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -87,10 +87,22 @@ bench-traces: $(STAMP) ## the standing benchmark traces: a whole production work
 	@echo "== bench-traces"
 	$(BIN)/python benchmarks/traces.py $(WORKLOAD)
 
+bench-watch: $(STAMP) ## whether a trace is followed as fast as it is written: about three minutes
+	@echo "== bench-watch"
+	$(BIN)/python benchmarks/watch.py
+
 bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
 	@echo "== bench-capture"
 	$(PYTHON) tests/sglang/make_env.py
 	$(BIN)/python benchmarks/capture.py
+
+FUZZ_SECONDS ?= 30
+
+fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=600; what it finds stays in out/fuzz
+	@echo "== fuzz-traces: $(FUZZ_SECONDS) s"
+	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "skipped: no atheris for this Python"; exit 0; fi
+	mkdir -p out/fuzz/corpus
+	$(BIN)/python tests/fuzz/fuzz_traces.py out/fuzz/corpus tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
 
 lint: $(STAMP) ## ruff: rules and layout
 	@echo "== lint"

@@ -24,6 +24,7 @@ from .commands.record import record
 from .commands.replay import replay
 from .commands.sglang_env import sglang_env
 from .commands.slice import slice_
+from .commands.watch import watch
 from .errors import UserError
 from .exit_codes import MEANING, ExitCode
 from .terminal import complain, say
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "prove": prove,
     "record": record,
     "replay": replay,
+    "watch": watch,
     "drive": drive,
     "info": info,
     "list": list_,

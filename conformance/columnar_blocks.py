@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import IO, Any
 
 from .columnar_schema import pyarrow
-from .trace_io import COLUMNAR_MAGIC
+from .trace_io import COLUMNAR_MAGIC, LONGEST_RECORD
 
 VERSION = 1
 LARGEST_PAYLOAD = 2**28
@@ -77,10 +77,15 @@ def blocks(file: IO[bytes], number: int = 0, offset: int = 0) -> Iterator[Block]
     Raises BlockError, or TornBlock where the file ends within one.
     """
     file.seek(offset)
-    while head := _read(file, HEAD_SIZE):
-        block = _block(file, number, offset, head)
+    while (block := next_block(file, number, offset)) is not None:
         yield block
         number, offset = number + 1, file.tell()
+
+
+def next_block(file: IO[bytes], number: int, offset: int) -> Block | None:
+    """The block at this place, where the file stands; None at its end. Raises as `blocks` does."""
+    head = _read(file, HEAD_SIZE)
+    return _block(file, number, offset, head) if head else None
 
 
 def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:
@@ -109,6 +114,8 @@ def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:
             f"claims {stored} bytes ({unpacked} unpacked) and {events} events; "
             f"a block has at most {LARGEST_PAYLOAD} bytes and {MOST_EVENTS} events",
         )
+    if kind != Kind.EVENTS and stored > LONGEST_RECORD:
+        raise BlockError(number, offset, f"claims a record of {stored} bytes; one has at most {LONGEST_RECORD}")
     payload = _read(file, stored)
     if len(payload) < stored:
         raise TornBlock(number, offset, f"the file ends after {len(payload)} of {stored} bytes of its payload")

@@ -23,6 +23,7 @@ from .columnar_schema import (
     runs,
     schema,
 )
+from .trace_io import LONGEST_RECORD
 
 
 def batch_of(block: Block) -> Any:
@@ -161,6 +162,8 @@ def _check_verbatim(batch: Any) -> None:
     if batch.column("verbatim").null_count == len(batch):
         return
     verbatim = batch.filter(batch.column("verbatim").is_valid())
+    if (longest := max(len(text.as_buffer()) for text in verbatim.column("verbatim"))) > LONGEST_RECORD:
+        raise ValueError(f"a verbatim event of {longest} bytes; a record has at most {LONGEST_RECORD}")
     for field in schema():
         if field.name in ("seq", "action", "verbatim"):
             continue

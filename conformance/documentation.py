@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kvproof.conformance.trace_io import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import prove
 from kvproof.spec.faults import FAULTS
@@ -98,6 +99,9 @@ def trace_page() -> str:
         "# Trace format",
         "",
         "Generated from `spec/trace.py`; the JSON Schema is `trace.schema.json`. What each event means: `events.md`.",
+        "",
+        f"Limits: a record has at most {LONGEST_RECORD // 2**20} MiB as a line, a pool at most {LARGEST_POOL:,} pages, and a "
+        "length of the configuration at most 2^40 tokens. What is beyond is refused before memory is taken for it.",
         "",
     ]
     for model in (Header, Producer, Config, Event, Observed, Terms, End):

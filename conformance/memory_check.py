@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from itertools import islice
 
 from kvproof.conformance.judge import Difference
 from kvproof.conformance.pagebook import FREE, TREE, PageBook
@@ -69,18 +71,38 @@ def wrong_free_pages(event: Event, book: PageBook) -> list[str]:
     """Pages whose place in the free lists is not what the trace's own moves say, in words."""
     lines: list[str] = []
     if event.free_list is not None:
-        lines += _misplaced("page", set(event.free_list), book.free_pages(), book.owner)
+        lines += _misplaced(
+            "page", set(event.free_list), _Free(book.is_free, book.count(FREE), book.pool_pages), book.owner
+        )
     if event.window_free_list is not None and book.window.is_followed:
+        window = book.window
 
-        def named(window: int) -> str:
-            return f"page {book.window.behind(window)}"
+        def named(page: int) -> str:
+            return f"page {window.behind(page)}"
 
-        lines += _misplaced("window page", set(event.window_free_list), book.window.free_pages(), named)
+        free = _Free(window.is_free, window.free_count(), window.pool_pages)
+        lines += _misplaced("window page", set(event.window_free_list), free, named)
     return lines
 
 
-def _misplaced(kind: str, listed: Set[int], free: Set[int], owner: Callable[[int], str]) -> list[str]:
+@dataclass(frozen=True)
+class _Free:
+    """The pages of a pool that are free. A set of them would be as large as the pool, whatever the trace moved."""
+
+    holds: Callable[[int], bool]
+    count: int
+    pool_pages: int
+
+    def but(self, listed: Set[int]) -> Iterator[int]:
+        """Those that are not listed, in ascending order."""
+        if self.count == sum(map(self.holds, listed)):
+            return iter(())
+        return (page for page in range(1, self.pool_pages + 1) if self.holds(page) and page not in listed)
+
+
+def _misplaced(kind: str, listed: Set[int], free: _Free, owner: Callable[[int], str]) -> list[str]:
+    taken = sorted(page for page in listed if not free.holds(page))
     return [
-        *(f"{kind} {p} is in the free list and owned by {owner(p)}" for p in sorted(listed - free)[:MAX_NAMED]),
-        *(f"{kind} {p} is in no free list and has no owner" for p in sorted(free - listed)[:MAX_NAMED]),
+        *(f"{kind} {p} is in the free list and owned by {owner(p)}" for p in taken[:MAX_NAMED]),
+        *(f"{kind} {p} is in no free list and has no owner" for p in islice(free.but(listed), MAX_NAMED)),
     ]

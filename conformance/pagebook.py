@@ -60,7 +60,8 @@ class PageBook:
         self.d = d
         self.pool_pages = pool_pages
         self.window = WindowBook(window_pages)
-        self._owners: dict[int, str] = dict.fromkeys(range(1, pool_pages + 1), FREE)
+        self._owners: dict[int, str] = {}
+        """Of each page that is not free: a large pool takes no memory before it is used."""
         self._tables: dict[str, RowTable] = {}
         self._users: dict[int, str] = {}
         self._pins: Counter[int] = Counter()
@@ -70,13 +71,13 @@ class PageBook:
 
     def owner(self, page: int) -> str:
         """The owner of a page in words."""
-        return self._owners.get(page, "nobody: not a page of this pool")
+        return self._owners.get(page) or (FREE if self._is_in_pool(page) else "nobody: not a page of this pool")
 
     def count(self, owner: str) -> int:
         return self._counts[owner]
 
-    def free_pages(self) -> set[int]:
-        return {page for page, owner in self._owners.items() if owner == FREE}
+    def is_free(self, page: int) -> bool:
+        return page not in self._owners and self._is_in_pool(page)
 
     def table(self, key: str) -> RowTable | None:
         return self._tables.get(key)
@@ -178,9 +179,15 @@ class PageBook:
             self.protected += (self._pins[page] > 0) - was
 
     def _own(self, page: int, owner: str) -> None:
-        self._counts[self._owners[page]] -= 1
+        self._counts[self.owner(page)] -= 1
         self._counts[owner] += 1
-        self._owners[page] = owner
+        if owner == FREE:
+            self._owners.pop(page, None)
+        else:
+            self._owners[page] = owner
+
+    def _is_in_pool(self, page: int) -> bool:
+        return 1 <= page <= self.pool_pages
 
     def _now(self, moves: Moves, page: int) -> str:
         return moves.owners.get(page) or self.owner(page)
@@ -210,7 +217,7 @@ class PageBook:
         self.window.take(moves.window, got, fresh_window)
         for page in got:
             owner = self._now(moves, page)
-            if page not in self._owners:
+            if not self._is_in_pool(page):
                 name = "the padding page" if page == 0 else f"not one of the pool's {self.pool_pages} pages"
                 moves.problems.append(Problem("I1", f"page {page} was handed out: it is {name}"))
                 continue

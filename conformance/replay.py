@@ -266,12 +266,7 @@ def replay(
     last event to judge. `checkpoints`: where the state is written at times and at the end; `resume`: and read at first.
     """
     reader = read_trace(path)
-    if reader.header.spec != SPEC_VERSION:
-        raise UserError(
-            f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
-        )
-    known = [] if strict else [_known(name, path) for name in reader.header.known_deviations]
-    replayer = Replayer(reader, known)
+    replayer = replayer_of(reader, strict=strict)
     report = replayer.report
     if reader.slice is not None and not reader.slice.starts_from_nothing:
         report.why = f"{path}: {reader.slice.why_not_replayed}"
@@ -308,7 +303,7 @@ def _follow(
     if bounded and not report.findings:
         report.why = f"{reader.path}: judged up to event {until}, as asked; the verdict of the whole is open"
         return report
-    return _conclude(report, reader)
+    return conclude(report, reader)
 
 
 def _follow_interpreted(
@@ -348,6 +343,16 @@ def _compiled(replayer: Replayer, checker: str) -> Follow | None:
     return None
 
 
+def replayer_of(reader: TraceReader, *, strict: bool) -> Replayer:
+    """At the beginning of a trace. Raises UserError if its header asks for what this kvproof does not know."""
+    path = reader.path
+    if reader.header.spec != SPEC_VERSION:
+        raise UserError(
+            f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
+        )
+    return Replayer(reader, [] if strict else [_known(name, path) for name in reader.header.known_deviations])
+
+
 def _judges_compiled(checker: str, path: str | Path) -> bool:
     """Whether the compiled checker was asked for, or pays and is there."""
     if checker == INTERPRETED or (checker == AUTO and not is_large(path)):
@@ -364,7 +369,8 @@ def is_large(path: str | Path) -> bool:
     return Path(path).stat().st_size >= (LARGE_IN_COLUMNS if packed else LARGE)
 
 
-def _conclude(report: Report, reader: TraceReader) -> Report:
+def conclude(report: Report, reader: TraceReader) -> Report:
+    """The verdict over a trace that was followed as far as it goes."""
     end = reader.end
     if report.findings:
         report.verdict = VIOLATES

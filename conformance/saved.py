@@ -84,8 +84,7 @@ def state_as_data(replayer: Replayer) -> Data:
     book = replayer.book
     owned: dict[str, list[int]] = {}
     for page, owner in book._owners.items():
-        if owner != FREE:
-            owned.setdefault(owner, []).append(page)
+        owned.setdefault(owner, []).append(page)
     return {
         "ledgers": {key: dict(vars(ledger)) for key, ledger in replayer.ledgers.items()},
         "of_turn": dict(replayer.of_turn),
@@ -110,10 +109,10 @@ def restore_state(replayer: Replayer, data: Data) -> None:
 def _restore_book(book: PageBook, data: Data) -> None:
     for owner, pages in data["owned"].items():
         for page in pages:
-            if page not in book._owners:
+            if not book._is_in_pool(page):
                 raise ValueError(f"page {page} is not one of the pool")
             book._owners[page] = str(owner)
-    book._counts = Counter({FREE: 0, **Counter(book._owners.values())})
+    book._counts = Counter({FREE: book.pool_pages - len(book._owners), **Counter(book._owners.values())})
     for key, row, tree_end, pages in data["tables"]:
         table = RowTable(_number(row), [_number(page) for page in pages], _number(tree_end))
         book._tables[str(key)] = table

@@ -122,11 +122,12 @@ def as_json(report: Report) -> dict[str, Any]:
         "coverage": coverage_as_json(report.coverage),
         "known_deviations": dict(sorted(report.followed.items())),
         "gaps": list(report.gaps),
-        "findings": [_finding_json(f) for f in report.findings],
+        "findings": [finding_json(f) for f in report.findings],
     }
 
 
-def _finding_json(f: Finding) -> dict[str, Any]:
+def finding_json(f: Finding) -> dict[str, Any]:
+    """One finding for machines."""
     return {
         "line": f.line,
         "seq": f.event.seq,

@@ -29,6 +29,12 @@ from .slices import Slice
 READABLE_FORMATS = (TRACE_FORMAT,)
 COLUMNAR_SUFFIX = ".kvtrace"
 COLUMNAR_MAGIC = b"\x89KVTRACE"
+LONGEST_RECORD = 2**25
+"""Bytes of a record as JSON: it is read as a whole, so this bounds what a file asks for. A list of three million pages fits."""
+LARGEST_POOL = 2**26
+"""Pages of a pool, and rows: far above what a device holds. Tables of that size are made from the header alone."""
+LARGEST_LENGTH = 2**40
+"""Tokens of any length that a header states: what is computed from two of them stays within 64 bits."""
 
 
 class TraceWriter(AbstractContextManager["TraceWriter"]):
@@ -94,7 +100,13 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self._file.flush()
 
     def _put_event(self, event: Event) -> None:
-        self._file.write(line_of(event) + b"\n")
+        line = line_of(event)
+        if len(line) > LONGEST_RECORD:
+            raise UserError(
+                f"{self.path}: event {event.seq} is a line of {len(line)} bytes, the longest is {LONGEST_RECORD}: "
+                f"write columns ({COLUMNAR_SUFFIX})"
+            )
+        self._file.write(line + b"\n")
 
     def _put_end(self, end: End) -> None:
         self._file.write(line_of(end) + b"\n")
@@ -155,6 +167,9 @@ class TraceReader:
         self.place: Place | None = None
         """Where the events begin again that come after all that were given; a part that is given at once counts whole."""
         self._begin: Place | None = None
+        self._open()
+
+    def _open(self) -> None:
         self.header = self._read_header()
         try:
             self.slice = Slice.of(self.header)
@@ -205,15 +220,17 @@ class TraceReader:
 
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
         """Number and record of everything behind the header, the number that of its line."""
-        for line_number, line in self._lines(self._begin):
-            if line_number == 1:
-                continue
-            if self.end is not None:
-                raise self._error(line_number, "a record after the end record; an end record closes the trace")
+        lines = self._lines(self._begin)
+        if self._begin is None:
+            next(lines, None)  # the header
+        for line_number, line in lines:
             record = self._parse(line_number, line)
             if record is None:
                 self.truncated_at = line_number
                 return
+            # Looked at before the end record is given away: whoever has that reads no further.
+            if isinstance(record, End) and next(lines, None) is not None:
+                raise self._error(line_number + 1, "a record after the end record; an end record closes the trace")
             yield line_number, record
 
     def _read_header(self) -> Header:
@@ -227,7 +244,7 @@ class TraceReader:
     def _parse_header(self, line: bytes) -> Header:
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._error(1, f"not JSON: {error}; a trace starts with a header record") from error
         if not isinstance(fields, dict) or fields.get("record") != "header":
             raise self._error(1, 'the header is missing: the first line of a trace is {"record":"header", …}')
@@ -238,7 +255,10 @@ class TraceReader:
             raise self._error(
                 1, f"trace format {version!r}; this kvproof reads format {readable}: record it again, or update"
             )
-        return cast(Header, self._validate(1, line))
+        header = cast(Header, self._validate(1, line))
+        if wrong := _out_of_range(header.config):
+            raise self._error(1, wrong)
+        return header
 
     def _parse(self, line_number: int, line: bytes) -> Header | Event | End | None:
         """The record of a line, or None if the line is the torn last one."""
@@ -259,23 +279,36 @@ class TraceReader:
         line_number = 0
         try:
             with _open_for_reading(self.path) as file:
-                first, is_packed = 1, _is_packed(self.path)
-                if begin is not None and is_packed:
-                    first = begin.line
-                    for _ in islice(file, first - 1):
-                        pass
-                elif begin is not None:
-                    first, self.position = begin.line, file.seek(begin.position)
-                for line_number, line in enumerate(file, start=first):
+                line_number, is_packed = 0, _is_packed(self.path)
+                if begin is not None:
+                    line_number = begin.line - 1
+                    if is_packed:
+                        for _ in islice(file, line_number):
+                            pass
+                    else:
+                        self.position = file.seek(begin.position)
+                while line := file.readline(LONGEST_RECORD + 1):
+                    line_number += 1
+                    if len(line) > LONGEST_RECORD:
+                        raise self._too_long(line_number)
                     if not is_packed:
                         self.position += len(line)
                     yield line_number, line
-        except (EOFError, zlib.error):
+        except EOFError:
             self.truncated_at = line_number + 1
-        except gzip.BadGzipFile as error:
-            raise self._error(None, f"named .gz but not gzip: {error}") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            if line_number == 0:
+                raise self._error(None, f"named .gz but not gzip: {error}") from error
+            raise self._error(
+                line_number + 1, f"the packed file is damaged behind line {line_number}: {error}"
+            ) from error
         except OSError as error:
             raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
+
+    def _too_long(self, line_number: int) -> UserError:
+        return self._error(
+            line_number, f"the line is longer than {LONGEST_RECORD} bytes: no recorder writes one so long"
+        )
 
     def _error(self, line_number: int | None, what: str) -> UserError:
         return UserError(f"{self._place(line_number)}: {what}")
@@ -345,6 +378,15 @@ def _explain(error: ErrorDetails) -> str:
             return f"field {where!r}: {error['msg']}, found {found!r}"
 
 
+def _out_of_range(config: Config) -> str | None:
+    """The first number of a configuration that no server has, as a sentence."""
+    for name, value in config:
+        most = LARGEST_POOL if name in ("pool_pages", "window_pages", "rows") else LARGEST_LENGTH
+        if type(value) is int and value > most:
+            return f"field 'config.{name}': {value} is out of range, the largest is {most}"
+    return None
+
+
 def _name_of(place: tuple[int | str, ...]) -> str:
     return ".".join(map(str, place))
 
@@ -356,7 +398,7 @@ def _tag_of(found: object) -> object:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

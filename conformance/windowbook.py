@@ -42,8 +42,8 @@ class WindowBook:
     def is_followed(self) -> bool:
         return self.pool_pages > 0
 
-    def free_pages(self) -> set[int]:
-        return set(range(1, self.pool_pages + 1)) - self._behind.keys()
+    def is_free(self, window_page: int) -> bool:
+        return window_page not in self._behind and 1 <= window_page <= self.pool_pages
 
     def free_count(self) -> int:
         return self.pool_pages - len(self._behind)

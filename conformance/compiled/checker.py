@@ -43,6 +43,25 @@ class CompiledChecker:
         self._stretch, self._left, self._clean = 1, 0, 0
         self._line = FIRST_LINE
 
+    @classmethod
+    def taking_over(cls, replayer: Replayer, judge: Judge, line: int) -> CompiledChecker:
+        """One that goes on where an interpreted replay stands; `line` is that of the next event."""
+        checker = cls(replayer, judge)
+        names = checker._state.names
+        for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in):
+            kind, _, name = key.partition(" ")
+            (names.of_session if kind == "session" else names.of_turn)(name)
+        for turn in (*replayer.of_turn, *replayer.elsewhere):
+            names.of_turn(turn)
+        checker._line = line
+        checker._in_arrays = checker._state.take_back(replayer)
+        return checker
+
+    @property
+    def state(self) -> State | None:
+        """The state where it is in arrays; None: the replayer has it."""
+        return self._state if self._in_arrays else None
+
     @staticmethod
     def can_judge(replayer: Replayer) -> bool:
         config = replayer.report.config

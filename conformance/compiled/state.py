@@ -58,6 +58,7 @@ class State:
         self.windows: Array = np.zeros((window_pages + 1, 2), np.int32)
         self.users: Array = np.zeros(64, np.int32)
         self.turns: Array = np.zeros((64, 3), np.int32)
+        self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
         self.rules: Array = np.zeros(len(ACTIONS), np.int64)
@@ -95,7 +96,8 @@ class State:
             self.tables = tables
         if turns > len(self.turns):
             self.turns = _grown(self.turns, 2 * turns)
-        self.turns[:turns, at.OWN_LEDGER] = self.names.own_ledgers
+        self.turns[self._known_turns : turns, at.OWN_LEDGER] = self.names.own_ledgers[self._known_turns :]
+        self._known_turns = turns
 
     def make_room(self) -> None:
         """The loop came back for room: twice as much in arena and journal."""
@@ -127,13 +129,12 @@ class State:
         self._hand_over_pages(replayer.book)
 
     def _hand_over_pages(self, book: PageBook) -> None:
-        owners = {at.OWNED_BY_NONE: FREE, at.OWNED_BY_TREE: TREE}
-        owned = self.pages[:, at.OWNER].tolist()
         book._owners = {
-            page: owners.get(owned[page]) or self.names.keys[owned[page] - at.OWNED_FROM]
-            for page in range(1, len(owned))
+            page: TREE if owner == at.OWNED_BY_TREE else self.names.keys[owner - at.OWNED_FROM]
+            for page, owner in _nonzero(self.pages[:, at.OWNER])
         }
-        book._counts = Counter({FREE: 0, **Counter(book._owners.values())})
+        free = book.pool_pages - len(book._owners)
+        book._counts = Counter({FREE: free, **Counter(book._owners.values())})
         book._pins = Counter(dict(_nonzero(self.pages[:, at.PINS])))
         book.protected = int(self.counts[at.PROTECTED_COUNT])
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
