@@ -166,6 +166,7 @@ def test_the_schedules_bring_about_what_they_are_named_for(recorded_on: Recorded
     ]:
         for page_size in (1, 4, 16):
             assert replay(traces / f"{scenario}-p{page_size}.jsonl").actions[action], (scenario, page_size)
+    assert replay(traces / "retract-p1.jsonl").actions["evict"], "what a retract evicts comes after it"
 
 
 @pytest.mark.sglang_jax
