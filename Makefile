@@ -15,10 +15,13 @@ GPU_BIN := $(GPU_VENV)/bin
 # Or an interpreter that is there already, with torch and this package: make test-gpu GPU_PYTHON=python3
 GPU_PYTHON ?= $(GPU_BIN)/python
 GPU_STAMP := .make/venv-gpu.stamp
+# sglang-jax pins its jax, which nothing else here needs. Its code is never fetched: KVPROOF_SGLANG_JAX_REPO names a repository.
+JAX_VENV := .venv-sglang-jax
+JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture test-ray fuzz-traces lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture test-ray fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -27,12 +30,12 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 	@KVPROOF=$(BIN)/kvproof bash examples/demo.sh
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
-	@echo "== test: all but slow and sglang"
-	$(BIN)/python -m pytest -n auto -m "not slow and not ray and not sglang and not sglang_full"
+	@echo "== test: all but slow, ray, sglang and sglang-jax"
+	$(BIN)/python -m pytest -n auto -m "not slow and not ray and not sglang and not sglang_full and not sglang_jax"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
-	@echo "== test-full: all but sglang"
-	$(BIN)/python -m pytest -n auto -m "not ray and not sglang and not sglang_full"
+	@echo "== test-full: all but ray, sglang and sglang-jax"
+	$(BIN)/python -m pytest -n auto -m "not ray and not sglang and not sglang_full and not sglang_jax"
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
@@ -48,6 +51,12 @@ test-ray: $(STAMP) ## replay on a Ray cluster of this machine, a worker killed i
 	@echo "== test-ray"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[ray]'
 	$(BIN)/python -m pytest -m ray
+
+test-sglang-jax: ## tests against sglang-jax, from the repository that KVPROOF_SGLANG_JAX_REPO names
+	@if [ -z "$${KVPROOF_SGLANG_JAX_REPO:-}" ]; then echo "skipped: KVPROOF_SGLANG_JAX_REPO names no repository"; exit 0; fi
+	$(MAKE) --no-print-directory $(STAMP) $(JAX_STAMP)
+	echo "== test-sglang-jax"
+	$(BIN)/python -m pytest -m sglang_jax tests/sglang_jax
 
 test-gpu: ## kernels on a CUDA device: properties against the references, and tests that only a device can run
 	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
@@ -121,7 +130,7 @@ docs: $(STAMP) ## write the generated pages anew: kill matrix, rules, faults, tr
 	$(BIN)/python -m kvproof.conformance.documentation
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-gpu .venv-sglang .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-gpu .venv-sglang .venv-sglang-jax .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
@@ -129,6 +138,15 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation torch==2.13.0 -e '.[dev]'
+	mkdir -p $(@D)
+	touch $@
+
+$(JAX_STAMP): pyproject.toml constraints.txt tests/sglang_jax/requirements.txt
+	@echo "== environment: $(JAX_VENV), by $$($(PYTHON) --version), with jax on the CPU"
+	$(PYTHON) -m venv $(JAX_VENV)
+	$(JAX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
+	$(JAX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation \
+		-r tests/sglang_jax/requirements.txt -e .
 	mkdir -p $(@D)
 	touch $@
 

@@ -29,6 +29,11 @@ TARGETS: dict[str, Target] = {
         scenarios="kvproof.conformance.adapters.sglang",
         install="run kvproof in an environment that has sglang",
     ),
+    "sglang-jax": Target(
+        adapter="kvproof.conformance.adapters.sglang_jax",
+        scenarios="kvproof.conformance.adapters.sglang_jax",
+        install="run kvproof in an environment that has jax: see docs/sglang-jax.md",
+    ),
 }
 
 

@@ -102,10 +102,13 @@ class _StandInModule(types.ModuleType):
 class _StandInFinder(MetaPathFinder, Loader):
     """Answers imports of the named packages and of everything below them, and no question about them."""
 
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self._packages = packages
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] not in GPU_ONLY_PACKAGES or _is_only_asked_for():
+        if fullname.partition(".")[0] not in self._packages or _is_only_asked_for():
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -129,7 +132,7 @@ def _is_only_asked_for() -> bool:
     return False
 
 
-def install() -> None:
-    """Append the finder once; call it before the first `import sglang`."""
+def install(packages: tuple[str, ...] = GPU_ONLY_PACKAGES) -> None:
+    """Append the finder once; call it before the first import of what is to be driven."""
     if not any(isinstance(finder, _StandInFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_StandInFinder())
+        sys.meta_path.append(_StandInFinder(packages))

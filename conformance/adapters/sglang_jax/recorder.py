@@ -1,0 +1,331 @@
+"""Records what sglang-jax's scheduler does with KV pages as events of `docs/events.md`, by wrapping its real functions.
+
+The seams are those of the recorder for SGLang: the allocator's `free`, the tree's `insert` and `evict`, what keeps the KV of a
+request that goes on (`cache_unfinished_req`), what releases it (`release_kv_cache`, or `cache_finished_req` where a checkout
+has no such entry yet), the preparation of batches and the processing of results. A handler calls the original once and
+changes nothing. A recorder shows what happened, also where that was wrong; it decides nothing.
+
+Two things are seen that the recorder for SGLang need not see. A row that the scheduler frees between two chunks: the event that
+kept the chunk then names no row. And pages that the processing of a late result frees by itself: they stand in the `result` of
+the request whose slot it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..sglang.watch import Watch
+from .observe import Observer, Values
+
+Put = Callable[..., Any]
+
+
+@dataclass
+class Action:
+    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert."""
+
+    name: str
+    free: list[int] = field(default_factory=list)
+    inserted: int | None = None
+    evicted_after: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class Results:
+    """The batch whose result is being processed: output lengths before it, and how many of its requests are written."""
+
+    batch: Any
+    reqs: list[Any]
+    before: list[int]
+    written: int = 0
+
+
+class Recorder:
+    """Records one scheduler of one data-parallel rank. `put` takes the fields of an event."""
+
+    def __init__(self, scheduler: Any, put: Put, *, step: Callable[[], int]) -> None:
+        self._scheduler = scheduler
+        self._put = put
+        self._step = step
+        self._watch = Watch()
+        self.observe = Observer(scheduler)
+        self._actions: list[Action] = []
+        self._is_inside_free = False
+        self._results: Results | None = None
+        self._kept: Values | None = None
+        """The event of a chunk that was kept: written when the next one comes, as its row may still be freed."""
+        self._prefill_is_over: dict[str, bool] = {}
+        self.stray_frees: list[int] = []
+
+    def start(self) -> None:
+        for owner, name, handler in self._watched():
+            self._watch.around(owner, name, handler)
+
+    def stop(self) -> None:
+        self._watch.take_away()
+        self._write_kept()
+
+    def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        """The table of watched functions: (class or module, name, handler)."""
+        from sgl_jax.srt.managers.schedule_batch import Req, ScheduleBatch
+        from sgl_jax.srt.mem_cache import common
+
+        scheduler = self._scheduler
+        allocator, tree = type(scheduler.token_to_kv_pool_allocator), type(scheduler.tree_cache)
+        yield allocator, "free", self._free
+        yield allocator, "free_group_end", self._free_group_end
+        yield type(scheduler.req_to_token_pool), "free", self._free_row
+        if hasattr(tree, "insert"):
+            yield tree, "insert", self._tree_insert
+        yield tree, "evict", self._tree_evict
+        yield tree, "cache_unfinished_req", self._keep
+        yield tree, "cache_finished_req", self._cache_finished_req
+        for module in _importers_of(common, "release_kv_cache"):
+            yield module, "release_kv_cache", self._release_kv_cache
+        yield type(scheduler), "process_batch_result", self._process_batch_result
+        yield type(scheduler), "_add_request_to_queue", self._arrives
+        yield Req, "init_next_round_input", self._match
+        yield ScheduleBatch, "prepare_for_extend", self._prepare_for_extend
+        yield ScheduleBatch, "prepare_for_decode", self._prepare_for_decode
+        yield ScheduleBatch, "release_req", self._release_req
+        if self.observe.has_window:
+            yield ScheduleBatch, "_evict_swa", self._evict_swa
+
+    # -- pages --
+
+    @contextmanager
+    def _action(self, name: str) -> Iterator[Action]:
+        action = Action(name)
+        self._actions.append(action)
+        try:
+            yield action
+        finally:
+            self._actions.pop()
+
+    def _free(self, free: Callable[..., Any], allocator: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_inside_free or allocator is not self._scheduler.token_to_kv_pool_allocator or not len(indices):
+            return free(allocator, indices, *args, **kwargs)
+        pages = self.observe.pages_of(indices)
+        if self._actions:
+            self._actions[-1].free += pages
+        elif self._results is not None:
+            self._freed_by_result(self._results, int(indices[0]), pages)
+        else:
+            self.stray_frees += pages
+        with self._inside_free():
+            return free(allocator, indices, *args, **kwargs)
+
+    def _free_group_end(self, end: Callable[..., Any], allocator: Any) -> Any:
+        # What the group collected was counted when it was handed in; the end frees the whole of it in one call.
+        with self._inside_free():
+            return end(allocator)
+
+    @contextmanager
+    def _inside_free(self) -> Iterator[None]:
+        outer, self._is_inside_free = self._is_inside_free, True
+        try:
+            yield
+        finally:
+            self._is_inside_free = outer
+
+    def _free_row(self, free: Callable[..., Any], pool: Any, freed: Any) -> Any:
+        """Older checkouts hand in the row, newer ones the request."""
+        row = getattr(freed, "req_pool_idx", freed)
+        if self._kept is not None and not self._actions and self._kept["row"] == row:
+            self._kept["row"] = None
+        return free(pool, freed)
+
+    def _tree_insert(self, insert: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:
+        inserted = insert(tree, *args, **kwargs)
+        if self._actions and self._actions[-1].inserted is None:
+            self._actions[-1].inserted = int(inserted)
+        return inserted
+
+    def _tree_evict(self, evict: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._action("evict") as action:
+            result = evict(tree, *args, **kwargs)
+        if self._actions and self._actions[-1].name == "retract":
+            # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
+            self._actions[-1].evicted_after.append(action.free)
+        else:
+            self._write_evict(action.free)
+        return result
+
+    def _write_evict(self, pages: list[int]) -> None:
+        if pages:
+            self._event("evict", free=pages)
+
+    # -- from the queue into the cache --
+
+    def _arrives(self, add: Callable[..., Any], scheduler: Any, req: Any) -> Any:
+        result = add(scheduler, req)
+        self._event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+        return result
+
+    def _match(self, init: Callable[..., Any], req: Any, tree_cache: Any = None) -> Any:
+        if tree_cache is None:  # the next chunk: nothing is matched
+            return init(req, tree_cache)
+        with self._action("match") as action:
+            result = init(req, tree_cache)
+        after = {"attached": False, "lent": False, "prefix_len": len(req.prefix_indices)}
+        self._event("match", turn=req.rid, params={"fill_len": len(req.fill_ids)}, free=action.free, after=after)
+        return result
+
+    def _prepare_for_extend(self, prepare: Callable[..., Any], batch: Any) -> Any:
+        reqs = batch.reqs_info[0].reqs
+        continued = {req.rid for req in reqs if req.rid in self._prefill_is_over}
+        result = prepare(batch)
+        info = batch.reqs_info[0]
+        for req, prefix_len, seq_len in zip(reqs, info.prefix_lens, info.seq_lens.tolist(), strict=True):
+            row = int(req.req_pool_idx)
+            last = seq_len >= len(req.origin_input_ids) + len(req.output_ids)
+            self._prefill_is_over[req.rid] = last
+            self._event(
+                "extend",
+                turn=req.rid,
+                row=row,
+                params={"seq_len": seq_len, "last": last},
+                alloc=self.observe.new_pages(row, prefix_len, seq_len),
+                shared=None if req.rid in continued else self.observe.pages_of_row(row, 0, prefix_len),
+                after=self.observe.turn(req, prefix=True),
+            )
+        return result
+
+    def _keep(self, keep: Callable[..., Any], tree: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
+        """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
+        self._write_results_through(req)
+        row = req.req_pool_idx
+        with self._action("keep") as action:
+            result = keep(tree, req, *args, **kwargs)
+        event: Values = {"turn": req.rid, "row": row, "after": self.observe.turn(req, prefix=True)}
+        if action.inserted is not None:
+            event["params"] = {"dup_len": action.inserted, "key_len": len(req.fill_ids)}
+            if row is not None:  # a fault may have released it before
+                event["shared"] = self.observe.pages_of_row(row, 0, req.last_matched_prefix_len)
+            self._keep_event("insert", free=action.free, **event)
+        elif not self._prefill_is_over.get(req.rid, True):
+            self._keep_event("stash", free=action.free, **event)
+        return result
+
+    def _evict_swa(
+        self, evict: Callable[..., Any], batch: Any, req: Any, pre_len: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        before = req.swa_evicted_seqlen
+        result = evict(batch, req, pre_len, *args, **kwargs)
+        if req.swa_evicted_seqlen != before:
+            row, after = int(req.req_pool_idx), self.observe.lengths(req)
+            self._event("window", turn=req.rid, row=row, params={"pre_len": int(pre_len)}, after=after)
+        return result
+
+    # -- decode and results --
+
+    def _prepare_for_decode(self, prepare: Callable[..., Any], batch: Any) -> Any:
+        result = prepare(batch)
+        info, page_size = batch.reqs_info[0], self._scheduler.page_size
+        for req, seq_len, index in zip(info.reqs, info.seq_lens.tolist(), info.out_cache_loc, strict=True):
+            opened = [int(index) // page_size] if (seq_len - 1) % page_size == 0 else []
+            after = self.observe.turn(req, prefix=False)
+            self._event("decode", turn=req.rid, row=int(req.req_pool_idx), alloc=opened, after=after)
+        return result
+
+    def _process_batch_result(
+        self, process: Callable[..., Any], scheduler: Any, batch: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        reqs = list(batch.reqs_info[0].reqs or [])
+        self._results = Results(batch, reqs, [len(req.output_ids) for req in reqs])
+        try:
+            result = process(scheduler, batch, *args, **kwargs)
+            self._write_results(self._results, len(reqs))
+        finally:
+            self._results = None
+        return result
+
+    def _write_results_through(self, req: Any) -> None:
+        """Write `result` for the requests of the batch, in its order, through `req`: it is about to be kept or released."""
+        results = self._results
+        if results is not None and req in results.reqs[results.written :]:
+            self._write_results(results, results.reqs.index(req, results.written) + 1)
+
+    def _write_results(self, results: Results, end: int) -> None:
+        for place in range(results.written, end):
+            req, tokens = results.reqs[place], len(results.reqs[place].output_ids) - results.before[place]
+            # Under overlap the result of a chunk is an event also without a token, until the last chunk is launched.
+            is_of_chunk = self._scheduler.enable_overlap and not self._prefill_is_over.get(req.rid, True)
+            if tokens or is_of_chunk:
+                self._write_result(req, tokens, [])
+        results.written = max(results.written, end)
+
+    def _write_result(self, req: Any, tokens: int, freed: list[int]) -> None:
+        # Of a request that is over nothing is left but what its result moves.
+        after = {"output_len": len(req.output_ids)} if tokens or not req.finished() else {}
+        self._event("result", turn=req.rid, params={"tokens": tokens}, free=freed, after=after)
+
+    def _freed_by_result(self, results: Results, index: int, pages: list[int]) -> None:
+        """Pages that no release freed: of the request whose new slot in this batch it was. Decodes stand at a batch's end."""
+        slots = [int(slot) for slot in results.batch.reqs_info[0].out_cache_loc]
+        place = len(results.reqs) - (len(slots) - slots.index(index))
+        self._write_results(results, place)
+        self._write_result(results.reqs[place], 0, pages)
+        results.written = place + 1
+
+    # -- ends --
+
+    def _release_kv_cache(self, release: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._release(req, lambda: release(req, *args, **kwargs))
+
+    def _cache_finished_req(self, cache: Callable[..., Any], tree: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._release(req, lambda: cache(tree, req, *args, **kwargs))
+
+    def _release(self, req: Any, release: Callable[[], Any]) -> Any:
+        """The outermost call releases; what it calls, or a retract that calls it, is part of one event."""
+        if self._actions:
+            return release()
+        self._write_results_through(req)
+        with self._action("release") as action:
+            result = release()
+        inserted = action.inserted is not None
+        params = {"finished_len": len(req.output_ids), "inserted": inserted, "dup_len": action.inserted or 0}
+        self._prefill_is_over.pop(req.rid, None)
+        self._event("finish", turn=req.rid, params=params, free=action.free)
+        return result
+
+    def _release_req(self, release: Callable[..., Any], batch: Any, idx: int, *args: Any, **kwargs: Any) -> Any:
+        req = batch.reqs_info[0].reqs[idx]
+        with self._action("retract") as action:
+            result = release(batch, idx, *args, **kwargs)
+        self._prefill_is_over.pop(req.rid, None)
+        self._event("retract", turn=req.rid, free=action.free, after=self.observe.lengths(req))
+        for pages in action.evicted_after:
+            self._write_evict(pages)
+        return result
+
+    # -- the memory check, and writing --
+
+    def check(self, passed: bool) -> None:
+        """The terms of the checkout's own memory check as they are now; `passed`: what its check said."""
+        params = {"busy": False, "own_check_ok": passed}
+        self._event("check", params=params, free_list=self.observe.free_pages(), **self.observe.terms())
+
+    def _event(self, action: str, **fields: Any) -> None:
+        self._write_kept()
+        self._put(action=action, step=self._step(), **fields)
+
+    def _keep_event(self, action: str, **fields: Any) -> None:
+        self._write_kept()
+        self._kept = {"action": action, "step": self._step(), **fields}
+
+    def _write_kept(self) -> None:
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            self._put(**kept)
+
+
+def _importers_of(home: Any, function: str) -> list[Any]:
+    """The modules of sglang-jax that have this function of `home`, also by name; none where it does not exist yet."""
+    original = getattr(home, function, None)
+    modules = [module for name, module in sys.modules.items() if name.startswith("sgl_jax.") and module is not None]
+    return [module for module in modules if original is not None and vars(module).get(function) is original]
