@@ -34,6 +34,10 @@ class RecordResult:
     reason: str
     """`finished`, or how the checkout under test broke the run off"""
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return (self.path,)
+
 
 def record_scenario(
     name: str,

@@ -130,10 +130,14 @@ def _overtaken(h: Headless) -> None:
 
 SCENARIOS: dict[str, Scenario] = {
     "plain": Scenario("requests with a common prefix", _plain),
-    "overlap": Scenario("the same with late results", _plain, overlap=True),
-    "chunk-cache": Scenario("the same without a tree", _plain, disable_radix_cache=True, chunk_pages=64),
+    "overlap": Scenario("requests with a common prefix, results come late", _plain, overlap=True),
+    "chunk-cache": Scenario(
+        "requests with a common prefix, on a chunk cache", _plain, disable_radix_cache=True, chunk_pages=64
+    ),
     "retract": Scenario("a running request is retracted and runs again", _retract, pool_pages=32),
-    "retract-overlap": Scenario("the same with late results", _retract, overlap=True, pool_pages=32),
+    "retract-overlap": Scenario(
+        "a running request is retracted, results come late", _retract, overlap=True, pool_pages=32
+    ),
     "pressure": Scenario("the pool is small: the tree evicts for what comes and grows", _pressure, pool_pages=24),
     "aligned-end": Scenario("requests that end on a whole page", _aligned_end),
     "same-twice": Scenario("two requests with the same tokens side by side", _same_twice),
@@ -146,7 +150,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "late-result": Scenario("requests end while their next step is in flight", _aligned_end, overlap=True),
     "late-result-mixed": Scenario(
-        "the same in batches that hold a chunk beside, on a chunk cache",
+        "requests end while a batch with the chunk of another is in flight, on a chunk cache",
         _ends_in_a_mixed_batch,
         chunk_pages=8,
         mixed_chunk=True,
@@ -154,9 +158,16 @@ SCENARIOS: dict[str, Scenario] = {
         disable_radix_cache=True,
     ),
     "window": Scenario("a sliding window, and answers that outgrow it", _long_answers, window_pages=2),
-    "window-late-result": Scenario("the same with late results", _long_answers, window_pages=2, overlap=True),
+    "window-late-result": Scenario("a sliding window, results come late", _long_answers, window_pages=2, overlap=True),
     "many-chunks": Scenario("prompts of three and four chunks", _many_chunks, chunk_pages=8),
-    "many-chunks-overlap": Scenario("the same with late results", _many_chunks, chunk_pages=8, overlap=True),
+    "many-chunks-overlap": Scenario(
+        "prompts of three and four chunks, results come late", _many_chunks, chunk_pages=8, overlap=True
+    ),
     "two-chunks": Scenario("prompts of two chunks beside a running request", _two_chunks, chunk_pages=8),
-    "two-chunks-no-tree": Scenario("the same on a chunk cache", _two_chunks, chunk_pages=8, disable_radix_cache=True),
+    "two-chunks-no-tree": Scenario(
+        "prompts of two chunks beside a running request, on a chunk cache",
+        _two_chunks,
+        chunk_pages=8,
+        disable_radix_cache=True,
+    ),
 }
