@@ -161,7 +161,7 @@ class Replayer:
                     return None
         outcome = right.outcome
         name = outcome.action.name
-        explained = [f for f in _catalogue(name) if self._under(f, name, key, before, event).agrees]
+        explained = [f for f in _catalogue(name) if self._explains(f, right, key, before, event)]
         return Finding(
             self.path,
             line,
@@ -175,6 +175,11 @@ class Replayer:
             self._broken(right, explained, key, before, event),
             tuple(explained),
         )
+
+    def _explains(self, fault: Fault, right: Judgement, key: str, before: Ledger, event: Event) -> bool:
+        """Whether it predicts what was seen. Where only a guard failed, it has to be one that the fault lifts."""
+        followed = self._under(fault, right.outcome.action.name, key, before, event)
+        return followed.agrees and (bool(right.differences) or not followed.outcome.failed_guards)
 
     def _under(self, fault: Fault, action: str, key: str, before: Ledger, event: Event) -> Judgement:
         """The same event judged by the faulty form of the action."""

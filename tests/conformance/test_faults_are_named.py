@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from model_runs import steps_of_one_ledger
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
+from kvproof.conformance.counterexample import write_witness
 from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl.faults import FAULTS as IMPLEMENTED
 from kvproof.impl.scenarios import SCENARIOS
+from kvproof.model.witness import witness
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.machine import TREE
@@ -68,6 +71,29 @@ def test_a_lost_lock_is_named_by_the_counters_and_again_when_its_pages_are_evict
     assert {f.event.action: [*f.invariants] for f in findings} == {"check": ["I13"], "evict": ["I11"]}
     assert all([e.id for e in f.explained_by] == ["F22735"] for f in findings)
     assert findings[0].event.action == "check"
+
+
+@pytest.mark.parametrize(("launched", "named"), [((), ["F994e"]), (("result", "decode", "decode"), [])])
+def test_a_fault_explains_only_the_guard_that_it_lifts(
+    launched: tuple[str, ...], named: list[str], tmp_path: Path
+) -> None:
+    """A retract without a token is F994e's; one with two results in flight is nobody's, though all values are the same."""
+    steps = steps_of_one_ledger(
+        1,
+        8,
+        ("open", {}),
+        ("create", {"origin_len": 1, "too_long": False, "logprob": False}),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 1, "last": True}),
+        *((name, {"tokens": 1} if name == "result" else {}) for name in launched),
+        ("retract", {}),
+        overlap=True,
+    )
+    write_witness(witness(steps, 1, 8, overlap=True), tmp_path / "t.jsonl", {})
+    first = replay(tmp_path / "t.jsonl").first
+    assert first is not None and first.event.action == "retract" and not first.differences
+    assert "guard of retract" in first.invariants
+    assert [fault.id for fault in first.explained_by] == named
 
 
 @pytest.mark.parametrize("changed", [{"protected": 1}, {"protected": 1, "evictable": -1}, {"evictable": -1}])
