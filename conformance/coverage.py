@@ -189,9 +189,12 @@ class Counting:
         if id(action) not in self._of_actions:
             self._of_actions[id(action)] = self._run(_traced(action)[2])
         branches, exercised = self._of_actions[id(action)](self._d, before, given)
-        self._coverage.actions[action.name] += 1
-        self._coverage.branches.update(branches)
-        self._coverage.invariants.update({*exercised, *self._of_states(self._d, after, given)[1]})
+        coverage = self._coverage
+        coverage.actions[action.name] += 1
+        for branch in branches:  # a third of the price of `Counter.update`, at every event
+            coverage.branches[branch] += 1
+        for name in {*exercised, *self._of_states(self._d, after, given)[1]}:
+            coverage.invariants[name] += 1
 
     def beside_the_rules(self, event: Event, window_is_followed: bool) -> None:
         """The tree evicts, or the memory is checked."""
@@ -257,7 +260,8 @@ def _source_of_states(invariants: Mapping[str, Invariant]) -> str:
 
 
 def _function(printer: Printer, lines: list[str], exercised: Mapping[str, Any]) -> str:
-    marks = [f"exercised.append({name!r}) if {printer.value(flag)} else None" for name, flag in exercised.items()]
+    flags = {name: printer.value(flag) for name, flag in exercised.items()}
+    marks = [f"if {text}: exercised.append({name!r})" for name, text in flags.items() if text != "False"]
     head = ["branches, exercised = [], []", "page_size, page_shift = d.page_size, -1"]
     body = [*head, *printer.lines, *lines, *marks, "return branches, exercised"]
     return "\n    ".join(["def points(d, s, p):", *body])
