@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay import VIOLATES, replay
 from kvproof.conformance.trace_io import write_trace
 from kvproof.model.explore import Run
 from kvproof.model.witness import Witness
@@ -18,10 +19,17 @@ from kvproof.spec.trace import Header, Producer
 
 
 def save_counterexample(run: Run | None, fault: Fault, path: str | Path) -> int:
-    """Write the shortest run that a faulty rule allows as a complete trace; return its number of events."""
+    """Write the shortest run that a faulty rule allows as a complete trace; return its number of events.
+
+    Raises UserError if there is no run, or if a replay would accept its trace: then no file is left.
+    """
     if run is None:
         raise UserError(f"no trace of {fault.id} to save: no run of the small instances shows it")
-    return write_witness(witness_of_fault(fault, run), path, {"fault": fault.id, "breaks": list(run.broken)})
+    events = write_witness(witness_of_fault(fault, run), path, {"fault": fault.id, "breaks": list(run.broken)})
+    if replay(path).verdict != VIOLATES:
+        Path(path).unlink()
+        raise UserError(f"no trace of {fault.id} to save: no event tells what it does wrong ({fault.summary})")
+    return events
 
 
 def write_witness(witness: Witness, path: str | Path, extra: Mapping[str, Any]) -> int:

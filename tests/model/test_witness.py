@@ -82,6 +82,13 @@ def test_what_the_small_machines_do_wrong_shows_in_what_it_leads_to(
     assert not first.explained_by  # by no real fault
 
 
+def test_what_no_event_tells_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
+    """What an admission is charged: a replay would accept the trace, so it would be none of a fault."""
+    with pytest.raises(UserError, match="no event tells what it does wrong"):
+        save_counterexample(counterexample(FAULTS["M18"]), FAULTS["M18"], tmp_path / "t.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_same_counterexample_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save_counterexample(counterexample(FAULTS["F22790a"]), FAULTS["F22790a"], tmp_path / name)
