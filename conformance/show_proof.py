@@ -11,7 +11,7 @@ from kvproof.conformance.show_effects import all_in_words
 from kvproof.conformance.show_ledger import changes, value
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
-from kvproof.model.pages import EFFECTS, J_STATEMENTS
+from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS
 from kvproof.model.prove import WITNESS, Proof
 from kvproof.spec.machine import MACHINES, Machine, every_invariant
 

@@ -4,7 +4,7 @@ The proof rests on the side conditions of `spec/effects.py`. One that is too wea
 So each effect is done here once more, by hand, page by page and token by token, on every small row; wherever its conditions
 let it happen, nothing may go wrong, and the ghosts it writes must be what is then the case.
 
-This says nothing of large rows. Those are the business of `model/pages.py`.
+This says nothing of large rows. Those are the business of `model/page_lemmas.py`.
 """
 
 from __future__ import annotations

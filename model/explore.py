@@ -16,6 +16,7 @@ from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
+from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER, Machine
 from kvproof.spec.state import NONE, Ledger
 
@@ -108,12 +109,15 @@ def reach(
         for state in frontier:
             for step in successors(oracle, state):
                 taken[step.outcome.action.name] += 1
-                broken = step.outcome.broken(oracle.d)
+                after = step.outcome.after
+                is_new = after not in sources
+                # A state that was met before keeps the invariants; what can still fail is this way of getting there.
+                broken = step.outcome.broken(oracle.d, INVARIANTS if is_new else {})
                 assert not broken, (step, broken)
-                if step.outcome.after not in sources:
-                    sources[step.outcome.after] = []
-                    reached.append(step.outcome.after)
-                sources[step.outcome.after].append(state)
+                if is_new:
+                    sources[after] = []
+                    reached.append(after)
+                sources[after].append(state)
         frontier = reached
         depth += bool(reached)
     for state in sources:

@@ -2,57 +2,43 @@
 
 The ledger proof knows counts and ranges of one row. Here stands what those ranges mean: `table` maps row and position to a page,
 `owner` a page to its owner, and the effects of `spec/effects.py` move pages between owners. Each is shown once to keep J1 to
-J4, given its side conditions; the ledger proof discharges those for every action.
+J4, given its side conditions (`model/page_lemmas.py`); the ledger proof discharges those for every action. What the effects do
+to the second pool stands in `model/window_map.py`.
 
 The owner of a page is a function, so a page never has two. What must be shown is that the function agrees with the tables:
 J1 a row's own positions name pages that are this row's, at that position (so no page stands in two rows or twice in one);
 J2 a page owned by a row is named by it (so no page is orphaned);
 J3 a row's protected prefix names pages of the tree;
 J4 0 <= tree_end <= row_end.
-
-Quantifiers prove; they do not refute (a false goal comes back `unknown`). So each effect has a twin with one side
-condition dropped, on a small finite instance, that must be satisfiable: a proof that cannot fail proves nothing.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import z3
 
-from kvproof.model.questions import POSSIBLE, PROVED, Asker, Posed, Question, ask_z3
-
 FREE, TREE = -1, -2
 INT = z3.IntSort()
-AFTER = ".after"
+PAGES = z3.ArraySort(INT, INT)
 
-J_STATEMENTS = {
+OWNERSHIP = {
     "J1": "a row's own positions name pages of that row, at that position",
     "J2": "a page owned by a row is named by it",
     "J3": "a row's protected prefix names pages of the tree",
     "J4": "0 <= tree_end <= row_end",
 }
 
-
-@dataclass(frozen=True)
-class Lemma:
-    """One effect keeps one J; `seconds` is the solver's time. Verdicts: proved, broken, unknown."""
-
-    effect: str
-    goal: str
-    verdict: str
-    seconds: float
-
-    @staticmethod
-    def all_of(asker: Asker, timeout_ms: int) -> Iterator[Lemma]:
-        for effect, question in lemma_questions().items():
-            for (goal, _), answer in asker.answers(question, timeout_ms).items():
-                yield Lemma(effect, goal, answer.verdict, answer.seconds)
+# What an effect is given. A symbol is its name, so these are the same in the full pool and in the window pool.
+ROW, FIRST, LAST, COUNT, PAGE = z3.Ints("r first last pages page")
+FRESH, FRESH_AT = z3.Array("fresh", INT, INT), z3.Array("fresh_at", INT, INT)
+"""By position, the page that is taken for it; and back."""
+DUPLICATES = z3.Int("duplicates")
+KEPT, KEPT_AT = z3.Array("trees", INT, INT), z3.Array("trees_at", INT, INT)
+"""By position, the tree's own page of which the row has a copy; and back."""
 
 
 class Universe:
@@ -72,22 +58,21 @@ class Universe:
         return self.all(1, lambda k: array[k] == value(k), lambda k: array[k])
 
     def inside(self, *values: Any) -> Any:
-        if self.size is None:
-            return z3.BoolVal(True)
-        return z3.And(*(z3.And(v >= 0, v < self.size) for v in values))
+        """Rows and pages are numbered from 0."""
+        return z3.And(*(v >= 0 if self.size is None else z3.And(v >= 0, v < self.size) for v in values))
 
 
-def _state(suffix: str) -> SimpleNamespace:
+def state(suffix: str) -> SimpleNamespace:
     return SimpleNamespace(
         owner=z3.Array("owner" + suffix, INT, INT),
         pos=z3.Array("pos" + suffix, INT, INT),
-        table=z3.Array("table" + suffix, INT, z3.ArraySort(INT, INT)),
+        table=z3.Array("table" + suffix, INT, PAGES),
         tree_end=z3.Array("tree_end" + suffix, INT, INT),
         row_end=z3.Array("row_end" + suffix, INT, INT),
     )
 
 
-def _named(s: SimpleNamespace, row: Any, k: Any) -> Any:
+def named(s: SimpleNamespace, row: Any, k: Any) -> Any:
     return z3.Select(z3.Select(s.table, row), k)
 
 
@@ -96,17 +81,17 @@ def ownership(u: Universe, s: SimpleNamespace) -> dict[str, Any]:
 
     def j1(i: Any, k: Any) -> Any:
         own = z3.And(i >= 0, s.tree_end[i] <= k, k < s.row_end[i])
-        page = _named(s, i, k)
+        page = named(s, i, k)
         return z3.Implies(own, z3.And(s.owner[page] == i, s.pos[page] == k, u.inside(page)))
 
     def j2(g: Any) -> Any:
         row, k = s.owner[g], s.pos[g]
         return z3.Implies(
-            row >= 0, z3.And(s.tree_end[row] <= k, k < s.row_end[row], _named(s, row, k) == g, u.inside(row))
+            row >= 0, z3.And(s.tree_end[row] <= k, k < s.row_end[row], named(s, row, k) == g, u.inside(row))
         )
 
     def j3(i: Any, k: Any) -> Any:
-        page = _named(s, i, k)
+        page = named(s, i, k)
         return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), z3.And(s.owner[page] == TREE, u.inside(page)))
 
     def j4(i: Any) -> Any:
@@ -114,14 +99,14 @@ def ownership(u: Universe, s: SimpleNamespace) -> dict[str, Any]:
         return z3.Implies(i >= 0, ordered if u.size is None else z3.And(ordered, s.row_end[i] <= u.size))
 
     return {
-        "J1": u.all(2, j1, lambda i, k: _named(s, i, k)),
+        "J1": u.all(2, j1, lambda i, k: named(s, i, k)),
         "J2": u.all(1, j2, lambda g: s.owner[g]),
-        "J3": u.all(2, j3, lambda i, k: _named(s, i, k)),
+        "J3": u.all(2, j3, lambda i, k: named(s, i, k)),
         "J4": u.all(1, j4, lambda i: s.row_end[i]),
     }
 
 
-def _same(s: SimpleNamespace, t: SimpleNamespace, *changed: str) -> list[Any]:
+def same(s: SimpleNamespace, t: SimpleNamespace, *changed: str) -> list[Any]:
     return [getattr(t, name) == getattr(s, name) for name in vars(s) if name not in changed]
 
 
@@ -131,8 +116,7 @@ Meaning = tuple[list[Any], dict[str, Any]]
 
 def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """Fresh pages fresh[k] for positions [first, last) of row r."""
-    r, first, last = z3.Ints("r first last")
-    fresh, at = z3.Array("fresh", INT, INT), z3.Array("fresh_at", INT, INT)
+    r, first, last, fresh, at = ROW, FIRST, LAST, FRESH, FRESH_AT
     row = z3.Array("row", INT, INT)
 
     def is_free(j: Any) -> Any:
@@ -147,10 +131,10 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         first >= 0,
         first < last,
         u.inside(r),
-        *_same(s, t, "owner", "pos", "table", "row_end"),
+        *same(s, t, "owner", "pos", "table", "row_end"),
         u.all(1, is_free, lambda j: fresh[j]),
         t.row_end == z3.Store(s.row_end, r, last),
-        u.define(row, lambda k: z3.If(z3.And(first <= k, k < last), fresh[k], _named(s, r, k))),
+        u.define(row, lambda k: z3.If(z3.And(first <= k, k < last), fresh[k], named(s, r, k))),
         t.table == z3.Store(s.table, r, row),
         u.define(t.owner, lambda g: z3.If(hit(g), r, s.owner[g])),
         u.define(t.pos, lambda g: z3.If(hit(g), at[g], s.pos[g])),
@@ -162,13 +146,13 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 
 def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """The pages behind positions [first, last) of row r become free; the row ends at first."""
-    r, first, last = z3.Ints("r first last")
+    r, first, last = ROW, FIRST, LAST
 
     def freed(k: Any) -> Any:
-        return z3.Implies(z3.And(first <= k, k < last), t.owner[_named(s, r, k)] == FREE)
+        return z3.Implies(z3.And(first <= k, k < last), t.owner[named(s, r, k)] == FREE)
 
     def only(g: Any) -> Any:
-        at = z3.And(first <= s.pos[g], s.pos[g] < last, _named(s, r, s.pos[g]) == g)
+        at = z3.And(first <= s.pos[g], s.pos[g] < last, named(s, r, s.pos[g]) == g)
         by_prefix = z3.And(s.owner[g] == TREE, t.owner[g] == FREE, first < s.tree_end[r])
         return z3.Or(t.owner[g] == s.owner[g], z3.And(t.owner[g] == FREE, at), by_prefix)
 
@@ -177,9 +161,9 @@ def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         first >= 0,
         first < last,
         u.inside(r),
-        *_same(s, t, "owner", "row_end"),
+        *same(s, t, "owner", "row_end"),
         t.row_end == z3.Store(s.row_end, r, first),
-        u.all(1, freed, lambda k: _named(s, r, k)),
+        u.all(1, freed, lambda k: named(s, r, k)),
         u.all(1, only, lambda g: t.owner[g]),
     ]
     if u.size is not None:
@@ -192,7 +176,7 @@ def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 
 def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """A matched prefix of `pages` tree pages is written into row r."""
-    r, pages = z3.Ints("r pages")
+    r, pages = ROW, COUNT
     matched, row = z3.Array("matched", INT, INT), z3.Array("row", INT, INT)
 
     def of_tree(j: Any) -> Any:
@@ -202,9 +186,9 @@ def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         r >= 0,
         pages >= 0,
         u.inside(r),
-        *_same(s, t, "table", "tree_end", "row_end"),
+        *same(s, t, "table", "tree_end", "row_end"),
         u.all(1, of_tree, lambda j: matched[j]),
-        u.define(row, lambda k: z3.If(z3.And(k >= 0, k < pages), matched[k], _named(s, r, k))),
+        u.define(row, lambda k: z3.If(z3.And(k >= 0, k < pages), matched[k], named(s, r, k))),
         t.table == z3.Store(s.table, r, row),
         t.tree_end == z3.Store(s.tree_end, r, pages),
         t.row_end == z3.Store(s.row_end, r, pages),
@@ -216,8 +200,8 @@ def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 
 def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """Pages [tree_end, last) of row r go to the tree; below `duplicates` it had copies: those are freed, its own named."""
-    r, last, duplicates = z3.Ints("r last duplicates")
-    trees, row = z3.Array("trees", INT, INT), z3.Array("row", INT, INT)
+    r, last, duplicates, trees = ROW, LAST, DUPLICATES, KEPT
+    row = z3.Array("row", INT, INT)
     start = s.tree_end[r]
 
     def of_tree(j: Any) -> Any:
@@ -232,9 +216,9 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         r >= 0,
         u.inside(r),
         start <= last,
-        *_same(s, t, "owner", "table", "tree_end"),
+        *same(s, t, "owner", "table", "tree_end"),
         u.all(1, of_tree, lambda j: trees[j]),
-        u.define(row, lambda k: z3.If(z3.And(start <= k, k < duplicates), trees[k], _named(s, r, k))),
+        u.define(row, lambda k: z3.If(z3.And(start <= k, k < duplicates), trees[k], named(s, r, k))),
         t.table == z3.Store(s.table, r, row),
         t.tree_end == z3.Store(s.tree_end, r, last),
         u.define(t.owner, moved),
@@ -247,11 +231,11 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 
 def _drop_row(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """Row r is returned: it names nothing any more."""
-    r = z3.Int("r")
+    r = ROW
     meaning = [
         r >= 0,
         u.inside(r),
-        *_same(s, t, "tree_end", "row_end"),
+        *same(s, t, "tree_end", "row_end"),
         t.tree_end == z3.Store(s.tree_end, r, 0),
         t.row_end == z3.Store(s.row_end, r, 0),
     ]
@@ -260,16 +244,16 @@ def _drop_row(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
 
 def _evict(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """The tree frees one page of its own."""
-    g = z3.Int("page")
+    g = PAGE
 
     def unpinned(i: Any, k: Any) -> Any:
-        return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), _named(s, i, k) != g)
+        return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), named(s, i, k) != g)
 
-    meaning = [u.inside(g), s.owner[g] == TREE, *_same(s, t, "owner"), t.owner == z3.Store(s.owner, g, FREE)]
-    return meaning, {"no row's locked prefix names the page (I11)": u.all(2, unpinned, lambda i, k: _named(s, i, k))}
+    meaning = [u.inside(g), s.owner[g] == TREE, *same(s, t, "owner"), t.owner == z3.Store(s.owner, g, FREE)]
+    return meaning, {"no row's locked prefix names the page (I11)": u.all(2, unpinned, lambda i, k: named(s, i, k))}
 
 
-EFFECTS: dict[str, Callable[[Universe, SimpleNamespace, SimpleNamespace], Meaning]] = {
+FULL_EFFECTS: dict[str, Callable[[Universe, SimpleNamespace, SimpleNamespace], Meaning]] = {
     "Take": _take,
     "Free": _free,
     "Share": _share,
@@ -277,64 +261,3 @@ EFFECTS: dict[str, Callable[[Universe, SimpleNamespace, SimpleNamespace], Meanin
     "DropRow": _drop_row,
     "Evict": _evict,
 }
-
-
-def prove_effects(timeout_ms: int = 10_000) -> Iterator[Lemma]:
-    """Each effect keeps each J, for any number of rows, positions and pages."""
-    return Lemma.all_of(Asker(), timeout_ms)
-
-
-def lemma_questions() -> dict[str, Question]:
-    """By effect: given its side conditions, it keeps each J."""
-    return {
-        effect: Question(f"pages: {effect}", partial(_pose_lemma, effect), f"pages: {effect}") for effect in EFFECTS
-    }
-
-
-def _pose_lemma(effect: str) -> Posed:
-    u = Universe()
-    s, t = _state(""), _state(AFTER)
-    meaning, sides = EFFECTS[effect](u, s, t)
-    goals = {(name, J_STATEMENTS[name]): formula for name, formula in ownership(u, t).items()}
-    return Posed((*ownership(u, s).values(), *meaning, *sides.values()), goals, possible=False)
-
-
-def twin_questions() -> Iterator[tuple[str, Question]]:
-    """What it would mean that a finite twin has no model, and the twin."""
-    for effect in EFFECTS:
-        yield f"{effect}: never happens", _twin(effect, None)
-        for condition in side_conditions(effect):
-            yield f"{effect}: holds even without '{condition}'", _twin(effect, condition)
-
-
-def _twin(effect: str, dropped: str | None, size: int = 3) -> Question:
-    name = f"twin: {effect}" + (f" without '{dropped}'" if dropped else "")
-    return Question(name, partial(_pose_twin, effect, dropped, size), f"{name}, size {size}")
-
-
-def _pose_twin(effect: str, dropped: str | None, size: int) -> Posed:
-    u = Universe(size)
-    s, t = _state(""), _state(AFTER)
-    meaning, sides = EFFECTS[effect](u, s, t)
-    kept = [formula for name, formula in sides.items() if name != dropped]
-    fails = [z3.Not(z3.And(*ownership(u, t).values()))] if dropped else []
-    return Posed((*ownership(u, s).values(), *meaning, *kept, *fails), {})
-
-
-def refute_without(effect: str, dropped: str, size: int = 3) -> bool:
-    """The twin that must fail: without one side condition, a finite instance has a run that breaks some J."""
-    return _has_model(_pose_twin(effect, dropped, size))
-
-
-def can_happen(effect: str, size: int = 3) -> bool:
-    """The effect, with all side conditions, has a run in a finite instance: its lemmas are not vacuous."""
-    return _has_model(_pose_twin(effect, None, size))
-
-
-def _has_model(posed: Posed, timeout_ms: int = 10_000) -> bool:
-    return ask_z3(posed, timeout_ms)[POSSIBLE].verdict == PROVED
-
-
-@cache
-def side_conditions(effect: str) -> tuple[str, ...]:
-    return tuple(EFFECTS[effect](Universe(), _state(""), _state(AFTER))[1])

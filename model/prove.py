@@ -2,7 +2,7 @@
 
 One-step induction over an arbitrary state of each machine. For each action: assume all invariants and the action's guards,
 deny one conclusion (the invariant after the step, or a side condition of an effect), and ask for a model. None: proved.
-Together with the base case and the lemmas of `model/pages.py` this covers all runs, because a ledger never reads another's.
+Together with the base case and the lemmas of `model/page_lemmas.py` this covers all runs, because a ledger never reads another's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import check_expectations, situations_of, unmet
 from kvproof.model.explore import Reachable, Run, counterexample, reach, walk
 from kvproof.model.integers import Integers
-from kvproof.model.pages import Lemma, twin_questions
+from kvproof.model.page_lemmas import Lemma, twin_questions
 from kvproof.model.questions import (
     BROKEN,
     POSSIBLE,

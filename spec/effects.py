@@ -2,7 +2,7 @@
 
 An action states its effects in order. Applying them writes the ghost state and yields side conditions: sentences that must
 hold for the effect to keep every page with exactly one owner. The ledger proof shows each condition for each action; the
-proof over unbounded rows and pages (`model/pages.py`) shows once per effect that, given its conditions, ownership is
+proof over unbounded rows and pages (`model/page_lemmas.py`) shows once per effect that, given its conditions, ownership is
 kept; the replay applies the same effects to real page ids.
 
 `when` makes an effect conditional, because the same action may or may not need it (a decode step takes a page only when

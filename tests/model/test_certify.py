@@ -12,7 +12,7 @@ pytest.importorskip("cvc5")
 from kvproof.model.certify import Certifying, cvc5_reader, labelled, runs_as_said, shows
 from kvproof.model.explore import Run, Taken, counterexample
 from kvproof.model.oracle import Oracle
-from kvproof.model.pages import lemma_questions, twin_questions
+from kvproof.model.page_lemmas import lemma_questions, twin_questions
 from kvproof.model.prove import base_case, induction_step, prove, step_question
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
 from kvproof.spec.actions import ACTIONS
