@@ -1,4 +1,4 @@
-"""The lemmas of page identity: each effect, given its side conditions, keeps J1 to J9; and what would show that they prove nothing.
+"""The lemmas of page identity: each effect, given its side conditions, keeps J1 to J9.
 
 Quantifiers prove; they do not refute (a false goal comes back `unknown`). So each effect has a twin with one side
 condition dropped, on a small finite instance, that must be satisfiable: a proof that cannot fail proves nothing.

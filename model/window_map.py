@@ -1,9 +1,9 @@
 """The full->window map: each effect keeps it true, over unbounded rows and pages of both pools.
 
-A sliding-window model keeps the KV of its window layers in a second pool. `window_of` names the page of that pool behind each page
-of the full pool, `behind` is the way back: the full page for which a window page was taken, or none while it is free. A
-window page has no owner of its own: it belongs to whoever owns the full page. `window_start` of a row is where its window begins, and
-`tombstone` says which of its pages the tree has given up (I10, sglang #22900):
+A sliding-window model keeps the KV of its window layers in a second pool. `window_of` names the page of that pool behind a page of
+the full pool, `behind` is the way back: the full page for which a window page was taken, or none while it is free. A
+window page has no owner of its own: it belongs to whoever owns the full page. `window_start` of a row is where its window
+begins, and `tombstone` says of which of its pages the tree has given up the window page (I10, sglang #22900):
 J5 0 <= window_start <= row_end;
 J6 a row's own position has a window page if and only if it is not below window_start;
 J7 a window page that the map names is not free, and no other page names it;
@@ -99,14 +99,14 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespac
     fresh, at = z3.Array("fresh_window", INT, INT), z3.Array("fresh_window_at", INT, INT)
 
     def is_free(j: Any) -> Any:
-        taken = z3.And(FIRST <= j, j < LAST)
+        taken = z3.And(j >= FIRST, j < LAST)
         return z3.Implies(taken, z3.And(w.behind[fresh[j]] == NONE, at[fresh[j]] == j, u.inside(fresh[j])))
 
     def brings(g: Any) -> Any:
-        return z3.And(FIRST <= FRESH_AT[g], FRESH_AT[g] < LAST, FRESH[FRESH_AT[g]] == g)
+        return z3.And(FRESH_AT[g] >= FIRST, FRESH_AT[g] < LAST, FRESH[FRESH_AT[g]] == g)
 
     def is_brought(page: Any) -> Any:
-        return z3.And(FIRST <= at[page], at[page] < LAST, fresh[at[page]] == page)
+        return z3.And(at[page] >= FIRST, at[page] < LAST, fresh[at[page]] == page)
 
     return [
         *same(w, v, "window_of", "behind"),
@@ -118,7 +118,7 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespac
 
 def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespace, v: SimpleNamespace) -> Meaning:
     """With each page its window page goes, if it still has one; the row's window begins no later than the row ends."""
-    start = z3.If(FIRST < w.window_start[ROW], FIRST, w.window_start[ROW])
+    start = z3.If(w.window_start[ROW] > FIRST, FIRST, w.window_start[ROW])
     cursor = v.window_start == z3.Store(w.window_start, ROW, start)
     return [*same(w, v, "window_of", "behind", "window_start"), cursor, *_gone(u, w, v, _freed(s, t))], {}
 
@@ -193,11 +193,11 @@ def _free_window(
 
     def leaves(j: Any) -> Any:
         page = named(s, ROW, j)
-        named_at = z3.And(FIRST <= at[page], at[page] < LAST, named(s, ROW, at[page]) == page)
-        return z3.Implies(z3.And(FIRST <= j, j < LAST), named_at)
+        named_at = z3.And(at[page] >= FIRST, at[page] < LAST, named(s, ROW, at[page]) == page)
+        return z3.Implies(z3.And(j >= FIRST, j < LAST), named_at)
 
     def left(g: Any) -> Any:
-        return z3.And(FIRST <= at[g], at[g] < LAST, named(s, ROW, at[g]) == g)
+        return z3.And(at[g] >= FIRST, at[g] < LAST, named(s, ROW, at[g]) == g)
 
     live_from = z3.If(s.tree_end[ROW] < w.window_start[ROW], w.window_start[ROW], s.tree_end[ROW])
     return [
