@@ -1,7 +1,7 @@
 """The full->window map: each effect keeps it true, over unbounded rows and pages of both pools.
 
-A sliding-window model keeps the KV of its window layers in a second pool. `window_of` names the page of that pool behind a page of
-the full pool, `behind` is the way back: the full page for which a window page was taken, or none while it is free. A
+A sliding-window model keeps the KV of its window layers in a second pool. `window_of` names the page of that pool behind a
+page of the full pool, `behind` is the way back: the full page for which a window page was taken, or none while it is free. A
 window page has no owner of its own: it belongs to whoever owns the full page. `window_start` of a row is where its window
 begins, and `tombstone` says of which of its pages the tree has given up the window page (I10, sglang #22900):
 J5 0 <= window_start <= row_end;
