@@ -17,6 +17,7 @@ import typer
 
 from .commands.convert import convert
 from .commands.drive import drive
+from .commands.fuzz import fuzz
 from .commands.info import info
 from .commands.list import list_
 from .commands.prove import prove
@@ -35,6 +36,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay,
     "watch": watch,
     "drive": drive,
+    "fuzz": fuzz,
     "info": info,
     "list": list_,
     "convert": convert,

@@ -145,15 +145,15 @@ class StreamingSessionCache:
     def free_orphaned_tail(self, slot: SessionSlot, req: Request, prefix_len: int) -> None:
         """The extend overwrites the row from prefix_len on: free the pages behind it that hold no kept token (#22862)."""
         assert slot.req_pool_idx is not None
-        self.free_kv(slot.req_pool_idx, self.tail_start(prefix_len), slot.kv_allocated_len)
+        self.free_kv(slot.req_pool_idx, self.orphan_start(prefix_len), slot.kv_allocated_len)
         for holder in (slot, req):
             holder.kv_allocated_len = prefix_len
             holder.kv_committed_len = min(holder.kv_committed_len, prefix_len)
             holder.swa_evicted_seqlen = min(holder.swa_evicted_seqlen, prefix_len)
 
-    def tail_start(self, length: int) -> int:
-        """The first position whose whole page lies behind `length`: a partly kept page stays (#22862)."""
-        return ceil_align(length, self.page_size)
+    def orphan_start(self, prefix_len: int) -> int:
+        """The first position whose whole page lies behind `prefix_len`: a partly kept page stays (#22862)."""
+        return ceil_align(prefix_len, self.page_size)
 
     # -- a turn is kept between steps --
 
@@ -177,7 +177,7 @@ class StreamingSessionCache:
     def trim_overshoot(self, req: Request, target: int) -> None:
         """Free the whole pages behind T = O + F; no length goes beyond it (#22897), nor does the window's cursor (#22900)."""
         assert req.req_pool_idx is not None  # a turn that finishes has run
-        self.free_kv(req.req_pool_idx, self.tail_start(target), req.kv_allocated_len)
+        self.free_kv(req.req_pool_idx, ceil_align(target, self.page_size), req.kv_allocated_len)
         req.kv_allocated_len = min(req.kv_allocated_len, target)
         req.kv_committed_len = min(req.kv_committed_len, target)
         req.swa_evicted_seqlen = min(req.swa_evicted_seqlen, target)

@@ -55,8 +55,8 @@ class NoTailFree(StreamingSessionCache):
 class TailFreeUnaligned(StreamingSessionCache):
     """F22862b: the tail free starts inside a page, and the allocator frees the whole page, committed tokens and all."""
 
-    def tail_start(self, length: int) -> int:
-        return length
+    def orphan_start(self, prefix_len: int) -> int:
+        return prefix_len
 
 
 class LentSlotsCounted(StreamingSessionCache):

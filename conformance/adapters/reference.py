@@ -181,7 +181,12 @@ def _record(
 
 def _header(recording: _Recording, rank: int) -> Header:
     """`extra` holds what is needed to record the same trace again, and what the run was configured to in the end."""
-    config = recording.config
+    of_rank = {"rank": rank} if recording.ranks > 1 else {}
+    return header_of(recording.config, recording.scenario, settings=dict(recording.settings), **of_rank)
+
+
+def header_of(config: EngineConfig, scenario: str | None = None, **extra: Any) -> Header:
+    """The header of a run of this engine."""
     return Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-reference", version=version("kvproof"), target="reference"),
@@ -198,14 +203,8 @@ def _header(recording: _Recording, rank: int) -> Header:
             window_pages=config.window_pages or 0,
             tree=config.radix_cache,
         ),
-        scenario=recording.scenario,
-        extra={
-            "faults": list(config.faults),
-            "seed": config.seed,
-            "settings": dict(recording.settings),
-            "engine": asdict(config),
-            **({"rank": rank} if recording.ranks > 1 else {}),
-        },
+        scenario=scenario,
+        extra={"faults": list(config.faults), "seed": config.seed, **extra, "engine": asdict(config)},
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
@@ -14,8 +13,8 @@ from ..errors import UserError, unknown
 from ..scenarios import TARGETS, load, require_scenario
 from ..terminal import Progress, note, say
 from ..workload import WorkloadRequest, read_workload
+from .settings import parse_settings
 
-Setting = int | float | bool | str | None
 # No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
 SERVER = "sglang-server"
 
@@ -85,7 +84,7 @@ def record(
     if device is not None and target != "reference":
         raise UserError(f"--device is the reference's; {target} is run on the CPU")
     placed = {} if device is None else {"device": device}
-    options = {"page_size": page_size, "seed": seed, "settings": {**_parse_settings(settings or []), **placed}}
+    options = {"page_size": page_size, "seed": seed, "settings": {**parse_settings(settings or []), **placed}}
     if target == "reference":
         options["faults"] = faults
 
@@ -157,25 +156,6 @@ def _refuse_what_cannot_run(
         for name in faults:
             if name not in FAULTS:
                 raise unknown("fault", name, FAULTS)
-
-
-def _parse_settings(pairs: list[str]) -> dict[str, Setting]:
-    """`rows=4` -> {"rows": 4}. Values are read as JSON where they are, else as text; a later one wins."""
-    settings: dict[str, Setting] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise UserError(f"--set {pair!r}: expected KEY=VALUE, for example --set rows=4")
-        settings[key] = _parse_value(value)
-    return settings
-
-
-def _parse_value(text: str) -> Setting:
-    try:
-        value: Any = json.loads(text)
-    except ValueError:
-        return text
-    return value if value is None or isinstance(value, int | float | bool | str) else text
 
 
 def _describe_workload(path: Path, requests: list[WorkloadRequest], scale: int) -> str:

@@ -1,0 +1,128 @@
+"""What a finding leaves in its folder: the schedule, the trace, a report, a test that fails, and the command to do it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.campaign import Campaign, Found
+from kvproof.conformance.fuzz.play import Played, Trouble, play
+from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.conformance.fuzz.target import target_named
+from kvproof.conformance.show_replay import finding_lines
+from kvproof.conformance.trace_io import write_trace
+
+SCHEDULE, TRACE, REPORT, TEST = "schedule.json", "trace.jsonl", "report.txt", "test_finding.py"
+
+
+def require_writable(folder: Path) -> None:
+    """Before the first step, not after an hour. Raises UserError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write into {folder}: {error.strerror or error}") from error
+
+
+def leave(found: Found, folder: Path) -> Path:
+    """Write all that belongs to one finding into its own folder; return that."""
+    place = folder / str(found.number)
+    place.mkdir(parents=True, exist_ok=True)
+    found.schedule.save(place / SCHEDULE)
+    with write_trace(place / TRACE, found.played.header) as writer:
+        for event in found.played.events:
+            writer.write(event)
+        writer.close(f"fuzzed: {found.trouble.signature}")
+    (place / REPORT).write_text("\n".join(report_lines(found.trouble, found.played, place)) + "\n", encoding="utf-8")
+    (place / TEST).write_text(_test_of(found), encoding="utf-8")
+    return place
+
+
+def leave_summary(campaign: Campaign, folder: Path) -> None:
+    summary = {
+        "target": campaign.target.name,
+        "faults": campaign.faults,
+        "settings": dict(campaign.pinned),
+        "seed": campaign.seed,
+        "seconds": round(campaign.elapsed, 1),
+        "schedules": campaign.schedules,
+        "steps": campaign.steps,
+        "events": campaign.events,
+        "coverage": {name: dict(part) for name, part in vars(campaign.coverage).items()},
+        "found": [
+            {
+                "number": found.number,
+                "signature": found.trouble.signature,
+                "faults": found.trouble.faults,
+                "times": found.times,
+                "after_seconds": round(found.after_seconds, 2),
+                "after_schedules": found.after_schedules,
+                "acts": len(found.schedule.acts),
+            }
+            for found in campaign.found.values()
+        ],
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+def report_lines(trouble: Trouble, played: Played, place: Path | None = None) -> list[str]:
+    """The finding for people: what went wrong, the schedule, the event, how to do it again."""
+    schedule = played.schedule
+    known = ", ".join(trouble.faults) or "no fault of the catalogue: new"
+    settings = ", ".join(f"{name}={value}" for name, value in schedule.settings.items()) or "all as usual"
+    lines = [f"{trouble.kind}: {trouble.sentence}", f"  signature  {trouble.signature}", f"  explained by  {known}"]
+    lines += [f"  target     {schedule.target}" + "".join(f" --fault {fault}" for fault in schedule.faults)]
+    lines += [
+        f"  settings   {settings}",
+        f"  schedule   {len(schedule.acts)} acts, {played.steps} steps with the drain",
+    ]
+    lines += [f"    {number:>3}  {act}" for number, act in enumerate(schedule.acts, 1)]
+    if trouble.finding is not None:
+        lines += ["", *(line.plain for line in finding_lines(trouble.finding))]
+    if trouble.trace:
+        lines += ["", *trouble.trace.splitlines()]
+    if place is not None:
+        lines += ["", f"again: kvproof fuzz --replay {shlex.quote(str(place))}"]
+        lines += [f"trace: kvproof replay {shlex.quote(str(place / TRACE))}"]
+    return lines
+
+
+def replay_finding(place: Path) -> Played:
+    """Play the schedule of a folder once more."""
+    schedule = Schedule.load(place / SCHEDULE if place.is_dir() else place)
+    return play(schedule, target_named(schedule.target))
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Play a schedule; AssertionError with the report if anything goes wrong. For tests."""
+    played = play(schedule, target_named(schedule.target))
+    if played.trouble is not None:
+        raise AssertionError("\n".join(report_lines(played.trouble, played)))
+
+
+def _test_of(found: Found) -> str:
+    schedule = found.schedule
+    acts = "\n".join(f"    {act.model_dump(exclude_defaults=True)!r}," for act in schedule.acts)
+    return f'''"""{found.trouble.signature}
+
+Found by `kvproof fuzz`. Fails as long as the target does it; FAULTS are the known ones that were switched on in it.
+"""
+
+from kvproof.conformance.fuzz.leave import check_schedule
+from kvproof.conformance.fuzz.schedule import Schedule
+
+TARGET = {schedule.target!r}
+FAULTS = {list(schedule.faults)!r}
+SETTINGS = {schedule.settings!r}
+ACTS = [
+{acts}
+]
+
+
+def test_finding() -> None:
+    check_schedule(Schedule.model_validate({{"target": TARGET, "faults": FAULTS, "settings": SETTINGS, "acts": ACTS}}))
+'''

@@ -1,0 +1,263 @@
+"""Plays a schedule on a target, judges every event as it happens, and says what went wrong first."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.fuzz.schedule import Act, Schedule
+from kvproof.conformance.fuzz.target import Run, Target
+from kvproof.conformance.replay import Replayer
+from kvproof.conformance.verdict import Finding
+from kvproof.spec.trace import Event, Header
+
+STEP_SECONDS = 10.0
+"""What one act, or one step, may take."""
+DRAIN_STEPS, DRAIN_STEPS_PER_TOKEN = 500, 8
+"""No load takes nearly as many steps to its end: each token is one step, and may be done again after a retract."""
+IN_MEMORY = Path("fuzz.jsonl")
+FIRST_LINE = 2
+
+VIOLATION, OWN_CHECK, CRASH, HANG, STUCK, LEAK = "violation", "own check", "crash", "hang", "stuck", "not returned"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What went wrong first. `signature` is the same for what is the same."""
+
+    kind: str
+    signature: str
+    sentence: str
+    faults: tuple[str, ...] = ()
+    """Known faults that explain it."""
+    finding: Finding | None = None
+    trace: str = ""
+    """Where it was raised, for what was raised."""
+
+
+@dataclass
+class Played:
+    schedule: Schedule
+    header: Header
+    events: list[Event]
+    steps: int
+    coverage: Coverage
+    trouble: Trouble | None = None
+
+
+class Hung(BaseException):
+    """A step took too long. No Exception: a target that catches everything must not catch this."""
+
+
+def play(schedule: Schedule, target: Target, *, step_seconds: float = STEP_SECONDS) -> Played:
+    """Play all acts, then wait until all is over, close every session, and see that everything is back.
+
+    Stops at the first trouble. Raises UserError if the settings cannot work. What the target's own checks found the model may
+    explain a little later: then the schedule is played once more without them, so that a known fault is named.
+    """
+    played = _play(schedule, target, step_seconds, own_checks=True)
+    trouble = played.trouble
+    if trouble is not None and trouble.kind == OWN_CHECK:
+        later = _play(schedule, target, step_seconds, own_checks=False).trouble
+        if later is not None and later.faults:
+            signature = f"{trouble.signature} ({later.faults[0]})"
+            played.trouble = replace(trouble, faults=later.faults, signature=signature)
+    return played
+
+
+def _play(schedule: Schedule, target: Target, step_seconds: float, *, own_checks: bool) -> Played:
+    events: list[Event] = []
+    heard: list[_Judging] = []
+    run = target.start(schedule.settings, schedule.faults, lambda event: heard[0].see(event), own_checks=own_checks)
+    judging = _Judging(run.header, events)
+    heard.append(judging)
+    player = _Player(run, judging, schedule, step_seconds)
+    trouble = player.trouble_of(target)
+    return Played(schedule, run.header, events, player.steps, judging.replayer.report.coverage, trouble)
+
+
+class _Judging:
+    """Feeds the model. What comes behind the first finding says nothing, and is not looked at."""
+
+    def __init__(self, header: Header, events: list[Event]) -> None:
+        self.replayer = Replayer(_Unwritten(IN_MEMORY, header), ())  # type: ignore[arg-type]
+        self.events = events
+        self.finding: Finding | None = None
+
+    def see(self, seen: Any) -> None:
+        if self.finding is None:
+            event = Event(seq=len(self.events), **vars(seen))
+            self.events.append(event)
+            self.finding = self.replayer.feed(FIRST_LINE + event.seq, event)
+
+
+@dataclass(frozen=True)
+class _Unwritten:
+    path: Path
+    header: Header
+
+
+class _Wrong(Exception):
+    def __init__(self, kind: str, sentence: str, signature: str) -> None:
+        super().__init__(sentence)
+        self.kind, self.signature = kind, signature
+
+
+@dataclass
+class _Player:
+    run: Run
+    judging: _Judging
+    schedule: Schedule
+    step_seconds: float
+    steps: int = 0
+    _opened: int = 0
+    _sessions: list[str] = field(default_factory=list)
+    _requests: list[str] = field(default_factory=list)
+
+    def trouble_of(self, target: Target) -> Trouble | None:
+        """A finding of the model comes first: what is raised in the same act follows from it."""
+        try:
+            self._play()
+        except _Violated:
+            pass
+        except _Wrong as wrong:
+            return self._found() or Trouble(wrong.kind, wrong.signature, str(wrong))
+        except Hung:
+            return self._found() or Trouble(HANG, HANG, f"a step took more than {self.step_seconds:g} s")
+        except target.own_errors as error:
+            signature = f"{OWN_CHECK}: {_without_numbers(str(error).partition(';')[0])}"
+            return self._found() or Trouble(OWN_CHECK, signature, str(error), trace=_raised_at(error))
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            signature = f"{CRASH}: {type(error).__name__} in {where.name}"
+            said = f"{type(error).__name__}: {error}"
+            return self._found() or Trouble(CRASH, signature, said, trace=_raised_at(error))
+        return self._found()
+
+    def _found(self) -> Trouble | None:
+        finding = self.judging.finding
+        if finding is None:
+            return None
+        faults = tuple(fault.id for fault in finding.explained_by)
+        what = ", ".join(finding.invariants) or "order"
+        signature = f"{finding.action} breaks {what}" + (f" ({faults[0]})" if faults else "")
+        return Trouble(VIOLATION, signature, finding.rule, faults, finding)
+
+    def _play(self) -> None:
+        for act in self.schedule.acts:
+            self._do(act)
+        self._drain()
+        for session in self._sessions:
+            with self._limited():
+                self.run.close(session)
+        with self._limited():
+            missing = self.run.not_returned()
+            self.run.stop()
+        if missing:
+            raise _Wrong(LEAK, missing, f"{LEAK}: {_without_numbers(missing)}")
+
+    def _do(self, act: Act) -> None:
+        match act.do:
+            case "step":
+                for _ in range(act.times):
+                    self._step()
+            case "launch":
+                with self._limited():
+                    self.run.launch()
+            case "open":
+                self._sessions.append(f"s{self._opened}")
+                self._opened += 1
+                with self._limited():
+                    self.run.open(self._sessions[-1])
+            case "close" if self._sessions:
+                with self._limited():
+                    self.run.close(self._sessions.pop(act.who % len(self._sessions)))
+            case "turn" if self._sessions:
+                self._send(act, self._sessions[act.who % len(self._sessions)])
+            case "turn" | "send":
+                self._send(act, None)
+            case "abort" | "retract" if self._requests:
+                some = self.run.unfinished() or self._requests[-1:]  # one that is over can be aborted, too
+                with self._limited():
+                    (self.run.abort if act.do == "abort" else self.run.retract)(some[-1 - act.who % len(some)])
+            case _:
+                pass
+
+    def _send(self, act: Act, session: str | None) -> None:
+        turn = f"r{len(self._requests)}"
+        self._requests.append(turn)
+        with self._limited():
+            if session is None:
+                self.run.send(turn, act.new_tokens, act.max_new_tokens, shared=act.shared, priority=act.priority)
+            else:
+                self.run.turn(
+                    session,
+                    turn,
+                    act.new_tokens,
+                    act.max_new_tokens,
+                    shared=act.shared,
+                    logprob=act.logprob,
+                    priority=act.priority,
+                )
+
+    def _step(self) -> None:
+        with self._limited():
+            self.run.step()
+        self.steps += 1
+
+    def _drain(self) -> None:
+        asked = sum(a.new_tokens + a.max_new_tokens for a in self.schedule.acts if a.do in ("turn", "send"))
+        for _ in range(DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * asked):
+            if not self.run.unfinished():
+                return
+            self._step()
+        waiting = self.run.unfinished()
+        told = f"{', '.join(waiting[:5])} never end{'s' if len(waiting) == 1 else ''}: I18"
+        raise _Wrong(STUCK, told, f"{STUCK}: I18")
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """One act on the target, in a limited time; where the model has found something, it is the last."""
+        with _alarm(self.step_seconds):
+            yield
+        if self.judging.finding is not None:
+            raise _Violated
+
+
+class _Violated(Exception):
+    """The model has a finding: the rest of the schedule says nothing."""
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raises Hung inside after so long. Only the main thread can be told so; elsewhere nothing is limited."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"-?\d+", "#", text)
+
+
+def _raised_at(error: Exception) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()

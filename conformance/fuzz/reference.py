@@ -1,0 +1,203 @@
+"""The reference implementation as a target: no model runs, users may come between the halves of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvproof.conformance.adapters.reference import header_of, require_faults, require_torch
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.schedule import Setting
+from kvproof.conformance.fuzz.target import Tell
+from kvproof.impl.config import ConfigError, EngineConfig
+
+AMPLE, ENOUGH, TIGHT, HOPELESS = "ample", "enough", "tight", "hopeless"
+SHARED_STREAM = 0
+
+
+class Reference:
+    """Settings in words (a tight pool, a chunk of a page) keep their sense at every page size."""
+
+    name = "reference"
+    acts: Sequence[str] = ("open", "turn", "send", "step", "launch", "abort", "retract", "close")
+    settings: Mapping[str, Sequence[Setting]] = {
+        "page_size": (1, 2, 4, 16, 64, 256),
+        "pool": (AMPLE, ENOUGH, TIGHT, HOPELESS),
+        "rows": (4, 8, 2, 1),
+        "chunk": (None, "page", "odd"),
+        "overlap": (False, True),
+        "speculation": (0, 1, 2),
+        "drafts": (1, 2, 3, 4),
+        "draft_accuracy": (1.0, 0.5, 0.0),
+        "window": (0, 1, "page", "two pages and one"),
+        "window_pool": (AMPLE, TIGHT),
+        "radix_cache": (True, False),
+        "mixed_chunk": (False, True),
+        "max_running_requests": (None, 2),
+        "max_prefill": (AMPLE, TIGHT),
+        "new_token_estimate": (0, 6),
+        "retract_after_prepare": (False, True),
+        "retract_interval": (None, 5, 2),
+        "row_order": ("fifo", "lifo"),
+    }
+
+    def __init__(self) -> None:
+        require_torch()
+        import torch
+
+        from kvproof.impl.census import CensusViolation
+
+        torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
+        self.own_errors: tuple[type[Exception], ...] = (CensusViolation,)
+
+    def page_size(self, settings: Mapping[str, Setting]) -> int:
+        return int(self._value(settings, "page_size") or 1)
+
+    def longest(self, settings: Mapping[str, Setting]) -> int:
+        return 8 * self.page_size(settings) + 24
+
+    def start(
+        self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
+    ) -> ReferenceRun:
+        require_faults(faults)
+        try:
+            return ReferenceRun(self.config(settings, faults), tell, own_checks)
+        except ConfigError as error:
+            raise UserError(f"settings of the reference: {error}") from error
+
+    def config(self, settings: Mapping[str, Setting], faults: Sequence[str] = ()) -> EngineConfig:
+        """The engine's own settings. What cannot go together is put right: speculation decides about overlap."""
+        chosen: dict[str, Any] = {name: self._value(settings, name) for name in self.settings}
+        page_size, row_width = self.page_size(settings), self.longest(settings)
+        speculation = chosen["speculation"]
+        chunk = {None: None, "page": page_size, "odd": 3 * page_size + 1}[chosen["chunk"]]
+        row_pages = -(-row_width // page_size)
+        pool = {AMPLE: 4 * row_pages, ENOUGH: 2 * row_pages, TIGHT: row_pages + 1, HOPELESS: row_pages // 2 + 1}
+        engine: dict[str, Any] = {
+            name: chosen[name]
+            for name in (
+                "rows",
+                "drafts",
+                "draft_accuracy",
+                "radix_cache",
+                "max_running_requests",
+                "new_token_estimate",
+                "retract_after_prepare",
+                "retract_interval",
+                "row_order",
+            )
+        }
+        engine |= {
+            "page_size": page_size,
+            "pool_pages": pool[chosen["pool"]],
+            "row_width": row_width,
+            "chunked_prefill_size": chunk,
+            "mixed_chunk": bool(chosen["mixed_chunk"]) and chunk is not None and not speculation,
+            "max_prefill_tokens": 4096 if chosen["max_prefill"] == AMPLE else page_size + 2,
+            "overlap": speculation == 2 or (chosen["overlap"] and speculation == 0),
+            "speculation": speculation,
+            "forward": "none",
+            "faults": tuple(faults),
+        }
+        window = {0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}[chosen["window"]]
+        config = EngineConfig(**engine, window=window)
+        if window and chosen["window_pool"] == TIGHT:
+            config = EngineConfig(**engine, window=window, window_pages=config.least_window_pages)
+        return config
+
+    def _value(self, settings: Mapping[str, Setting], name: str) -> Setting:
+        value = settings.get(name, self.settings[name][0])
+        if value not in self.settings[name] and not (
+            isinstance(value, int) and name in ("page_size", "rows", "drafts")
+        ):
+            choices = ", ".join(map(str, self.settings[name]))
+            raise UserError(f"setting {name} of reference: {value!r}; choices: {choices}")
+        return value
+
+
+class ReferenceRun:
+    """One engine. After each step its census counts every page, and its memory check is told as an event."""
+
+    def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool) -> None:
+        from kvproof.impl.scheduler import Scheduler
+
+        self.header = header_of(config)
+        self._scheduler = Scheduler(config, _Telling(tell))
+        self._launched = False
+        self._own_checks = own_checks
+
+    def open(self, session: str) -> None:
+        self._scheduler.open_session(session)
+
+    def turn(
+        self,
+        session: str,
+        turn: str,
+        new_tokens: int,
+        max_new_tokens: int,
+        *,
+        shared: int,
+        logprob: bool,
+        priority: int,
+    ) -> None:
+        if session in self._scheduler.state.controller.sessions:  # else a close that had waited was carried out
+            tokens = _tokens(turn, new_tokens, shared)
+            self._scheduler.submit_turn(session, turn, tokens, max_new_tokens, logprob=logprob, priority=priority)
+
+    def send(self, turn: str, new_tokens: int, max_new_tokens: int, *, shared: int, priority: int) -> None:
+        self._scheduler.submit(turn, _tokens(turn, new_tokens, shared), max_new_tokens, priority=priority)
+
+    def abort(self, turn: str) -> None:
+        self._scheduler.abort(turn)
+
+    def retract(self, turn: str) -> None:
+        self._scheduler.retract(turn)
+
+    def close(self, session: str) -> None:
+        if session in self._scheduler.state.controller.sessions:
+            self._scheduler.close_session(session)
+
+    def launch(self) -> None:
+        if not self._launched:
+            self._scheduler.launch_step()
+            self._launched = True
+
+    def step(self) -> None:
+        self.launch()
+        self._launched = False
+        self._scheduler.take_results()
+        self._scheduler.check()
+        if self._own_checks:
+            self._scheduler.census.take()
+
+    def unfinished(self) -> list[str]:
+        return [req.rid for req in self._scheduler.known_requests()]
+
+    def not_returned(self) -> str | None:
+        state = self._scheduler.state
+        for pool, terms in (("pages", state.memory_terms()), ("window pages", state.window_terms())):
+            if terms and terms["available"] + terms["evictable"] != terms["total"]:
+                missing = terms["total"] - terms["available"] - terms["evictable"]
+                return f"{missing} of {terms['total']} {pool} are missing"
+        free = state.rows.available_rows
+        return (
+            None if free == state.config.rows else f"{state.config.rows - free} of {state.config.rows} rows are missing"
+        )
+
+    def stop(self) -> None:
+        self._scheduler.settle()
+
+
+class _Telling:
+    def __init__(self, tell: Tell) -> None:
+        self.on_event = tell
+
+
+def _tokens(turn: str, count: int, shared: int) -> list[int]:
+    """The first `shared` are those of every other input; the rest are the turn's own. Their values decide nothing else."""
+    from kvproof.impl.runner import VOCAB_SIZE
+
+    seed = sum(map(ord, turn)) * 7919
+    common = min(shared, count)
+    own = (1 + (seed + 31 * place) % (VOCAB_SIZE - 1) for place in range(count - common))
+    return [*(1 + 17 * place % (VOCAB_SIZE - 1) for place in range(common)), *own]

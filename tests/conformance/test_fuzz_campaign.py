@@ -1,0 +1,130 @@
+"""A campaign finds what is there, makes it small, counts what is the same, and finds nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+pytest.importorskip("torch")
+from kvproof.conformance.fuzz.campaign import Campaign, run_campaign
+from kvproof.conformance.fuzz.play import play
+from kvproof.conformance.fuzz.reference import Reference
+from kvproof.conformance.fuzz.schedule import Act, Schedule
+from kvproof.conformance.fuzz.shrink import shrunk
+
+LONG = Schedule(
+    target="reference",
+    settings={"page_size": 4, "overlap": True, "window": "page"},
+    acts=(
+        *(Act(do="step", times=9) for _ in range(7)),
+        Act(do="turn", who=2, new_tokens=40, max_new_tokens=9, logprob=True),
+        *(Act(do="send", new_tokens=7) for _ in range(5)),
+        Act(do="retract", who=3),
+        Act(do="step", times=30),
+    ),
+)
+
+
+def needs_a_long_turn_before_a_retract(schedule: Schedule) -> bool:
+    acts = [act.do for act in schedule.acts]
+    long_turns = [place for place, act in enumerate(schedule.acts) if act.do == "turn" and act.new_tokens >= 17]
+    return bool(long_turns) and "retract" in acts[long_turns[0] :] and schedule.settings.get("overlap") is True
+
+
+def test_a_schedule_is_shrunk_to_what_it_takes() -> None:
+    simplest = shrunk(LONG, needs_a_long_turn_before_a_retract, 60)
+    assert simplest.settings == {"overlap": True}
+    assert simplest.acts == (Act(do="turn", new_tokens=17), Act(do="retract"))
+
+
+def test_what_is_shrunk_still_fails_when_the_time_is_up() -> None:
+    asked = 0
+
+    def still_fails(schedule: Schedule) -> bool:
+        nonlocal asked
+        asked += 1
+        return needs_a_long_turn_before_a_retract(schedule)
+
+    assert shrunk(LONG, still_fails, 0) == LONG
+    assert asked == 0
+
+
+def one_finding(seed: int) -> Campaign:
+    return run_campaign(Reference(), seconds=60, seed=seed, faults=("F22862a",), stop_after=1)
+
+
+def test_a_fault_is_found_named_and_made_small() -> None:
+    campaign = one_finding(seed=1)
+    (found,) = campaign.found.values()
+    assert found.trouble.faults == ("F22862a",)
+    assert len(found.schedule.acts) <= 6
+    again = play(found.schedule, Reference()).trouble
+    assert again is not None
+    assert again.signature == found.trouble.signature
+    assert play(found.schedule.model_copy(update={"faults": ()}), Reference()).trouble is None
+
+
+@pytest.mark.slow
+def test_the_same_seed_finds_the_same() -> None:
+    assert next(iter(one_finding(seed=2).found)) == next(iter(one_finding(seed=2).found))
+
+
+def test_without_a_fault_nothing_is_found() -> None:
+    campaign = run_campaign(Reference(), seconds=5, seed=3)
+    assert not campaign.found
+    assert campaign.schedules > 5
+    assert campaign.coverage.actions["finish"]
+
+
+def test_a_known_finding_is_counted_and_the_search_goes_on() -> None:
+    campaign = run_campaign(Reference(), seconds=6, seed=1, faults=("F22862a",), pinned={"speculation": 2})
+    assert max(found.times for found in campaign.found.values()) > 1
+
+
+def test_what_is_found_is_left_as_a_test_that_fails(tmp_path: Path) -> None:
+    result = run("fuzz", "--fault", "F22862a", "--seed", 1, "--seconds", 60, "--stop-after", 1, "--out", tmp_path)
+    assert result.exit_code == 1, result.output
+    assert "F22862a" in result.output
+    assert run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
+    assert run("fuzz", "--replay", tmp_path / "1").exit_code == 1
+
+    test = tmp_path / "1" / "test_finding.py"
+    failed = subprocess.run([sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "match_slot breaks" in failed.stdout
+    fixed = test.read_text().replace("FAULTS = ['F22862a']", "FAULTS = []")
+    assert fixed != test.read_text()
+    test.write_text(fixed)
+    passed = subprocess.run([sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True)
+    assert passed.returncode == 0, passed.stdout
+
+
+def test_without_a_finding_the_exit_code_is_a_pass(tmp_path: Path) -> None:
+    result = run("fuzz", "--seconds", 1, "--set", "page_size=4", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "nothing found" in result.output
+    assert (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--target", "refernce"], "did you mean"),
+        (["--target", "no_such_module:factory"], "No module named"),
+        (["--target", "json:loads"], "json:loads"),
+        (["--set", "page_sise=4"], "page_size"),
+        (["--set", "pool=endless"], "hopeless"),
+        (["--fault", "F1"], "F1"),
+        (["--replay", "nowhere"], "nowhere"),
+        (["--out", "/dev/null/x"], "cannot write"),
+    ],
+)
+def test_a_mistake_is_named_before_the_first_step(tmp_path: Path, arguments: list[str], said: str) -> None:
+    out = [] if "--out" in arguments else ["--out", tmp_path]
+    result = run("fuzz", "--seconds", 1, *out, *arguments)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
