@@ -80,7 +80,7 @@ def fuzz(
             seed=seed,
             faults=tuple(fault or ()),
             pinned=pinned,
-            stop_after=most,
+            is_enough=lambda c: most is not None and len(c.found) >= most,
             progress=lambda c: progress.show(f"{c.schedules} schedules, {c.steps} steps, {len(c.found)} found"),
             found=lambda found: leave(found, folder),
         )

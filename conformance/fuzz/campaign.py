@@ -84,16 +84,16 @@ def run_campaign(
     seed: int = 0,
     faults: Sequence[str] = (),
     pinned: Mapping[str, Setting] | None = None,
-    stop_after: int | None = None,
+    is_enough: Callable[[Campaign], bool] = lambda _: False,
     database: ExampleDatabase | None = None,
     progress: Progress = lambda _: None,
     found: Callable[[Found], object] = lambda _: None,
 ) -> Campaign:
-    """Fuzz for so many seconds, or until `stop_after` kinds of trouble are found; `found` is told of each once it is shrunk."""
+    """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk."""
     campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds)
     search = _Search(campaign, progress, found, database)
     try:
-        while stop_after is None or len(campaign.found) < stop_after:
+        while not is_enough(campaign):
             search.round()
     except _TimeUp:
         pass

@@ -54,7 +54,7 @@ def test_what_is_shrunk_still_fails_when_the_time_is_up() -> None:
 
 
 def one_finding(seed: int) -> Campaign:
-    return run_campaign(Reference(), seconds=60, seed=seed, faults=("F22862a",), stop_after=1)
+    return run_campaign(Reference(), seconds=60, seed=seed, faults=("F22862a",), is_enough=lambda c: bool(c.found))
 
 
 def test_a_fault_is_found_named_and_made_small() -> None:
