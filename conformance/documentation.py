@@ -1,4 +1,4 @@
-"""The parts of the documentation that are generated, not typed: `python -m kvproof.conformance.documentation [--check]`.
+"""What is generated, not typed, most of it documentation: `python -m kvproof.conformance.documentation [--check]`.
 
 The kill matrix is computed by the prover each time: what stands in the README is what the rules do today.
 """
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kvproof.conformance.fuzz.seeds import SEEDS, searched
 from kvproof.conformance.trace_io import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import prove
@@ -142,6 +143,7 @@ def generated(root: Path) -> Iterator[tuple[Path, str]]:
         "docs/rules.md": rules_page,
         "docs/trace.md": trace_page,
         "docs/trace.schema.json": schema,
+        f"conformance/fuzz/{SEEDS}": searched,
     }
     readme = root / "README.md"
     yield readme, _in_readme(kill_matrix(), readme)

@@ -93,6 +93,7 @@ def run_campaign(
     campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds)
     search = _Search(campaign, progress, found, database)
     try:
+        search.play_seeds()
         while not is_enough(campaign):
             search.round()
     except _TimeUp:
@@ -122,6 +123,14 @@ class _Search:
     def elapsed(self) -> float:
         return time.monotonic() - self._begin
 
+    def play_seeds(self) -> None:
+        """The seeds as they are, before anything is drawn."""
+        campaign = self.campaign
+        for seed in campaign.target.seeds:
+            settings = {**seed.settings, **campaign.pinned}
+            self._try_one(seed.model_copy(update={"settings": settings, "faults": campaign.faults}))
+        self._shrink_new()
+
     def round(self) -> None:
         """One run of Hypothesis, up to new trouble, which is then shrunk."""
         campaign = self.campaign
@@ -135,31 +144,38 @@ class _Search:
             verbosity=Verbosity.quiet,
             report_multiple_bugs=False,
         )(test)
-        self._known = set(campaign.found)
         try:
             hypothesis.seed(campaign.seed * MOST_ROUNDS + self._rounds)(test)()
         except _New:
             pass
         finally:
             self._rounds += 1
-            for signature in campaign.found.keys() - self._known:
-                self._shrink(signature)
-                self._found(campaign.found[signature])
+            self._shrink_new()
 
     def _try(self, schedule: Schedule) -> None:
+        played = self._try_one(schedule)
+        if played is None:
+            hypothesis.reject()
+        exercised, seen_in = _exercised(played), self.campaign.seen_in
+        hypothesis.target(sum(1.0 / (1 + seen_in[name]) for name in exercised), label="rarely exercised")
+        seen_in.update(exercised)
+        if played.trouble is not None and played.trouble.signature not in self._known:
+            raise _New(played.trouble.signature)
+
+    def _try_one(self, schedule: Schedule) -> Played | None:
         if self.elapsed >= self.campaign.seconds:
             raise _TimeUp
         played = self._play(schedule)
-        if played is None:
-            hypothesis.reject()
-        exercised = _exercised(played)
-        seen_in = self.campaign.seen_in
-        hypothesis.target(sum(1.0 / (1 + seen_in[name]) for name in exercised), label="rarely exercised")
-        seen_in.update(exercised)
-        if played.trouble is not None:
+        if played is not None and played.trouble is not None:
             self._keep(played, played.trouble)
-            if played.trouble.signature not in self._known:
-                raise _New(played.trouble.signature)
+        return played
+
+    def _shrink_new(self) -> None:
+        """What was found for the first time is shrunk and told; from now on it is known."""
+        for signature in self.campaign.found.keys() - self._known:
+            self._shrink(signature)
+            self._found(self.campaign.found[signature])
+            self._known.add(signature)
 
     def _shrink(self, signature: str) -> None:
         found = self.campaign.found[signature]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
 from kvproof.conformance.fuzz.target import Target
 
-MOST_GROUPS, MOST_IN_A_GROUP = 24, 12
+MOST_GROUPS, MOST_IN_A_GROUP, MOST_BETWEEN = 24, 12, 6
 NEEDED = ("step", "turn")
 """Without these nothing happens."""
 WEIGHTS = {"turn": 4, "step": 4, "send": 2, "abort": 2}
@@ -26,20 +26,43 @@ MOST_WHO = 3
 def schedules(
     draw: st.DrawFn, target: Target, pinned: Mapping[str, Setting] | None = None, faults: Sequence[str] = ()
 ) -> Schedule:
-    """A schedule for the target. `pinned`: settings that the user chose."""
-    pinned = pinned or {}
-    settings: dict[str, Setting] = dict(pinned)
-    for name in _some_of(draw, [name for name in target.settings if name not in pinned]):
-        value = draw(st.sampled_from(target.settings[name]))
-        if value != target.settings[name][0]:
-            settings[name] = value
+    """A schedule for the target, half of the time around one of its seeds. `pinned`: settings that the user chose."""
+    seed = draw(st.sampled_from((None, *target.seeds))) if draw(st.booleans()) else None
+    settings = _settings(draw, target, seed, pinned or {})
     may_be_absent = [name for name in target.acts if name not in NEEDED]
     left_out = _some_of(draw, may_be_absent)
     one_act = _one_act(target, settings, [name for name in target.acts if name not in left_out])
-    # Groups, because lists are short on the average: so a schedule is long, and can be shrunk by whole parts.
+    acts = _around(draw, seed, one_act) if seed is not None else _from_nothing(draw, one_act)
+    return Schedule(target=target.name, faults=tuple(faults), settings=settings, acts=tuple(acts))
+
+
+def _settings(
+    draw: st.DrawFn, target: Target, seed: Schedule | None, pinned: Mapping[str, Setting]
+) -> dict[str, Setting]:
+    """Those of the seed, or a half of all that are not tame; the user's in any case."""
+    settings: dict[str, Setting] = {}
+    if seed is not None:
+        settings |= seed.settings
+    if seed is None or draw(st.booleans()):
+        for name in _some_of(draw, [name for name in target.settings if name not in pinned]):
+            settings[name] = draw(st.sampled_from(target.settings[name]))
+    settings |= pinned
+    return {name: value for name, value in settings.items() if value != target.settings[name][0] or name in pinned}
+
+
+def _from_nothing(draw: st.DrawFn, one_act: st.SearchStrategy[Act]) -> list[Act]:
+    # Groups, because lists are short on the average, and a schedule should be long.
     groups = draw(st.lists(st.lists(one_act, min_size=1, max_size=MOST_IN_A_GROUP), min_size=1, max_size=MOST_GROUPS))
-    acts = (Act(do="open"), *(act for group in groups for act in group))
-    return Schedule(target=target.name, faults=tuple(faults), settings=settings, acts=acts)
+    return [Act(do="open"), *(act for group in groups for act in group)]
+
+
+def _around(draw: st.DrawFn, seed: Schedule, one_act: st.SearchStrategy[Act]) -> list[Act]:
+    """The acts of a seed, with others before, between and behind."""
+    acts = list(seed.acts)
+    for place, act in draw(st.lists(st.tuples(st.integers(0, len(acts)), one_act), max_size=MOST_BETWEEN)):
+        acts.insert(place, act)
+    some = st.lists(one_act, max_size=MOST_IN_A_GROUP)
+    return [*draw(some), *acts, *draw(some)]
 
 
 def _some_of(draw: st.DrawFn, names: Sequence[str]) -> list[str]:

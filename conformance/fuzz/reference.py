@@ -7,7 +7,8 @@ from typing import Any
 
 from kvproof.conformance.adapters.reference import header_of, require_faults, require_torch
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.schedule import Setting
+from kvproof.conformance.fuzz.schedule import Schedule, Setting
+from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.impl.config import ConfigError, EngineConfig
 
@@ -49,6 +50,7 @@ class Reference:
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
         self.own_errors: tuple[type[Exception], ...] = (CensusViolation,)
+        self.seeds: Sequence[Schedule] = seeds()
 
     def page_size(self, settings: Mapping[str, Setting]) -> int:
         return int(self._value(settings, "page_size") or 1)

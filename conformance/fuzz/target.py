@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, unknown
-from kvproof.conformance.fuzz.schedule import Setting
+from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.spec.trace import Header
 
 Tell = Callable[[Any], None]
@@ -67,6 +67,8 @@ class Target(Protocol):
     name: str
     settings: Mapping[str, Sequence[Setting]]
     """The values of each setting that are worth trying, from the tamest to the most hostile."""
+    seeds: Sequence[Schedule]
+    """Schedules that are known to be worth playing, if any: others are drawn around them."""
     acts: Sequence[str]
     """What can be done to it, of `schedule.Do`."""
     own_errors: tuple[type[Exception], ...]
@@ -103,7 +105,7 @@ def target_named(name: str) -> Target:
         target: Target = getattr(importlib.import_module(module), factory)()
     except Exception as error:
         raise UserError(f"target {name}: {type(error).__name__}: {error}") from error
-    lacking = [part for part in ("name", "settings", "acts", "start") if not hasattr(target, part)]
+    lacking = [part for part in ("name", "settings", "seeds", "acts", "start") if not hasattr(target, part)]
     if lacking:
         raise UserError(f"target {name}: what {factory}() returned has no {', '.join(lacking)}")
     return target

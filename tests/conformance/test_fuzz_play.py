@@ -43,6 +43,7 @@ class Broken:
     name = "broken"
     settings: Mapping[str, Sequence[Setting]] = {"page_size": (1,)}
     acts = ("step",)
+    seeds: Sequence[Schedule] = ()
     own_errors = (OwnMistake,)
     header = header_of(EngineConfig())
 
