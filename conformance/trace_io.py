@@ -197,9 +197,18 @@ class TraceReader:
         return f"{self._place(self.truncated_at)}: the file breaks off in the middle of a record"
 
     def __iter__(self) -> Iterator[tuple[int, Event | End]]:
+        order = self.start_over()
+        yield from self._in_order(self._records(), order)
+
+    def start_over(self) -> Order:
+        """Nothing is read yet; the order in which records have to come."""
         self.end, self.truncated_at, self.position = None, None, 0
-        order = Order(self.slice, self._begin)
-        for number, record in self._records():
+        return Order(self.slice, self._begin)
+
+    def _in_order(
+        self, records: Iterator[tuple[int, Header | Event | End]], order: Order
+    ) -> Iterator[tuple[int, Event | End]]:
+        for number, record in records:
             if isinstance(record, Header):
                 raise self._error(number, "a second header; were two traces joined? replay them one by one")
             wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
@@ -220,9 +229,19 @@ class TraceReader:
 
     def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
         """Number and record of everything behind the header, the number that of its line."""
+        return self._records_of(self._lines_of_records())
+
+    def _lines_of_records(self) -> Iterator[tuple[int, bytes]]:
         lines = self._lines(self._begin)
         if self._begin is None:
             next(lines, None)  # the header
+        return lines
+
+    def records_of(self, lines: Iterator[tuple[int, bytes]], order: Order) -> Iterator[tuple[int, Event | End]]:
+        """The records of some of the lines, as when iterating. All behind them have to follow, for an end must be the last."""
+        return self._in_order(self._records_of(lines), order)
+
+    def _records_of(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, Header | Event | End]]:
         for line_number, line in lines:
             record = self._parse(line_number, line)
             if record is None:
@@ -290,7 +309,7 @@ class TraceReader:
                 while line := file.readline(LONGEST_RECORD + 1):
                     line_number += 1
                     if len(line) > LONGEST_RECORD:
-                        raise self._too_long(line_number)
+                        raise self.too_long(line_number)
                     if not is_packed:
                         self.position += len(line)
                     yield line_number, line
@@ -305,7 +324,54 @@ class TraceReader:
         except OSError as error:
             raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
 
-    def _too_long(self, line_number: int) -> UserError:
+    @property
+    def first_line(self) -> int:
+        """Number of the line that is iterated over first; the header is line 1."""
+        return 2 if self._begin is None else self._begin.line
+
+    def looked_at(self, size: int) -> None:
+        """So many more bytes of `pieces`."""
+        if not _is_packed(self.path):
+            self.position += size
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The bytes of all lines behind the header, or behind where reading begins, about `size` at a time.
+
+        Of a packed file they are whole lines. `position` is left to whoever knows how much of them was looked at.
+        """
+        if _is_packed(self.path):
+            yield from self._pieces_of_lines(size)
+            return
+        try:
+            with _open_for_reading(self.path) as file:
+                if self._begin is not None:
+                    self.position = file.seek(self._begin.position)
+                else:
+                    self.position = len(file.readline(LONGEST_RECORD + 1))
+                while piece := file.read(size):
+                    yield piece
+        except OSError as error:
+            raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
+
+    def _pieces_of_lines(self, size: int) -> Iterator[bytes]:
+        stopped: UserError | None = None
+        lines: list[bytes] = []
+        length = 0
+        try:
+            for _, line in self._lines_of_records():
+                lines.append(line)
+                length += len(line)
+                if length >= size:
+                    yield b"".join(lines)
+                    lines, length = [], 0
+        except UserError as error:
+            stopped = error
+        if lines:
+            yield b"".join(lines)
+        if stopped is not None:  # what was read before comes first
+            raise stopped
+
+    def too_long(self, line_number: int) -> UserError:
         return self._error(
             line_number, f"the line is longer than {LONGEST_RECORD} bytes: no recorder writes one so long"
         )

@@ -116,7 +116,7 @@ class LineSource(Source, TraceReader):
         whole = data[: data.rfind(b"\n") + 1]
         self.held = len(data) - len(whole)
         if self.held > LONGEST_RECORD:
-            raise self._too_long(self.line + whole.count(b"\n"))
+            raise self.too_long(self.line + whole.count(b"\n"))
         if whole:
             yield from self._in_columns(whole) if columns else self._one_by_one(whole)
 
@@ -185,7 +185,7 @@ class LineSource(Source, TraceReader):
 
     def _record(self, text: bytes) -> Event | End:
         if len(text) > LONGEST_RECORD:
-            raise self._too_long(self.line)
+            raise self.too_long(self.line)
         record = self._validate(self.line, text)
         if isinstance(record, Header):
             raise self._error(self.line, "a second header; were two traces joined? replay them one by one")

@@ -50,7 +50,7 @@ def ceil_pages(length: int, page_size: int, page_shift: int) -> int:
 def length_of(events: EventArrays, which: int, event: int) -> int:
     """Pages of one list of an event."""
     total = 0
-    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+    for run in range(events.begins[which, event], events.ends[which, event]):
         total += int(events.runs[run, 1])
     return total
 
@@ -58,14 +58,14 @@ def length_of(events: EventArrays, which: int, event: int) -> int:
 def write_out(events: EventArrays, which: int, event: int, into: Array) -> None:
     """One page of the list after the other."""
     place = 0
-    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+    for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             into[place] = page
             place += 1
 
 
 def holds_page(events: EventArrays, which: int, event: int, page: int) -> bool:
-    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+    for run in range(events.begins[which, event], events.ends[which, event]):
         if int(events.runs[run, 0]) <= page < int(events.runs[run, 0]) + int(events.runs[run, 1]):
             return True
     return False
@@ -182,7 +182,7 @@ def lists_what_is_marked(
     counts: Array,
 ) -> bool:
     """Whether the event lists exactly the pages that are marked, each as often as it is. It takes the marks away."""
-    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+    for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= marks.shape[0] or marks[page, what] == 0:
                 return False

@@ -1,4 +1,5 @@
 """The checker as one source: the functions printed from the specification, the page book and the loop; compiled by numba.
+The scanner of lines is a source of its own.
 
 The source is a file in a cache folder, named after the hash of its text and of the versions that compile it; what numba
 compiled stands beside it. A changed rule is a changed text, so nothing stale is ever run; the text is compared before use.
@@ -12,18 +13,19 @@ import importlib.util
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvproof.conformance.compiled import book, layout, loop, pages
+from kvproof.conformance.compiled import book, layout, loop, pages, scan_layout, scanner
 from kvproof.conformance.compiled.rules import rules_source
 from kvproof.model.cache import cache_folder
 from kvproof.spec.actions import Action
 from kvproof.spec.invariants import Invariant
 
 Judge = Callable[..., tuple[int, int]]
+Scan = Callable[..., None]
 
 _HEAD = '''"""Printed by kvproof from its specification; see kvproof.conformance.compiled."""
 from __future__ import annotations
@@ -31,8 +33,9 @@ from __future__ import annotations
 _COMPILED = """
 from numba import njit
 
-compiled = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-compiled_to_be_called = njit(error_model="numpy", cache=True)
+# Nothing is allocated, so nothing is counted: numba would count every use of an array, more than half of the time.
+compiled = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+compiled_to_be_called = njit(error_model="numpy", _nrt=False, cache=True)
 """
 _PLAIN = """
 def compiled(function):
@@ -42,20 +45,36 @@ compiled_to_be_called = compiled
 """
 ENTRY = loop.judge_events.__name__
 """What Python calls, and so what is kept compiled; all else is compiled into it."""
+SCAN = scanner.scan_lines.__name__
+"""The same of the scanner of lines."""
 
 
 def checker_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
     """Everything that the loop needs, as text; what `compiled` means is left to whoever runs it."""
-    # Attributes are compiled to places in the tuples: other fields make another text, which nothing stale is found for.
-    tuples = [f"# {t.__name__}: {', '.join(t._fields)}" for t in (layout.EventArrays, layout.StateArrays)]
-    constants = [f"{name} = {value}" for name, value in vars(layout).items() if name.isupper() and type(value) is int]
     parts = [
-        "\n".join([*tuples, *constants]) + "\n",
+        _layout_of(layout, layout.EventArrays, layout.StateArrays),
         *map(_text_of, _functions_of(book)),
         rules_source(actions, invariants),
         *map(_text_of, (*_functions_of(pages), *_functions_of(loop))),
     ]
-    return "\n\n".join(parts).replace(f"@compiled\ndef {ENTRY}(", f"@compiled_to_be_called\ndef {ENTRY}(")
+    return _called_from_outside(ENTRY, parts)
+
+
+def scanner_source() -> str:
+    """The same of the scanner. It knows no rule and no field, so its text changes only with its code."""
+    parts = [_layout_of(scan_layout, scan_layout.KeyArrays, scan_layout.ScannedArrays), *map(_text_of, _functions_of(scanner))]
+    return _called_from_outside(SCAN, parts)
+
+
+def _layout_of(module: ModuleType, *tuples: Any) -> str:
+    """The constants of a layout. Attributes are compiled to places in the tuples, so other fields make another text."""
+    fields = [f"# {t.__name__}: {', '.join(t._fields)}" for t in tuples]
+    constants = [f"{name} = {value}" for name, value in vars(module).items() if name.isupper() and type(value) is int]
+    return "\n".join([*fields, *constants]) + "\n"
+
+
+def _called_from_outside(entry: str, parts: Iterable[str]) -> str:
+    return "\n\n".join(parts).replace(f"@compiled\ndef {entry}(", f"@compiled_to_be_called\ndef {entry}(")
 
 
 def _functions_of(module: ModuleType) -> list[Callable[..., Any]]:
@@ -66,11 +85,11 @@ def _text_of(function: Callable[..., Any]) -> str:
     return "@compiled\n" + inspect.getsource(function)
 
 
-def plain_judge(source: str) -> Judge:
+def plain_judge(source: str, entry: str = ENTRY) -> Judge:
     """The same source run by Python: slow, and the same answers."""
     namespace: dict[str, Any] = {}
     exec(compile(_HEAD + _PLAIN + source, "<checker>", "exec"), namespace)
-    return namespace[ENTRY]
+    return namespace[entry]
 
 
 _sources: dict[tuple[int, ...], tuple[Any, str]] = {}
@@ -88,6 +107,16 @@ def source_of(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]
 @functools.lru_cache(maxsize=8)
 def compiled_judge(source: str) -> Judge:
     """The loop, compiled. The first call with a new source takes half a minute, later ones load what was kept."""
+    return _compiled(source, ENTRY)
+
+
+@functools.cache
+def compiled_scan() -> Scan:
+    """The scanner of lines, compiled and kept in the same way: some seconds the first time."""
+    return _compiled(scanner_source(), SCAN)
+
+
+def _compiled(source: str, entry: str) -> Callable[..., Any]:
     import numba
 
     text = _HEAD + _COMPILED + source
@@ -100,7 +129,7 @@ def compiled_judge(source: str) -> Judge:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # numba looks functions up by their module when it loads what it kept
     spec.loader.exec_module(module)
-    return getattr(module, ENTRY)
+    return getattr(module, entry)
 
 
 def _kept(path: Path, text: str) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import layout
 from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
-from kvproof.conformance.compiled.columns import EventBatch, arrays_of
+from kvproof.conformance.compiled.columns import EventBatch, arrays_of, first_seq
 from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
 from kvproof.conformance.replay import Pause, Replayer
@@ -82,14 +82,10 @@ class CompiledChecker:
             self._take_up()
         place = reader.place
         for batch in batches_of(reader):
-            seqs = batch.column("seq")
-            first = max(0, self.judged - seqs[0].as_py())
-            last = len(batch) if until is None else min(len(batch), max(0, until + 1 - seqs[0].as_py()))
-            if last <= first < len(batch):
-                reader.place = place
-                self._bring_up_to_date()
-                return True
-            if first < last and not self.judge_batch(batch.slice(first, last - first), progress):
+            seq = first_seq(batch)
+            first = max(0, self.judged - seq)
+            last = len(batch) if until is None else min(len(batch), max(0, until + 1 - seq))
+            if first < last and not self.judge_batch(batch, progress, first, last):
                 return False
             if last < len(batch):
                 reader.place = place
@@ -117,21 +113,24 @@ class CompiledChecker:
         if self._in_arrays:
             self._state.hand_over(self.replayer)
 
-    def judge_batch(self, batch: Any, progress: Callable[[int], None] = lambda _: None) -> bool:
-        """Judge the events of a batch; False if one of them ends the replay."""
+    def judge_batch(
+        self, batch: Any, progress: Callable[[int], None] = lambda _: None, first: int = 0, last: int | None = None
+    ) -> bool:
+        """Judge the events of a batch, or some of them; False if one of them ends the replay."""
         events = arrays_of(batch, self._state.names)
         self._state.make_room_for(events)
-        at = 0
-        while at < len(events):
+        at, last = first, len(events) if last is None else last
+        self._line -= first
+        while at < last:
             if self._in_arrays:
-                at = self._judge_in_arrays(events, at)
+                at = self._judge_in_arrays(events, at, last)
             if not self._in_arrays:
-                stop = min(len(events), at + self._left)
+                stop = min(last, at + self._left)
                 if not self._judge_interpreted(events, at, stop):
                     return False
                 at = stop
             progress(self.judged)
-        self._line += len(events)
+        self._line += last
         return True
 
     @property
@@ -143,9 +142,9 @@ class CompiledChecker:
         if self._in_arrays:
             self._state.write_report(self.replayer)
 
-    def _judge_in_arrays(self, events: EventBatch, first: int) -> int:
+    def _judge_in_arrays(self, events: EventBatch, first: int, last: int) -> int:
         """Judge from `first` on as long as events are clean. The event that is not is left to the interpreted checker."""
-        state, at, last = self._state, first, len(events)
+        state, at = self._state, first
         status = layout.NEEDS_ROOM
         while status == layout.NEEDS_ROOM:
             status, at = self._judge(at, last, events.arrays, state.arrays())

@@ -1,4 +1,4 @@
-"""Events in arrays: a record batch of a columnar trace as the loop reads it.
+"""Events in arrays: a record batch of a columnar trace, or lines that were scanned, as the loop reads them.
 
 Names are numbered over the whole trace: a session has a ledger, and so has each turn, for itself (an ordinary request). What
 is judged as an event and not here (`verbatim`) is marked.
@@ -6,13 +6,15 @@ is judged as an event and not here (`verbatim`) is marked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from kvproof.conformance.columnar_events import batches_of, events_of
+from kvproof.conformance.columnar import ColumnarReader
+from kvproof.conformance.columnar_events import events_of
 from kvproof.conformance.columnar_schema import (
     ABSENT,
     FLAGS,
@@ -22,8 +24,10 @@ from kvproof.conformance.columnar_schema import (
     runs,
 )
 from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD, Array, EventArrays
+from kvproof.conformance.compiled.lines import ScannedLines
+from kvproof.conformance.compiled.parts import PartsOfLines
 from kvproof.conformance.trace_io import TraceReader
-from kvproof.spec.trace import End, Event
+from kvproof.spec.trace import Event
 
 
 @dataclass
@@ -59,27 +63,47 @@ class Names:
 
 @dataclass(frozen=True)
 class EventBatch:
-    """One record batch, and the same in arrays."""
+    """Events in arrays, and as objects where those are asked for."""
 
-    batch: Any
     arrays: EventArrays
+    longest_list: int
+    """At least the pages of the longest list."""
+    events: Callable[[int, int], Iterator[Event]]
+    """Some of them, from the first to before the last."""
 
     def __len__(self) -> int:
-        return len(self.batch)
-
-    def events(self, first: int, last: int) -> Iterator[Event]:
-        """Some of its events as objects."""
-        yield from events_of(self.batch.slice(first, last - first))
-
-    def longest_list(self) -> int:
-        """At least the pages of the longest list."""
-        offsets, runs = self.arrays.offsets, self.arrays.runs
-        totals = np.concatenate(([0], np.cumsum(runs[:, 1], dtype=np.int64)))
-        return int((totals[offsets[:, 1:]] - totals[offsets[:, :-1]]).max(initial=0))
+        return int(self.arrays.table.shape[1])
 
 
 def arrays_of(batch: Any, names: Names) -> EventBatch:
-    """A record batch as arrays; new names get their numbers."""
+    """A record batch, or scanned lines, as arrays; new names get their numbers."""
+    if isinstance(batch, ScannedLines):
+        arrays = batch.numbered(names.of_session, names.of_turn)
+        return EventBatch(arrays, batch.longest_list, batch.events)
+    arrays = _arrays_of_columns(batch, names)
+    return EventBatch(arrays, _longest_list(arrays), partial(_events_of_columns, batch))
+
+
+def first_seq(batch: Any) -> int:
+    return batch.first_seq if isinstance(batch, ScannedLines) else int(batch.column("seq")[0].as_py())
+
+
+def events_in(batch: Any, first: int = 0) -> Iterator[Event]:
+    """The events of a record batch or of scanned lines as objects, from one of them on."""
+    events = batch.events if isinstance(batch, ScannedLines) else partial(_events_of_columns, batch)
+    return events(first, len(batch))
+
+
+def _events_of_columns(batch: Any, first: int, last: int) -> Iterator[Event]:
+    return events_of(batch.slice(first, last - first))
+
+
+def _longest_list(arrays: EventArrays) -> int:
+    totals = np.concatenate(([0], np.cumsum(arrays.runs[:, 1], dtype=np.int64)))
+    return int((totals[arrays.ends] - totals[arrays.begins]).max(initial=0))
+
+
+def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
     n = len(batch)
     table: Array = np.empty((len(COLUMNS), n), np.int32)
     table[ACTION] = batch.column("action").indices.to_numpy()
@@ -100,7 +124,7 @@ def arrays_of(batch: Any, names: Names) -> EventBatch:
     pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
     for (_, starts, counts), size in zip(lists, sizes[:-1], strict=True):
         pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
-    return EventBatch(batch, EventArrays(table, steps, offsets, pairs))
+    return EventArrays(table, steps, offsets[:, :-1], offsets[:, 1:], pairs)
 
 
 def _numbered(column: Any, number: Any) -> Array:
@@ -115,22 +139,5 @@ def _is_valid(column: Any) -> Array:
 
 
 def batches(reader: TraceReader) -> Iterator[Any]:
-    """The events of a trace as record batches, however they are stored."""
-    if hasattr(reader, "batches"):
-        yield from reader.batches()
-        return
-    stopped: list[Exception] = []
-
-    def events() -> Iterator[Event]:
-        try:
-            for _, record in reader:
-                if isinstance(record, End):
-                    return
-                if isinstance(record, Event):
-                    yield record
-        except Exception as error:
-            stopped.append(error)
-
-    yield from batches_of(events())
-    if stopped:  # what was read before is judged first
-        raise stopped[0]
+    """The events of a trace in parts, however they are stored: record batches, or scanned lines."""
+    return reader.batches() if isinstance(reader, ColumnarReader) else iter(PartsOfLines(reader))

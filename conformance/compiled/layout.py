@@ -44,8 +44,10 @@ class EventArrays(NamedTuple):
     """int32[columns, events], see COLUMNS."""
     steps: Array
     """int64[events]."""
-    offsets: Array
-    """int64[lists, events + 1], into runs, see LISTS."""
+    begins: Array
+    """int64[lists, events]: where the runs of each list begin, see LISTS."""
+    ends: Array
+    """int64[lists, events]: and where they end."""
     runs: Array
     """int32[runs, 2]: first page, number of pages."""
 
@@ -121,7 +123,7 @@ COLUMNS = {
 over the whole trace; a page list that may be absent has 0 here if it is there. ABSENT: not in the event."""
 
 LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_NULL))}
-"""Rows of offsets."""
+"""Rows of begins and ends."""
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")

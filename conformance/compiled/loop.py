@@ -96,7 +96,8 @@ def bring_terms_up_to_date(state: StateArrays) -> None:
         if in_use:
             report_ledger(ledgers[ledger], state.settings, report)
         else:
-            report[:] = 0
+            for term in range(4):
+                report[term] = 0
         for term in range(4):
             counts[SESSION_HELD + term] += report[term] - reports[ledger, term]
             reports[ledger, term] = report[term]
@@ -179,7 +180,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             else:
                 ledger = int(turns[turn, LEDGER_OF]) - 1
             old = state.ledgers[ledger]
-            new[:] = old
+            for place in range(new.shape[0]):
+                new[place] = old[place]
             judged = judge_ledger(kind, is_another, old, new, table, event, settings, moves)
             if judged < 0:
                 return NOT_CLEAN, event
@@ -197,7 +199,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                     return NOT_CLEAN, event
             elif with_row and tables[ledger, ROW] != NO_ROW and table[ROW_SEEN, event] != tables[ledger, ROW]:
                 return NOT_CLEAN, event
-            old[:] = new
+            for place in range(new.shape[0]):
+                old[place] = new[place]
             rule = judged & ((1 << RULE_BITS) - 1)
             state.rules[rule] += 1
             count_seen(seen, rule, (judged >> RULE_BITS) | exercised)

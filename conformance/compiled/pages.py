@@ -224,7 +224,7 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
     pages, windows, counts, journal = state.pages, state.windows, state.counts, state.journal
     followed = state.settings[FOLLOWED] != 0
     gone = 0
-    for run in range(events.offsets[FREED, event], events.offsets[FREED, event + 1]):
+    for run in range(events.begins[FREED, event], events.ends[FREED, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= pages.shape[0] or pages[page, OWNER] != OWNED_BY_TREE or pages[page, PINS] > 0:
                 return False
@@ -233,7 +233,7 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
                 gone += release_window(pages, windows, journal, counts, page)
     if not followed:
         return True
-    for run in range(events.offsets[WINDOW_FREED, event], events.offsets[WINDOW_FREED, event + 1]):
+    for run in range(events.begins[WINDOW_FREED, event], events.ends[WINDOW_FREED, event]):
         for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if window < 1 or window >= windows.shape[0]:
                 return False
@@ -256,7 +256,7 @@ def lists_what_is_free(
     """Whether a free list, as a set, is the set of pages that nobody owns (`free` of them)."""
     right = True
     distinct = 0
-    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+    for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= owned.shape[0] or owned[page, what] != 0:
                 right = False
@@ -264,7 +264,7 @@ def lists_what_is_free(
             if owned[page, mark] == 0:
                 owned[page, mark] = 1
                 distinct += 1
-    for run in range(events.offsets[which, event], events.offsets[which, event + 1]):
+    for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= owned.shape[0]:
                 break

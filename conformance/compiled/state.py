@@ -81,7 +81,7 @@ class State:
         rows = int(events.arrays.table[at.ROW_SEEN].max(initial=0)) + 1
         if len(self.users) < rows <= MOST_ROWS:
             self.users = _grown(self.users, rows)
-        longest = events.longest_list()
+        longest = events.longest_list
         if longest > self.scratch.shape[1]:
             self.scratch = np.zeros((3, longest), np.int32)
 

@@ -1,0 +1,130 @@
+"""Lines of events as the loop reads them: scanned at once (`scanner.py`), as far as they are plain."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from kvproof.conformance.columnar_schema import ACTIONS
+from kvproof.conformance.compiled.build import compiled_scan
+from kvproof.conformance.compiled.layout import ABSENT, COLUMNS, LISTS, SESSION, TURN, Array, EventArrays
+from kvproof.conformance.compiled.scan_layout import (
+    NAME_LENGTH,
+    NAME_ROLE,
+    NAME_START,
+    PADDING,
+    SCANNED_COUNTS,
+    SCANNED_EVENTS,
+    SCANNED_LONGEST,
+    SCANNED_NAMES,
+    SCANNED_RUNS,
+    SCANNED_SEQ,
+    SCANNED_TO,
+    KeyArrays,
+    ScannedArrays,
+    key_arrays,
+)
+from kvproof.conformance import trace_io
+from kvproof.spec.trace import RECORD, Event
+
+NEWLINE = 10
+LEAST_RUN = 2
+"""Bytes of a page id and what parts it from the next."""
+
+the_keys: Any = functools.cache(key_arrays)
+
+
+@dataclass(frozen=True)
+class ScannedLines:
+    """Events of plain lines, one after the other, their seqs without a gap."""
+
+    text: bytes
+    scanned: ScannedArrays
+    counts: Array
+
+    @classmethod
+    def of(cls, text: bytes, begin: int = 0, scan: Any = None) -> ScannedLines:
+        """Those that stand from a byte of `text` on, up to the first line that is not plain. Only whole lines are looked at."""
+        end = text.rfind(b"\n") + 1
+        if not text.isascii():
+            end = _end_of_what_is_text(text, end)
+        end = max(begin, end)
+        keys = cast(KeyArrays, the_keys())
+        lines = int(np.count_nonzero(np.frombuffer(text, np.uint8)[begin:end] == NEWLINE))
+        scanned = _room_for(lines, end - begin, len(keys.keys))
+        counts: Array = np.zeros(SCANNED_COUNTS, np.int64)
+        padded = text + PADDING
+        words = np.ndarray(len(text), np.dtype("<i8"), padded, strides=(1,))
+        (scan or compiled_scan())(
+            np.frombuffer(padded, np.uint8), words, begin, end, trace_io.LONGEST_RECORD, keys, scanned, counts
+        )
+        return cls(text, scanned, counts)
+
+    def __len__(self) -> int:
+        return int(self.counts[SCANNED_EVENTS])
+
+    @property
+    def end(self) -> int:
+        """The byte of the text at which the first line begins that is not among them."""
+        return int(self.counts[SCANNED_TO])
+
+    @property
+    def first_seq(self) -> int:
+        return int(self.counts[SCANNED_SEQ])
+
+    @property
+    def longest_list(self) -> int:
+        return int(self.counts[SCANNED_LONGEST])
+
+    def numbered(self, number_session: Any, number_turn: Any) -> EventArrays:
+        """The arrays of the loop, once names have the numbers that they have in the whole trace."""
+        n, scanned = len(self), self.scanned
+        number = {SESSION: number_session, TURN: number_turn}
+        numbers = np.full(int(self.counts[SCANNED_NAMES]) + 1, -1, np.int32)
+        for place, name in enumerate(scanned.names[: len(numbers) - 1].tolist()):
+            start = name[NAME_START]
+            numbers[place] = number[name[NAME_ROLE]](self.text[start : start + name[NAME_LENGTH]].decode())
+        table = scanned.table[:, :n]
+        for role in (SESSION, TURN):
+            table[role] = numbers[table[role]]  # the last number, -1, is that of no name
+        runs = scanned.runs[: int(self.counts[SCANNED_RUNS])]
+        return EventArrays(table, scanned.steps[:n], scanned.begins[:, :n], scanned.ends[:, :n], runs)
+
+    def events(self, first: int, last: int) -> Iterator[Event]:
+        """Some of them as objects."""
+        starts = self.scanned.starts[first : last + 1].tolist()
+        for begin, end in zip(starts, starts[1:], strict=False):
+            yield cast(Event, RECORD.validate_json(self.text[begin:end]))
+
+
+def _end_of_what_is_text(text: bytes, end: int) -> int:
+    """Where the line begins that is no UTF-8, or the end."""
+    try:
+        text[:end].decode()
+    except UnicodeDecodeError as error:
+        return text.rfind(b"\n", 0, error.start) + 1
+    return end
+
+
+def _room_for(lines: int, size: int, keys: int) -> ScannedArrays:
+    """Room for so many lines of so many bytes. What is not filled in is never touched, and so takes no memory."""
+    table: Array = np.empty((len(COLUMNS), lines + 1), np.int32)
+    table[:] = ABSENT
+    table[COLUMNS["odd"]] = 0
+    table[[SESSION, TURN]] = -1
+    return ScannedArrays(
+        table=table,
+        steps=np.full(lines + 1, ABSENT, np.int64),
+        begins=np.zeros((len(LISTS), lines + 1), np.int64),
+        ends=np.zeros((len(LISTS), lines + 1), np.int64),
+        runs=np.empty((size // LEAST_RUN + 1, 2), np.int32),
+        starts=np.empty(lines + 2, np.int64),
+        names=np.empty((2 * lines + 2, 3), np.int64),
+        slots=np.zeros(1 << (4 * lines + 4).bit_length(), np.int32),
+        met=np.zeros(keys, np.int32),
+        expected=np.zeros((len(ACTIONS) + 1, keys + 1), np.int32),
+    )
