@@ -6,6 +6,7 @@ code that reads columns may take indices, offsets and counts as they are.
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any
 
@@ -111,10 +112,16 @@ def _completed(batch: Any, first_seq: int) -> Any:
             import numpy as np
 
             return pa.array(np.arange(first_seq, first_seq + len(batch), dtype=np.int64))
-        return pa.nulls(len(batch), field.type)
+        return _nulls(field.type, len(batch))
 
     there = set(batch.schema.names)
     return pa.record_batch([batch[f.name] if f.name in there else missing(f) for f in schema()], schema=schema())
+
+
+@functools.lru_cache(maxsize=32)
+def _nulls(type_: Any, length: int) -> Any:
+    """A column without a value. Blocks are of one length, and arrays are never changed: all share one for each type."""
+    return pyarrow().nulls(length, type_)
 
 
 def _check(batch: Any, block: Block) -> None:
@@ -132,7 +139,10 @@ def _check(batch: Any, block: Block) -> None:
         if batch.column(column).dictionary.null_count:
             raise ValueError(f"a name of {column} is null")
     for group in ("terms", "window_terms"):
-        there = [batch.column(f"{group}_{name}").is_valid() for name in TERMS]
+        columns = [batch.column(f"{group}_{name}") for name in TERMS]
+        if all(column.null_count == len(batch) for column in columns):
+            continue
+        there = [column.is_valid() for column in columns]
         if any(column != there[0] for column in there):
             raise ValueError(f"some of {group} are missing")
     for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
@@ -146,15 +156,19 @@ def _check_lists(batch: Any, column: str) -> None:
     offsets, starts, counts = runs(batch, column)
     if batch.column(column).values.null_count:
         raise ValueError(f"a run of {column} is null")
-    if len(counts) and (counts.min() < 1 or (starts.astype(np.int64) + counts).max() > LARGEST_NUMBER + 1):
+    if not len(counts):
+        return
+    if counts.min() < 1 or (starts.astype(np.int64) + counts).max() > LARGEST_NUMBER + 1:
         raise ValueError(f"a run of {column} is empty or leaves the range of page ids")
     # Runs are short and lists may be long: what a list unpacks to is bounded before it is unpacked.
-    pages = np.diff(np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets])
-    if len(pages) and pages.max() > MOST_PAGES:
-        raise ValueError(f"{column} of an event names {pages.max()} pages; a list has at most {MOST_PAGES}")
-    absent = ~batch.column(column).is_valid().to_numpy(zero_copy_only=False)
-    if pages[absent].any():
-        raise ValueError(f"{column} names pages where it is null")
+    if counts.sum(dtype=np.int64) > MOST_PAGES:
+        pages = np.diff(np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets])
+        if pages.max() > MOST_PAGES:
+            raise ValueError(f"{column} of an event names {pages.max()} pages; a list has at most {MOST_PAGES}")
+    if batch.column(column).null_count:
+        absent = ~batch.column(column).is_valid().to_numpy(zero_copy_only=False)
+        if np.diff(offsets)[absent].any():
+            raise ValueError(f"{column} names pages where it is null")
 
 
 def _check_verbatim(batch: Any) -> None:

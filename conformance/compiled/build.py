@@ -18,14 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvproof.conformance.compiled import book, layout, loop, pages, scan_layout, scanner
+from kvproof.conformance.compiled import book, filler, layout, loop, pages, scan_layout, scanner
 from kvproof.conformance.compiled.rules import rules_source
 from kvproof.model.cache import cache_folder
 from kvproof.spec.actions import Action
 from kvproof.spec.invariants import Invariant
 
 Judge = Callable[..., tuple[int, int]]
-Scan = Callable[..., None]
+Scan = Fill = Callable[..., None]
 
 _HEAD = '''"""Printed by kvproof from its specification; see kvproof.conformance.compiled."""
 from __future__ import annotations
@@ -114,6 +114,13 @@ def compiled_judge(source: str) -> Judge:
 def compiled_scan() -> Scan:
     """The scanner of lines, compiled and kept in the same way: some seconds the first time."""
     return _compiled(scanner_source(), SCAN)
+
+
+@functools.cache
+def compiled_fill() -> Fill:
+    """What fills rows from columns, compiled and kept in the same way."""
+    entry = filler.fill_row.__name__
+    return _compiled(_called_from_outside(entry, map(_text_of, _functions_of(filler))), entry)
 
 
 def _compiled(source: str, entry: str) -> Callable[..., Any]:

@@ -20,14 +20,20 @@ from kvproof.conformance.columnar_schema import (
     FLAGS,
     NUMBERS,
     PAGE_LISTS_OR_NULL,
-    numbers,
     runs,
 )
+from kvproof.conformance.columnar_schema import numbers as in_numbers
+from kvproof.conformance.compiled.build import compiled_fill
 from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD, Array, EventArrays
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.parts import PartsOfLines
 from kvproof.conformance.trace_io import TraceReader
 from kvproof.spec.trace import Event
+
+ROOM_FOR_PAGES = 2**20
+"""Pages of all lists together up to which the longest one is not looked for."""
+NO_BITS: Array = np.zeros(0, np.uint8)
+NO_NUMBERS: Array = np.zeros(0, np.int32)
 
 
 @dataclass
@@ -99,6 +105,9 @@ def _events_of_columns(batch: Any, first: int, last: int) -> Iterator[Event]:
 
 
 def _longest_list(arrays: EventArrays) -> int:
+    pages = int(arrays.runs[:, 1].sum(dtype=np.int64))
+    if pages <= ROOM_FOR_PAGES:
+        return pages
     totals = np.concatenate(([0], np.cumsum(arrays.runs[:, 1], dtype=np.int64)))
     return int((totals[arrays.ends] - totals[arrays.begins]).max(initial=0))
 
@@ -107,31 +116,49 @@ def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
     n = len(batch)
     table: Array = np.empty((len(COLUMNS), n), np.int32)
     table[ACTION] = batch.column("action").indices.to_numpy()
-    table[COLUMNS["session"]] = _numbered(batch.column("session"), names.of_session)
-    table[COLUMNS["turn"]] = _numbered(batch.column("turn"), names.of_turn)
+    for name, number in (("session", names.of_session), ("turn", names.of_turn)):
+        _fill_with_numbers(table[COLUMNS[name]], batch.column(name), number)
     for name in (*FLAGS, *NUMBERS):
-        absent = batch.column(name).null_count == n
-        table[COLUMNS[name]] = ABSENT if absent else numbers(batch, name)
+        _fill(table[COLUMNS[name]], batch.column(name), ABSENT)
     for name in PAGE_LISTS_OR_NULL:
         absent = batch.column(name).null_count == n
         table[COLUMNS[name]] = ABSENT if absent else np.where(_is_valid(batch.column(name)), 0, ABSENT)
-    steps = numbers(batch, "step").astype(np.int64)
-    # A step may be any number of 64 bits, also the one that stands for null.
-    table[ODD] = _is_valid(batch.column("verbatim")) | ((steps == ABSENT) & _is_valid(batch.column("step")))
+    steps = in_numbers(batch, "step").astype(np.int64)
+    table[ODD] = 0
+    if batch.column("verbatim").null_count < n:
+        table[ODD] = _is_valid(batch.column("verbatim"))
+    if batch.column("step").null_count < (steps == ABSENT).sum():
+        # A step may be any number of 64 bits, also the one that stands for null.
+        table[ODD] |= (steps == ABSENT) & _is_valid(batch.column("step"))
     lists = [runs(batch, name) for name in LISTS]
     sizes = np.cumsum([0, *(len(starts) for _, starts, _ in lists)])
-    offsets = np.array([where.astype(np.int64) + size for (where, _, _), size in zip(lists, sizes[:-1], strict=True)])
+    offsets: Array = np.empty((len(LISTS), n + 1), np.int64)
     pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
-    for (_, starts, counts), size in zip(lists, sizes[:-1], strict=True):
+    for row, (where, starts, counts), size in zip(offsets, lists, sizes[:-1], strict=True):
+        np.add(where, size, out=row)
         pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
     return EventArrays(table, steps, offsets[:, :-1], offsets[:, 1:], pairs)
 
 
-def _numbered(column: Any, number: Any) -> Array:
+def _fill(row: Array, column: Any, nothing: int) -> None:
+    """A row of the table from a column of numbers or flags: `nothing` where that is null."""
+    if column.null_count == len(column):
+        row[:] = nothing
+        return
+    valid, values = column.buffers()
+    bits = np.frombuffer(valid, np.uint8) if valid is not None else NO_BITS
+    if column.type.bit_width == 1:
+        compiled_fill()(NO_NUMBERS, np.frombuffer(values, np.uint8), bits, column.offset, nothing, row)
+    else:
+        numbers = np.frombuffer(values, np.int32, column.offset + len(column))
+        compiled_fill()(numbers, NO_BITS, bits, column.offset, nothing, row)
+
+
+def _fill_with_numbers(row: Array, column: Any, number: Callable[[str], int]) -> None:
     """The number of each name, -1 where there is none."""
-    known = np.array([number(name) for name in column.dictionary.to_pylist()] or [-1], np.int32)
-    codes = column.indices.fill_null(-1).to_numpy()
-    return np.where(codes >= 0, known[np.maximum(codes, 0)], -1)
+    known = np.array([*map(number, column.dictionary.to_pylist()), -1], np.int32)
+    _fill(row, column.indices, -1)
+    row[:] = known[row]
 
 
 def _is_valid(column: Any) -> Array:
