@@ -13,6 +13,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -145,6 +146,10 @@ class Order:
         if first != expected:
             return f"event seq {first}, expected {expected}: lines lost or reordered"
         return None if last - first == events - 1 else f"{events} events from seq {first} to {last}: events lost"
+
+    def is_next(self, first: int, last: int, events: int) -> bool:
+        """Whether nothing is wrong with such events; they are not counted as read by that."""
+        return copy(self).after(first, last, events) is None
 
     def after_end(self, end: End) -> str | None:
         if end.events == self.events:

@@ -14,9 +14,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from kvproof.conformance.columnar_events import batches_of, events_of
+from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import COMPILED, INTERPRETED, Finding, Report, conclude, replayer_of
 from kvproof.conformance.trace_io import TraceReader
@@ -30,6 +30,7 @@ from kvproof.conformance.watch_pages import (
     pools_of_state,
 )
 from kvproof.conformance.watch_source import Events, Source
+from kvproof.spec.trace import Event
 
 if TYPE_CHECKING:
     from kvproof.conformance.compiled.checker import CompiledChecker
@@ -141,7 +142,7 @@ class LiveJudge:
     def take(self, part: Events) -> Iterator[Finding]:
         """Judge what is new. A finding that ends the following is the last one, of this part and of all."""
         if self.ended_by is not None:
-            self._only_count(part.events)
+            self._only_count(part.objects())
         elif self._compiled is not None:
             for batch in batches_of(part.events) if isinstance(part.events, list) else (part.events,):
                 self._compiled.judge_batch(batch)
@@ -167,14 +168,13 @@ class LiveJudge:
                 self.ended_by = finding
             yield finding
             if finding is self.ended_by:  # whoever stops here asks for nothing more
-                self._only_count(part.events[finding.line + 1 - part.line :])
+                self._only_count(part.objects(finding.line + 1 - part.line))
 
-    def _only_count(self, events: Any) -> None:
+    def _only_count(self, events: list[Event]) -> None:
         if self._moved is None:
             self._moved = MovedPages(self._pools())
-        listed = events if isinstance(events, list) else list(events_of(events))
-        self._moved.count(listed)
-        self.unjudged += len(listed)
+        self._moved.count(events)
+        self.unjudged += len(events)
 
     def conclude(self) -> Report:
         """The verdict over what is there."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 from kvproof.spec.trace import End, Event, Header
@@ -18,7 +19,6 @@ from .columnar import ColumnarReader
 from .columnar_blocks import Block, BlockError, Kind, TornBlock, next_block
 from .columnar_check import batch_of
 from .columnar_events import batches_of
-from .columnar_lines import PlainLines
 from .columnar_schema import pyarrow
 from .errors import UserError
 from .slices import Slice
@@ -36,13 +36,21 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Events:
-    """Events that stand in the trace one after the other, the first on line `line`: objects, or a record batch."""
+    """Events that stand in the trace one after the other, the first on line `line`: objects, a record batch, or scanned lines."""
 
     line: int
     events: Any
 
     def __len__(self) -> int:
         return len(self.events)
+
+    def objects(self, first: int = 0) -> list[Event]:
+        """From one of them on."""
+        if isinstance(self.events, list):
+            return self.events[first:]
+        from .compiled.columns import events_in
+
+        return list(events_in(self.events, first))
 
 
 Part = Events | End
@@ -91,7 +99,6 @@ class LineSource(Source, TraceReader):
         self._open()
         self.order = Order(self.slice)
         self._end_line = b""
-        self._plain_lines = PlainLines()
         file.make_firm(len(header_line))
 
     def _read_header(self) -> Header:
@@ -124,28 +131,36 @@ class LineSource(Source, TraceReader):
         return max(0, super().unread() - len(self._end_line))
 
     def _in_columns(self, lines: bytes) -> Iterator[Part]:
-        """As one batch if all lines are plain events; else in batches of events, up to what is wrong or the end."""
-        batch = self._plain_lines.batch(lines)
-        if batch is None:
-            for part in self._one_by_one(lines):
-                if isinstance(part, End):
-                    yield part
-                    continue
-                line = part.line
-                for some in batches_of(part.events):
-                    yield Events(line, some)
-                    line += len(some)
-            return
-        seqs = batch.column("seq").to_numpy()
-        first = int(seqs[0])
-        if (seqs[1:] - seqs[:-1] != 1).any():
-            yield from self._one_by_one(lines)  # which says where
-            return
-        if wrong := self.order.after(first, int(seqs[-1]), len(seqs)):
-            raise self._error(self.line, wrong)
-        self.file.make_firm(len(lines))
-        self.line += len(seqs)
-        yield Events(self.line - len(seqs), batch)
+        """Plain lines at once; the others in batches of events, each time twice as many, up to what is wrong or the end."""
+        from .compiled.lines import ScannedLines
+
+        at, stretch = 0, 1
+        while at < len(lines):
+            scanned = ScannedLines.of(lines, at)
+            if len(scanned) and self.order.is_next(*scanned.span):
+                self.order.after(*scanned.span)
+                self.file.make_firm(scanned.end - at)
+                at = scanned.end
+                self.line += len(scanned)
+                yield Events(self.line - len(scanned), scanned)
+                continue
+            some = b"".join(islice(BytesIO(lines[at:]), stretch))
+            firm = self.file.firm
+            yield from self._in_batches(some)
+            if self.end is not None or self.file.firm - firm < len(some):
+                return
+            at += len(some)
+            stretch *= 2
+
+    def _in_batches(self, lines: bytes) -> Iterator[Part]:
+        for part in self._one_by_one(lines):
+            if isinstance(part, End):
+                yield part
+                continue
+            line = part.line
+            for some in batches_of(part.events):
+                yield Events(line, some)
+                line += len(some)
 
     def _one_by_one(self, lines: bytes) -> Iterator[Part]:
         """The records of whole lines. What stands before something wrong is given first."""

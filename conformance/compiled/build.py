@@ -62,7 +62,10 @@ def checker_source(actions: Mapping[str, Action], invariants: Mapping[str, Invar
 
 def scanner_source() -> str:
     """The same of the scanner. It knows no rule and no field, so its text changes only with its code."""
-    parts = [_layout_of(scan_layout, scan_layout.KeyArrays, scan_layout.ScannedArrays), *map(_text_of, _functions_of(scanner))]
+    parts = [
+        _layout_of(scan_layout, scan_layout.KeyArrays, scan_layout.ScannedArrays),
+        *map(_text_of, _functions_of(scanner)),
+    ]
     return _called_from_outside(SCAN, parts)
 
 

@@ -32,8 +32,8 @@ from kvproof.spec.trace import Event
 
 ROOM_FOR_PAGES = 2**20
 """Pages of all lists together up to which the longest one is not looked for."""
-NO_BITS: Array = np.zeros(0, np.uint8)
-NO_NUMBERS: Array = np.zeros(0, np.int32)
+NO_BITS: Array = np.frombuffer(b"", np.uint8)
+NO_NUMBERS: Array = np.frombuffer(b"", np.int32)
 
 
 @dataclass
@@ -71,23 +71,25 @@ class Names:
 class EventBatch:
     """Events in arrays, and as objects where those are asked for."""
 
+    length: int
     arrays: EventArrays
+    """There may be room for more than are there."""
     longest_list: int
     """At least the pages of the longest list."""
     events: Callable[[int, int], Iterator[Event]]
     """Some of them, from the first to before the last."""
 
     def __len__(self) -> int:
-        return int(self.arrays.table.shape[1])
+        return self.length
 
 
 def arrays_of(batch: Any, names: Names) -> EventBatch:
     """A record batch, or scanned lines, as arrays; new names get their numbers."""
     if isinstance(batch, ScannedLines):
         arrays = batch.numbered(names.of_session, names.of_turn)
-        return EventBatch(arrays, batch.longest_list, batch.events)
+        return EventBatch(len(batch), arrays, batch.longest_list, batch.events)
     arrays = _arrays_of_columns(batch, names)
-    return EventBatch(arrays, _longest_list(arrays), partial(_events_of_columns, batch))
+    return EventBatch(len(batch), arrays, _longest_list(arrays), partial(_events_of_columns, batch))
 
 
 def first_seq(batch: Any) -> int:
@@ -132,12 +134,14 @@ def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
         table[ODD] |= (steps == ABSENT) & _is_valid(batch.column("step"))
     lists = [runs(batch, name) for name in LISTS]
     sizes = np.cumsum([0, *(len(starts) for _, starts, _ in lists)])
-    offsets: Array = np.empty((len(LISTS), n + 1), np.int64)
+    begins: Array = np.empty((len(LISTS), n), np.int64)
+    ends: Array = np.empty((len(LISTS), n), np.int64)
     pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
-    for row, (where, starts, counts), size in zip(offsets, lists, sizes[:-1], strict=True):
-        np.add(where, size, out=row)
+    for place, ((where, starts, counts), size) in enumerate(zip(lists, sizes[:-1], strict=True)):
+        np.add(where[:-1], size, out=begins[place])
+        np.add(where[1:], size, out=ends[place])
         pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
-    return EventArrays(table, steps, offsets[:, :-1], offsets[:, 1:], pairs)
+    return EventArrays(table, steps, begins, ends, pairs)
 
 
 def _fill(row: Array, column: Any, nothing: int) -> None:
@@ -145,13 +149,20 @@ def _fill(row: Array, column: Any, nothing: int) -> None:
     if column.null_count == len(column):
         row[:] = nothing
         return
+    last = column.offset + len(column)
     valid, values = column.buffers()
-    bits = np.frombuffer(valid, np.uint8) if valid is not None else NO_BITS
+    bits = NO_BITS if valid is None else _read_only(valid, np.uint8, -(-last // 8))
     if column.type.bit_width == 1:
-        compiled_fill()(NO_NUMBERS, np.frombuffer(values, np.uint8), bits, column.offset, nothing, row)
+        compiled_fill()(NO_NUMBERS, _read_only(values, np.uint8, -(-last // 8)), bits, column.offset, nothing, row)
     else:
-        numbers = np.frombuffer(values, np.int32, column.offset + len(column))
-        compiled_fill()(numbers, NO_BITS, bits, column.offset, nothing, row)
+        compiled_fill()(_read_only(values, np.int32, last), NO_BITS, bits, column.offset, nothing, row)
+
+
+def _read_only(buffer: Any, kind: Any, length: int) -> Array:
+    """What stands in a buffer. Always of the same type, for which numba has compiled."""
+    array: Array = np.frombuffer(buffer, kind, length)
+    array.flags.writeable = False
+    return array
 
 
 def _fill_with_numbers(row: Array, column: Any, number: Callable[[str], int]) -> None:

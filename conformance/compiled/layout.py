@@ -41,7 +41,7 @@ class EventArrays(NamedTuple):
     """The events of one batch, as the loop reads them."""
 
     table: Array
-    """int32[columns, events], see COLUMNS."""
+    """int32[columns, events], see COLUMNS. The last events may be none: how many there are is told apart."""
     steps: Array
     """int64[events]."""
     begins: Array

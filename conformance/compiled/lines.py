@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 
+from kvproof.conformance import trace_io
 from kvproof.conformance.columnar_schema import ACTIONS
 from kvproof.conformance.compiled.build import compiled_scan
-from kvproof.conformance.compiled.layout import ABSENT, COLUMNS, LISTS, SESSION, TURN, Array, EventArrays
+from kvproof.conformance.compiled.layout import ABSENT, COLUMNS, LISTS, ODD, SESSION, TURN, Array, EventArrays
 from kvproof.conformance.compiled.scan_layout import (
     NAME_LENGTH,
     NAME_ROLE,
@@ -21,17 +23,16 @@ from kvproof.conformance.compiled.scan_layout import (
     SCANNED_EVENTS,
     SCANNED_LONGEST,
     SCANNED_NAMES,
-    SCANNED_RUNS,
     SCANNED_SEQ,
     SCANNED_TO,
     KeyArrays,
     ScannedArrays,
     key_arrays,
 )
-from kvproof.conformance import trace_io
 from kvproof.spec.trace import RECORD, Event
 
 NEWLINE = 10
+NAMED = [SESSION, TURN]
 LEAST_RUN = 2
 """Bytes of a page id and what parts it from the next."""
 
@@ -44,6 +45,8 @@ class ScannedLines:
 
     text: bytes
     scanned: ScannedArrays
+    codes: Array
+    """The number of each event's session and turn among the names of these lines, -1 where there is none."""
     counts: Array
 
     @classmethod
@@ -62,7 +65,7 @@ class ScannedLines:
         (scan or compiled_scan())(
             np.frombuffer(padded, np.uint8), words, begin, end, trace_io.LONGEST_RECORD, keys, scanned, counts
         )
-        return cls(text, scanned, counts)
+        return cls(text, scanned, scanned.table[NAMED], counts)
 
     def __len__(self) -> int:
         return int(self.counts[SCANNED_EVENTS])
@@ -77,6 +80,11 @@ class ScannedLines:
         return int(self.counts[SCANNED_SEQ])
 
     @property
+    def span(self) -> tuple[int, int, int]:
+        """The seqs of the first and the last, and how many they are."""
+        return self.first_seq, self.first_seq + len(self) - 1, len(self)
+
+    @property
     def longest_list(self) -> int:
         return int(self.counts[SCANNED_LONGEST])
 
@@ -88,16 +96,14 @@ class ScannedLines:
         for place, name in enumerate(scanned.names[: len(numbers) - 1].tolist()):
             start = name[NAME_START]
             numbers[place] = number[name[NAME_ROLE]](self.text[start : start + name[NAME_LENGTH]].decode())
-        table = scanned.table[:, :n]
-        for role in (SESSION, TURN):
-            table[role] = numbers[table[role]]  # the last number, -1, is that of no name
-        runs = scanned.runs[: int(self.counts[SCANNED_RUNS])]
-        return EventArrays(table, scanned.steps[:n], scanned.begins[:, :n], scanned.ends[:, :n], runs)
+        for role, codes in zip(NAMED, self.codes, strict=True):
+            scanned.table[role, :n] = numbers[codes[:n]]  # the last number, -1, is that of no name
+        return EventArrays(scanned.table, scanned.steps, scanned.begins, scanned.ends, scanned.runs)
 
     def events(self, first: int, last: int) -> Iterator[Event]:
         """Some of them as objects."""
         starts = self.scanned.starts[first : last + 1].tolist()
-        for begin, end in zip(starts, starts[1:], strict=False):
+        for begin, end in pairwise(starts):
             yield cast(Event, RECORD.validate_json(self.text[begin:end]))
 
 
@@ -114,8 +120,8 @@ def _room_for(lines: int, size: int, keys: int) -> ScannedArrays:
     """Room for so many lines of so many bytes. What is not filled in is never touched, and so takes no memory."""
     table: Array = np.empty((len(COLUMNS), lines + 1), np.int32)
     table[:] = ABSENT
-    table[COLUMNS["odd"]] = 0
-    table[[SESSION, TURN]] = -1
+    table[ODD] = 0
+    table[NAMED] = -1
     return ScannedArrays(
         table=table,
         steps=np.full(lines + 1, ABSENT, np.int64),

@@ -1,21 +1,19 @@
 """A trace in lines, in parts: scanned lines where they are plain, record batches of events read one by one where they are not.
 
-What is not plain is read as ever: the same errors at the same lines, behind what stands before them. After a line that is not plain one
-event is read in this way, and each time twice as many, before the scanner is tried again: a trace full of such lines takes little
-longer than without it.
+What is not plain is read as ever: the same errors at the same lines, behind what stands before them. After a line that is not
+plain one event is read in this way, and each time twice as many, before the scanner is tried again: a trace full of such lines
+takes little longer than without it.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from kvproof.conformance import trace_io
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.compiled.lines import ScannedLines
-from kvproof.conformance.errors import UserError
-from kvproof.conformance import trace_io
 from kvproof.conformance.trace_io import Place, TraceReader
 from kvproof.spec.trace import End, Event
 
@@ -83,7 +81,8 @@ class PartsOfLines:
         lines = self._lines
         while not self._is_over and lines.fill():
             scanned = ScannedLines.of(lines.text, lines.at)
-            if len(scanned) and self._follow_on(scanned):
+            if len(scanned) and self._order.is_next(*scanned.span):
+                self._order.after(*scanned.span)
                 lines.take(scanned.end, len(scanned))
                 next_seq = scanned.first_seq + len(scanned)
                 self._reader.place = Place(self._reader.position, lines.line, 0, next_seq, self._order.events)
@@ -96,15 +95,6 @@ class PartsOfLines:
             if self._stopped is not None:
                 raise self._stopped
             self._stretch = min(2 * self._stretch, MOST_ONE_BY_ONE)
-
-    def _follow_on(self, scanned: ScannedLines) -> bool:
-        """Whether these are the next events. If not, one by one it is said which is not."""
-        order = copy.copy(self._order)
-        last = scanned.first_seq + len(scanned) - 1
-        if order.after(scanned.first_seq, last, len(scanned)) is not None:
-            return False
-        self._order = order
-        return True
 
     def _one_by_one(self) -> Iterator[Event]:
         read = 0

@@ -68,7 +68,7 @@ class ScannedArrays(NamedTuple):
 
 
 KEY_LENGTH, KEY_GROUP, KEY_KIND, KEY_PLACE, KEY_ROW, KEY_NEEDED, KEY_WORDS = range(7)
-"""KEY_PLACE: the column, the list, the group or the code that it stands for; KEY_ROW: of a list that may be absent, its column."""
+"""KEY_PLACE: the column, list, group or code that it stands for. KEY_ROW: of a list that may be absent, its column."""
 NAME_START, NAME_LENGTH, NAME_ROLE = range(3)
 SCANNED_EVENTS, SCANNED_TO, SCANNED_SEQ, SCANNED_RUNS, SCANNED_NAMES, SCANNED_LONGEST = range(6)
 SCANNED_COUNTS = 6

@@ -57,7 +57,7 @@ def skip_spaces(text: Array, at: int) -> int:
 
 def mixed_text(text: Array, at: int, seed: int) -> tuple[int, int]:
     """The hash of the characters up to the quote or to what ends no plain string, and where that stands."""
-    mixed = seed
+    mixed = int(seed)
     byte = int(text[at])
     while byte != 34 and byte != 92 and byte >= 32:
         mixed = (mixed * 31 + byte) & 0xFFFFFFFF
@@ -67,7 +67,7 @@ def mixed_text(text: Array, at: int, seed: int) -> tuple[int, int]:
 
 
 def same_text(text: Array, at: int, other: Array, begin: int, length: int) -> bool:
-    for n in range(length):
+    for n in range(length):  # noqa: SIM110
         if text[at + n] != other[begin + n]:
             return False
     return True
@@ -113,13 +113,7 @@ def number_at(text: Array, at: int) -> tuple[int, int]:
 def flag_at(text: Array, at: int) -> tuple[int, int]:
     if text[at] == 116 and text[at + 1] == 114 and text[at + 2] == 117 and text[at + 3] == 101:
         return 1, at + 4
-    if (
-        text[at] == 102
-        and text[at + 1] == 97
-        and text[at + 2] == 108
-        and text[at + 3] == 115
-        and text[at + 4] == 101
-    ):
+    if text[at] == 102 and text[at + 1] == 97 and text[at + 2] == 108 and text[at + 3] == 115 and text[at + 4] == 101:
         return 0, at + 5
     return 0, -1
 
@@ -174,9 +168,7 @@ def list_at(text: Array, at: int, runs: Array, counts: Array) -> int:
         at = skip_spaces(text, at + 1)
 
 
-def value_at(
-    text: Array, at: int, key: int, event: int, keys: KeyArrays, scanned: ScannedArrays, counts: Array
-) -> int:
+def value_at(text: Array, at: int, key: int, event: int, keys: KeyArrays, scanned: ScannedArrays, counts: Array) -> int:
     """Puts the value of a key where it belongs; where it ends, -1: it is not what belongs there."""
     kind, place = keys.keys[key, KEY_KIND], keys.keys[key, KEY_PLACE]
     if kind == IS_NUMBER:
@@ -196,7 +188,7 @@ def value_at(
         if keys.keys[key, KEY_ROW] != NONE:
             scanned.table[keys.keys[key, KEY_ROW], event] = 0
         return at
-    if kind == IS_NAME or kind == IS_WORD:
+    if kind in (IS_NAME, IS_WORD):
         if text[at] != 34:
             return -1
         if kind == IS_NAME:
@@ -224,7 +216,7 @@ def value_at(
 
 def key_follows(words: Array, at: int, key: int, keys: KeyArrays) -> bool:
     """Whether the text goes on with this key, its quotes and its colon; eight characters at a time."""
-    for n in range(keys.keys[key, KEY_WORDS]):
+    for n in range(keys.keys[key, KEY_WORDS]):  # noqa: SIM110
         if (words[at + 8 * n] ^ keys.words[key, n]) & keys.masks[key, n] != 0:
             return False
     return True

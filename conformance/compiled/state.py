@@ -78,7 +78,7 @@ class State:
     def make_room_for(self, events: EventBatch) -> None:
         """Room for the names, rows and lists of a batch."""
         self._make_room_for_names()
-        rows = int(events.arrays.table[at.ROW_SEEN].max(initial=0)) + 1
+        rows = int(events.arrays.table[at.ROW_SEEN, : len(events)].max(initial=0)) + 1
         if len(self.users) < rows <= MOST_ROWS:
             self.users = _grown(self.users, rows)
         longest = events.longest_list

@@ -10,6 +10,7 @@ import pytest
 from test_trace_io import HEADER
 
 pytest.importorskip("pyarrow")
+pytest.importorskip("numba")
 
 from kvproof.conformance import trace_io, watch_source
 from kvproof.conformance.columnar import ColumnarWriter
@@ -56,7 +57,7 @@ class Growing:
             for part in parts:
                 if isinstance(part, End):
                     return [*found, part]
-                found += part.events if isinstance(part.events, list) else list(events_of(part.events))
+                found += part.objects()
         return found
 
 

@@ -5,7 +5,7 @@ good header, or the payload of a block whose checksums are right. Whatever it is
 
 - it is judged, or refused with one sentence that names the file; nothing else is raised, and no file takes much memory;
 - the compiled checker says what the interpreted one says (`--compiled`: slower, and starts with compiling it);
-- lines that are taken as columns at once are the events that one reads one by one;
+- lines that are scanned at once are the events that one reads one by one, and so are the parts in which a trace is judged;
 - a file that grows piece by piece gives the records that the whole file gives.
 """
 
@@ -25,8 +25,10 @@ with atheris.instrument_imports(include=["kvproof.conformance"]):
     from kvproof.conformance import replay as replays
     from kvproof.conformance.columnar_blocks import Kind, packed
     from kvproof.conformance.columnar_events import batches_of
-    from kvproof.conformance.columnar_lines import PlainLines
-    from kvproof.conformance.columnar_schema import ACTIONS, FLAG_PARAMS, NUMBER_PARAMS
+    from kvproof.conformance.columnar_schema import ACTIONS, FLAG_PARAMS, NAMES, NUMBER_PARAMS
+    from kvproof.conformance.compiled.columns import Names, arrays_of, batches, events_in
+    from kvproof.conformance.compiled.layout import COLUMNS
+    from kvproof.conformance.compiled.lines import ScannedLines
     from kvproof.conformance.errors import UserError
     from kvproof.conformance.trace_io import line_of, read_trace
     from kvproof.conformance.watch_file import GrowingFile
@@ -161,15 +163,35 @@ def check_growing(path: Path, data: bytes) -> None:
 
 
 def check_plain(lines: bytes) -> None:
-    batch = PlainLines().batch(lines)
-    if batch is None:
+    """Lines that are scanned are events that follow each other, and the loop is told the same of them as of their columns."""
+    scanned = ScannedLines.of(lines)
+    events = [RECORD.validate_json(line) for line in lines[: scanned.end].split(b"\n")[:-1]]
+    assert len(events) == len(scanned)
+    if not events:
         return
-    events = [RECORD.validate_json(line) for line in lines.split(b"\n")[:-1]]
-    assert all(isinstance(event, Event) for event in events)
-    assert len(events) == len(batch)
+    assert [event.seq for event in events] == list(range(scanned.first_seq, scanned.first_seq + len(events)))
     (expected,) = batches_of(events)
-    assert batch.equals(expected), (batch.to_pylist(), expected.to_pylist())
-    batch.validate(full=True)
+    ours, theirs = Names(), Names()
+    found, wanted = arrays_of(scanned, ours).arrays, arrays_of(expected, theirs).arrays
+    beside_names = [row for name, row in COLUMNS.items() if name not in NAMES]
+    assert (found.table[beside_names, : len(events)] == wanted.table[beside_names]).all()
+    assert (found.steps[: len(events)] == wanted.steps).all()
+    assert list(scanned.events(0, len(events))) == events
+
+
+def check_parts(path: Path) -> None:
+    """A trace in the parts in which the compiled checker gets it holds the records of the trace, and ends in the same way."""
+    whole, how = records_of(path)
+    seen: list[Any] = []
+    try:
+        reader = read_trace(path)
+        for batch in batches(reader):
+            seen += events_in(batch)
+    except UserError as error:
+        assert error.message == how
+    else:
+        assert how == ("whole" if reader.complete else "incomplete")
+    assert seen == [record for record in whole if isinstance(record, Event)]
 
 
 def test_one_input(data: bytes) -> None:
@@ -179,6 +201,7 @@ def test_one_input(data: bytes) -> None:
     assert all(a == answers[0] for a in answers), answers
     if form is behind_a_header:
         check_plain(rest)
+    check_parts(path)
     if path.suffix != ".gz":
         check_growing(path, path.read_bytes())
 
