@@ -273,21 +273,24 @@ def replay(
     reader = read_trace(path)
     replayer = replayer_of(reader, strict=strict)
     report = replayer.report
-    if reader.slice is not None and not reader.slice.starts_from_nothing:
+    if reader.slice is not None and not reader.slice.can_be_replayed:
         report.why = f"{path}: {reader.slice.why_not_replayed}"
         return report
+    from kvproof.conformance.slice_state import begin_with_state
+
+    begin_with_state(replayer, reader, resumes=resume)
     if checkpoints is None:
-        return _follow(reader, replayer, progress, checker, until)
+        return follow(reader, replayer, progress, checker, until)
     if resume:
         checkpoints.resume(replayer, reader, strict)
     with checkpoints.heeding_ctrl_c():
         pause = partial(checkpoints.write_if_due, replayer, reader, strict)
-        _follow(reader, replayer, progress, checker, until, pause)
+        follow(reader, replayer, progress, checker, until, pause)
         checkpoints.write(replayer, reader, strict)
     return report
 
 
-def _follow(
+def follow(
     reader: TraceReader,
     replayer: Replayer,
     progress: Progress,
@@ -315,11 +318,11 @@ def _follow_interpreted(
     replayer: Replayer, reader: TraceReader, progress: Callable[[int], None], until: int | None, pause: Pause
 ) -> bool:
     """Judge event by event; True if there is more behind the last event that was to be judged."""
-    report, place = replayer.report, reader.place
+    report, place, first = replayer.report, reader.place, reader.first_seq
     for line, record in reader:
         if isinstance(record, End):
             break
-        if isinstance(record, Event) and record.seq >= report.events:
+        if isinstance(record, Event) and record.seq >= first + report.events:
             if until is not None and record.seq > until:
                 reader.place = place
                 return True

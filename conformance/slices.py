@@ -1,8 +1,7 @@
 """A slice of a trace: what its header says of what was left out, under `extra.slice`.
 
-A replay starts from an empty ledger, so it can only follow a trace from its first event and with every event. Anything
-else would need the state of ledgers and pages at the cut: `checkpoint` is the place for one. None is written yet, and
-one that is found is not believed.
+A replay starts from an empty ledger, so it can only follow a trace from its first event and with every event. A slice that begins
+later may carry the state of ledgers and pages there, in `checkpoint` (`slice_state.py`); then it can be replayed, too.
 """
 
 from __future__ import annotations
@@ -69,6 +68,10 @@ class Slice(BaseModel):
         return self.first == 0 and not self.has_gaps
 
     @property
+    def can_be_replayed(self) -> bool:
+        return self.starts_from_nothing or (self.checkpoint is not None and not self.has_gaps)
+
+    @property
     def why_not_replayed(self) -> str:
         """Why a replay cannot follow it, as a sentence."""
         kept = [
@@ -76,6 +79,8 @@ class Slice(BaseModel):
             *([f"page {self.page}"] if self.page is not None else []),
         ]
         only = f", only those of {' and '.join(kept)}" if kept else ""
-        carried = " that this kvproof can read" if self.checkpoint is not None else ""
         last = "the last" if self.last is None else self.last
-        return f"a slice, events {self.first} to {last}{only}: without a checkpoint{carried} it cannot be replayed"
+        lacking = (
+            "with events left out" if self.has_gaps else "without the state before it (kvproof slice --with-state)"
+        )
+        return f"a slice, events {self.first} to {last}{only}: {lacking} it cannot be replayed"

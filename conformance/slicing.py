@@ -12,6 +12,11 @@ from .trace_io import TraceReader
 _ENDS_OF_A_REQUEST = ("finish", "abort", "retract")
 
 
+def turns_in(reader: TraceReader, part: Slice) -> set[str]:
+    """The turns that events of a slice name."""
+    return {event.turn for event in Cut(reader, part) if event.turn is not None}
+
+
 class SessionFollower:
     """Follows one session: its events, and those of its turns once they go on without it."""
 

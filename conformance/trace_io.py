@@ -330,6 +330,11 @@ class TraceReader:
             raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
 
     @property
+    def first_seq(self) -> int:
+        """Seq of the first event of the file: 0, but in a slice."""
+        return self.slice.first if self.slice is not None else 0
+
+    @property
     def first_line(self) -> int:
         """Number of the line that is iterated over first; the header is line 1."""
         return 2 if self._begin is None else self._begin.line

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import COMPILED, INTERPRETED, Finding, Report, conclude, replayer_of
+from kvproof.conformance.slice_state import begin_with_state
 from kvproof.conformance.trace_io import TraceReader
 from kvproof.conformance.watch_pages import (
     Load,
@@ -75,9 +76,8 @@ class LiveJudge:
         self.unjudged = 0
         """Events since then."""
         slice = self.source.slice
-        self.why_not = (
-            "" if slice is None or slice.starts_from_nothing else f"{self.report.path}: {slice.why_not_replayed}"
-        )
+        self.why_not = "" if slice is None or slice.can_be_replayed else f"{self.report.path}: {slice.why_not_replayed}"
+        begin_with_state(self.replayer, cast(TraceReader, source))
         self._kinds: Counter[Kind] = Counter()
         self._note = note
         self._moved: MovedPages | None = None
@@ -110,7 +110,7 @@ class LiveJudge:
 
     @property
     def can_follow(self) -> bool:
-        """A replay starts from nothing: of a slice that does not, nothing can be judged."""
+        """A replay starts from nothing, or from a state that a slice carries: without it nothing can be judged."""
         return not self.why_not
 
     @property

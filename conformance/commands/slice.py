@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, say
+
+if TYPE_CHECKING:
+    from ..slices import Slice
 
 
 def slice_(
@@ -24,14 +27,23 @@ def slice_(
     page: Annotated[
         int | None, typer.Option(help="Only events that moved this page, and of who held it meanwhile.")
     ] = None,
+    with_state: Annotated[
+        bool,
+        typer.Option(
+            "--with-state", help="Judge what is before the slice and carry the state there: then it can be replayed."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
 
-    A beginning (from event 0, all events) can be replayed up to the cut. Any other slice cannot: a replay of it says so
-    and exits with 3. So does this command where the trace ends without its end record before the slice does.
+    A beginning (from event 0, all events) can be replayed up to the cut, and so can a window that carries the state before it.
+    Any other slice cannot: a replay of it says so and exits with 3. So does this command where the trace ends without its end
+    record before the slice does.
 
     Example: [bold]kvproof slice out/retract.jsonl --from 100 --to 200 --out out/window.jsonl[/bold]
+
+    Example: [bold]kvproof slice out/retract.jsonl --from 100 --to 200 --with-state --out out/window.jsonl[/bold]
 
     Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
     """
@@ -47,6 +59,8 @@ def slice_(
         part = Slice(first=first, last=last, session=session, page=page).within(reader.slice)
     except ValueError as error:
         raise UserError(f"{trace}: {error}") from error
+    if with_state:
+        part = _with_state(part, trace, quiet)
     with (
         Progress(f"cutting {trace}", quiet=quiet) as progress,
         replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
@@ -62,9 +76,26 @@ def slice_(
             writer.close(reason, dropped=dropped)
     if not quiet:
         say(f"cut {out}: {writer.events} events")
-        if part.starts_from_nothing:
+        if part.can_be_replayed:
             say(f"check it: kvproof replay {shlex.quote(str(out))}")
     if not cut.whole:
         if not quiet:
             say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _with_state(part: Slice, trace: Path, quiet: bool) -> Slice:
+    """The slice with the state before its first event."""
+    from ..pace import ReplayPace
+    from ..slice_state import state_before
+    from ..slicing import turns_in
+    from ..trace_io import read_trace
+
+    if part.has_gaps:
+        raise UserError("--with-state is for a window of all events: leave --session and --page out")
+    if part.starts_from_nothing:
+        return part
+    turns = turns_in(read_trace(trace), part)
+    with Progress(f"judging {trace} up to event {part.first}", quiet=quiet) as progress:
+        state = state_before(trace, part.first, turns, ReplayPace(progress))
+    return part.model_copy(update={"checkpoint": state})

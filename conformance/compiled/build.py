@@ -25,7 +25,8 @@ from kvproof.spec.actions import Action
 from kvproof.spec.invariants import Invariant
 
 Judge = Callable[..., tuple[int, int]]
-Scan = Fill = Callable[..., None]
+Scan = Callable[..., None]
+Fill = Callable[..., None]
 
 _HEAD = '''"""Printed by kvproof from its specification; see kvproof.conformance.compiled."""
 from __future__ import annotations

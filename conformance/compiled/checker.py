@@ -78,12 +78,12 @@ class CompiledChecker:
         self, reader: TraceReader, progress: Callable[[int], None], until: int | None, pause: Pause
     ) -> bool:
         """Judge a trace, from the state that the replayer has; True if there is more behind the last event to be judged."""
-        if self.replayer.report.events:
+        if self.replayer.report.events or reader.first_seq:
             self._take_up()
         place = reader.place
         for batch in batches_of(reader):
             seq = first_seq(batch)
-            first = max(0, self.judged - seq)
+            first = max(0, reader.first_seq + self.judged - seq)
             last = len(batch) if until is None else min(len(batch), max(0, until + 1 - seq))
             if first < last and not self.judge_batch(batch, progress, first, last):
                 return False

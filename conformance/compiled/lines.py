@@ -61,7 +61,7 @@ class ScannedLines:
         scanned = _room_for(lines, end - begin, len(keys.keys))
         counts: Array = np.zeros(SCANNED_COUNTS, np.int64)
         padded = text + PADDING
-        words = np.ndarray(len(text), np.dtype("<i8"), padded, strides=(1,))
+        words: Array = np.ndarray(len(text), np.dtype("<i8"), padded, strides=(1,))
         (scan or compiled_scan())(
             np.frombuffer(padded, np.uint8), words, begin, end, trace_io.LONGEST_RECORD, keys, scanned, counts
         )

@@ -108,9 +108,10 @@ def test_what_does_not_start_from_nothing_is_not_replayed(trace: Path, options: 
     cut(trace, *options)
     report = replay(trace.parent / "o.jsonl")
     assert (report.verdict, report.events) == (INCOMPLETE, 0)
-    assert "a slice, events " in report.why and "without a checkpoint it cannot be replayed" in report.why
+    assert "a slice, events " in report.why and "it cannot be replayed" in report.why
+    assert ("(kvproof slice --with-state)" in report.why) == ("--from" in options)
     result = command_line.run("replay", trace.parent / "o.jsonl")
-    assert result.exit_code == 3 and "without a checkpoint" in result.stdout
+    assert result.exit_code == 3 and "it cannot be replayed" in result.stdout
 
 
 def test_a_beginning_is_replayed_up_to_the_cut_and_never_passes(trace: Path) -> None:
@@ -127,15 +128,26 @@ def test_a_slice_of_everything_ends_as_the_trace_does(trace: Path) -> None:
     assert list(read_trace(trace.parent / "o.jsonl"))[-1] == list(read_trace(trace))[-1]
 
 
-def test_a_checkpoint_is_not_believed(trace: Path) -> None:
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"ledgers": {}},
+        {"kvproof_state": 1, "spec": SPEC_VERSION},
+        {"kvproof_state": 1, "spec": SPEC_VERSION, "state": []},
+        {"kvproof_state": 1, "spec": SPEC_VERSION, "state": {"ledgers": {"session s": {"phase": 0}}}},
+        {"kvproof_state": 2, "spec": SPEC_VERSION, "state": {}},
+        {"kvproof_state": 1, "spec": "0", "state": {}},
+    ],
+)
+def test_a_state_of_another_shape_is_refused(trace: Path, state: dict[str, Any]) -> None:
     cut(trace, "--from", 3)
     path = trace.parent / "o.jsonl"
     head, *rest = path.read_text().splitlines(keepends=True)
     fields = json.loads(head)
-    fields["extra"]["slice"]["checkpoint"] = {"ledgers": {}}
+    fields["extra"]["slice"]["checkpoint"] = state
     path.write_text(json.dumps(fields) + "\n" + "".join(rest))
-    report = replay(path)
-    assert report.verdict == INCOMPLETE and "without a checkpoint that this kvproof can read" in report.why
+    said = command_line.refusal("replay", path)
+    assert f"{path}:1: the state that this slice carries is not as this kvproof writes it" in said
 
 
 def test_a_slice_of_a_slice_keeps_both(trace: Path) -> None:

@@ -14,7 +14,6 @@ pytest.importorskip("numba")
 
 from kvproof.conformance import trace_io, watch_source
 from kvproof.conformance.columnar import ColumnarWriter
-from kvproof.conformance.columnar_events import events_of
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.trace_io import TraceWriter, line_of, read_trace
 from kvproof.conformance.watch_file import GrowingFile
