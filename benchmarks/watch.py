@@ -22,12 +22,10 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 from measuring import CLI, machine, say
-from replay import Recorded, record, repeated
+from replay import Recorded, record, write_columns
 
-from kvproof.conformance.columnar import _stream_of
-from kvproof.conformance.columnar_blocks import Kind, blocks, packed
+from kvproof.conformance.columnar_blocks import blocks
 from kvproof.conformance.columnar_events import events_of
 from kvproof.conformance.trace_io import line_of, read_trace
 from kvproof.spec.trace import End
@@ -45,7 +43,7 @@ def prepare(recorded: Recorded, path: Path, events: int) -> int:
     """The whole trace as the writer will write it; how many events it has."""
     header = line_of(read_trace(recorded.path).header)
     if path.suffix == ".kvtrace":
-        return prepare_columns(recorded, path, header, events)
+        return write_columns(recorded, path, events)
     ready, seq = templates(recorded), 0
     with path.open("wb") as file:
         file.write(header + b"\n")
@@ -68,19 +66,6 @@ def templates(recorded: Recorded) -> list[str]:
             text = text.replace(f'"{name}":"{getattr(event, name)}"', f'"{name}":"{getattr(event, name)}/%d"', 1)
         found.append(text + "\n")
     return found
-
-
-def prepare_columns(recorded: Recorded, path: Path, header: bytes, events: int) -> int:
-    seq = 0
-    with path.open("wb") as file:
-        file.write(packed(0, Kind.HEADER, 0, 0, header))
-        for number, batch in enumerate(repeated(recorded, events), 1):
-            seqs = pa.array(range(seq, seq + len(batch)), pa.int64())
-            stream = _stream_of(batch.set_column(0, "seq", seqs))
-            file.write(packed(number, Kind.EVENTS, seq, len(batch), stream))
-            seq += len(batch)
-        file.write(packed(number + 1, Kind.END, seq, 0, line_of(End(events=seq))))
-    return seq
 
 
 def write(source: Path, target: Path, rate: int) -> None:
