@@ -33,6 +33,8 @@ from kvproof.spec.trace import RECORD, Event
 
 NEWLINE = 10
 NAMED = [SESSION, TURN]
+SHORTEST_LINE = 32
+"""At most the bytes of an event as a line: so many empty lines are no reason to make room."""
 LEAST_RUN = 2
 """Bytes of a page id and what parts it from the next."""
 
@@ -57,7 +59,8 @@ class ScannedLines:
             end = _end_of_what_is_text(text, end)
         end = max(begin, end)
         keys = cast(KeyArrays, the_keys())
-        lines = int(np.count_nonzero(np.frombuffer(text, np.uint8)[begin:end] == NEWLINE))
+        newlines = int(np.count_nonzero(np.frombuffer(text, np.uint8)[begin:end] == NEWLINE))
+        lines = min(newlines, (end - begin) // SHORTEST_LINE + 1)
         scanned = _room_for(lines, end - begin, len(keys.keys))
         counts: Array = np.zeros(SCANNED_COUNTS, np.int64)
         padded = text + PADDING

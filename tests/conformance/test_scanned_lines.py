@@ -22,6 +22,7 @@ from kvproof.conformance import trace_io
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.columnar_schema import FLAG_PARAMS, NUMBER_PARAMS
 from kvproof.conformance.compiled import build, parts, scan_layout
+from kvproof.conformance.compiled import lines as lines_module
 from kvproof.conformance.compiled.columns import EventBatch, Names, arrays_of, batches, events_in
 from kvproof.conformance.compiled.layout import COLUMNS, LISTS
 from kvproof.conformance.compiled.lines import ScannedLines
@@ -209,6 +210,13 @@ def test_spaces_and_another_order_of_fields_are_the_same() -> None:
 
 def test_an_empty_line_ends_what_is_taken() -> None:
     assert assert_same(f"{OPEN}\n\n{OPEN.replace('0', '1')}\n".encode()) == 1
+
+
+def test_no_event_is_shorter_than_the_room_that_is_made_for_it() -> None:
+    shortest = b"".join(line_of(Event(seq=seq, action="open")) + b"\n" for seq in range(9))
+    assert len(shortest) // 9 > lines_module.SHORTEST_LINE
+    assert assert_same(shortest) == 9
+    assert ScannedLines.of(shortest[:42] + b"\n" * 2**20).scanned.table.shape[1] < 2**20 // 30
 
 
 def test_a_gap_between_seqs_ends_what_is_taken() -> None:
