@@ -60,7 +60,7 @@ def begin_with_state(replayer: Replayer, reader: TraceReader, *, resumes: bool =
     Raises UserError if the state is not as it is written here.
     """
     part: Slice | None = reader.slice
-    if part is None or part.starts_from_nothing or part.checkpoint is None:
+    if part is None or part.starts_from_nothing or part.checkpoint is None or part.has_gaps:
         return
     replayer.report.gaps += (f"what was before event {part.first}: the state that the slice carries is believed",)
     if resumes:
