@@ -31,8 +31,9 @@ def batch_of(block: Block) -> Any:
     """The record batch of a block of events (`pyarrow.RecordBatch`), checked. Raises BlockError."""
     pa = pyarrow()
     try:
-        batch = _completed(_read(block.payload), block.first_seq)
-        batch.validate(full=True)
+        found = _read(block.payload)
+        found.validate(full=True)
+        batch = _completed(found, block.first_seq)
         _check(batch, block)
     except (pa.ArrowException, ValueError, KeyError, OSError, struct.error, OverflowError, MemoryError) as error:
         what = " ".join(str(error).split())
