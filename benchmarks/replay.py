@@ -363,7 +363,7 @@ def cores_section(recorded: Recorded, folder: Path) -> list[str]:
         f"{spread(by_clock)} times as fast. Whoever else works on these cores slows two jobs more than one (load "
         f"{os.getloadavg()[0]:.1f} at the end, of which two are this), so the time of the processors stands beside it: one job "
         f"{spread((p for _, p in one), ' s', 1)}, two {spread((p for _, p in two), ' s', 1)} on both cores together; "
-        f"{spread(by_processor)} times as fast where nobody else works.",
+        f"{spread(by_processor)} times as fast, if nobody else worked.",
     ]
 
 
