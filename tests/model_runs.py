@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvproof.model.explore import Taken, successors
 from kvproof.model.oracle import Oracle
 from kvproof.model.witness import Witness, witness
+from kvproof.spec.faults import FAULTS
 from kvproof.spec.state import pristine
 
 CONFIGURATIONS: list[dict[str, Any]] = [
@@ -21,6 +22,9 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"window": 1},
     {"window": 2, "overlap": True, "speculation": 2},
 ]
+
+# What a trace can show. What an admission is charged (M18) no event tells.
+SHOWN = [fault for fault in FAULTS if fault != "M18"]
 
 OF_A_WALK = {
     "page_size": st.integers(1, 4),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from model_runs import CONFIGURATIONS, OF_A_WALK, of_one_ledger, walk
+from model_runs import CONFIGURATIONS, OF_A_WALK, SHOWN, of_one_ledger, walk
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
@@ -39,7 +39,7 @@ from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER
 from kvproof.spec.trace import Event, Header
 
-FAULTS_OF_LEDGERS = [f.id for f in FAULTS.values() if f.machine is LEDGER]
+FAULTS_OF_LEDGERS = [id for id in SHOWN if FAULTS[id].machine is LEDGER]
 PAGE_LISTS = (*LISTS, *PAGE_LISTS_OR_NULL)
 SOME_FAULTS = ("F22862b", "F20070", "F12224", "F22213", "S0511d")
 

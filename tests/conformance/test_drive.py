@@ -14,7 +14,7 @@ import pytest
 from command_line import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from model_runs import steps_of_one_ledger
+from model_runs import SHOWN, steps_of_one_ledger
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
@@ -37,8 +37,6 @@ NO_SUCH_STEP = {
     "S0511d": "does not come back",
     "M17": "steps do not overlap",  # so no result is late
 }
-# What a trace can show. What an admission is charged (M18) no event tells.
-SHOWN = [fault for fault in FAULTS if fault != "M18"]
 OF_THE_REFERENCE = [fault for fault in ALL_OF_THE_REFERENCE if fault in SHOWN]
 
 
