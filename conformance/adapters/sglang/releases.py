@@ -12,8 +12,9 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from .seams import SEAMS, Way, find_seams, named
+from .seams import SEAMS, find_seams
 from .terms import TokenTerms
+from .ways import Way, named
 
 INSTALL_HINT = "run `make test-sglang` once, or `python tests/sglang/make_env.py`, and use the environment it names"
 
