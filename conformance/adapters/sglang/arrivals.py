@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..actions import Actions
 from .notes import Notes
 from .observe import Observer, session_of
-from .page_moves import PageMoves
 from .releases import Release
 
 
 class Arrivals:
-    def __init__(self, release: Release, observe: Observer, notes: Notes, moves: PageMoves) -> None:
+    def __init__(self, release: Release, observe: Observer, notes: Notes, actions: Actions) -> None:
         self._release = release
         self._observe = observe
         self._notes = notes
-        self._moves = moves
+        self._actions = actions
         self._reaping = False
         self._refused_at_create: set[str] = set()
         self._not_arrived: set[str] = set()
@@ -42,7 +42,7 @@ class Arrivals:
         if not session.streaming:
             return close(controller, session_id)
         row = self._release.row(slot) if slot is not None else None
-        with self._moves.action("close") as action:
+        with self._actions.open("close") as action:
             result = close(controller, session_id)
         # The reaper tries every waiting close at every round; only the round that carries it out is an event.
         if not self._reaping or session_id not in controller.sessions:

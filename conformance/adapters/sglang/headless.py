@@ -12,9 +12,11 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from ..run import NeverIdle
 from .engine import VOCABULARY, build_scheduler, import_sglang
 from .event_loop import EventLoop
 from .releases import Release, full_pool
@@ -28,10 +30,6 @@ FIRST_ORDINARY_TOKEN = 3
 MANY_IDLE_STEPS = 20
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS, MANY_STEPS_PER_TOKEN_OF_A_PAGE = 2000, 200
-
-
-class NeverIdle(Exception):
-    """Requests are left that the scheduler does not bring to an end."""
 
 
 class Headless:
@@ -159,6 +157,11 @@ class Headless:
             module.TEST_RETRACT, module.TEST_RETRACT_INTERVAL = before
 
     # -- what can be read --
+
+    @property
+    def sources(self) -> Path:
+        """The folder of the SGLang that is driven."""
+        return Path(str(importlib.import_module("sglang").__file__)).parent
 
     @property
     def tree(self) -> Any:

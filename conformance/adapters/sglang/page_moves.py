@@ -1,17 +1,13 @@
-"""Which pages a call gave back, and to which action of the scheduler that belongs.
-
-What moves pages is opened as an *action*: every page that the allocator is handed meanwhile belongs to it, whether the
+"""Which pages an allocator is handed back: they belong to the action that is going on (`adapters/actions.py`), whether the
 allocator frees at once or collects for the end of a free group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
-from .notes import Notes
+from ..actions import Actions
 from .page_ids import PageIds
 from .releases import full_pool
 
@@ -26,27 +22,15 @@ TAKES_BACK = (
     "free_full_segments",
 )
 EVICTS = ("evict", "evict_for_alloc")
-RETRACTS = "release_req"
-
-
-@dataclass
-class Action:
-    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert."""
-
-    name: str
-    free: list[int] = field(default_factory=list)
-    inserted: Any | None = None
-    evicted_after: list[list[int]] = field(default_factory=list)
 
 
 class PageMoves:
-    """The actions that are open, and the handlers of what an allocator and a tree are asked to take back."""
+    """Handlers of what an allocator is asked to take back; `actions`: what the scheduler is doing meanwhile."""
 
-    def __init__(self, scheduler: Any, page_ids: PageIds, notes: Notes) -> None:
+    def __init__(self, scheduler: Any, page_ids: PageIds, actions: Actions) -> None:
         self._scheduler = scheduler
         self._page_ids = page_ids
-        self._notes = notes
-        self._actions: list[Action] = []
+        self._actions = actions
         self._full_pool = full_pool(scheduler.token_to_kv_pool_allocator)
         self._freeing = False
         self._closing_free_group = False
@@ -56,24 +40,11 @@ class PageMoves:
     def allocators(self) -> set[type]:
         return {type(self._scheduler.token_to_kv_pool_allocator), type(self._full_pool)}
 
-    @contextmanager
-    def action(self, name: str) -> Iterator[Action]:
-        action = Action(name)
-        self._actions.append(action)
-        try:
-            yield action
-        finally:
-            self._actions.pop()
-
-    def is_in(self, name: str) -> bool:
-        return bool(self._actions) and self._actions[-1].name == name
-
-    # -- what the allocator is asked to do --
-
     def free(self, name: str, free: Callable[..., Any], allocator: Any, *args: Any, **kwargs: Any) -> Any:
         if self._freeing or self._closing_free_group or not self._is_of_full_pool(allocator):
             return free(allocator, *args, **kwargs)
-        into = self._actions[-1].free if self._actions else self.strays
+        action = self._actions.innermost
+        into = action.free if action is not None else self.strays
         if name == "free_page_ids":
             self._page_ids.read(args[0] * self._scheduler.page_size, into, once=True)
         elif name.endswith("segments"):
@@ -96,28 +67,3 @@ class PageMoves:
 
     def free_group_ended(self, _allocator: Any) -> None:
         self._closing_free_group = False
-
-    # -- what the tree is asked to do --
-
-    def insert(self, insert: Callable[..., Any], tree: Any, params: Any) -> Any:
-        result = insert(tree, params)
-        # A release may insert a shorter key once more, only to have a node end there: the first answer counts.
-        if self._actions and self._actions[-1].inserted is None:
-            self._actions[-1].inserted = result
-        return result
-
-    def evict(self, evict: Callable[..., Any], tree: Any, params: Any, **kwargs: Any) -> Any:
-        if self.is_in("evict"):
-            return evict(tree, params, **kwargs)
-        with self.action("evict") as action:
-            result = evict(tree, params, **kwargs)
-        if self.is_in(RETRACTS):
-            # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
-            self._actions[-1].evicted_after.append(action.free)
-        else:
-            self.write_evict(action.free)
-        return result
-
-    def write_evict(self, pages: list[int]) -> None:
-        if pages:
-            self._notes.event("evict", free=pages)

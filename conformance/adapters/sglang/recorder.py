@@ -1,7 +1,7 @@
 """Records what SGLang's scheduler does with KV pages as events of `docs/events.md`, by wrapping the real methods.
 
 `Recorder._watched` is the table of what is wrapped and which handler writes about it; handlers live by what they see: what
-arrives (`arrivals.py`), what becomes of a turn (`turns.py`), what every step does (`steps.py`), which pages a call gave back
+arrives (`arrivals.py`), what becomes of a turn (`turns.py`), what every step does (`steps.py`), which pages went back
 (`page_moves.py`). A handler calls the real method exactly once and changes nothing.
 
 What was seen is put down as plain values (`notes.py`) and goes to `put`. Nothing is formatted or written here.
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ..actions import Actions
 from .arrivals import Arrivals
 from .notes import Notes, Put
 from .observe import Observer
@@ -49,10 +50,11 @@ class Recorder:
         self._scheduler = scheduler
         self._observe = Observer(release, scheduler)
         self.notes = Notes(self._observe, put, step)
-        self._moves = PageMoves(scheduler, self.page_ids, self.notes)
-        self._arrivals = Arrivals(release, self._observe, self.notes, self._moves)
+        self._actions = Actions(self.notes.event)
+        self._moves = PageMoves(scheduler, self.page_ids, self._actions)
+        self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
         self.steps = Steps(release, self._observe, self.notes)
-        self._turns = Turns(release, self._observe, self.notes, self._moves, self._arrivals, self.steps)
+        self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
 
     @property
     def stray_frees(self) -> int:
@@ -93,8 +95,8 @@ class Recorder:
                     yield allocator, name, partial(moves.free, name)
         for name in EVICTS:
             if hasattr(tree, name):
-                yield tree, name, moves.evict
-        yield tree, "insert", moves.insert
+                yield tree, name, self._actions.evict
+        yield tree, "insert", self._actions.insert
         yield controller, "open", arrivals.open
         yield controller, "_close", arrivals.close
         yield release.load("session"), "create_req", arrivals.create

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..actions import RETRACT, Actions
 from .arrivals import Arrivals
 from .notes import Notes
 from .observe import Observer, Values, session_of
-from .page_moves import RETRACTS, PageMoves
 from .releases import Release
 from .steps import Steps
 
 
 class Turns:
     def __init__(
-        self, release: Release, observe: Observer, notes: Notes, moves: PageMoves, arrivals: Arrivals, steps: Steps
+        self, release: Release, observe: Observer, notes: Notes, actions: Actions, arrivals: Arrivals, steps: Steps
     ) -> None:
         self._release = release
         self._observe = observe
         self._notes = notes
-        self._moves = moves
+        self._actions = actions
         self._arrivals = arrivals
         self._steps = steps
 
@@ -34,7 +34,7 @@ class Turns:
         if tree_cache is None:  # the next chunk: nothing is matched
             return init(req, tree_cache, *args, **kwargs)
         before = session_of(req)
-        with self._moves.action("match") as action:
+        with self._actions.open("match") as action:
             result = init(req, tree_cache, *args, **kwargs)
         session, params = session_of(req), {"fill_len": self._release.fill_len(req)}
         if before is not None and session is None:
@@ -95,7 +95,7 @@ class Turns:
         self._steps.write_results_up_to(req)
         release, session = self._release, session_of(req)
         row, is_chunk = release.row(req), release.is_chunk(req, kwargs)
-        with self._moves.action("keep") as action:
+        with self._actions.open("keep") as action:
             result = keep()
         if action.inserted is not None:
             params = {"dup_len": action.inserted.prefix_len}
@@ -142,12 +142,12 @@ class Turns:
     # -- ends --
 
     def release(self, release: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._moves.is_in(RETRACTS):
+        if self._actions.is_in(RETRACT):
             return release(req, *args, **kwargs)
         self._steps.write_results_up_to(req)
         session = session_of(req)
         params: Values = {"finished_len": _finished_len(req)}
-        with self._moves.action("release_kv_cache") as action:
+        with self._actions.open("release_kv_cache") as action:
             result = release(req, *args, **kwargs)
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
@@ -164,7 +164,7 @@ class Turns:
         """A running request gives its pages back: retracted, or given up when it does not even fit alone."""
         req = batch.reqs[idx]
         session = session_of(req)
-        with self._moves.action(RETRACTS) as action:
+        with self._actions.open(RETRACT) as action:
             result = release(batch, idx, remaining_req_count, *args, **kwargs)
         given_up = remaining_req_count == 0
         self._notes.turn_event(
@@ -175,8 +175,7 @@ class Turns:
             free=action.free,
             after={} if given_up else self._observe.lengths_after_retract(req),
         )
-        for pages in action.evicted_after:
-            self._moves.write_evict(pages)
+        self._actions.write_evicted_after(action)
         return result
 
 

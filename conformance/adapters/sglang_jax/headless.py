@@ -11,11 +11,13 @@ import importlib
 import logging
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
+from ..run import NeverIdle
 from ..sglang.event_loop import EventLoop
-from .checkout import import_scheduler
+from .checkout import checkout, import_scheduler
 from .settings import Settings
 from .worker import VOCABULARY, Worker
 
@@ -23,10 +25,6 @@ FIRST_ORDINARY_TOKEN = 3
 MANY_IDLE_STEPS = 20
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS = 2000
-
-
-class NeverIdle(Exception):
-    """Requests are left that the scheduler does not bring to an end."""
 
 
 class Headless:
@@ -119,6 +117,11 @@ class Headless:
 
         batch.check_decode_mem = refuses_once
         self.step()
+
+    @property
+    def sources(self) -> Path:
+        """The folder of the checkout that is driven."""
+        return checkout()
 
     # -- underneath --
 

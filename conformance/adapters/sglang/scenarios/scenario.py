@@ -12,7 +12,6 @@ from typing import Any
 
 from ..headless import Checks, Headless
 
-
 Schedule = Callable[[Headless], None]
 
 
