@@ -19,8 +19,15 @@ class Action:
 
     name: str
     free: list[int] = field(default_factory=list)
+    window_free: list[int] = field(default_factory=list)
+    """pages of the window pool, where the recorder sees them"""
     inserted: Any | None = None
     evicted_after: list[Action] = field(default_factory=list)
+
+    @property
+    def freed(self) -> dict[str, list[int]]:
+        """The fields of its event."""
+        return {"free": self.free, "window_free": self.window_free} if self.window_free else {"free": self.free}
 
 
 class Actions:
@@ -72,5 +79,5 @@ class Actions:
             self._write_evict(evicted)
 
     def _write_evict(self, action: Action) -> None:
-        if action.free:
-            self._write(EVICT, free=action.free)
+        if action.free or action.window_free:
+            self._write(EVICT, **action.freed)

@@ -46,7 +46,7 @@ class Arrivals:
             result = close(controller, session_id)
         # The reaper tries every waiting close at every round; only the round that carries it out is an event.
         if not self._reaping or session_id not in controller.sessions:
-            self._notes.session_event("close", session, turn_ended=True, row=row, free=action.free)
+            self._notes.session_event("close", session, turn_ended=True, row=row, **action.freed)
         return result
 
     # -- turns and requests --

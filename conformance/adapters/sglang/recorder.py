@@ -51,7 +51,7 @@ class Recorder:
         self._observe = Observer(release, scheduler)
         self.notes = Notes(self._observe, put, step)
         self._actions = Actions(self.notes.event)
-        self._moves = PageMoves(scheduler, self.page_ids, self._actions)
+        self._moves = PageMoves(scheduler, self._observe, self._actions)
         self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
         self.steps = Steps(release, self._observe, self.notes)
         self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
@@ -60,7 +60,7 @@ class Recorder:
     def stray_frees(self) -> int:
         """Pages freed outside every known action: the trace names them as dropped."""
         self.page_ids.settle(wait=True)
-        return len(self._moves.strays)
+        return len(self._moves.strays.free) + len(self._moves.strays.window_free)
 
     @property
     def page_ids(self) -> PageIds:
@@ -147,6 +147,7 @@ class Recorder:
             terms=in_pages.get("full"),
             window_terms=in_pages.get("window"),
             free_list=self._observe.free_pages() if free_list else None,
+            window_free_list=self._observe.free_window_pages() if free_list else None,
         )
 
 

@@ -83,6 +83,7 @@ class Release:
     lengths: Callable[[Any], tuple[int, int, int]]
     window_cursor: Callable[[Any], int]
     evicts_window: str | None
+    window_map: Callable[[Any], Any] | None
     holds_row: Callable[[Any], bool]
     one_record: bool
     prefix_len: Callable[[Any], int]

@@ -24,6 +24,8 @@ def _lengths_beside_a_record(owner: Any) -> tuple[int, int, int]:
 
 _COMMON = "sglang.srt.mem_cache.common"
 _ALLOCATOR = "sglang.srt.mem_cache.allocator.base:BaseTokenToKVPoolAllocator"
+_TWO_POOLS = "sglang.srt.mem_cache.allocator.swa:SWATokenToKVPoolAllocator"
+_TWO_POOLS_BEFORE_0514 = "sglang.srt.mem_cache.swa_memory_pool:SWATokenToKVPoolAllocator"
 _CACHE = "sglang.srt.mem_cache.base_prefix_cache:BasePrefixCache"
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
@@ -171,6 +173,19 @@ SEAMS: tuple[Seam, ...] = (
             ),
             Way("ScheduleBatch._evict_swa", "0.5.10.post1", has(f"{_BATCH}._evict_swa"), None),
         ),
+    ),
+    Seam(
+        "window_map",
+        "the map of an allocator of two pools, from each full index to its window index",
+        (
+            Way(
+                "full_to_swa_index_mapping",
+                "0.5.10.post1",
+                any_of(has(f"{_TWO_POOLS}.free_swa"), has(f"{_TWO_POOLS_BEFORE_0514}.free_swa")),
+                lambda allocator: getattr(allocator, "full_to_swa_index_mapping", None),
+            ),
+        ),
+        otherwise="the map from full to window pages",
     ),
     Seam(
         "holds_row",

@@ -29,6 +29,7 @@ class Steps:
     def prepared_for_decode(self, batch: Any) -> None:
         reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
         seq_lens = batch.seq_lens_cpu.tolist()
+        pages = observe.pages_opened(batch.out_cache_loc, seq_lens)
         sessions = None if notes.sessions_are_known else observe.sessions_of(reqs)
         notes.sessions_are_known = True
         notes.put(
@@ -41,7 +42,8 @@ class Steps:
                 [len(req.output_ids) for req in reqs],
                 sessions,
                 seq_lens,
-                observe.pages_opened(batch.out_cache_loc, seq_lens),
+                pages,
+                observe.window_pages_opened(batch.out_cache_loc) if pages is not None else None,
             )
         )
 

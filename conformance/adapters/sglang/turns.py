@@ -52,7 +52,7 @@ class Turns:
             session,
             row=self._release.row(req) if lent else None,
             params=params,
-            free=action.free,
+            **action.freed,
             after={
                 "attached": session is not None,
                 "lent": lent,
@@ -77,6 +77,7 @@ class Turns:
                 row=row,
                 params={"seq_len": seq_len, "last": seq_len >= len(req.origin_input_ids) + len(req.output_ids)},
                 alloc=self._observe.new_pages(row, prefix_len, seq_len),
+                window_alloc=self._observe.new_window_pages(row, prefix_len, seq_len),
                 shared=shared,
                 after=self._observe.turn(req, prefix=True),
             )
@@ -108,7 +109,7 @@ class Turns:
                 session,
                 row=row,
                 params=params,
-                free=action.free,
+                **action.freed,
                 shared=self._observe.pages_of_row(row, 0, protected_len),
                 after=self._observe.turn(req, prefix=True),
             )
@@ -127,14 +128,16 @@ class Turns:
     def _window(self, req: Any, pre_len: int, evict: Callable[[], Any]) -> Any:
         """Slots behind the window are freed; most calls find none to free, and those are no event."""
         before = self._release.window_cursor(req)
-        result = evict()
-        if self._release.window_cursor(req) != before:
+        with self._actions.open("window") as action:
+            result = evict()
+        if self._release.window_cursor(req) != before or action.window_free:
             self._notes.turn_event(
                 "window",
                 req,
                 session_of(req),
                 row=self._release.row(req),
                 params={"pre_len": pre_len},
+                window_free=action.window_free,
                 after=self._observe.lengths(req),
             )
         return result
@@ -153,9 +156,9 @@ class Turns:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
         if session is not None and _is_aborted(req):
-            self._notes.turn_event("abort", req, session, turn_ended=True, params=params, free=action.free)
+            self._notes.turn_event("abort", req, session, turn_ended=True, params=params, **action.freed)
             return result
-        self._notes.turn_event("finish", req, session, turn_ended=True, params=params, free=action.free)
+        self._notes.turn_event("finish", req, session, turn_ended=True, params=params, **action.freed)
         return result
 
     def retract(
@@ -172,7 +175,7 @@ class Turns:
             req,
             session,
             turn_ended=given_up,
-            free=action.free,
+            **action.freed,
             after={} if given_up else self._observe.lengths_after_retract(req),
         )
         self._actions.write_evicted_after(action)
