@@ -25,7 +25,7 @@ class Action:
     evicted_after: list[Action] = field(default_factory=list)
 
     @property
-    def freed(self) -> dict[str, list[int]]:
+    def freed(self) -> dict[str, Any]:
         """The fields of its event."""
         return {"free": self.free, "window_free": self.window_free} if self.window_free else {"free": self.free}
 
