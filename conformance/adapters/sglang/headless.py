@@ -1,4 +1,4 @@
-"""SGLang's real scheduler, cache and sessions in this process: no GPU, no server, and a forward that makes up its tokens.
+"""SGLang's real scheduler, cache and sessions in this process: no server, and as a rule no GPU and made-up tokens.
 
 `Headless` plays the clients and runs SGLang's own event loop one pass at a time (`step`), so that a schedule is a sequence
 of calls and the same seed gives the same run.
@@ -36,7 +36,7 @@ class Headless:
     """One scheduler. `on_check` is called after a step when checks are asked for: (busy, release's own check passed)."""
 
     def __init__(self, settings: Settings, *, checks: Checks = "idle") -> None:
-        self.release: Release = import_sglang()
+        self.release: Release = import_sglang(settings.device)
         self.settings = settings
         self.checks = checks
         self.on_check: Callable[[bool, bool], None] = lambda busy, passed: None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.trace_io import TraceWriter, write_trace
@@ -18,7 +18,7 @@ from .header import header_of
 from .headless import Headless
 from .recorder import Recorder
 from .scenarios import SCENARIOS, Scenario
-from .settings import Settings
+from .settings import Device, Settings
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
 LEAST_PAGES = 64
@@ -114,7 +114,10 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
 
 
 def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
-    if isinstance(default, bool):
+    if key == "device":
+        if value not in get_args(Device):
+            raise UserError(f"setting device of sglang is {' or '.join(get_args(Device))}, not {value!r}")
+    elif isinstance(default, bool):
         if not isinstance(value, bool):
             raise UserError(f"setting {key} of sglang is true or false, not {value!r}")
     elif value is None and key == "chunked_prefill_size":
