@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from ..run import NeverIdle
+from ..run import drain
 from .engine import VOCABULARY, build_scheduler, import_sglang
 from .event_loop import EventLoop
 from .releases import Release, full_pool
@@ -26,8 +26,6 @@ Checks = Literal["idle", "every"]
 
 # The forward never makes up a token that could end a request early: 0 to 2 are reserved, lengths alone decide.
 FIRST_ORDINARY_TOKEN = 3
-# A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
-MANY_IDLE_STEPS = 20
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS, MANY_STEPS_PER_TOKEN_OF_A_PAGE = 2000, 200
 
@@ -135,14 +133,8 @@ class Headless:
 
     def drain(self) -> None:
         """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-        idle_steps, limit = 0, MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * self.settings.page_size
-        for _ in range(limit):
-            idle_steps = 0 if self.step() else idle_steps + 1
-            if idle_steps and not self.waiting():
-                return
-            if idle_steps == MANY_IDLE_STEPS:
-                raise NeverIdle(f"nothing runs any more, but {', '.join(self.waiting())} still wait")
-        raise NeverIdle(f"after {limit} steps {', '.join(self.running())} still run")
+        most = MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * self.settings.page_size
+        drain(self.step, self.waiting, self.running, most)
 
     @contextmanager
     def force_retract(self) -> Iterator[None]:
