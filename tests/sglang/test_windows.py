@@ -13,6 +13,7 @@ import torch
 from drive_windows import PAGE_SIZES, SOUND
 from sglang_process import RELEASES, run_with_sglang
 
+from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.adapters.sglang.assembly import DECODE, Assembly
 from kvproof.conformance.adapters.sglang.page_ids import PageIds
 from kvproof.conformance.adapters.sglang.releases import release_of
@@ -139,6 +140,16 @@ def test_window_pages_are_named_only_where_a_map_names_them() -> None:
     assert window_allocator(release, scheduler_with(full_to_swa_index_mapping=None)) is None
     assert window_allocator(release_of("9.9.9", {**found, "window_map": None}), scheduler_with()) is None
     assert window_allocator(release, SimpleNamespace(token_to_kv_pool_allocator=object())) is None
+
+
+def test_free_pages_are_listed_if_the_larger_pool_is_small_enough() -> None:
+    def is_listed(full: int, window: int) -> bool:
+        pools = {"full_attn_allocator": SimpleNamespace(size=full), "size": min(full, window)}
+        scheduler = SimpleNamespace(page_size=4, token_to_kv_pool_allocator=SimpleNamespace(**pools))
+        return capture._lists_free_pages(scheduler)
+
+    assert is_listed(4 * capture.LISTED_PAGES, 4)
+    assert not is_listed(4 * capture.LISTED_PAGES + 4, 4)
 
 
 def test_pages_come_from_the_map_and_those_that_left_the_window_have_none() -> None:

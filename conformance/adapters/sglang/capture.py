@@ -22,7 +22,7 @@ from kvproof.conformance.file_names import of_rank, with_word
 from .handover import Handover, TraceLost, frame
 from .header import header_of
 from .recorder import Recorder
-from .releases import installed_release
+from .releases import full_pool, installed_release
 from .writer import header_line, revoke_end
 
 PATH_VARIABLE = "KVPROOF_TRACE"
@@ -219,8 +219,9 @@ def _settings(scheduler: Any) -> dict[str, Any]:
 
 
 def _lists_free_pages(scheduler: Any) -> bool:
-    allocator = scheduler.token_to_kv_pool_allocator
-    return bool(allocator.size // scheduler.page_size <= LISTED_PAGES)
+    """Of two pools the full one is the larger."""
+    pool = full_pool(scheduler.token_to_kv_pool_allocator)
+    return bool(pool.size // scheduler.page_size <= LISTED_PAGES)
 
 
 def _new_file(wanted: str, rank: str | None) -> tuple[Path, int]:
