@@ -97,6 +97,8 @@ class Bench:
         if place < OF_SESSIONS:
             session = f"s{place}.{number // TURNS_OF_A_SESSION}"
             if number % TURNS_OF_A_SESSION == 0:
+                if number:  # else those that are over hold their rows until none is left
+                    self._headless.close(f"s{place}.{number // TURNS_OF_A_SESSION - 1}")
                 self._headless.open(session)
         self._headless.send(f"turn/{place}/{number:06}", 16, output_len, session=session)
 
