@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture test-ray fuzz-traces lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture test-ray fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,15 @@ test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
 	$(PYTHON) tests/sglang/make_env.py --all
 	$(BIN)/python -m pytest -m "sglang or sglang_full"
+
+SGLANG_RELEASE ?= 0.5.11
+# Or an interpreter that is there already, with that SGLang, a CUDA torch and this package: SGLANG_PYTHON=python3
+SGLANG_PYTHON ?= .venv-sglang/bin/python
+
+test-sglang-gpu: ## a real SGLang scheduler with real forwards on a CUDA device, recorded and judged; without one on the CPU
+	@echo "== test-sglang-gpu: SGLang $(SGLANG_RELEASE)"
+	if [ "$(SGLANG_PYTHON)" = .venv-sglang/bin/python ]; then $(PYTHON) tests/sglang/make_env.py; fi
+	PYTHONPATH=.venv-sglang/site/$(SGLANG_RELEASE) $(SGLANG_PYTHON) -W ignore tests/sglang/record_on_device.py out/on-device
 
 test-ray: $(STAMP) ## replay on a Ray cluster of this machine, a worker killed in the middle (installs kvproof[ray])
 	@echo "== test-ray"

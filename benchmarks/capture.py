@@ -97,6 +97,8 @@ class Bench:
         if place < OF_SESSIONS:
             session = f"s{place}.{number // TURNS_OF_A_SESSION}"
             if number % TURNS_OF_A_SESSION == 0:
+                if number:  # else those that are over hold their rows until none is left
+                    self._headless.close(f"s{place}.{number // TURNS_OF_A_SESSION - 1}")
                 self._headless.open(session)
         self._headless.send(f"turn/{place}/{number:06}", 16, output_len, session=session)
 
@@ -228,21 +230,21 @@ class Bench:
             self.scheduler.event_loop_normal()
         batch, records = self.scheduler.running_batch, list[Any]()
         recorder = self.recorder(records.append)
-        recorder._prepared_for_decode(batch)
+        recorder.steps.prepared_for_decode(batch)
 
         def results() -> None:
-            recorder._results_come(self.scheduler, batch)
-            recorder._lens_before = shorter
-            recorder._results_came(self.scheduler, batch)
+            recorder.steps.results_come(self.scheduler, batch)
+            recorder.steps.lens_before = shorter
+            recorder.steps.results_came(self.scheduler, batch)
 
         shorter = [len(req.output_ids) - 1 for req in batch.reqs]
         records.clear()
-        recorder._prepared_for_decode(batch)
+        recorder.steps.prepared_for_decode(batch)
         results()
         decode, result = records
         handover = Handover(os.open(os.devnull, os.O_WRONLY))
         handover.page_ids = recorder.page_ids
-        recorder._put = lambda record: None
+        recorder.notes.put = lambda record: None
 
         # Packing tells the same object from an equal one, and in a server no two steps share any.
         steps = itertools.cycle([marshal.loads(marshal.dumps((decode, result))) for _ in range(STEPS_OF_A_GROUP)])
@@ -260,7 +262,7 @@ class Bench:
         watch.between(Watched, "call", lambda *_: None, lambda *_: None)
         listeners = len(list(recorder._listened()))
         parts = {
-            "reading a decode step": _best(lambda: recorder._prepared_for_decode(batch)),
+            "reading a decode step": _best(lambda: recorder.steps.prepared_for_decode(batch)),
             "reading its results": _best(results),
             "packing and writing to the pipe": _best(hand_over),
             f"{listeners} listeners": listeners * (_best(lambda: watched.call(batch)) - bare),

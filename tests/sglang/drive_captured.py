@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kvproof.conformance.adapters.run import NeverIdle
 from kvproof.conformance.adapters.sglang import capture as module
 from kvproof.conformance.adapters.sglang.capture import Capture
-from kvproof.conformance.adapters.sglang.headless import Headless, NeverIdle
+from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.replay import CONFORMS, replay

@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.adapters.run import run_to_its_end
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.record import header_of_run, recording, run_to_its_end, settings_for
+from kvproof.conformance.adapters.sglang.record import header_of_run, recording, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.trace_io import TraceWriter
 

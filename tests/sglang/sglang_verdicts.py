@@ -1,6 +1,6 @@
 """The verdict of each scenario on each release in a few words, and beside it what SGLang's own memory checks said.
 
-    python tests/sglang/sglang_verdicts.py TRACES CHECKS --write
+    PYTHONPATH=tests python tests/sglang/sglang_verdicts.py TRACES CHECKS --write
 
 writes `verdicts.json` and `own_checks.json`, which the tests compare with, and the table in `docs/sglang.md`. TRACES holds a
 folder of traces per release, CHECKS a file `<release>.json` per release, as `python -m kvproof.conformance.adapters.sglang` and
@@ -13,16 +13,14 @@ import argparse
 import json
 from pathlib import Path
 
+from verdict_page import VerdictPage, Verdicts, markdown, write_json
+
 from kvproof.conformance.adapters.sglang import RELEASES
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 
 VERDICTS = Path(__file__).with_name("verdicts.json")
 OWN_CHECKS = Path(__file__).with_name("own_checks.json")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sglang.md"
-BEGIN, END = "<!-- what is found by whom: written by tests/sglang/sglang_verdicts.py -->", "<!-- end -->"
-
-Verdicts = dict[str, dict[str, dict[str, str]]]
-"""release -> scenario -> page size -> words"""
+PAGE = VerdictPage("sglang.md", "<!-- what is found by whom: written by tests/sglang/sglang_verdicts.py -->")
 
 
 def verdict_of(trace: Path) -> str:
@@ -56,16 +54,14 @@ def table(verdicts: Verdicts, noticed: Verdicts, page_size: str = "1") -> str:
     """Markdown: per scenario and release what SGLang's checks noticed / what the replay found. Dash: nothing."""
     releases = [release for release in verdicts if release in noticed]
     scenarios = sorted({scenario for release in releases for scenario in verdicts[release]})
-    lines = [f"| scenario | {' | '.join(releases)} |", f"| --- |{' --- |' * len(releases)}"]
-    for scenario in scenarios:
-        cells = []
-        for release in releases:
-            own = noticed[release].get(scenario, {}).get(page_size, "")
-            ours = verdicts[release].get(scenario, {}).get(page_size, "")
-            ours = "-" if ours.startswith("conforms") and "followed" not in ours else ours.removeprefix("violates: ")
-            cells.append(f"{own or '-'} / {ours.removeprefix('conforms, ').removesuffix(' followed')}")
-        lines.append(f"| `{scenario}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+
+    def cell(release: str, scenario: str) -> str:
+        own = noticed[release].get(scenario, {}).get(page_size, "")
+        ours = verdicts[release].get(scenario, {}).get(page_size, "")
+        ours = "-" if ours.startswith("conforms") and "followed" not in ours else ours.removeprefix("violates: ")
+        return f"{own or '-'} / {ours.removeprefix('conforms, ').removesuffix(' followed')}"
+
+    return markdown(releases, ((scenario, [cell(of, scenario) for of in releases]) for scenario in scenarios))
 
 
 def main() -> None:
@@ -78,10 +74,9 @@ def main() -> None:
     noticed = noticed_in(arguments.checks)
     written = table(verdicts, noticed)
     if arguments.write:
-        VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n")
-        OWN_CHECKS.write_text(json.dumps(noticed, indent=1) + "\n")
-        page = PAGE.read_text()
-        PAGE.write_text(f"{page.partition(BEGIN)[0]}{BEGIN}\n\n{written}\n\n{END}{page.partition(END)[2]}")
+        write_json(VERDICTS, verdicts)
+        write_json(OWN_CHECKS, noticed)
+        PAGE.write(written)
     print(written)
 
 

@@ -48,7 +48,7 @@ def a_decode(step: int) -> tuple[Any, ...]:
         reading(TURN, kv_committed_len=5, kv_allocated_len=5, cache_protected_len=4),
         reading(TURN, kv_committed_len=6, kv_allocated_len=6, cache_protected_len=0),
     ]
-    return (DECODE, step, ["a", "b"], [1, 2], lengths, [1, 2], [session, None], [5, 6], [7, 7])
+    return (DECODE, step, ["a", "b"], [1, 2], lengths, [1, 2], [session, None], [5, 6], [7, 7], None)
 
 
 def a_result(step: int) -> tuple[Any, ...]:
@@ -312,11 +312,11 @@ def test_a_batch_waits_for_its_page_ids_and_keeps_its_order(
 ) -> None:
     copies: list[LateCopy] = []
 
-    def begin(self: PageIds, indices: Any, into: list[int], once: bool) -> None:
+    def begin(self: PageIds, indices: Any, into: list[int], once: bool, set_only: bool) -> None:
         from kvproof.conformance.adapters.sglang.page_ids import _Copy
 
         copies.append(LateCopy())
-        self._copies.append(_Copy(indices, copies[-1], into, once))
+        self._copies.append(_Copy(indices, copies[-1], into, once, set_only))
         self.started += 1
 
     class Indices(list[int]):

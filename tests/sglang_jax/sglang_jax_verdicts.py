@@ -1,6 +1,6 @@
 """The verdict of each scenario on each commit of sglang-jax in a few words, and whether its own memory check noticed.
 
-    python tests/sglang_jax/sglang_jax_verdicts.py
+    PYTHONPATH=tests python tests/sglang_jax/sglang_jax_verdicts.py
 
 records everything on the repository that KVPROOF_SGLANG_JAX_REPO names and writes `verdicts.json`, which the tests compare
 with, and the table in `docs/sglang-jax.md`.
@@ -8,11 +8,11 @@ with, and the table in `docs/sglang-jax.md`.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 from sglang_jax_checkouts import COMMITS, PAGE_SIZES, check_out, run_on
+from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
 from kvproof.conformance.adapters.sglang_jax import SCENARIOS
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
@@ -20,11 +20,7 @@ from kvproof.conformance.trace_io import read_trace
 from kvproof.spec.trace import Event
 
 VERDICTS = Path(__file__).with_name("verdicts.json")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sglang-jax.md"
-BEGIN, END = "<!-- what is found: written by tests/sglang_jax/sglang_jax_verdicts.py -->", "<!-- end -->"
-
-Verdicts = dict[str, dict[str, dict[str, str]]]
-"""commit -> scenario -> page size -> words"""
+PAGE = VerdictPage("sglang-jax.md", "<!-- what is found: written by tests/sglang_jax/sglang_jax_verdicts.py -->")
 
 
 def verdict_of(trace: Path) -> str:
@@ -57,11 +53,8 @@ def verdicts_in(folder: Path) -> dict[str, dict[str, str]]:
 
 def table(verdicts: Verdicts) -> str:
     """Markdown: per scenario and commit what the replay finds first, page size by page size where that differs."""
-    lines = [f"| scenario | {' | '.join(verdicts)} |", f"| --- |{' --- |' * len(verdicts)}"]
-    for scenario in SCENARIOS:
-        cells = [_cell(of_commit[scenario]) for of_commit in verdicts.values()]
-        lines.append(f"| `{scenario}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = ((name, [_cell(of_commit[name]) for of_commit in verdicts.values()]) for name in SCENARIOS)
+    return markdown(list(verdicts), rows)
 
 
 def _cell(by_page_size: dict[str, str]) -> str:
@@ -82,9 +75,8 @@ def main() -> None:
             module = "kvproof.conformance.adapters.sglang_jax"
             run_on(check_out(commit, Path(folder)), "-m", module, str(traces), "--page-size", *sizes)
             verdicts[commit] = verdicts_in(traces)
-    VERDICTS.write_text(json.dumps(verdicts, indent=1) + "\n")
-    page = PAGE.read_text()
-    PAGE.write_text(f"{page.partition(BEGIN)[0]}{BEGIN}\n\n{table(verdicts)}\n\n{END}{page.partition(END)[2]}")
+    write_json(VERDICTS, verdicts)
+    PAGE.write(table(verdicts))
 
 
 if __name__ == "__main__":

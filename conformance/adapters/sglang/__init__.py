@@ -11,14 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .record import RecordResult, record_scenario
+    from .record import SGLangResult, record_scenario
     from .releases import RELEASES, Known, Release
     from .scenarios import SCENARIOS, Scenario
 
-__all__ = ["RELEASES", "SCENARIOS", "Known", "RecordResult", "Release", "Scenario", "record_scenario"]
+__all__ = ["RELEASES", "SCENARIOS", "Known", "Release", "SGLangResult", "Scenario", "record_scenario"]
 
 _HOME = {
-    "RecordResult": "record",
+    "SGLangResult": "record",
     "record_scenario": "record",
     "RELEASES": "releases",
     "Known": "releases",

@@ -26,7 +26,8 @@ class Assembly:
     def events(self, record: Any) -> Iterator[Values]:
         """The fields of each event of a record, in the names of `spec.trace.Event`, in order."""
         if isinstance(record, dict):
-            if record["action"] == "evict" and not record["free"]:  # ids of a GPU were not known when it was put down
+            # Ids of a GPU were not known when an eviction was put down: it may have been of nothing.
+            if record["action"] == "evict" and not (record["free"] or record.get("window_free")):
                 return
             self._remember(record)
             yield record
@@ -54,6 +55,7 @@ class Assembly:
         sessions: list[SessionReading | None] | None,
         seq_lens: list[int],
         pages: list[int] | None,
+        window_pages: list[int] | None,
     ) -> Iterator[Values]:
         """`sessions`: of each turn, or None if nothing has touched them since they were read last."""
         for place, turn in enumerate(turns):
@@ -69,6 +71,8 @@ class Assembly:
                 event["session"] = self._session_of[turn]
             if pages is not None and (seq_lens[place] - 1) % self._page_size == 0:
                 event["alloc"] = [pages[place]]
+                if window_pages is not None:
+                    event["window_alloc"] = [window_pages[place]]
             yield event
 
     def _result(self, step: int, turns: list[str], before: list[int], output_lens: list[int]) -> Iterator[Values]:

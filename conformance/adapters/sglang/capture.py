@@ -11,7 +11,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -22,7 +22,7 @@ from kvproof.conformance.file_names import of_rank, with_word
 from .handover import Handover, TraceLost, frame
 from .header import header_of
 from .recorder import Recorder
-from .releases import installed_release
+from .releases import full_pool, installed_release
 from .writer import header_line, revoke_end
 
 PATH_VARIABLE = "KVPROOF_TRACE"
@@ -30,6 +30,8 @@ PATH_VARIABLE = "KVPROOF_TRACE"
 LISTED_PAGES = 4096
 # What the pipe holds beside the buffer, where the system allows it.
 PIPE_BYTES = 1 << 20
+# Runs into one name that are all kept. Who starts as many wants `{pid}` in the name, or another folder.
+MOST_NAMES = 100
 # The process that writes leaves its parent at once: SGLang kills its children and theirs when it stops.
 WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.sglang.writer import main; main()"
 
@@ -217,23 +219,31 @@ def _settings(scheduler: Any) -> dict[str, Any]:
 
 
 def _lists_free_pages(scheduler: Any) -> bool:
-    allocator = scheduler.token_to_kv_pool_allocator
-    return bool(allocator.size // scheduler.page_size <= LISTED_PAGES)
+    """Of two pools the full one is the larger."""
+    pool = full_pool(scheduler.token_to_kv_pool_allocator)
+    return bool(pool.size // scheduler.page_size <= LISTED_PAGES)
 
 
 def _new_file(wanted: str, rank: str | None) -> tuple[Path, int]:
-    """Make the file; its path and descriptor. A name that is taken already gets the process id into it."""
+    """Make the file; its path and descriptor. A name that is taken, by an earlier run or another server, gets words into it."""
     named = of_rank(wanted.replace("{pid}", str(os.getpid())), rank)
     named.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        file = os.open(named, flags, 0o644)
-    except FileExistsError:
-        taken, named = named, with_word(named, str(os.getpid()))
-        logger.warning("kvproof: %s is there already and stays as it is", taken)
-        file = os.open(named, flags, 0o644)
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by the process that writes: see `is_being_written`
-    return named, file
+    for path in (named, *_other_names(named)):
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            continue
+        if path != named:
+            logger.warning("kvproof: %s is there already and stays as it is; this server's trace is %s", named, path)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by the process that writes: see `is_being_written`
+        return path, file
+    raise FileExistsError(f"{named} is there already, and so are all names that could stand for it")
+
+
+def _other_names(named: Path) -> Iterator[Path]:
+    """With the process id; in containers a server started again has the one that it had before, so then with a number too."""
+    for number in range(1, MOST_NAMES):
+        yield with_word(named, str(os.getpid()) if number == 1 else f"{os.getpid()}-{number}")
 
 
 def is_being_written(path: Path) -> bool:

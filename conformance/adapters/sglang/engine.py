@@ -1,7 +1,7 @@
-"""Builds SGLang's scheduler in this process: a tiny model, no GPU, and a forward that makes up its tokens.
+"""Builds SGLang's scheduler in this process: a tiny model, and a forward that makes up its tokens unless the real one is wanted.
 
-Everything that decides about KV pages is the installed release; only the model's forward, the sockets and, up to the
-releases that have torch versions of them, two Triton kernels are replaced.
+Everything that decides about KV pages is the installed release; only the model's forward, the sockets and, on a CPU, up to
+the releases that have torch versions of them, two Triton kernels are replaced. On a CUDA device nothing of the cache is.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from kvproof.conformance.errors import UserError
 
 from . import fast_alloc, stand_ins
 from .releases import INSTALL_HINT, Release, installed_release, installed_version
-from .settings import Settings
+from .settings import Device, Settings
 
 # Read by SGLang and its libraries when they are imported, so they are set before that.
-BARE_CPU = {
-    "SGLANG_USE_CPU_ENGINE": "1",
-    "TRITON_INTERPRET": "1",
+OFFLINE = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
 }
-ENVIRONMENT = {
-    **BARE_CPU,
+BARE_CPU = {
+    **OFFLINE,
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "TRITON_INTERPRET": "1",
+}
+OF_EACH_DEVICE = {"cpu": BARE_CPU, "cuda": OFFLINE}
+WINDOWS_AT_EACH_STEP = {
     # Else slots behind the window are freed only every 128 steps, or once per window: longer than these runs.
     "SGLANG_SWA_EVICTION_INTERVAL": "1",
     "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": "0.125",
@@ -56,22 +59,45 @@ TINY_LLAMA = {
 # Of the two layers one has the window, so that both pools are used.
 WINDOW_LAYERS, FULL_LAYERS = [0], [1]
 
+# The device that SGLang was imported for; empty as long as it was not.
+_settled: list[Device] = []
+
 MakeTokens = Callable[[int], list[int]]
 
 
-def import_sglang() -> Release:
-    """Import the installed release on a bare CPU: stand-ins first, then the paged allocation without Triton."""
-    os.environ.update(ENVIRONMENT)
+def import_sglang(device: Device = "cpu") -> Release:
+    """Import the installed release: stand-ins first, then, on a CPU, the paged allocation without Triton.
+
+    SGLang asks for its device when it is imported, so a process has one.
+    """
+    _settle_on(device)
+    os.environ.update({**OF_EACH_DEVICE[device], **WINDOWS_AT_EACH_STEP})
     stand_ins.install()
     version = installed_version()
     logging.getLogger("sglang").setLevel(logging.CRITICAL)  # what it logs about a run is in the trace
     warnings.filterwarnings("ignore", module=r"sglang\.")  # it warns about every kernel that a CPU has not
     try:
-        fast_alloc.install()
+        if device == "cpu":
+            fast_alloc.install()
         importlib.import_module("sglang.srt.managers.scheduler")
     except ImportError as error:
         raise UserError(f"SGLang {version} is installed but cannot be imported ({error}): {INSTALL_HINT}") from error
     return installed_release()
+
+
+def _settle_on(device: Device) -> None:
+    if device == "cuda" and not _has_cuda():
+        raise UserError("there is no CUDA device here, or its torch is one for a CPU: device=cpu runs without")
+    if not _settled:
+        _settled.append(device)
+    if _settled != [device]:
+        raise UserError(f"this process has imported SGLang for {_settled[0]}: for {device} it takes another one")
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def build_scheduler(release: Release, settings: Settings, make_tokens: MakeTokens, replies: list[Any]) -> Any:
@@ -80,6 +106,8 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     arguments = importlib.import_module("sglang.srt.server_args")
     _leave_earlier_distributed_groups()
     _give_the_model_a_window(settings.window)
+    if settings.real_forward:
+        _let_layers_use_torch()
     try:
         server_args = _server_args(arguments.ServerArgs, settings)
     except (AssertionError, ValueError) as error:
@@ -95,28 +123,38 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
         **{name: None if name == "dp_rank" else 0 for name in ranks},
     )
     release.send(scheduler, _Collector(replies))
-    scheduler.tp_worker.forward_batch_generation = functools.partial(_made_up_forward, make_tokens)
+    if not settings.real_forward:
+        made_up = functools.partial(_made_up_forward, settings.device, make_tokens)
+        scheduler.tp_worker.forward_batch_generation = made_up
     return scheduler
 
 
-def _made_up_forward(make_tokens: MakeTokens, batch: Any, *args: Any, **kwargs: Any) -> Any:
+def _let_layers_use_torch() -> None:
+    """Where SGLang's kernels are stood in for, each layer takes the forward that it has in plain torch."""
+    importlib.import_module("sglang.srt.layers.layernorm")
+    if stand_ins.stand_for("sgl_kernel"):
+        layer = importlib.import_module("sglang.srt.layers.utils.multi_platform").MultiPlatformOp
+        layer.dispatch_forward = lambda self: self.forward_native
+
+
+def _made_up_forward(device: Device, make_tokens: MakeTokens, batch: Any, *args: Any, **kwargs: Any) -> Any:
     import torch
     from sglang.srt.layers.logits_processor import LogitsProcessorOutput
     from sglang.srt.managers.utils import GenerationBatchResult
 
-    ids = torch.tensor(make_tokens(len(batch.seq_lens)), dtype=torch.int64)
+    ids = torch.tensor(make_tokens(len(batch.seq_lens)), dtype=torch.int64, device=device)
     logits = LogitsProcessorOutput(next_token_logits=None)
-    logits.next_token_logprobs = torch.zeros(len(ids))
+    logits.next_token_logprobs = torch.zeros(len(ids), device=device)
     return GenerationBatchResult(logits_output=logits, next_token_ids=ids, can_run_cuda_graph=False)
 
 
 def _server_args(server_args: Any, settings: Settings) -> Any:
-    """A tiny model on a CPU, with everything that decides about pages as in a server."""
+    """A tiny model, with everything that decides about pages as in a server."""
     return server_args(
         model_path=_tiny_model_folder().name,
         load_format="dummy",
-        device="cpu",
-        attention_backend="torch_native",
+        device=settings.device,
+        attention_backend="torch_native" if settings.device == "cpu" else "triton",
         sampling_backend="pytorch",
         grammar_backend="none",
         skip_tokenizer_init=True,

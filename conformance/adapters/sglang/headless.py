@@ -1,4 +1,4 @@
-"""SGLang's real scheduler, cache and sessions in this process: no GPU, no server, and a forward that makes up its tokens.
+"""SGLang's real scheduler, cache and sessions in this process: no server, and as a rule no GPU and made-up tokens.
 
 `Headless` plays the clients and runs SGLang's own event loop one pass at a time (`step`), so that a schedule is a sequence
 of calls and the same seed gives the same run.
@@ -12,9 +12,11 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from ..run import drain
 from .engine import VOCABULARY, build_scheduler, import_sglang
 from .event_loop import EventLoop
 from .releases import Release, full_pool
@@ -24,21 +26,15 @@ Checks = Literal["idle", "every"]
 
 # The forward never makes up a token that could end a request early: 0 to 2 are reserved, lengths alone decide.
 FIRST_ORDINARY_TOKEN = 3
-# A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
-MANY_IDLE_STEPS = 20
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS, MANY_STEPS_PER_TOKEN_OF_A_PAGE = 2000, 200
-
-
-class NeverIdle(Exception):
-    """Requests are left that the scheduler does not bring to an end."""
 
 
 class Headless:
     """One scheduler. `on_check` is called after a step when checks are asked for: (busy, release's own check passed)."""
 
     def __init__(self, settings: Settings, *, checks: Checks = "idle") -> None:
-        self.release: Release = import_sglang()
+        self.release: Release = import_sglang(settings.device)
         self.settings = settings
         self.checks = checks
         self.on_check: Callable[[bool, bool], None] = lambda busy, passed: None
@@ -137,14 +133,8 @@ class Headless:
 
     def drain(self) -> None:
         """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-        idle_steps, limit = 0, MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * self.settings.page_size
-        for _ in range(limit):
-            idle_steps = 0 if self.step() else idle_steps + 1
-            if idle_steps and not self.waiting():
-                return
-            if idle_steps == MANY_IDLE_STEPS:
-                raise NeverIdle(f"nothing runs any more, but {', '.join(self.waiting())} still wait")
-        raise NeverIdle(f"after {limit} steps {', '.join(self.running())} still run")
+        most = MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * self.settings.page_size
+        drain(self.step, self.waiting, self.running, most)
 
     @contextmanager
     def force_retract(self) -> Iterator[None]:
@@ -159,6 +149,11 @@ class Headless:
             module.TEST_RETRACT, module.TEST_RETRACT_INTERVAL = before
 
     # -- what can be read --
+
+    @property
+    def sources(self) -> Path:
+        """The folder of the SGLang that is driven."""
+        return Path(str(importlib.import_module("sglang").__file__)).parent
 
     @property
     def tree(self) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .page_ids import PageIds
 from .releases import Release, full_pool, layers_of
+from .window_pool import window_pool
 
 Values = dict[str, Any]
 # The values of a reading, in order. In a reading None means that the value was not observed.
@@ -45,6 +46,7 @@ class Observer:
         self._borrowers: dict[str, Any] = {}
         self._open_sessions: dict[str, Any] = scheduler.session_controller.sessions
         self.page_ids = PageIds(scheduler.page_size, device_is_host=str(scheduler.device) == "cpu")
+        self.window_pool = window_pool(release, scheduler, self.page_ids)
         # session id -> (the node that names its last turn, that turn's tokens when the node was first seen)
         self._checkpoints: dict[str, tuple[Any, int]] = {}
 
@@ -142,9 +144,22 @@ class Observer:
         """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
         return self.pages_of_row(row, -(-start // self._page_size) * self._page_size, end)
 
+    def new_window_pages(self, row: int, start: int, end: int) -> list[int]:
+        """The window page behind each of the `new_pages`."""
+        start = -(-start // self._page_size) * self._page_size
+        if self.window_pool is None or start >= end:
+            return []
+        return self.window_pool.behind(
+            self._scheduler.req_to_token_pool.req_to_token[row, start : end : self._page_size]
+        )
+
     def free_pages(self) -> list[int]:
         """Every free page of the full-attention pool."""
         return self._release.free_pages(full_pool(self._scheduler.token_to_kv_pool_allocator))
+
+    def free_window_pages(self) -> list[int] | None:
+        """Every free page of the window pool, if the trace names its pages."""
+        return self._release.free_pages(self.window_pool.allocator) if self.window_pool is not None else None
 
     def pages_opened(self, indices: Any, seq_lens: list[int]) -> list[int] | None:
         """For each request of a decode batch the page of its new index; None if no new index is the first of its page."""
@@ -152,6 +167,10 @@ class Observer:
         if size > 1 and 1 not in [seq_len % size for seq_len in seq_lens]:
             return None
         return self.page_ids.read(indices)
+
+    def window_pages_opened(self, indices: Any) -> list[int] | None:
+        """The window page behind each of these indices of a decode batch."""
+        return self.window_pool.behind(indices) if self.window_pool is not None else None
 
 
 def session_of(req: Any) -> Any | None:

@@ -12,8 +12,9 @@ import argparse
 import json
 from pathlib import Path
 
+from ..run import run_to_its_end
 from .headless import Headless
-from .record import run_to_its_end, settings_for
+from .record import settings_for
 from .releases import installed_version
 from .scenarios import SCENARIOS
 

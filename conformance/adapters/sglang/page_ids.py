@@ -20,6 +20,7 @@ class _Copy:
     arrived: Any
     into: list[int]
     once: bool
+    set_only: bool
 
 
 class PageIds:
@@ -33,13 +34,18 @@ class PageIds:
         """copies that were begun so far; `settled` reaches it when all ids are there"""
         self.settled = 0
 
-    def read(self, indices: Any, into: list[int] | None = None, *, once: bool = False) -> list[int]:
-        """The page of each index, appended to `into`; `once`: each page of this call a single time, in order."""
+    def read(
+        self, indices: Any, into: list[int] | None = None, *, once: bool = False, set_only: bool = False
+    ) -> list[int]:
+        """The page of each index, appended to `into`; `once`: each page of this call a single time, in order.
+
+        `set_only`: the indices are entries of a map, whose 0 says that there is none; such are left out.
+        """
         pages = [] if into is None else into
         if self._device_is_host:
-            self._append(indices, pages, once)
+            self._append(indices, pages, once, set_only)
         else:
-            self._begin(indices, pages, once)
+            self._begin(indices, pages, once, set_only)
         return pages
 
     def settle(self, *, wait: bool = False) -> int:
@@ -48,21 +54,23 @@ class PageIds:
             copy = self._copies.popleft()
             if wait:
                 copy.arrived.synchronize()
-            self._append(copy.indices, copy.into, copy.once)
+            self._append(copy.indices, copy.into, copy.once, copy.set_only)
             self.settled += 1
         return self.settled
 
-    def _begin(self, indices: Any, into: list[int], once: bool) -> None:
+    def _begin(self, indices: Any, into: list[int], once: bool, set_only: bool) -> None:
         import torch
 
         pinned = torch.empty(indices.shape, dtype=indices.dtype, pin_memory=True)
         pinned.copy_(indices, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
-        self._copies.append(_Copy(pinned, arrived, into, once))
+        self._copies.append(_Copy(pinned, arrived, into, once, set_only))
         self.started += 1
 
-    def _append(self, indices: Any, into: list[int], once: bool) -> None:
-        size = self._page_size
-        pages = indices.tolist() if size == 1 else [index // size for index in indices.tolist()]
+    def _append(self, indices: Any, into: list[int], once: bool, set_only: bool) -> None:
+        size, named = self._page_size, indices.tolist()
+        if set_only:
+            named = [index for index in named if index]
+        pages = named if size == 1 else [index // size for index in named]
         into.extend(dict.fromkeys(pages) if once else pages)

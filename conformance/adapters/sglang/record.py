@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.trace_io import TraceWriter, write_trace
 from kvproof.spec.trace import Header
 
+from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
 from .assembly import Assembly
 from .header import header_of
-from .headless import Headless, NeverIdle
+from .headless import Headless
 from .recorder import Recorder
 from .scenarios import SCENARIOS, Scenario
-from .settings import Settings
+from .settings import Device, Settings
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
 LEAST_PAGES = 64
 LEAST_CONTEXT_PAGES = 16
 
-Progress = Callable[[int], Any]
-
 
 @dataclass(frozen=True)
-class RecordResult:
-    path: Path
-    events: int
-    reason: str
-    """`finished`, or how the release under test broke the run off"""
+class SGLangResult(RecordResult):
     release: str
-    steps: int
     stray_frees: int
     """pages freed outside every watched action; the trace counts them as dropped"""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return (self.path,)
 
 
 def record_scenario(
@@ -51,7 +40,7 @@ def record_scenario(
     seed: int = 0,
     settings: dict[str, Any] | None = None,
     progress: Progress | None = None,
-) -> RecordResult:
+) -> SGLangResult:
     """Run scenario `name` and write its trace to `out`. Needs an environment in which SGLang can be imported.
 
     `settings` overrides fields of `Settings`. What SGLang does wrong is recorded, not raised: an assertion of its own ends
@@ -70,7 +59,7 @@ def record_scenario(
         with recording(headless, writer) as recorder:
             reason = run_to_its_end(scenario, headless)
         writer.close(reason, dropped=recorder.stray_frees)
-    return RecordResult(
+    return SGLangResult(
         path=Path(out),
         events=writer.events,
         reason=reason,
@@ -99,20 +88,6 @@ def recording(headless: Headless, writer: TraceWriter) -> Iterator[Recorder]:
         headless.on_check = lambda busy, passed: None
 
 
-def run_to_its_end(scenario: Scenario, headless: Headless) -> str:
-    """Run the scenario; the reason why it ended. A mistake of ours is raised, one of the release is a reason."""
-    try:
-        scenario.run(headless)
-    except NeverIdle as error:
-        return f"stuck: {error}"
-    except Exception as error:
-        if not _raised_in_sglang(error):
-            raise
-        lines = str(error).strip().splitlines()
-        return f"crashed: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
-    return "finished"
-
-
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
     """The settings of a run: what the page size asks for, then what the scenario needs, then what the user wants."""
     known = {field.name: field for field in fields(Settings)}
@@ -134,15 +109,15 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
         context_length=max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
         seed=seed,
     ).but(**overrides)
-    for key in ("pool_tokens", "chunked_prefill_size"):
-        tokens = getattr(settings, key)
-        if tokens is not None and tokens % page_size:
-            raise UserError(f"{key} {tokens} is no multiple of page_size {page_size}")
+    refuse_open_pages(settings)
     return settings
 
 
 def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
-    if isinstance(default, bool):
+    if key == "device":
+        if value not in get_args(Device):
+            raise UserError(f"setting device of sglang is {' or '.join(get_args(Device))}, not {value!r}")
+    elif isinstance(default, bool):
         if not isinstance(value, bool):
             raise UserError(f"setting {key} of sglang is true or false, not {value!r}")
     elif value is None and key == "chunked_prefill_size":
@@ -154,15 +129,3 @@ def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
 def header_of_run(headless: Headless, scenario: str) -> Header:
     extra = {**headless.settings.as_dict(), "seams": headless.release.ways}
     return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra)
-
-
-def _raised_in_sglang(error: BaseException) -> bool:
-    """Whether SGLang rather than this adapter was the last of the two to run."""
-    import sglang
-
-    theirs, ours = Path(sglang.__file__).parent, Path(__file__).parent
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        folders = Path(frame.filename).parents
-        if theirs in folders or ours in folders:
-            return theirs in folders
-    return False

@@ -12,8 +12,9 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from .seams import SEAMS, Way, find_seams, named
+from .seams import SEAMS, find_seams
 from .terms import TokenTerms
+from .ways import Way, named
 
 INSTALL_HINT = "run `make test-sglang` once, or `python tests/sglang/make_env.py`, and use the environment it names"
 
@@ -82,6 +83,7 @@ class Release:
     lengths: Callable[[Any], tuple[int, int, int]]
     window_cursor: Callable[[Any], int]
     evicts_window: str | None
+    window_map: Callable[[Any], Any] | None
     holds_row: Callable[[Any], bool]
     one_record: bool
     prefix_len: Callable[[Any], int]

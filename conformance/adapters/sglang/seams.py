@@ -7,125 +7,13 @@ what fits none of them is named.
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+from .driving import DRIVING
 from .terms import terms_by_components, terms_by_scheduler, terms_of_last_batch
-
-
-@dataclass(frozen=True)
-class Way:
-    name: str
-    since: str
-    """the first release, of those looked at, that does it so"""
-    is_there: Callable[[], bool]
-    value: Any
-
-
-@dataclass(frozen=True)
-class Seam:
-    name: str
-    what: str
-    ways: tuple[Way, ...]
-    otherwise: str | None = None
-    """what the trace lacks where no way is there; None: without it nothing can be driven or recorded"""
-
-
-def named(place: str) -> Any:
-    """What `module:name.name` names; LookupError where a release does not have it."""
-    module, _, name = place.partition(":")
-    try:
-        return attrgetter(name)(importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise LookupError(place) from error
-
-
-def has(place: str) -> Callable[[], bool]:
-    def is_there() -> bool:
-        try:
-            named(place)
-        except LookupError:
-            return False
-        return True
-
-    return is_there
-
-
-def _takes(place: str, parameter: str) -> Callable[[], bool]:
-    return lambda: has(place)() and parameter in inspect.signature(named(place)).parameters
-
-
-def _keeps(place: str, field: str) -> Callable[[], bool]:
-    """Whether the dataclass at `place` has this field."""
-    return lambda: has(place)() and field in getattr(named(place), "__dataclass_fields__", {})
-
-
-def _is_annotated(place: str, field: str, name: str) -> Callable[[], bool]:
-    return lambda: has(place)() and name in str(named(place).__annotations__.get(field))
-
-
-def _any(*checks: Callable[[], bool]) -> Callable[[], bool]:
-    return lambda: any(check() for check in checks)
-
-
-def _not(check: Callable[[], bool]) -> Callable[[], bool]:
-    return lambda: not check()
-
-
-def class_at(place: str, since: str) -> Way:
-    return Way(place.rpartition(":")[0].removeprefix("sglang.srt."), since, has(place), place)
-
-
-# -- the process's configuration --
-
-
-def _publish_with_ranks(server_args: Any) -> None:
-    context = importlib.import_module("sglang.srt.runtime_context")
-    ranks = context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
-    context.publish(server_args, role="scheduler", ranks=ranks)
-
-
-def _publish(server_args: Any) -> None:
-    importlib.import_module("sglang.srt.runtime_context").publish(server_args, role="scheduler")
-
-
-def _set_global(server_args: Any) -> None:
-    importlib.import_module("sglang.srt.server_args").set_global_server_args_for_scheduler(server_args)
-
-
-# -- the sockets of the event loop --
-
-
-def _receive_from_component(scheduler: Any, receive: Callable[..., list[Any]]) -> None:
-    scheduler.request_receiver = _Receiver(receive)
-
-
-def _receive_itself(scheduler: Any, receive: Callable[..., list[Any]]) -> None:
-    scheduler.recv_requests = receive
-
-
-class _Receiver:
-    def __init__(self, recv_requests: Callable[..., list[Any]]) -> None:
-        self.recv_requests = recv_requests
-
-
-def _send_through_channels(scheduler: Any, sender: Any) -> None:
-    """Those that send hold the channels' own objects, so these are what is redirected."""
-    channels = scheduler.ipc_channels
-    for channel in (channels.send_to_tokenizer, channels.send_to_detokenizer):
-        channel.send_output = sender.send_output
-
-
-def _send_itself(scheduler: Any, sender: Any) -> None:
-    scheduler.send_to_tokenizer = scheduler.send_to_detokenizer = sender
-
-
-# -- requests and slots --
+from .ways import Seam, Way, any_of, class_at, has, is_not, keeps, takes
 
 
 def _lengths_beside_a_record(owner: Any) -> tuple[int, int, int]:
@@ -136,72 +24,24 @@ def _lengths_beside_a_record(owner: Any) -> tuple[int, int, int]:
 
 _COMMON = "sglang.srt.mem_cache.common"
 _ALLOCATOR = "sglang.srt.mem_cache.allocator.base:BaseTokenToKVPoolAllocator"
+_TWO_POOLS = "sglang.srt.mem_cache.allocator.swa:SWATokenToKVPoolAllocator"
+_TWO_POOLS_BEFORE_0514 = "sglang.srt.mem_cache.swa_memory_pool:SWATokenToKVPoolAllocator"
 _CACHE = "sglang.srt.mem_cache.base_prefix_cache:BasePrefixCache"
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
-_INPUT = "sglang.srt.managers.io_struct:TokenizedGenerateReqInput"
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 _REQ = "sglang.srt.managers.schedule_batch:Req"
 _KV_INFO = "sglang.srt.managers.schedule_batch:ReqKvInfo"
 _STREAMING = "sglang.srt.session.streaming_session:StreamingSession"
-_SLOT = "sglang.srt.session.streaming_session:SessionSlot"
 _AWARE = "sglang.srt.mem_cache.session_aware_cache:SessionAwareCache"
-_RECEIVER = "sglang.srt.managers.scheduler_components.request_receiver:SchedulerRequestReceiver.recv_requests"
 _CHECKER = "sglang.srt.managers.scheduler_components.invariant_checker:SchedulerInvariantChecker"
 
-_record_has_all = _keeps(_KV_INFO, "req_pool_idx")
-_record_has_some = _keeps(_KV_INFO, "kv_allocated_len")
+_record_has_all = keeps(_KV_INFO, "req_pool_idx")
+_record_has_some = keeps(_KV_INFO, "kv_allocated_len")
 _the_request = has(_REQ)
-_cache_has_cache_unfinished = _any(has(f"{_STREAMING}.cache_unfinished_req"), has(f"{_AWARE}.cache_unfinished_req"))
+_cache_has_cache_unfinished = any_of(has(f"{_STREAMING}.cache_unfinished_req"), has(f"{_AWARE}.cache_unfinished_req"))
 
 SEAMS: tuple[Seam, ...] = (
-    Seam(
-        "publish",
-        "where the process keeps the server's arguments",
-        (
-            Way(
-                "runtime_context, with ranks",
-                "0.5.23",
-                _takes("sglang.srt.runtime_context:publish", "ranks"),
-                _publish_with_ranks,
-            ),
-            Way("runtime_context", "0.5.17", has("sglang.srt.runtime_context:publish"), _publish),
-            Way(
-                "server_args",
-                "0.5.10.post1",
-                has("sglang.srt.server_args:set_global_server_args_for_scheduler"),
-                _set_global,
-            ),
-        ),
-    ),
-    Seam(
-        "receive",
-        "where the event loop gets its requests",
-        (
-            Way("request_receiver", "0.5.14", has(_RECEIVER), _receive_from_component),
-            Way("Scheduler.recv_requests", "0.5.10.post1", has(f"{_SCHEDULER}.recv_requests"), _receive_itself),
-        ),
-    ),
-    Seam(
-        "send",
-        "where replies go",
-        (
-            Way(
-                "ipc_channels",
-                "0.5.14",
-                has("sglang.srt.managers.scheduler_components.ipc_channels:SchedulerIpcChannels"),
-                _send_through_channels,
-            ),
-            Way("Scheduler", "0.5.10.post1", has(_SCHEDULER), _send_itself),
-        ),
-    ),
-    Seam(
-        "input_ids",
-        "what a request's token ids come as",
-        (
-            Way("array", "0.5.14", _is_annotated(_INPUT, "input_ids", "array"), lambda ids: array("q", ids)),
-            Way("list", "0.5.10.post1", has(_INPUT), list),
-        ),
-    ),
+    *DRIVING,
     Seam(
         "session_cache",
         "the cache layer that keeps the slots of streaming sessions",
@@ -335,11 +175,24 @@ SEAMS: tuple[Seam, ...] = (
         ),
     ),
     Seam(
+        "window_map",
+        "the map of an allocator of two pools, from each full index to its window index",
+        (
+            Way(
+                "full_to_swa_index_mapping",
+                "0.5.10.post1",
+                any_of(has(f"{_TWO_POOLS}.free_swa"), has(f"{_TWO_POOLS_BEFORE_0514}.free_swa")),
+                lambda allocator: getattr(allocator, "full_to_swa_index_mapping", None),
+            ),
+        ),
+        otherwise="the map from full to window pages",
+    ),
+    Seam(
         "holds_row",
         "whether a slot holds a row",
         (
             Way("kv.holds_kv", "0.5.20", _record_has_all, attrgetter("kv.holds_kv")),
-            Way("is_holding_kv", "0.5.10.post1", _not(_record_has_all), attrgetter("is_holding_kv")),
+            Way("is_holding_kv", "0.5.10.post1", is_not(_record_has_all), attrgetter("is_holding_kv")),
         ),
     ),
     Seam(
@@ -347,7 +200,7 @@ SEAMS: tuple[Seam, ...] = (
         "whether a turn that runs on its session's slot shares the slot's record of lengths",
         (
             Way("one record", "0.5.20", _record_has_all, True),
-            Way("a copy", "0.5.10.post1", _not(_record_has_all), False),
+            Way("a copy", "0.5.10.post1", is_not(_record_has_all), False),
         ),
     ),
     Seam(
@@ -357,7 +210,7 @@ SEAMS: tuple[Seam, ...] = (
             Way(
                 "prefix_len",
                 "0.5.23",
-                _takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "device_prefix_len"),
+                takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "device_prefix_len"),
                 attrgetter("prefix_len"),
             ),
             Way("prefix_indices", "0.5.10.post1", _the_request, lambda req: len(req.prefix_indices)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
+
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,9 @@ class Settings:
     streaming_sessions: bool = True
     context_length: int = 512
     seed: int = 0
+    device: Device = "cpu"
+    real_forward: bool = False
+    """the tiny model's own forward, with random weights; else the tokens are made up"""
 
     def but(self, **changes: Any) -> Settings:
         return replace(self, **changes)

@@ -132,6 +132,11 @@ def _is_only_asked_for() -> bool:
     return False
 
 
+def stand_for(package: str) -> bool:
+    """Whether what was imported under this name is a stand-in."""
+    return isinstance(sys.modules.get(package), _StandInModule)
+
+
 def install(packages: tuple[str, ...] = GPU_ONLY_PACKAGES) -> None:
     """Append the finder once; call it before the first import of what is to be driven."""
     if not any(isinstance(finder, _StandInFinder) for finder in sys.meta_path):

@@ -54,7 +54,7 @@ def event_line(seq: int, fields: dict[str, Any]) -> bytes:
     body: dict[str, Any] = {"record": "event", "seq": seq}
     for name in _EVENT_FIELDS:
         value = fields.get(name)
-        if value is None or (not value and name in ("alloc", "free", "params", "after")):
+        if value is None or (not value and name in ("alloc", "free", "window_alloc", "window_free", "params", "after")):
             continue
         if name == "after":
             value = {key: value[key] for key in _OBSERVED_FIELDS if value.get(key) is not None}

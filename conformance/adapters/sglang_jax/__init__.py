@@ -10,12 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .record import RecordResult, record_scenario
+    from .record import record_scenario
     from .scenarios import SCENARIOS, Scenario
 
-__all__ = ["SCENARIOS", "RecordResult", "Scenario", "record_scenario"]
+__all__ = ["SCENARIOS", "Scenario", "record_scenario"]
 
-_HOME = {"RecordResult": "record", "record_scenario": "record", "SCENARIOS": "scenarios", "Scenario": "scenarios"}
+_HOME = {"record_scenario": "record", "SCENARIOS": "scenarios", "Scenario": "scenarios"}
 
 
 def __getattr__(name: str) -> Any:

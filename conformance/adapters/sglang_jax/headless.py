@@ -11,22 +11,19 @@ import importlib
 import logging
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
+from ..run import drain
 from ..sglang.event_loop import EventLoop
-from .checkout import import_scheduler
+from .checkout import checkout, import_scheduler
 from .settings import Settings
 from .worker import VOCABULARY, Worker
 
 FIRST_ORDINARY_TOKEN = 3
-MANY_IDLE_STEPS = 20
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS = 2000
-
-
-class NeverIdle(Exception):
-    """Requests are left that the scheduler does not bring to an end."""
 
 
 class Headless:
@@ -98,15 +95,13 @@ class Headless:
 
     def drain(self) -> None:
         """Step until nothing runs or waits; the last step is the idle one that checks the memory."""
-        idle_steps = 0
-        for _ in range(MANY_STEPS):
-            idle_steps = 0 if self.step() else idle_steps + 1
-            waiting = [req.rid for req in self.scheduler.waiting_queue]
-            if idle_steps and not waiting:
-                return
-            if idle_steps == MANY_IDLE_STEPS:
-                raise NeverIdle(f"nothing runs any more, but {', '.join(waiting)} still wait")
-        raise NeverIdle(f"after {MANY_STEPS} steps requests still run")
+        drain(self.step, self.waiting, self.running, MANY_STEPS)
+
+    def waiting(self) -> list[str]:
+        return [req.rid for req in self.scheduler.waiting_queue]
+
+    def running(self) -> list[str]:
+        return [req.rid for req in self.scheduler.running_batch.reqs_info[0].reqs or []]
 
     def retract(self) -> None:
         """In the next decode step the scheduler finds the pool full, once: it retracts as it then does."""
@@ -119,6 +114,11 @@ class Headless:
 
         batch.check_decode_mem = refuses_once
         self.step()
+
+    @property
+    def sources(self) -> Path:
+        """The folder of the checkout that is driven."""
+        return checkout()
 
     # -- underneath --
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.errors import unknown
 from kvproof.conformance.trace_io import TraceWriter
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
 
-from .checkout import checkout
-from .headless import Headless, NeverIdle
+from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from .headless import Headless
 from .observe import full_pool
 from .recorder import Recorder
 from .scenarios import SCENARIOS, Scenario
@@ -23,20 +21,6 @@ from .settings import Settings
 
 # For large pages the context grows with them.
 LEAST_CONTEXT_PAGES = 64
-
-Progress = Callable[[int], Any]
-
-
-@dataclass(frozen=True)
-class RecordResult:
-    path: Path
-    events: int
-    reason: str
-    """`finished`, or how the checkout under test broke the run off"""
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return (self.path,)
 
 
 def record_scenario(
@@ -65,21 +49,7 @@ def record_scenario(
             finally:
                 recorder.stop()
             writer.close(reason, dropped=len(recorder.stray_frees))
-    return RecordResult(path=Path(out), events=writer.events, reason=reason)
-
-
-def run_to_its_end(scenario: Scenario, headless: Headless) -> str:
-    """Run the scenario; the reason why it ended. A mistake of ours is raised, one of the checkout is a reason."""
-    try:
-        scenario.run(headless)
-    except NeverIdle as error:
-        return f"stuck: {error}"
-    except Exception as error:
-        if not _raised_in_the_checkout(error):
-            raise
-        lines = str(error).strip().splitlines()
-        return f"crashed: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
-    return "finished"
+    return RecordResult(path=Path(out), events=writer.events, reason=reason, steps=headless.steps)
 
 
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
@@ -103,10 +73,7 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
             **overrides,
         }
     )
-    for key in ("pool_tokens", "chunked_prefill_size"):
-        tokens = getattr(settings, key)
-        if tokens is not None and tokens % page_size:
-            raise UserError(f"{key} {tokens} is no multiple of page_size {page_size}")
+    refuse_open_pages(settings)
     return settings
 
 
@@ -131,13 +98,3 @@ def header_of(headless: Headless, recorder: Recorder, scenario: str) -> Header:
         gaps=recorder.observe.gaps(Req),
         extra=settings.as_dict(),
     )
-
-
-def _raised_in_the_checkout(error: BaseException) -> bool:
-    """Whether sglang-jax rather than this adapter was the last of the two to run."""
-    theirs, ours = checkout(), Path(__file__).parent
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        folders = Path(frame.filename).resolve().parents
-        if theirs in folders or ours in folders:
-            return theirs in folders
-    return False

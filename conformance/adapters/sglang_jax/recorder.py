@@ -15,23 +15,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from ..actions import RETRACT, Actions
 from ..sglang.watch import Watch
 from .observe import Observer, Values
 
 Put = Callable[..., Any]
-
-
-@dataclass
-class Action:
-    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert."""
-
-    name: str
-    free: list[int] = field(default_factory=list)
-    inserted: int | None = None
-    evicted_after: list[list[int]] = field(default_factory=list)
 
 
 @dataclass
@@ -53,7 +44,7 @@ class Recorder:
         self._step = step
         self._watch = Watch()
         self.observe = Observer(scheduler)
-        self._actions: list[Action] = []
+        self._actions = Actions(self._event)
         self._is_inside_free = False
         self._results: Results | None = None
         self._kept: Values | None = None
@@ -80,8 +71,8 @@ class Recorder:
         yield allocator, "free_group_end", self._free_group_end
         yield type(scheduler.req_to_token_pool), "free", self._free_row
         if hasattr(tree, "insert"):
-            yield tree, "insert", self._tree_insert
-        yield tree, "evict", self._tree_evict
+            yield tree, "insert", self._actions.insert
+        yield tree, "evict", self._actions.evict
         yield tree, "cache_unfinished_req", self._keep
         yield tree, "cache_finished_req", self._cache_finished_req
         for module in _importers_of(common, "release_kv_cache"):
@@ -97,21 +88,12 @@ class Recorder:
 
     # -- pages --
 
-    @contextmanager
-    def _action(self, name: str) -> Iterator[Action]:
-        action = Action(name)
-        self._actions.append(action)
-        try:
-            yield action
-        finally:
-            self._actions.pop()
-
     def _free(self, free: Callable[..., Any], allocator: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
         if self._is_inside_free or allocator is not self._scheduler.token_to_kv_pool_allocator or not len(indices):
             return free(allocator, indices, *args, **kwargs)
         pages = self.observe.pages_of(indices)
-        if self._actions:
-            self._actions[-1].free += pages
+        if self._actions.innermost is not None:
+            self._actions.innermost.free += pages
         elif self._results is not None:
             self._freed_by_result(self._results, int(indices[0]), pages)
         else:
@@ -135,29 +117,9 @@ class Recorder:
     def _free_row(self, free: Callable[..., Any], pool: Any, freed: Any) -> Any:
         """Older checkouts hand in the row, newer ones the request."""
         row = getattr(freed, "req_pool_idx", freed)
-        if self._kept is not None and not self._actions and self._kept["row"] == row:
+        if self._kept is not None and self._actions.innermost is None and self._kept["row"] == row:
             self._kept["row"] = None
         return free(pool, freed)
-
-    def _tree_insert(self, insert: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:
-        inserted = insert(tree, *args, **kwargs)
-        if self._actions and self._actions[-1].inserted is None:
-            self._actions[-1].inserted = int(inserted)
-        return inserted
-
-    def _tree_evict(self, evict: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._action("evict") as action:
-            result = evict(tree, *args, **kwargs)
-        if self._actions and self._actions[-1].name == "retract":
-            # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
-            self._actions[-1].evicted_after.append(action.free)
-        else:
-            self._write_evict(action.free)
-        return result
-
-    def _write_evict(self, pages: list[int]) -> None:
-        if pages:
-            self._event("evict", free=pages)
 
     # -- from the queue into the cache --
 
@@ -169,7 +131,7 @@ class Recorder:
     def _match(self, init: Callable[..., Any], req: Any, tree_cache: Any = None) -> Any:
         if tree_cache is None:  # the next chunk: nothing is matched
             return init(req, tree_cache)
-        with self._action("match") as action:
+        with self._actions.open("match") as action:
             result = init(req, tree_cache)
         after = {"attached": False, "lent": False, "prefix_len": len(req.prefix_indices)}
         self._event("match", turn=req.rid, params={"fill_len": len(req.fill_ids)}, free=action.free, after=after)
@@ -199,11 +161,11 @@ class Recorder:
         """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._write_results_through(req)
         row = req.req_pool_idx
-        with self._action("keep") as action:
+        with self._actions.open("keep") as action:
             result = keep(tree, req, *args, **kwargs)
         event: Values = {"turn": req.rid, "row": row, "after": self.observe.turn(req, prefix=True)}
         if action.inserted is not None:
-            event["params"] = {"dup_len": action.inserted, "key_len": len(req.fill_ids)}
+            event["params"] = {"dup_len": int(action.inserted), "key_len": len(req.fill_ids)}
             if row is not None:  # a fault may have released it before
                 event["shared"] = self.observe.pages_of_row(row, 0, req.last_matched_prefix_len)
             self._keep_event("insert", free=action.free, **event)
@@ -282,25 +244,24 @@ class Recorder:
 
     def _release(self, req: Any, release: Callable[[], Any]) -> Any:
         """The outermost call releases; what it calls, or a retract that calls it, is part of one event."""
-        if self._actions:
+        if self._actions.innermost is not None:
             return release()
         self._write_results_through(req)
-        with self._action("release") as action:
+        with self._actions.open("release") as action:
             result = release()
         inserted = action.inserted is not None
-        params = {"finished_len": len(req.output_ids), "inserted": inserted, "dup_len": action.inserted or 0}
+        params = {"finished_len": len(req.output_ids), "inserted": inserted, "dup_len": int(action.inserted or 0)}
         self._prefill_is_over.pop(req.rid, None)
         self._event("finish", turn=req.rid, params=params, free=action.free)
         return result
 
     def _release_req(self, release: Callable[..., Any], batch: Any, idx: int, *args: Any, **kwargs: Any) -> Any:
         req = batch.reqs_info[0].reqs[idx]
-        with self._action("retract") as action:
+        with self._actions.open(RETRACT) as action:
             result = release(batch, idx, *args, **kwargs)
         self._prefill_is_over.pop(req.rid, None)
         self._event("retract", turn=req.rid, free=action.free, after=self.observe.lengths(req))
-        for pages in action.evicted_after:
-            self._write_evict(pages)
+        self._actions.write_evicted_after(action)
         return result
 
     # -- the memory check, and writing --

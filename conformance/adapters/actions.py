@@ -1,0 +1,83 @@
+"""What a driven scheduler is doing while pages move: every page that is freed meanwhile belongs to it.
+
+The recorders open an action around each call that moves pages, and write its event when the call has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+EVICT, RETRACT = "evict", "retract"
+
+
+@dataclass
+class Action:
+    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert."""
+
+    name: str
+    free: list[int] = field(default_factory=list)
+    window_free: list[int] = field(default_factory=list)
+    """pages of the window pool, where the recorder sees them"""
+    inserted: Any | None = None
+    evicted_after: list[Action] = field(default_factory=list)
+
+    @property
+    def freed(self) -> dict[str, Any]:
+        """The fields of its event."""
+        return {"free": self.free, "window_free": self.window_free} if self.window_free else {"free": self.free}
+
+
+class Actions:
+    """Those that are open, innermost last. `write`: writes an event, given its name and fields."""
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        self._write = write
+        self._open: list[Action] = []
+
+    @property
+    def innermost(self) -> Action | None:
+        return self._open[-1] if self._open else None
+
+    def is_in(self, name: str) -> bool:
+        return bool(self._open) and self._open[-1].name == name
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[Action]:
+        action = Action(name)
+        self._open.append(action)
+        try:
+            yield action
+        finally:
+            self._open.pop()
+
+    def insert(self, insert: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:
+        """The tree is asked to insert. A release may do so again, only to have a node end there: the first answer counts."""
+        answer = insert(tree, *args, **kwargs)
+        if self._open and self._open[-1].inserted is None:
+            self._open[-1].inserted = answer
+        return answer
+
+    def evict(self, evict: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:
+        """The tree is asked to evict, maybe as a part of doing so."""
+        if self.is_in(EVICT):
+            return evict(tree, *args, **kwargs)
+        with self.open(EVICT) as action:
+            result = evict(tree, *args, **kwargs)
+        if self.is_in(RETRACT):
+            # A retract evicts after it released: what it unlocked may go at once. So its own event comes first.
+            self._open[-1].evicted_after.append(action)
+        else:
+            self._write_evict(action)
+        return result
+
+    def write_evicted_after(self, action: Action) -> None:
+        """The event of a retract is written: now those of what it evicted."""
+        for evicted in action.evicted_after:
+            self._write_evict(evicted)
+
+    def _write_evict(self, action: Action) -> None:
+        if action.free or action.window_free:
+            self._write(EVICT, **action.freed)

@@ -1,0 +1,101 @@
+"""One run of a scenario on a scheduler that is driven in this process: what it may ask for, and how it ends."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kvproof.conformance.errors import UserError
+
+Progress = Callable[[int], Any]
+"""Is told how many events were written so far."""
+
+
+# A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
+MANY_IDLE_STEPS = 20
+
+
+class NeverIdle(Exception):
+    """Requests are left that the scheduler does not bring to an end."""
+
+
+def drain(
+    step: Callable[[], bool], waiting: Callable[[], list[str]], running: Callable[[], list[str]], most: int
+) -> None:
+    """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
+    idle_steps = 0
+    for _ in range(most):
+        idle_steps = 0 if step() else idle_steps + 1
+        if idle_steps and not waiting():
+            return
+        if idle_steps == MANY_IDLE_STEPS:
+            raise NeverIdle(f"nothing runs any more, but {', '.join(waiting())} still wait")
+    raise NeverIdle(f"after {most} steps {', '.join(running())} still run")
+
+
+@dataclass(frozen=True)
+class RecordResult:
+    path: Path
+    events: int
+    reason: str
+    """`finished`, or how what is under test broke the run off"""
+    steps: int
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return (self.path,)
+
+
+class Scenario(Protocol):
+    @property
+    def run(self) -> Callable[[Any], Any]: ...
+
+
+class Driven(Protocol):
+    @property
+    def sources(self) -> Path:
+        """The folder of the code under test."""
+
+
+class InTokens(Protocol):
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def pool_tokens(self) -> int: ...
+    @property
+    def chunked_prefill_size(self) -> int | None: ...
+
+
+def run_to_its_end(scenario: Scenario, headless: Driven) -> str:
+    """Run the scenario; the reason why it ended. A mistake of ours is raised, one of what is under test is a reason."""
+    try:
+        scenario.run(headless)
+    except NeverIdle as error:
+        return f"stuck: {error}"
+    except Exception as error:
+        if not _raised_in(headless.sources, error):
+            raise
+        lines = str(error).strip().splitlines()
+        return f"crashed: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+    return "finished"
+
+
+def refuse_open_pages(settings: InTokens) -> None:
+    """Pools and chunks are whole pages."""
+    lengths = {"pool_tokens": settings.pool_tokens, "chunked_prefill_size": settings.chunked_prefill_size}
+    for name, tokens in lengths.items():
+        if tokens is not None and tokens % settings.page_size:
+            raise UserError(f"{name} {tokens} is no multiple of page_size {settings.page_size}")
+
+
+def _raised_in(sources: Path, error: BaseException) -> bool:
+    """Whether what is under test rather than an adapter was the last of the two to run."""
+    theirs, ours = sources.resolve(), Path(__file__).resolve().parent
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        folders = Path(frame.filename).resolve().parents
+        if theirs in folders or ours in folders:
+            return theirs in folders
+    return False

@@ -1,0 +1,112 @@
+"""What comes in from clients: sessions that are opened and closed, turns and requests that arrive, aborts of what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..actions import Actions
+from .notes import Notes
+from .observe import Observer, session_of
+from .releases import Release
+
+
+class Arrivals:
+    def __init__(self, release: Release, observe: Observer, notes: Notes, actions: Actions) -> None:
+        self._release = release
+        self._observe = observe
+        self._notes = notes
+        self._actions = actions
+        self._reaping = False
+        self._refused_at_create: set[str] = set()
+        self._not_arrived: set[str] = set()
+
+    # -- sessions --
+
+    def open(self, open_: Callable[..., Any], controller: Any, request: Any) -> Any:
+        known = request.session_id in controller.sessions
+        output = open_(controller, request)
+        session = controller.sessions.get(request.session_id)
+        if not known and session is not None and session.streaming:
+            self._notes.session_event("open", session)
+        return output
+
+    def reap_begins(self, *_args: Any, **_kwargs: Any) -> None:
+        self._reaping = True
+
+    def reap_ended(self, *_args: Any, **_kwargs: Any) -> None:
+        self._reaping = False
+
+    def close(self, close: Callable[..., Any], controller: Any, session_id: str) -> Any:
+        session, slot = controller.sessions[session_id], self._observe.held_slot(session_id)
+        if not session.streaming:
+            return close(controller, session_id)
+        row = self._release.row(slot) if slot is not None else None
+        with self._actions.open("close") as action:
+            result = close(controller, session_id)
+        # The reaper tries every waiting close at every round; only the round that carries it out is an event.
+        if not self._reaping or session_id not in controller.sessions:
+            self._notes.session_event("close", session, turn_ended=True, row=row, **action.freed)
+        return result
+
+    # -- turns and requests --
+
+    def create(self, create: Callable[..., Any], session: Any, *args: Any, **kwargs: Any) -> Any:
+        req = create(session, *args, **kwargs)
+        if req.to_finish is not None or req.finished_reason is not None:
+            self._refused_at_create.add(req.rid)
+        return req
+
+    def generate(self, handle: Callable[..., Any], scheduler: Any, message: Any) -> Any:
+        named = message.session_params.id if message.session_params is not None else None
+        session = scheduler.session_controller.get(named) if named is not None else None
+        result = handle(scheduler, message)
+        req = next((req for req in reversed(scheduler.waiting_queue) if req.rid == message.rid), None)
+        if req is None:
+            return result
+        if session is None or not session.streaming:
+            self._arrive(req)
+            return result
+        admitted = session_of(req) is session and req.rid not in self._refused_at_create
+        if not admitted:
+            self._not_arrived.add(req.rid)
+        self._notes.session_event(
+            "create",
+            session,
+            turn=req.rid,
+            params={
+                "origin_len": len(req.origin_input_ids),
+                "admitted": admitted,
+                "too_long": admitted and req.to_finish is not None,
+                "logprob": bool(message.return_logprob and message.logprob_start_len == 0),
+            },
+            after={"attached": admitted},
+        )
+        return result
+
+    def detach(self, req: Any) -> None:
+        """The turn lost its session: what becomes of it is a new request."""
+        self._not_arrived.add(req.rid)
+
+    def arrive_if_due(self, req: Any) -> bool:
+        """A turn that its session refused or cut off goes on as an ordinary request when the scheduler takes it up."""
+        if req.rid not in self._not_arrived:
+            return False
+        self._not_arrived.remove(req.rid)
+        self._arrive(req)
+        return True
+
+    def _arrive(self, req: Any) -> None:
+        self._notes.event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+
+    def abort(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
+        """Of what runs only the wish is noted by the scheduler; what waits is gone at once."""
+        queued = [(req, session_of(req)) for req in scheduler.waiting_queue]
+        result = abort(scheduler, message)
+        still_queued = set(scheduler.waiting_queue)
+        for req, session in reversed(queued):
+            if req not in still_queued:
+                # A refused turn that the scheduler never took up was never a turn of its session.
+                refused = self.arrive_if_due(req)
+                self._notes.turn_event("abort", req, None if refused else session, turn_ended=True)
+        return result

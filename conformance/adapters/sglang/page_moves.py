@@ -1,0 +1,70 @@
+"""Which pages an allocator is handed back: they belong to the action that is going on (`adapters/actions.py`), whether the
+allocator frees at once or collects for the end of a free group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..actions import Action, Actions
+from .observe import Observer
+from .releases import full_pool
+
+# Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
+# Of two pools those of the first line take back pages of both, of the second line of the full pool, of the third of the window's.
+OF_BOTH = ("free", "free_segment", "free_segments")
+OF_FULL = ("free_page_ids", "free_full", "free_full_segment", "free_full_segments")
+OF_WINDOW = ("free_swa", "free_swa_segment")
+TAKES_BACK = (*OF_BOTH, *OF_FULL, *OF_WINDOW)
+EVICTS = ("evict", "evict_for_alloc")
+
+
+class PageMoves:
+    """Handlers of what an allocator is asked to take back; `actions`: what the scheduler is doing meanwhile."""
+
+    def __init__(self, scheduler: Any, observe: Observer, actions: Actions) -> None:
+        self._scheduler = scheduler
+        self._page_ids = observe.page_ids
+        self._actions = actions
+        self._allocator = scheduler.token_to_kv_pool_allocator
+        self._full_pool = full_pool(self._allocator)
+        self._window = observe.window_pool
+        self._freeing = False
+        self._closing_free_group = False
+        self.strays = Action("outside")
+        """pages freed outside every action"""
+
+    def allocators(self) -> set[type]:
+        return {type(self._allocator), type(self._full_pool)}
+
+    def free(self, name: str, free: Callable[..., Any], allocator: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._freeing or self._closing_free_group or not self._is_of_full_pool(allocator):
+            return free(allocator, *args, **kwargs)
+        action = self._actions.innermost or self.strays
+        for indices in self._handed_in(name, args[0]):
+            if name not in OF_WINDOW:
+                self._page_ids.read(indices, action.free, once=True)
+            if self._window is not None and name not in OF_FULL and allocator is self._allocator:
+                self._window.go_back(indices, action.window_free)
+        self._freeing = True
+        try:
+            return free(allocator, *args, **kwargs)
+        finally:
+            self._freeing = False
+
+    def _handed_in(self, name: str, argument: Any) -> Iterable[Any]:
+        """The indices of the full pool that a call is about."""
+        if name == "free_page_ids":
+            return [argument * self._scheduler.page_size]
+        return [indices for indices, _ in argument] if name.endswith("segments") else [argument]
+
+    def _is_of_full_pool(self, allocator: Any) -> bool:
+        return allocator is self._full_pool or allocator is self._allocator
+
+    def free_group_ends(self, _allocator: Any) -> None:
+        # What the group collected was counted when it was handed in; the end frees the whole of it in one call.
+        self._closing_free_group = True
+
+    def free_group_ended(self, _allocator: Any) -> None:
+        self._closing_free_group = False

@@ -1,0 +1,55 @@
+"""Traces of real runs that are kept: replayed ever after, with the verdict and the numbers that they had."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.trace_io import read_trace
+
+GOLDEN = Path(__file__).with_name("golden")
+# folder -> where it was recorded by `make test-sglang-gpu`; trace -> events and pages moved, window pages included.
+ON_CPU = GOLDEN / "sglang-0.5.11-cpu"
+KEPT: dict[Path, tuple[int, int]] = {
+    ON_CPU / "basic.jsonl.gz": (62, 103),
+    ON_CPU / "chunked.jsonl.gz": (154, 127),
+    ON_CPU / "many-sessions.jsonl.gz": (317, 36),
+    ON_CPU / "matrix-window-overlap.jsonl.gz": (317, 264),
+    ON_CPU / "pressure.jsonl.gz": (526, 612),
+    ON_CPU / "retract.jsonl.gz": (307, 99),
+}
+
+
+def test_each_trace_that_is_kept_is_replayed() -> None:
+    assert set(KEPT) == set(GOLDEN.glob("*/*.jsonl*"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_a_kept_trace_has_the_verdict_that_it_had(path: Path) -> None:
+    report = replay(path)
+    assert report.verdict == CONFORMS
+    assert (report.events, report.pages_moved) == KEPT[path]
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_a_kept_trace_says_where_it_was_made(path: Path) -> None:
+    """Of a real forward, and of the device that its folder is named after."""
+    header = read_trace(path).header
+    assert header.producer.target == f"sglang {path.parent.name.split('-')[1]}"
+    assert header.extra["real_forward"] is True
+    assert header.extra["device"] == path.parent.name.split("-")[2]
+
+
+def test_a_kept_trace_with_another_page_in_it_violates(tmp_path: Path) -> None:
+    lines = gzip.decompress((ON_CPU / "basic.jsonl.gz").read_bytes()).decode().splitlines()
+    place = next(place for place, line in enumerate(lines) if '"action":"finish"' in line and '"alloc"' not in line)
+    place = next(place for place in range(place, len(lines)) if '"free":[' in lines[place])
+    event = json.loads(lines[place])
+    event["free"][0] += 1
+    spoilt = tmp_path / "spoilt.jsonl"
+    spoilt.write_text("\n".join([*lines[:place], json.dumps(event), *lines[place + 1 :]]) + "\n")
+    assert replay(spoilt).verdict == VIOLATES
