@@ -36,7 +36,7 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.judge import check_terms, judge, parameters
 from kvproof.conformance.memory_check import wrong_terms
 from kvproof.conformance.pagebook import FREE, TREE, Moves
-from kvproof.conformance.replay import Replayer
+from kvproof.conformance.replayer import Replayer
 from kvproof.model.oracle import Outcome
 from kvproof.model.tracing import Path, Term, Tracing
 from kvproof.spec.actions import Action, Guard
