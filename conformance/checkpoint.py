@@ -26,7 +26,7 @@ from kvproof.conformance.saved import report_as_data, report_from_data, restore_
 from kvproof.conformance.trace_io import Place, TraceReader, line_of
 from kvproof.spec import SPEC_VERSION
 
-FORMAT = 1
+FORMAT = 2
 EVERY_SECONDS = 30.0
 _PART = 2**22
 
@@ -56,6 +56,7 @@ class Checkpoints:
             "kvproof_checkpoint": FORMAT,
             "spec": SPEC_VERSION,
             "strict": strict,
+            "profile": replayer.report.profile,
             "header": _digest(line_of(reader.header)),
             "read": self._bytes_read(reader),
             "place": None if reader.place is None else list(reader.place),
@@ -89,6 +90,9 @@ class Checkpoints:
             raise self._refused(
                 f"it was written {'with' if data['strict'] else 'without'} --strict: go on in the same way"
             )
+        if data["profile"] != report.profile:
+            there, here = (name or "the model" for name in (data["profile"], report.profile))
+            raise self._refused(f"it was written by the rules of {there}, not of {here}: go on with the same --profile")
         if data["header"] != _digest(line_of(reader.header)):
             raise self._refused(f"it is of another trace than {reader.path}: the headers differ")
         try:

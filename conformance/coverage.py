@@ -279,9 +279,11 @@ def points_of(d: Tracing, action: Action) -> tuple[list[Decision], dict[str, Any
     return list(decisions_of(d, action.name, step.guards)), exercised_by_step(d, action.name, conditions)
 
 
-def all_branches(actions: Mapping[str, Action] = ACTIONS) -> dict[str, tuple[str, ...]]:
-    """The branches of all guards, by action."""
-    return {
-        name: tuple(d.key(place) for d in decisions_in(action) for place in range(len(d.branches)))
-        for name, action in actions.items()
-    }
+def all_branches(tables: Iterable[Mapping[str, Action]] = (ACTIONS,)) -> dict[str, tuple[str, ...]]:
+    """The branches of all guards, by action; of several tables of rules, each branch once."""
+    found: dict[str, dict[str, None]] = {}
+    for table in tables:
+        for name, action in table.items():
+            keys = (d.key(place) for d in decisions_in(action) for place in range(len(d.branches)))
+            found.setdefault(name, {}).update(dict.fromkeys(keys))
+    return {name: tuple(branches) for name, branches in found.items()}

@@ -12,9 +12,8 @@ from kvproof.conformance.judge import ABOUT, Difference, Judgement, check_terms,
 from kvproof.conformance.memory_check import is_about_holders, seen_of_holders, true_of_holders
 from kvproof.conformance.pagebook import PageBook
 from kvproof.conformance.tree_faults import faults_behind_counters
-from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
-from kvproof.spec.faults import FAULTS, Fault, actions_with
+from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Event
@@ -24,7 +23,7 @@ from kvproof.spec.trace import Event
 class BadEvent:
     """An event that its rule does not allow, and all that was known when it came. `right`: how the rule judged it."""
 
-    d: Integers
+    oracle: Oracle
     book: PageBook
     key: str
     before: Ledger
@@ -33,8 +32,9 @@ class BadEvent:
 
     def under(self, fault: Fault) -> Judgement:
         """The same event judged by the faulty form of the action."""
-        deviating = fault.in_traces[self.right.outcome.action.name]
-        return judge(Oracle(self.d, actions_with(fault)), self.book, self.key, deviating, self.before, self.event)
+        faulty = Oracle(self.oracle.d, fault.over(self.oracle.actions))
+        action = faulty.actions[self.right.outcome.action.name]
+        return judge(faulty, self.book, self.key, action, self.before, self.event)
 
     def follows(self, fault: Fault) -> Judgement | None:
         """How the faulty rule judges the event, if the event is what that rule says, pages included."""
@@ -47,9 +47,9 @@ class BadEvent:
         return [fault for fault in catalogue(self.right.outcome.action.name) if self._explains(fault)]
 
     def _explains(self, fault: Fault) -> bool:
-        """Whether it predicts what was seen. Where only a guard failed, it has to be one that the fault lifts."""
+        """Whether it predicts the whole event: every value that was seen, and that the event may happen at all."""
         followed = self.under(fault)
-        return followed.agrees and (bool(self.right.differences) or not followed.outcome.failed_guards)
+        return followed.agrees and not followed.outcome.failed_guards
 
     def broken(self, explained: list[Fault]) -> dict[str, str]:
         """Invariants that the event breaks: by what it did to pages, by what the fault that explains it does.
@@ -59,7 +59,7 @@ class BadEvent:
         found = {problem.invariant: problem.sentence for problem in self.right.moves.problems}
         if explained:
             fault = explained[0]
-            broken = self.under(fault).outcome.broken(self.d)
+            broken = self.under(fault).outcome.broken(self.oracle.d)
             found = {**broken, **found} or {i: fault.machine.invariants[i].statement for i in fault.breaks}
         else:
             about = dict.fromkeys(ABOUT[d.name] for d in self.right.differences)
@@ -72,7 +72,7 @@ class BadEvent:
 class BadCheck:
     """A memory check that read other terms than the true ones. `ended`: ledgers whose turn ended in the same step."""
 
-    d: Integers
+    oracle: Oracle
     ledgers: Mapping[str, Ledger]
     ended: Set[str]
     event: Event
@@ -84,7 +84,7 @@ class BadCheck:
 
     def _terms_under(self, fault: Fault) -> list[tuple[int, ...]]:
         """What the faulty check may read: turns that ended in this step may or may not stand in the last batch."""
-        oracle = Oracle(self.d, actions_with(fault))
+        oracle = Oracle(self.oracle.d, fault.over(self.oracle.actions))
         reports = (check_terms(oracle, self.ledgers, lingering) for lingering in (set[str](), self.ended))
         return [true_of_holders(report, self.event) for report in reports]
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.pagebook import Moves, PageBook
 from kvproof.conformance.windowbook import WindowMoves
+from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
 from kvproof.spec.effects import Report
 from kvproof.spec.state import FIELDS, GHOSTS, Ledger
 from kvproof.spec.trace import Event
 
+ENDS = ("finish", "abort")
+"""Events after which a turn is over."""
 # Events that name the row of their turn.
 WITH_ROW = ("extend", "stash", "insert", "decode")
 TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
@@ -40,6 +43,7 @@ ABOUT = {
     "admitted": "I15",
     "checkpoint_len": "I14",
     "fill_len": "I14",
+    "inserted": "I1",
     "slot_held": "I16",
     "lent": "I5",
     "slot_kv_committed_len": "I8",
@@ -88,7 +92,9 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
         given["matched_len"] = event.after.prefix_len or 0
     if "dup_len" in action.params:
         given.setdefault("dup_len", 0)
-        given.setdefault("inserted", True)
+        given.setdefault(
+            "inserted", action.event == "finish"
+        )  # of an aborted turn it is said if the tree took something
         given.setdefault("key_len", before.kv_committed_len)
     if missing := [name for name in action.params if name not in given]:
         raise UserError(f"event {event.seq}: {event.action!r} has no {', '.join(missing)}, which its rule needs")
@@ -98,11 +104,11 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
 def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
     outcome = oracle.step(action, before, parameters(event, action, before))
     moves = book.foresee(key, outcome.effects, event)
-    differences = [*_values(outcome, event), *_pages(book, moves, event)]
+    differences = [*_values(oracle.d, outcome, event), *_pages(book, moves, event)]
     return Judgement(outcome, moves, tuple(differences))
 
 
-def _values(outcome: Outcome, event: Event) -> list[Difference]:
+def _values(d: Integers, outcome: Outcome, event: Event) -> list[Difference]:
     """Observed fields against the successor's. Flags that no ledger has are read off the action."""
     before, after = _visible(outcome.before), _visible(outcome.after)
     after["attached"] = _is_attached(outcome)
@@ -118,6 +124,10 @@ def _values(outcome: Outcome, event: Event) -> list[Difference]:
     admitted = event.params.get("admitted")
     if admitted is not None and admitted != _is_admitted(outcome):
         differences.append(Difference("admitted", None, _is_admitted(outcome), admitted))
+    if outcome.action.event in ENDS and "inserted" not in outcome.action.params:
+        inserted, nothing = event.params.get("inserted"), False
+        if inserted is not None and d.floor_pages(outcome.before.kv_committed_len) >= 1 and inserted != nothing:
+            differences.append(Difference("inserted", None, nothing, inserted))
     known = outcome.before.origin_len + outcome.before.output_len
     fill = event.params.get("fill_len")
     if fill is not None and fill != known and not outcome.action.of_another:

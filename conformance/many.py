@@ -38,6 +38,7 @@ class Options:
     strict: bool = False
     checker: str = AUTO
     until: int | None = None
+    profile: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,14 @@ def traces_in(arguments: Iterable[str | Path]) -> list[Path]:
 def judged(path: Path, options: Options, progress: Callable[..., None] = lambda *_: None) -> Judged:
     """One trace; an error of the user becomes an answer, so that the others are judged."""
     try:
-        return replay(path, strict=options.strict, checker=options.checker, until=options.until, progress=progress)
+        return replay(
+            path,
+            strict=options.strict,
+            profile=options.profile,
+            checker=options.checker,
+            until=options.until,
+            progress=progress,
+        )
     except UserError as error:
         return CouldNotJudge(path, error.message)
 

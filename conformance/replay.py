@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof.conformance.errors import UserError, at, unknown
+from kvproof.conformance.errors import UserError, at
+from kvproof.conformance.judged_by import judged_by
 from kvproof.conformance.replayer import Replayer
 from kvproof.conformance.trace_io import TraceReader, is_columnar, read_trace
 from kvproof.conformance.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.spec import SPEC_VERSION
-from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.trace import End, Event
 
 if TYPE_CHECKING:
@@ -40,20 +40,23 @@ def replay(
     path: str | Path,
     *,
     strict: bool = False,
+    profile: str | None = None,
     progress: Progress = lambda *_: None,
     checker: str = AUTO,
     until: int | None = None,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
 ) -> Report:
-    """Replay one trace. `strict`: deviations that the header declares as known of the release are violations too.
+    """Replay one trace. `strict`: deviations that are known of the release are violations too.
+
+    `profile`: the release whose rules it is judged by, "auto" for the one that the header names; None: the model's own rules.
 
     `checker`: who judges. The compiled one is these rules too, traced and compiled (`conformance/compiled/`); what it does not
     find clean the interpreted one judges. `auto`: compiled, if that is installed and the trace is large. `until`: the seq of the
     last event to judge. `checkpoints`: where the state is written at times and at the end; `resume`: and read at first.
     """
     reader = read_trace(path)
-    replayer = replayer_of(reader, strict=strict)
+    replayer = replayer_of(reader, strict=strict, profile=profile)
     report = replayer.report
     if reader.slice is not None and not reader.slice.can_be_replayed:
         report.why = f"{path}: {reader.slice.why_not_replayed}"
@@ -127,20 +130,23 @@ def _compiled(replayer: Replayer, checker: str) -> Follow | None:
     from kvproof.conformance.compiled.checker import CompiledChecker, the_judge
 
     if CompiledChecker.can_judge(replayer):
-        return CompiledChecker(replayer, the_judge()).follow_trace
+        return CompiledChecker(replayer, the_judge(replayer.oracle.actions)).follow_trace
     if checker == COMPILED:
         raise UserError(f"{at(path, 1)}: the compiled checker takes no configuration this large: --checker interpreted")
     return None
 
 
-def replayer_of(reader: TraceReader, *, strict: bool) -> Replayer:
-    """At the beginning of a trace. Raises UserError if its header asks for what this kvproof does not know."""
+def replayer_of(reader: TraceReader, *, strict: bool, profile: str | None = None) -> Replayer:
+    """At the beginning of a trace. Raises UserError if its header, or `profile`, asks for what this kvproof does not know."""
     path = reader.path
     if reader.header.spec != SPEC_VERSION:
         raise UserError(
             f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
         )
-    return Replayer(reader, [] if strict else [_known(name, path) for name in reader.header.known_deviations])
+    rules = judged_by(reader.header, reader.path, profile, strict=strict)
+    replayer = Replayer(reader, rules.known, rules.profile)
+    replayer.report.hint = rules.hint
+    return replayer
 
 
 def _judges_compiled(checker: str, path: str | Path) -> bool:
@@ -175,9 +181,3 @@ def conclude(report: Report, reader: TraceReader) -> Report:
     else:
         report.verdict = CONFORMS
     return report
-
-
-def _known(name: str, path: str | Path) -> Fault:
-    if name not in FAULTS:
-        raise UserError(f"{at(path, 1)}: known_deviations: {unknown('deviation', name, FAULTS).message}")
-    return FAULTS[name]

@@ -12,7 +12,7 @@ from pathlib import Path
 from kvproof.conformance.coverage import Counting
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.explanation import BadCheck, BadEvent
-from kvproof.conformance.judge import Difference, Judgement, check_terms, judge, parameters
+from kvproof.conformance.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.memory_check import invariant_of, wrong_free_pages, wrong_terms
 from kvproof.conformance.pagebook import PageBook
 from kvproof.conformance.trace_io import TraceReader
@@ -24,11 +24,10 @@ from kvproof.model.oracle import Oracle
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import Fault
 from kvproof.spec.machine import every_invariant
+from kvproof.spec.profiles import Profile
 from kvproof.spec.state import Ledger, is_live, pristine
 from kvproof.spec.trace import Event
 
-ENDS = ("finish", "abort")
-"""Events after which a turn is over."""
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
@@ -36,7 +35,7 @@ BESIDE_THE_RULES = ("evict", "check")
 class Replayer:
     """The state of one replay: all ledgers, the page book, and which request belongs to which ledger."""
 
-    def __init__(self, reader: TraceReader, known: Iterable[Fault]) -> None:
+    def __init__(self, reader: TraceReader, known: Iterable[Fault], profile: Profile | None = None) -> None:
         config = reader.header.config
         self.path = Path(reader.path)
         self.known = tuple(known)
@@ -49,14 +48,14 @@ class Replayer:
             window=config.window,
             tree=config.tree,
         )
-        self.oracle = Oracle(self.d, ACTIONS)
+        self.oracle = Oracle(self.d, ACTIONS if profile is None else profile.actions)
         self.book = PageBook(config.pool_pages, self.d, config.window_pages)
         self.ledgers: dict[str, Ledger] = {}
         self.of_turn: dict[str, str] = {}
         self.elsewhere: set[str] = set()
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
-        self.report = Report(self.path, config, gaps=reader.header.gaps)
+        self.report = Report(self.path, config, gaps=reader.header.gaps, profile=profile.name if profile else None)
         self._counting = Counting(self.d, self.report.coverage)
 
     def feed(self, line: int, event: Event) -> Finding | None:
@@ -124,7 +123,7 @@ class Replayer:
 
     def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
         """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
-        bad = BadEvent(self.d, self.book, key, before, event, right)
+        bad = BadEvent(self.oracle, self.book, key, before, event, right)
         for fault in self.known:
             if (followed := bad.follows(fault)) is not None:
                 self.report.followed[fault.id] += 1
@@ -143,12 +142,15 @@ class Replayer:
             tuple(lines_of(right, event, self.book)),
             bad.broken(explained),
             tuple(explained),
+            self.report.profile,
         )
 
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
-        rules = ", ".join(a.name for a in ACTIONS.values() if a.event == event.action)
+        rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)
         sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
-        return Finding(self.path, line, event, key, event.action, sentence, before, (), (), {})
+        return Finding(
+            self.path, line, event, key, event.action, sentence, before, (), (), {}, profile=self.report.profile
+        )
 
     def _evict(self, line: int, event: Event) -> Finding | None:
         problems = self.book.evict(event, self._still_needs)
@@ -157,7 +159,7 @@ class Replayer:
         broken = {p.invariant: p.sentence for p in problems}
         rule = "the tree evicts pages that no row's protected prefix holds"
         found = ((), tuple(p.sentence for p in problems), broken, tuple(faults_behind_eviction(problems)))
-        return Finding(self.path, line, event, "tree", "evict", rule, None, *found)
+        return Finding(self.path, line, event, "tree", "evict", rule, None, *found, self.report.profile)
 
     def _still_needs(self, key: str, position: int) -> bool:
         """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
@@ -176,11 +178,11 @@ class Replayer:
         if not differences:
             return None
         ended = {key for key, step in self.ended_in.items() if step is not None and step == event.step}
-        explained = BadCheck(self.d, self.ledgers, ended, event).explained_by(differences)
+        explained = BadCheck(self.oracle, self.ledgers, ended, event).explained_by(differences)
         if known := [f for f in explained if f in self.known]:
             self.report.followed[known[0].id] += 1
             return None
-        rule = ACTIONS["check"].summary
+        rule = self.oracle.actions["check"].summary
         broken = {i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})}
         found = (tuple(differences), tuple(lines), broken, tuple(explained))
-        return Finding(self.path, line, event, "all", "check", rule, None, *found)
+        return Finding(self.path, line, event, "all", "check", rule, None, *found, self.report.profile)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kvproof.conformance.coverage import COUNTED, Coverage, all_branches
 from kvproof.conformance.errors import UserError, unknown
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import ACTIONS, Action
 
+Tables = Iterable[Mapping[str, Action]]
 KINDS = ("actions", "guards", "invariants")
 _RULES_OF = {
     **{
@@ -29,8 +30,8 @@ class Required:
     invariants: tuple[str, ...] = ()
 
     @classmethod
-    def parsed(cls, text: str) -> Required:
-        """Raises UserError where a kind or a name is not known."""
+    def parsed(cls, text: str, tables: Tables = (ACTIONS,)) -> Required:
+        """Raises UserError where a kind or a name is not known. `tables`: the rules that may be judged by."""
         named: dict[str, tuple[str, ...]] = {}
         for part in filter(None, (part.strip() for part in text.split(";"))):
             kind, equals, names = part.partition("=")
@@ -42,17 +43,18 @@ class Required:
             if kind not in KINDS:
                 raise unknown("kind of coverage", kind, KINDS)
             for name in listed:
-                if name not in _valid(kind):
-                    raise unknown(f"name among {kind}", name, _valid(kind))
+                if name not in _valid(kind, tables):
+                    raise unknown(f"name among {kind}", name, _valid(kind, tables))
             named[kind] = (*named.get(kind, ()), *listed)
         if not named:
             raise UserError(f"--require-coverage {text!r}: names nothing; give {', '.join(f'{k}=NAME' for k in KINDS)}")
         return cls(**named)
 
-    def missing_in(self, coverage: Coverage) -> list[str]:
-        """What was asked for and never happened, in words."""
+    def missing_in(self, coverage: Coverage, tables: Tables = (ACTIONS,)) -> list[str]:
+        """What was asked for and never happened, in words. `tables`: the rules that were judged by."""
+        known = all_branches(tables)
         actions = (a for a in self.actions if not any(coverage.actions[rule] for rule in (a, *_RULES_OF.get(a, ()))))
-        branches = (branch for action in self.guards for branch in _branches(action) if not coverage.branches[branch])
+        branches = (b for action in self.guards for b in known[action] or (action,) if not coverage.branches[b])
         invariants = (i for i in self.invariants if not coverage.invariants[i])
         return [
             *(f"action {name}" for name in actions),
@@ -61,13 +63,9 @@ class Required:
         ]
 
 
-def _valid(kind: str) -> Iterable[str]:
+def _valid(kind: str, tables: Tables) -> Iterable[str]:
     if kind == "invariants":
         return list(COUNTED)
     if kind == "guards":
-        return [name for name, branches in all_branches().items() if branches]
+        return [name for name, branches in all_branches(tables).items() if branches]
     return list(dict.fromkeys((*ACTIONS, *_RULES_OF)))
-
-
-def _branches(action: str) -> tuple[str, ...]:
-    return all_branches()[action]

@@ -32,6 +32,8 @@ def report_as_data(report: Report) -> Data:
         "events": report.events,
         "pages_moved": report.pages_moved,
         "gaps": list(report.gaps),
+        "profile": report.profile,
+        "hint": report.hint,
     }
 
 
@@ -47,6 +49,8 @@ def report_from_data(data: Data) -> Report:
         events=_number(data["events"]),
         pages_moved=_number(data["pages_moved"]),
         gaps=tuple(map(str, data["gaps"])),
+        profile=data["profile"] if data["profile"] is None else str(data["profile"]),
+        hint=str(data["hint"]),
     )
 
 

@@ -9,15 +9,17 @@ from typing import Any
 from rich.text import Text
 
 from kvproof.conformance.coverage import COUNTED, Coverage, all_branches
+from kvproof.conformance.judged_by import rules_of
 from kvproof.spec.actions import ACTIONS
 
 OF_A_REPLAY = (*ACTIONS, "evict")
 
 
-def coverage_lines(coverage: Coverage, *, every: bool = False) -> list[Text]:
-    """Three lines; with `every`, one more for each branch."""
-    branches = [branch for of_one in all_branches().values() for branch in of_one]
-    judged = [branch for name, of_one in all_branches().items() if coverage.actions[name] for branch in of_one]
+def coverage_lines(coverage: Coverage, profiles: Iterable[str | None] = (None,), *, every: bool = False) -> list[Text]:
+    """Three lines; with `every`, one more for each branch. `profiles`: whose rules were judged by."""
+    by_action = all_branches(map(rules_of, dict.fromkeys(profiles)))
+    branches = [branch for of_one in by_action.values() for branch in of_one]
+    judged = [branch for name, of_one in by_action.items() if coverage.actions[name] for branch in of_one]
     taken = sum(coverage.branches[branch] > 0 for branch in branches)
     never = [branch for branch in judged if not coverage.branches[branch]]
     lines = [
@@ -44,10 +46,11 @@ def _counted(counts: Counter[str], names: Iterable[str]) -> str:
     return f"{happened or 'none'}; never {', '.join(never)}"
 
 
-def as_json(coverage: Coverage) -> dict[str, Any]:
+def as_json(coverage: Coverage, profile: str | None = None) -> dict[str, Any]:
     """Zeros included: what never happened is the point."""
+    by_action = all_branches([rules_of(profile)])
     return {
         "actions": {name: coverage.actions[name] for name in OF_A_REPLAY},
-        "guards": {branch: coverage.branches[branch] for of_one in all_branches().values() for branch in of_one},
+        "guards": {branch: coverage.branches[branch] for of_one in by_action.values() for branch in of_one},
         "invariants": {name: coverage.invariants[name] for name in COUNTED},
     }

@@ -13,6 +13,7 @@ from kvproof.conformance.show_coverage import coverage_lines
 from kvproof.conformance.show_ledger import value
 from kvproof.conformance.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.profiles import PROFILES
 
 STYLES = {CONFORMS: "bold green", VIOLATES: "bold red", INCOMPLETE: "bold yellow"}
 MAX_PAGE_LINES = 8
@@ -21,12 +22,13 @@ MAX_PAGE_LINES = 8
 def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = False) -> list[Text]:
     """The whole verdict. `first_event`: findings at events before it are counted, not shown."""
     lines = [verdict_line(report), Text(f"  {checked(report)}", "dim")]
-    lines += coverage_lines(report.coverage, every=coverage)
+    lines += coverage_lines(report.coverage, [report.profile], every=coverage)
     return lines + reason_lines(report, first_event=first_event)
 
 
 def verdict_line(report: Report) -> Text:
-    return Text(f"{report.verdict.upper()}  ", STYLES[report.verdict]) + Text(f"{report.path}")
+    by = f"  by the rules of {report.profile}" if report.profile is not None else ""
+    return Text(f"{report.verdict.upper()}  ", STYLES[report.verdict]) + Text(f"{report.path}{by}")
 
 
 def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
@@ -34,8 +36,11 @@ def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
     lines = []
     if report.why:
         lines.append(Text(f"  {report.why}", "yellow"))
+    if report.hint and report.verdict != CONFORMS:
+        lines.append(Text(f"  {report.hint}", "yellow"))
     for fault_id, times in sorted(report.followed.items()):
-        lines.append(Text(f"  known deviation {fault_id}, {times} times: {FAULTS[fault_id].summary}", "yellow"))
+        known = f"known deviation {_known_in(fault_id, report.profile)}"
+        lines.append(Text(f"  {known}, {times} times: {FAULTS[fault_id].summary}", "yellow"))
     lines += [Text(f"  not checked: {gap}", "dim") for gap in report.gaps]
     shown = [finding for finding in report.findings if finding.event.seq >= first_event]
     if before := len(report.findings) - len(shown):
@@ -49,6 +54,12 @@ def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
         lines.append(Text(""))
         lines += finding_lines(finding, times)
     return lines
+
+
+def _known_in(fault_id: str, profile: str | None) -> str:
+    """A deviation, and whose it is known to be."""
+    is_known = profile is not None and fault_id in PROFILES[profile].deviations
+    return f"{fault_id} of {profile}" if is_known else fault_id
 
 
 def checked(report: Report) -> str:
@@ -72,7 +83,7 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
     where = f"{at(finding.path, finding.line)}: event {e.seq}" + (f", step {e.step}" if e.step is not None else "")
     who = f"{finding.ledger}" + (f", turn {e.turn}" if e.turn else "") + (f", row {e.row}" if e.row is not None else "")
     lines = [Text(f"  {where}: {finding.action}", "bold") + Text(f"  ({who})")]
-    lines.append(Text("  rule      ") + Text(finding.rule))
+    lines.append(Text("  rule      ") + Text(_rule(finding)))
     for d in finding.differences:
         was = f" (before: {value(d.name, d.before)})" if d.before is not None else ""
         lines.append(
@@ -89,7 +100,8 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
     for invariant, sentence in finding.invariants.items():
         lines.append(Text(f"  {label:<10}") + Text(f"{invariant} ", "bold red") + Text(sentence))
     for fault in finding.explained_by:
-        lines.append(Text("  explained ") + Text(f"{fault.id} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
+        known = _known_in(fault.id, finding.profile)
+        lines.append(Text("  explained ") + Text(f"{known} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
         lines.append(
             Text(f"            with {fault.id} on, the model does the same: kvproof prove --fault {fault.id}", "dim")
         )
@@ -98,6 +110,12 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
     if times > 1:
         lines.append(Text(f"            and {times - 1} more events like this", "dim"))
     return lines
+
+
+def _rule(finding: Finding) -> str:
+    if finding.profile is None or finding.action not in PROFILES[finding.profile].rules:
+        return finding.rule
+    return f"{finding.rule}, by the design of {finding.profile}"
 
 
 def _grouped(findings: list[Finding]) -> list[tuple[Finding, int]]:
@@ -114,12 +132,13 @@ def _grouped(findings: list[Finding]) -> list[tuple[Finding, int]]:
 def as_json(report: Report) -> dict[str, Any]:
     return {
         "path": str(report.path),
+        "profile": report.profile,
         "verdict": report.verdict,
         "why": report.why,
         "events": report.events,
         "page_moves": report.pages_moved,
         "actions": dict(sorted(report.actions.items())),
-        "coverage": coverage_as_json(report.coverage),
+        "coverage": coverage_as_json(report.coverage, report.profile),
         "known_deviations": dict(sorted(report.followed.items())),
         "gaps": list(report.gaps),
         "findings": [finding_json(f) for f in report.findings],

@@ -30,6 +30,8 @@ class Finding:
     pages: tuple[str, ...]
     invariants: dict[str, str]
     explained_by: tuple[Fault, ...] = ()
+    profile: str | None = None
+    """The release whose rules it was judged by; None: the model's own."""
 
 
 @dataclass
@@ -46,6 +48,10 @@ class Report:
     events: int = 0
     pages_moved: int = 0
     gaps: tuple[str, ...] = ()
+    profile: str | None = None
+    """The release whose rules it was judged by; None: the model's own."""
+    hint: str = ""
+    """What a user may want to ask for instead."""
 
     @property
     def actions(self) -> Counter[str]:

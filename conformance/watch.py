@@ -39,6 +39,7 @@ class Options:
     once: bool = False
     until_end: bool = False
     keep_going: bool = False
+    profile: str | None = None
 
 
 @dataclass
@@ -137,7 +138,13 @@ class Watch:
             self._earlier += self._judge.violations
         self._pace = Pace(now())
         options = self.options
-        self._judge = LiveJudge(self._source, strict=options.strict, checker=options.checker, note=self._show.say)
+        self._judge = LiveJudge(
+            self._source,
+            strict=options.strict,
+            checker=options.checker,
+            note=self._show.say,
+            profile=options.profile,
+        )
         return True
 
     def _say_waiting(self, why: str) -> None:

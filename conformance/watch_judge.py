@@ -43,15 +43,16 @@ WARM = [sys.executable, "-m", "kvproof.conformance.compiled.warm"]
 
 
 class Preparation:
-    """The process that compiles."""
+    """The process that compiles the rules of a profile, or the model's."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: str | None) -> None:
+        self._command = [*WARM, *([] if profile is None else [profile])]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         if self._process is None:
             self._process = subprocess.Popen(
-                WARM, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
 
     @property
@@ -67,9 +68,9 @@ class Preparation:
 class LiveJudge:
     """The replay of one trace that grows."""
 
-    def __init__(self, source: Source, *, strict: bool, checker: str, note: Note) -> None:
+    def __init__(self, source: Source, *, strict: bool, checker: str, note: Note, profile: str | None = None) -> None:
         self.source = source
-        self.replayer = replayer_of(cast(TraceReader, source), strict=strict)
+        self.replayer = replayer_of(cast(TraceReader, source), strict=strict, profile=profile)
         self.report: Report = self.replayer.report
         self.ended_by: Finding | None = None
         """The violation that ended the following."""
@@ -82,7 +83,7 @@ class LiveJudge:
         self._note = note
         self._moved: MovedPages | None = None
         self._compiled: CompiledChecker | None = None
-        self._preparation = Preparation()
+        self._preparation = Preparation(self.report.profile)
         self._choose(checker)
 
     def _choose(self, checker: str) -> None:
@@ -137,7 +138,9 @@ class LiveJudge:
         from kvproof.conformance.compiled.checker import CompiledChecker
         from kvproof.conformance.compiled.warm import warmed
 
-        self._compiled = CompiledChecker.taking_over(self.replayer, warmed(), self.source.line)
+        self._compiled = CompiledChecker.taking_over(
+            self.replayer, warmed(self.replayer.oracle.actions), self.source.line
+        )
 
     def take(self, part: Events) -> Iterator[Finding]:
         """Judge what is new. A finding that ends the following is the last one, of this part and of all."""

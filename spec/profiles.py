@@ -1,7 +1,8 @@
 """Profiles: what a release of an inference server does by other rules than these, each difference as a replaced action.
 
 A profile does not say that the release is right. The proof says what follows from its rules (`kvproof prove --profile`), and a
-replay against a profile says whether a trace follows them.
+replay against a profile (`kvproof replay --profile`) says whether a trace follows them. The two parts are kept apart there:
+`rules`, another design, is what is judged by; `deviations`, known faults, are followed and counted, or with `--strict` found.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.actions.turn import report
-from kvproof.spec.domain import Domain, Flag
-from kvproof.spec.effects import Report
-from kvproof.spec.faults import FAULTS
-from kvproof.spec.state import PREFILL, Ledger, drop_slot
+from kvproof.spec.domain import Domain, Flag, Length, ceil_align, floor_align, larger, minus, one_page
+from kvproof.spec.effects import Forget, FreeWindow, Report, Require
+from kvproof.spec.faults import FAULTS, Run
+from kvproof.spec.state import PREFILL, WAITING, Ledger, drop_slot
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,25 @@ class Profile:
     """Of the fault catalogue: what the release is known to do wrong."""
     rules: Mapping[str, Action] = field(default_factory=dict)
     """What it does by another design."""
+    releases: tuple[str, ...] = ()
+    """What was run of it, as the header of a trace names it: the first and the last, and all between are of it, too."""
 
     @property
     def replaced(self) -> dict[str, Action]:
+        """All that is not as the model has it: what is proved or refuted."""
         wrong = {name: action for fault in self.deviations for name, action in FAULTS[fault].in_traces.items()}
         return {**self.rules, **wrong}
 
     @property
     def actions(self) -> dict[str, Action]:
-        return {**ACTIONS, **self.replaced}
+        """What a trace is judged by: the release's design, without what it is known to do wrong."""
+        return {**ACTIONS, **self.rules}
+
+    def is_of(self, target: str) -> bool:
+        """Whether a trace of this target is of it: "sglang 0.5.19" lies between two that were run."""
+        name, version = _named(target)
+        first, last = _named(self.releases[0]), _named(self.releases[-1])
+        return bool(version) and name == first[0] and first[1] <= version <= last[1]
 
 
 def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -72,8 +84,66 @@ def _check_by_session(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s, effects=(Report(held, uncached, *split(right.window_held, right.window_uncached)),))
 
 
+def _evicts_before_it_runs(d: Domain, s: Ledger) -> Flag:
+    """On a chunk cache a later turn's window is evicted before its first chunk, which follows in the same step."""
+    return d.every(d.windowed, d.no(d.tree), s.phase == WAITING, s.lent)
+
+
+def _may_evict(d: Domain, s: Ledger) -> Flag:
+    return d.some(ACTIONS["evict_window"].applies(d, s), _evicts_before_it_runs(d, s))
+
+
+def _begun(d: Domain, s: Ledger) -> Ledger:
+    """The turn that evicts before it runs has begun: like one between chunks, it counts the pages of its row itself."""
+    begins = _evicts_before_it_runs(d, s)
+    return s.but(
+        phase=d.where(begins, PREFILL, s.phase),
+        matched=d.every(s.matched, d.no(begins)),
+        kv_committed_len=d.where(begins, s.prefix_len, s.kv_committed_len),
+    )
+
+
+def _evict_window_up_to(d: Domain, waiting_or_live: Ledger, p: SimpleNamespace, kept: Length) -> Step:
+    """E := max(E, R), then up to floor_P(pre_len - kept). No page more than the window reaches has to stay.
+
+    A retracted turn is matched again one token before where it stood, and `pre_len` is that token: its window is whole.
+    """
+    s = _begun(d, waiting_or_live)
+    right = _right("evict_window", d, s, p)
+    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
+    moved = larger(d, cursor, floor_align(d, minus(d, p.pre_len, kept)))
+    stays = d.some(moved == cursor, moved + d.window <= p.pre_len)
+    freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
+    keeps = Require("I9", stays, "what the window reaches stays")
+    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (keeps, freed, Forget(s.kv_committed_len)))
+
+
+def _keep_window_and_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """W + P stay, as in the model."""
+    return _evict_window_up_to(d, s, p, d.window + one_page(d))
+
+
+def _keep_window_and_page_of_a_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """On a tree W + P stay; a chunk cache has no leaf that needs a page of the window, and keeps W."""
+    return _evict_window_up_to(d, s, p, d.where(d.tree, d.window + one_page(d), d.window))
+
+
+def _keep_window_or_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A tree keeps max(W, P), so that the last leaf has a page of the window; a chunk cache keeps W."""
+    return _evict_window_up_to(d, s, p, d.where(d.tree, larger(d, d.window, one_page(d)), d.window))
+
+
+def _keep_window_in_pages(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A tree keeps max(W, P) in whole pages, so that a key which ends with a page finds a whole window; a chunk cache W."""
+    return _evict_window_up_to(d, s, p, d.where(d.tree, ceil_align(d, larger(d, d.window, one_page(d))), d.window))
+
+
 def _instead(action: str, **changes: Any) -> Action:
     return dataclasses.replace(ACTIONS[action], **changes)
+
+
+def _evict(run: Run, source: str) -> Action:
+    return _instead("evict_window", run=run, applies=_may_evict, source=source)
 
 
 ENDS_LIKE_A_REQUEST = {"run": _abort_into_tree, "params": ACTIONS["finish_plain"].params, "source": "sglang 0.5.23"}
@@ -83,20 +153,50 @@ PROFILES: dict[str, Profile] = {
     for p in (
         Profile(
             "sglang-0.5.11",
-            "sglang 0.5.11 to 0.5.20: two deviations, no other design",
+            "sglang 0.5.11 to 0.5.12: two deviations, and on a chunk cache a later turn's window is evicted before it runs, too",
             ("S0511a", "S0511b"),
+            {"evict_window": _evict(_keep_window_and_page, "sglang 0.5.11")},
+            ("sglang 0.5.11", "sglang 0.5.12"),
+        ),
+        Profile(
+            "sglang-0.5.14",
+            "sglang 0.5.14: as 0.5.12, and on a chunk cache all that the window does not reach is evicted",
+            ("S0511a", "S0511b"),
+            {"evict_window": _evict(_keep_window_and_page_of_a_tree, "sglang 0.5.14")},
+            ("sglang 0.5.14",),
+        ),
+        Profile(
+            "sglang-0.5.17",
+            "sglang 0.5.17 to 0.5.20: two deviations, and on a tree, too, the window is evicted further",
+            ("S0511a", "S0511b"),
+            {"evict_window": _evict(_keep_window_or_page, "sglang 0.5.17")},
+            ("sglang 0.5.17", "sglang 0.5.20"),
         ),
         Profile(
             "sglang-0.5.23",
-            "sglang 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, and the memory check counts "
-            "what a session's turn holds as the session's",
+            "sglang 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check counts "
+            "what a session's turn holds as the session's, and the window is evicted further",
             ("S0511a",),
             {
                 "insert": _instead("insert", run=_insert_chunk, applies=_may_insert_chunk, source="sglang 0.5.23"),
                 "abort_first": _instead("abort_first", **ENDS_LIKE_A_REQUEST),
                 "abort_nth": _instead("abort_nth", **ENDS_LIKE_A_REQUEST),
                 "check": _instead("check", run=_check_by_session, source="sglang 0.5.23"),
+                "evict_window": _evict(_keep_window_in_pages, "sglang 0.5.23"),
             },
+            ("sglang 0.5.23",),
         ),
     )
 }
+
+
+def profile_of(target: str) -> Profile | None:
+    """The profile of the release that a trace's header names, if one is known."""
+    return next((profile for profile in PROFILES.values() if profile.is_of(target)), None)
+
+
+def _named(target: str) -> tuple[str, tuple[int, ...]]:
+    """ "sglang 0.5.10.post1" is ("sglang", (0, 5, 10)); a version that begins with no number is empty."""
+    name, _, version = target.partition(" ")
+    numbers = takewhile(str.isdecimal, version.split("."))
+    return name, tuple(map(int, numbers))

@@ -27,6 +27,14 @@ def replay(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME|auto",
+            help="Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names.",
+        ),
+    ] = None,
     checker: Annotated[
         str,
         typer.Option(
@@ -79,8 +87,11 @@ def replay(
 
     Example: [bold]kvproof replay out/retract.jsonl[/bold]
 
+    Example: [bold]kvproof replay out/real.jsonl --profile sglang-0.5.23[/bold]
+
     Example: [bold]kvproof replay traces/ --jobs 8 --require-coverage 'actions=retract,abort;invariants=I9'[/bold]
     """
+    from ..judged_by import may_judge_by, require_profile, rules_of
     from ..many import Options, coverage_of, exit_code, reports_in, traces_in
     from ..replay import CHECKERS
     from ..required import Required
@@ -90,8 +101,9 @@ def replay(
         raise unknown("checker", checker, CHECKERS)
     if last is not None and first > last:
         raise UserError(f"--from {first} --to {last}: the first event stands after the last")
-    needed = Required.parsed(required) if required is not None else Required()
-    paths, options = traces_in(traces), Options(strict, checker, last)
+    require_profile(profile)
+    needed = Required.parsed(required, may_judge_by(profile)) if required is not None else Required()
+    paths, options = traces_in(traces), Options(strict, checker, last, profile)
     _refuse_what_needs_one_trace(paths, checkpoint, resume, jobs, ray)
 
     if len(paths) == 1 and ray is None:
@@ -108,7 +120,8 @@ def replay(
     empty = [str(report.path) for report in reports_in(answers) if report.events == 0]
     if empty and code == ExitCode.COULD_NOT_RUN:
         complain(f"nothing was checked: no events in {', '.join(empty)}")
-    missing = needed.missing_in(coverage_of(answers))
+    judged_by = {report.profile for report in reports_in(answers)} or {None}
+    missing = needed.missing_in(coverage_of(answers), map(rules_of, judged_by))
     if missing and code in (ExitCode.PASS, ExitCode.INCONCLUSIVE):
         raise UserError(f"not covered, so this is no pass: {', '.join(missing)}")
     raise typer.Exit(code)
@@ -134,6 +147,7 @@ def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bo
         return run_replay(
             path,
             strict=options.strict,
+            profile=options.profile,
             checker=options.checker,
             until=options.until,
             progress=ReplayPace(progress),
@@ -197,7 +211,7 @@ def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage:
         counts["could not be judged"] = failed
     say(f"\n{len(answers)} traces: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     say(f"  {sum(r.events for r in reports)} events, {sum(r.pages_moved for r in reports)} page moves", "dim")
-    for line in coverage_lines(coverage_of(answers), every=coverage):
+    for line in coverage_lines(coverage_of(answers), [report.profile for report in reports], every=coverage):
         out().print(line, soft_wrap=True)
     _say_again([report.path for report in reports if report.verdict == VIOLATES], options)
 
@@ -206,13 +220,15 @@ def _one_line(report: Report) -> str:
     from ..show_replay import checked
 
     names = sorted({f.id for finding in report.findings for f in finding.explained_by})
-    return f"{report.verdict}\t{report.path}\t{checked(report)}" + (f"\t{' '.join(names)}" if names else "")
+    by = f", by the rules of {report.profile}" if report.profile is not None else ""
+    return f"{report.verdict}\t{report.path}\t{checked(report)}{by}" + (f"\t{' '.join(names)}" if names else "")
 
 
 def _say_again(paths: Sequence[Path], options: Options) -> None:
     if paths:
         strict = " --strict" if options.strict else ""
-        say(f"\n  again: kvproof replay {shlex.join(map(str, paths))}{strict}", "dim")
+        by = f" --profile {options.profile}" if options.profile is not None else ""
+        say(f"\n  again: kvproof replay {shlex.join(map(str, paths))}{strict}{by}", "dim")
 
 
 def _show_timelines(

@@ -22,6 +22,12 @@ def watch(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", metavar="NAME|auto", help="Judge by the rules of a release; auto: of the one the trace names."
+        ),
+    ] = None,
     checker: Annotated[
         str,
         typer.Option(
@@ -60,6 +66,7 @@ def watch(
 
     Example: [bold]kvproof watch out/live.jsonl --metrics-port 9464 --alarm './page-me.sh'[/bold]
     """
+    from ..judged_by import require_profile
     from ..replay import CHECKERS, INCOMPLETE, VIOLATES
     from ..show_replay import verdict_lines
     from ..watch import Options, Watch
@@ -69,7 +76,8 @@ def watch(
 
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
-    options = Options(strict, checker, once, until_end, keep_going)
+    require_profile(profile)
+    options = Options(strict, checker, once, until_end, keep_going, profile)
     with ExitStack() as stack:
         show: LiveView | PlainLog = PlainLog() if no_view or not out().is_terminal else LiveView()
         stack.enter_context(show)
@@ -97,7 +105,8 @@ def watch(
         say(f"  interrupted after {outcome.events} events", "yellow")
         raise typer.Exit(ExitCode.INTERRUPTED)
     if outcome.verdict == VIOLATES:
-        say(f"\n  again: kvproof replay {shlex.quote(str(trace))}{' --strict' if strict else ''}", "dim")
+        by = f" --profile {outcome.report.profile}" if outcome.report is not None and outcome.report.profile else ""
+        say(f"\n  again: kvproof replay {shlex.quote(str(trace))}{' --strict' if strict else ''}{by}", "dim")
         raise typer.Exit(ExitCode.VIOLATION)
     if outcome.report is None:
         raise UserError(f"{trace}: no trace is there")

@@ -7,7 +7,7 @@ the loop takes the state back: a trace full of such events is never much slower 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kvproof.conformance.compiled import layout
@@ -17,7 +17,7 @@ from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
 from kvproof.conformance.replay import Pause, Replayer
 from kvproof.conformance.trace_io import TraceReader
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import Event
 
@@ -38,7 +38,7 @@ class CompiledChecker:
         self.handed_over = 0
         """How often the interpreted checker was asked."""
         self._judge = judge
-        self._state = State(replayer.d, config.pool_pages, config.window_pages)
+        self._state = State(replayer.d, config.pool_pages, config.window_pages, replayer.oracle.actions)
         self._in_arrays = True
         self._stretch, self._left, self._clean = 1, 0, 0
         self._line = FIRST_LINE
@@ -181,6 +181,6 @@ class CompiledChecker:
             self._state.names.of_turn(event.turn)
 
 
-def the_judge() -> Judge:
-    """The loop of the specification as it is."""
-    return compiled_judge(source_of(ACTIONS, INVARIANTS))
+def the_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
+    """The loop of the specification as it is, or of a release's rules."""
+    return compiled_judge(source_of(actions, INVARIANTS))

@@ -169,7 +169,7 @@ def agreement(action: Action) -> str:
             window_alloc=(),
             row=None,
         )
-        oracle: Any = SimpleNamespace(step=lambda *_: outcome)
+        oracle: Any = SimpleNamespace(d=d, step=lambda *_: outcome)
         book: Any = SimpleNamespace(foresee=lambda *_: Moves("", None), window=SimpleNamespace(is_followed=False))
         assert judge(oracle, book, "", action, before, event).agrees
         return {raw.arguments[0]: d.some(raw == ABSENT, raw == _number(d, expected)) for raw, expected in wanted}
@@ -264,7 +264,7 @@ def rule_source(action: Action, agrees: str, bits: Mapping[str, int]) -> str:
     for name, value in changed.items():
         text = printer.number(value)
         lines += [*_taken(printer), f"new[{FIELDS[name]}] = {text}"]
-    lines += [f"if not {agrees}(old, new, table, event):", "    return -1", "n = 0"]
+    lines += [f"if not {agrees}(old, new, table, event, settings):", "    return -1", "n = 0"]
     for code, when, arguments in page_moves:
         condition, texts = printer.value(when), [printer.value(a) for a in arguments]
         lines += [*_taken(printer), f"if {condition}:", f"    moves[n, 0] = {code}"]
@@ -420,7 +420,10 @@ def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invaria
     bodies = {a.name: agreement(a) for a in of_ledgers}
     agrees = {body: f"agrees_{number}" for number, body in enumerate(dict.fromkeys(bodies.values()))}
     parts = [
-        *(function(name, "old, new, table, event", body.splitlines()) for body, name in agrees.items()),
+        *(
+            function(name, "old, new, table, event, settings", [*_preamble(), *body.splitlines()])
+            for body, name in agrees.items()
+        ),
         *(applies_source(a) for a in of_ledgers),
         *(rule_source(a, agrees[bodies[a.name]], bits) for a in of_ledgers),
         dispatch_source(actions),

@@ -9,22 +9,22 @@ import numpy as np
 
 from kvproof.conformance.compiled.layout import PLANES, Array
 from kvproof.conformance.coverage import COUNTED, Coverage, Decision, decisions_in
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import Action
 
 _PLACES = np.arange(PLANES, dtype=np.int64)
 
 
-def _decisions() -> list[tuple[Decision, ...]]:
-    return [decisions_in(action) for action in ACTIONS.values()]
+def _decisions(rules: Mapping[str, Action]) -> list[tuple[Decision, ...]]:
+    return [decisions_in(action) for action in rules.values()]
 
 
-def coverage_of(seen: Array, actions: Counter[str]) -> Coverage:
+def coverage_of(seen: Array, actions: Counter[str], rules: Mapping[str, Action]) -> Coverage:
     """The counts of all bits under their names. The last branch of a guard has no bit: it took what the others did not."""
-    most = len(COUNTED) + max(sum(len(d.taken) for d in of_one) for of_one in _decisions())
+    most = len(COUNTED) + max(sum(len(d.taken) for d in of_one) for of_one in _decisions(rules))
     times = ((((seen[:, :, None] >> np.arange(most)) & 1) << _PLACES[:, None]).sum(axis=1)).tolist()
     invariants = dict(zip(COUNTED, map(sum, zip(*times, strict=True)), strict=False))
     branches: dict[str, int] = {}
-    for name, counted, decisions in zip(ACTIONS, times, _decisions(), strict=False):
+    for name, counted, decisions in zip(rules, times, _decisions(rules), strict=False):
         bit = len(COUNTED)
         for decision in decisions:
             taken = counted[bit : bit + len(decision.taken)]
@@ -34,12 +34,12 @@ def coverage_of(seen: Array, actions: Counter[str]) -> Coverage:
     return Coverage(actions, _without_zeros(branches), _without_zeros(invariants))
 
 
-def write_coverage(seen: Array, coverage: Coverage) -> None:
+def write_coverage(seen: Array, coverage: Coverage, rules: Mapping[str, Action]) -> None:
     """The same counts as bits. Which action exercised an invariant is not told apart in a report: the first row gets all."""
     seen[:] = 0
     for bit, name in enumerate(COUNTED):
         seen[0] |= _bit_by_bit(coverage.invariants[name]) << bit
-    for row, decisions in zip(seen, _decisions(), strict=False):
+    for row, decisions in zip(seen, _decisions(rules), strict=False):
         bit = len(COUNTED)
         for decision in decisions:
             for place in range(len(decision.taken)):

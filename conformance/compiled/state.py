@@ -7,6 +7,7 @@ that the loop does not find clean is judged by `Replayer`, on its own state, wit
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from kvproof.conformance.compiled.seen import coverage_of, write_coverage
 from kvproof.conformance.pagebook import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
 from kvproof.model.integers import Integers
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.state import FIELDS, Ledger, pristine
 
 MOST_PAGES = 2**26
@@ -46,7 +47,9 @@ def settings_of(d: Integers, window_pages: int) -> Array:
 class State:
     """All that the loop reads and changes, but for the events."""
 
-    def __init__(self, d: Integers, pool_pages: int, window_pages: int) -> None:
+    def __init__(
+        self, d: Integers, pool_pages: int, window_pages: int, actions: Mapping[str, Action] = ACTIONS
+    ) -> None:
         assert not any(vars(pristine(d)).values()), "a row of zeros is the pristine ledger"
         self.d = d
         self.settings = settings_of(d, window_pages)
@@ -61,8 +64,9 @@ class State:
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
-        self.rules: Array = np.zeros(len(ACTIONS), np.int64)
-        self.seen: Array = np.zeros((len(ACTIONS) + 1, at.PLANES), np.int64)
+        self.actions = actions
+        self.rules: Array = np.zeros(len(actions), np.int64)
+        self.seen: Array = np.zeros((len(actions) + 1, at.PLANES), np.int64)
         self.dirty: Array = np.zeros(64, np.int32)
         self.reports: Array = np.zeros((64, 4), np.int64)
         self.journal: Array = np.zeros((1024, 3), np.int64)
@@ -108,10 +112,10 @@ class State:
         """How much was judged so far."""
         report = replayer.report
         report.events, report.pages_moved = int(self.counts[at.EVENTS]), int(self.counts[at.PAGES_MOVED])
-        counted = dict(zip(ACTIONS, self.rules.tolist(), strict=True))
+        counted = dict(zip(self.actions, self.rules.tolist(), strict=True))
         counted["evict"], counted["check"] = int(self.counts[at.EVICTS]), int(self.counts[at.CHECKS])
         actions = Counter({name: times for name, times in counted.items() if times})
-        vars(report.coverage).update(vars(coverage_of(self.seen, actions)))
+        vars(report.coverage).update(vars(coverage_of(self.seen, actions, self.actions)))
 
     def hand_over(self, replayer: Replayer) -> None:
         """Give the interpreted checker the state as it is here."""
@@ -181,8 +185,8 @@ class State:
         report, counts = replayer.report, self.counts
         counts[at.EVENTS], counts[at.PAGES_MOVED] = report.events, report.pages_moved
         counts[at.EVICTS], counts[at.CHECKS] = report.actions["evict"], report.actions["check"]
-        self.rules[:] = [0 if name == "check" else report.actions[name] for name in ACTIONS]
-        write_coverage(self.seen, report.coverage)
+        self.rules[:] = [0 if name == "check" else report.actions[name] for name in self.actions]
+        write_coverage(self.seen, report.coverage, self.actions)
         changed = [self.names.ledgers[key] for key in replayer.ledgers]
         self.dirty[: len(changed)] = changed
         self.tables[changed, at.DIRTY] = 1

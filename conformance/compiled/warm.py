@@ -1,4 +1,4 @@
-"""Compiles the checker ahead of use: `python -m kvproof.conformance.compiled.warm`. What it compiled is kept in the cache.
+"""Compiles the checker ahead of use: `python -m kvproof.conformance.compiled.warm [PROFILE]`. The cache keeps the result.
 
 Whoever watches a server must not stand still for half a minute. So another process does it, and the watcher loads the result.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
 from kvproof.conformance.columnar_schema import pyarrow, schema
@@ -14,15 +15,16 @@ from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
 from kvproof.conformance.compiled.columns import Names, arrays_of
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.state import State
+from kvproof.conformance.judged_by import rules_of
 from kvproof.model.integers import Integers
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import Action
 from kvproof.spec.invariants import INVARIANTS
 
 
-def warmed() -> Judge:
-    """The compiled loop, run over no events, and what brings events to it: from here on a call takes no time of its own."""
-    judge = compiled_judge(source_of(ACTIONS, INVARIANTS))
-    state = State(Integers(1, 1), 1, 0)
+def warmed(actions: Mapping[str, Action]) -> Judge:
+    """The compiled loop of these rules, run over no events, and what brings events to it: from here on a call is at once."""
+    judge = compiled_judge(source_of(actions, INVARIANTS))
+    state = State(Integers(1, 1), 1, 0, actions)
     nothing = pyarrow().RecordBatch.from_pylist([], schema=schema())
     judge(0, 0, arrays_of(nothing, Names()).arrays, state.arrays())
     names = pyarrow().RecordBatch.from_pylist([{"seq": 0, "action": "open", "session": ""}], schema=schema())
@@ -34,5 +36,5 @@ def warmed() -> Judge:
 if __name__ == "__main__":
     with suppress(OSError):
         os.nice(10)  # the server goes first
-    warmed()
+    warmed(rules_of(*sys.argv[1:]))
     sys.exit(0)

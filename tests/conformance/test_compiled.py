@@ -37,6 +37,7 @@ from kvproof.spec.effects import Free
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER
+from kvproof.spec.profiles import Profile
 from kvproof.spec.trace import Event, Header
 
 FAULTS_OF_LEDGERS = [id for id in SHOWN if FAULTS[id].machine is LEDGER]
@@ -53,17 +54,17 @@ def some_walk(page_size: int, row_width: int, length: int, ledgers: int, seed: i
     return witness(steps, page_size, row_width, **config)
 
 
-def answer(path: Path, checker: str, strict: bool = False) -> Report | str:
+def answer(path: Path, checker: str, strict: bool = False, profile: str | None = None) -> Report | str:
     """The whole report, or the error for the user."""
     try:
-        return replay(path, checker=checker, strict=strict)
+        return replay(path, checker=checker, strict=strict, profile=profile)
     except UserError as error:
         return error.message
 
 
-def assert_same(path: Path, strict: bool = False) -> Report | str:
-    interpreted = answer(path, "interpreted", strict)
-    assert answer(path, "compiled", strict) == interpreted
+def assert_same(path: Path, strict: bool = False, profile: str | None = None) -> Report | str:
+    interpreted = answer(path, "interpreted", strict, profile)
+    assert answer(path, "compiled", strict, profile) == interpreted
     return interpreted
 
 
@@ -299,10 +300,10 @@ def test_a_rule_that_allows_more_is_followed(tmp_path: Path, monkeypatch: pytest
     assert stops_at(path, build.plain_judge(build.checker_source(ACTIONS, INVARIANTS))) is None
 
 
-def stops_at(path: Path, judge: Callable[..., Any]) -> int | None:
+def stops_at(path: Path, judge: Callable[..., Any], profile: Profile | None = None) -> int | None:
     """The first event that the loop hands to the interpreted checker; None: it judges all by itself."""
     reader = read_trace(path)
-    replayer = Replayer(reader, [])
+    replayer = Replayer(reader, [], profile)
     handed_over: list[int] = []
     feed = replayer.feed
 
