@@ -16,6 +16,7 @@ from kvproof.model.explore import Run
 from kvproof.model.prove import prove
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
+from kvproof.spec.profiles import PROFILES
 from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
 
 KINDS = {
@@ -79,6 +80,7 @@ def rules_page() -> str:
     lines += ["## Actions", "", _row(["action", "event", "rule", "source"]), _row(["---"] * 4)]
     lines += [_row([f"`{a.name}`", f"`{a.event}`", a.summary, a.source]) for m in MACHINES for a in m.actions.values()]
     lines += [
+        *_profiles(),
         "",
         "## Invariants",
         "",
@@ -92,6 +94,22 @@ def rules_page() -> str:
     lines += [_row(["id", "statement", "reason"]), _row(["---"] * 3)]
     lines += [_row([i.id, i.statement, i.explanation]) for i in LEDGER.auxiliary.values()]
     return "\n".join(lines) + "\n"
+
+
+def _profiles() -> Iterator[str]:
+    """What releases do by rules of their own, and what they are known to do wrong."""
+    yield from ("", "## Profiles", "")
+    yield "Designs of releases: `prove --profile` and `replay --profile` put these rules in place of those above."
+    yield ""
+    yield _row(["profile", "releases", "action", "its rule", "known deviations"])
+    yield _row(["---"] * 5)
+    for profile in PROFILES.values():
+        releases = " to ".join(dict.fromkeys((profile.releases[0], profile.releases[-1])))
+        first = (f"`{profile.name}`", releases, ", ".join(profile.deviations))
+        for name, rule in profile.rules.items():
+            said = (rule.run.__doc__ or "").strip().splitlines()[0]
+            yield _row([first[0], first[1], f"`{name}`", said, first[2]])
+            first = ("", "", "")
 
 
 def trace_page() -> str:

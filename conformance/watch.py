@@ -145,6 +145,11 @@ class Watch:
             note=self._show.say,
             profile=options.profile,
         )
+        report = self._judge.report
+        if report.profile is not None:
+            self._show.say(f"judged by the rules of {report.profile}")
+        if report.hint:
+            self._show.say(report.hint)
         return True
 
     def _say_waiting(self, why: str) -> None:

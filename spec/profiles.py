@@ -119,7 +119,7 @@ def _evict_window_up_to(d: Domain, waiting_or_live: Ledger, p: SimpleNamespace, 
 
 
 def _keep_window_and_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """W + P stay, as in the model."""
+    """W + P stay, as in the model; on a chunk cache it is done before a later turn's first chunk, too."""
     return _evict_window_up_to(d, s, p, d.window + one_page(d))
 
 

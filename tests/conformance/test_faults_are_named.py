@@ -16,7 +16,7 @@ from kvproof.impl.faults import FAULTS as IMPLEMENTED
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.model.witness import witness
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.faults import FAULTS, Fault
+from kvproof.spec.faults import FAULTS, Fault, actions_with
 from kvproof.spec.machine import TREE
 
 PAGE_SIZES = (1, 4, 16, 256)
@@ -93,6 +93,31 @@ def test_a_fault_explains_only_the_guard_that_it_lifts(
     first = replay(tmp_path / "t.jsonl").first
     assert first is not None and first.event.action == "retract" and not first.differences
     assert "guard of retract" in first.invariants
+    assert [fault.id for fault in first.explained_by] == named
+
+
+@pytest.mark.parametrize(("finished_len", "named"), [(1, ["F22897"]), (0, [])])
+def test_a_fault_by_which_the_event_could_not_happen_explains_nothing(
+    finished_len: int, named: list[str], tmp_path: Path
+) -> None:
+    """A slot that is one token too long is F22897's; of a turn that kept no token at all, which it does not allow, nobody's."""
+    steps = steps_of_one_ledger(
+        1,
+        8,
+        ("open", {}),
+        ("create", {"origin_len": 1, "too_long": False, "logprob": False}),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 1, "last": True}),
+        ("result", {"tokens": 1}),
+        ("verify", {"tokens": 2}),
+        ("finish", {"finished_len": finished_len}),
+        speculation=1,
+        actions=actions_with(FAULTS["F22897"]),
+    )
+    write_witness(witness(steps, 1, 8, speculation=1), tmp_path / "t.jsonl", {})
+    first = replay(tmp_path / "t.jsonl").first
+    assert first is not None and first.action == "finish" and first.differences
+    assert ("guard of finish" in first.invariants) == (not named)
     assert [fault.id for fault in first.explained_by] == named
 
 

@@ -197,6 +197,7 @@ def test_a_watch_judges_by_them_and_names_them(checker: str, tmp_path: Path) -> 
     watched = run("watch", trace, "--once", "--no-view", "--profile", "auto", "--checker", checker)
     assert watched.exit_code == 0, watched.output
     assert f"CONFORMS  {trace}  by the rules of {NEWEST}" in watched.stdout
+    assert f"judged by the rules of {NEWEST}" in watched.stdout.splitlines()
     by_the_model = run("watch", trace, "--once", "--no-view", "--checker", checker)
     assert by_the_model.exit_code == 1 and f"its own rules: --profile {NEWEST}" in by_the_model.stdout
 
