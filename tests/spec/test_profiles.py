@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from kvproof.model.mutants import rule_modules
 from kvproof.model.prove import induction_step
 from kvproof.model.variant import Variant, prove_variant
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import ACTIONS, Step
+from kvproof.spec.domain import Domain, minus
 from kvproof.spec.faults import FAULTS
-from kvproof.spec.profiles import PROFILES
+from kvproof.spec.profiles import PROFILES, _evict_window_up_to, profile_of
+from kvproof.spec.state import Ledger
 
 DESIGNS = [(name, rule) for name, profile in PROFILES.items() for rule in profile.rules]
 
@@ -23,8 +26,9 @@ def test_another_design_keeps_every_invariant(profile: str, rule: str) -> None:
     assert {cell.verdict for cell in cells} == {"proved"} and not contradictions
 
 
-def test_the_designs_of_a_release_go_together_and_all_of_them_happen() -> None:
-    comparison = prove_variant(Variant("designs", PROFILES["sglang-0.5.23"].rules))
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_designs_of_a_release_go_together_and_all_of_them_happen(profile: str) -> None:
+    comparison = prove_variant(Variant("designs", PROFILES[profile].rules))
     assert comparison.proof.verdict == "proved" and not comparison.changes
 
 
@@ -50,6 +54,57 @@ def test_a_wrong_rule_of_a_release_would_be_refuted() -> None:
     keeps_the_slot = dataclasses.replace(rule, run=ACTIONS["finish_plain"].run)
     cells = induction_step(keeps_the_slot, 20_000, [])
     assert "broken" in {cell.verdict for cell in cells}
+
+
+def test_a_window_that_a_waiting_turn_evicts_must_be_its_own_by_then() -> None:
+    """The model's rule, applied to a turn that still waits: the slot would count window pages that are gone."""
+    for profile in PROFILES.values():
+        rule = profile.rules["evict_window"]
+        while_it_waits = dataclasses.replace(rule, run=ACTIONS["evict_window"].run)
+        cells = induction_step(while_it_waits, 20_000, [])
+        assert {"I10", "X3"} <= {cell.invariant for cell in cells if cell.verdict == "broken"}
+
+
+def test_a_window_that_is_evicted_into_what_it_reaches_is_refuted() -> None:
+    def one_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+        return _evict_window_up_to(d, s, p, minus(d, d.window, d.one))
+
+    rule = PROFILES["sglang-0.5.23"].rules["evict_window"]
+    cells = induction_step(dataclasses.replace(rule, run=one_token_more), 20_000, [])
+    assert {cell.invariant for cell in cells if cell.verdict == "broken"} == {"I9"}
+
+
+def test_a_rule_takes_what_the_rule_that_it_replaces_takes() -> None:
+    """What an event must hold to be judged by it is then in every trace of the format."""
+    for profile in PROFILES.values():
+        for name, rule in profile.rules.items():
+            assert rule.name == name and rule.event == ACTIONS[name].event
+            assert rule.params.items() >= ACTIONS[name].params.items()
+
+
+@pytest.mark.parametrize(
+    ("target", "profile"),
+    [
+        ("sglang 0.5.10.post1", None),
+        ("sglang 0.5.11", "sglang-0.5.11"),
+        ("sglang 0.5.12", "sglang-0.5.11"),
+        ("sglang 0.5.13", None),
+        ("sglang 0.5.14", "sglang-0.5.14"),
+        ("sglang 0.5.17", "sglang-0.5.17"),
+        ("sglang 0.5.19", "sglang-0.5.17"),
+        ("sglang 0.5.20.post2", "sglang-0.5.17"),
+        ("sglang 0.5.23", "sglang-0.5.23"),
+        ("sglang 0.5.24", None),
+        ("sglang 0.6", None),
+        ("sglang unknown", None),
+        ("sglang", None),
+        ("sglang-jax 0.5.23", None),
+        ("model", None),
+    ],
+)
+def test_a_profile_is_of_the_releases_from_its_first_to_its_last(target: str, profile: str | None) -> None:
+    found = profile_of(target)
+    assert (found.name if found is not None else None) == profile
 
 
 def test_profiles_are_judged_not_mutated() -> None:
