@@ -32,9 +32,8 @@ class BadEvent:
 
     def under(self, fault: Fault) -> Judgement:
         """The same event judged by the faulty form of the action."""
-        faulty = Oracle(self.oracle.d, fault.over(self.oracle.actions))
-        action = faulty.actions[self.right.outcome.action.name]
-        return judge(faulty, self.book, self.key, action, self.before, self.event)
+        deviating = fault.in_traces[self.right.outcome.action.name]
+        return judge(self.oracle, self.book, self.key, deviating, self.before, self.event)
 
     def follows(self, fault: Fault) -> Judgement | None:
         """How the faulty rule judges the event, if the event is what that rule says, pages included."""
@@ -84,7 +83,7 @@ class BadCheck:
 
     def _terms_under(self, fault: Fault) -> list[tuple[int, ...]]:
         """What the faulty check may read: turns that ended in this step may or may not stand in the last batch."""
-        oracle = Oracle(self.oracle.d, fault.over(self.oracle.actions))
+        oracle = Oracle(self.oracle.d, fault.in_traces)
         reports = (check_terms(oracle, self.ledgers, lingering) for lingering in (set[str](), self.ended))
         return [true_of_holders(report, self.event) for report in reports]
 

@@ -70,17 +70,6 @@ class Fault:
         shown = {name: dataclasses.replace(ACTIONS[name], run=run) for name, run in self.on_ledgers.items()}
         return self.deviations if self.machine is LEDGER else shown
 
-    def over(self, actions: Mapping[str, Action]) -> dict[str, Action]:
-        """Rules of ledgers, those of the fault deviating: the model's, or those of a release with another design.
-
-        When a rule applies is said by the design. What it takes is said by the fault, which replaces the model's rule.
-        """
-        deviating = self.in_traces.items()
-        return {
-            **actions,
-            **{name: dataclasses.replace(faulty, applies=actions[name].applies) for name, faulty in deviating},
-        }
-
 
 def actions_with(fault: Fault | None, machine: Machine = LEDGER) -> dict[str, Action]:
     """The machine's table of actions, those of the fault deviating."""
