@@ -92,9 +92,8 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
         given["matched_len"] = event.after.prefix_len or 0
     if "dup_len" in action.params:
         given.setdefault("dup_len", 0)
-        given.setdefault(
-            "inserted", action.event == "finish"
-        )  # of an aborted turn it is said if the tree took something
+        # Of an aborted turn it is only told where the tree took something.
+        given.setdefault("inserted", action.event == "finish")
         given.setdefault("key_len", before.kv_committed_len)
     if missing := [name for name in action.params if name not in given]:
         raise UserError(f"event {event.seq}: {event.action!r} has no {', '.join(missing)}, which its rule needs")

@@ -34,13 +34,13 @@ def judged_by(header: Header, path: Path, profile: str | None, *, strict: bool) 
     own = profile_of(target)
     chosen = own if profile == OF_THE_TRACE else PROFILES[profile] if profile is not None else None
     names = dict.fromkeys((*header.known_deviations, *(chosen.deviations if chosen is not None else ())))
-    known = [_known(name, path) for name in names]
+    known = () if strict else tuple(_known(name, path) for name in names)
     hint = ""
     if profile == OF_THE_TRACE and own is None:
         hint = f"there is no profile of {target}: judged by the model's own rules"
     elif own is not None and own is not chosen and (own.rules or chosen is not None):
         hint = f"this trace says {target}; its own rules: --profile {own.name}"
-    return JudgedBy(chosen, () if strict else tuple(known), hint)
+    return JudgedBy(chosen, known, hint)
 
 
 def require_profile(name: str | None) -> None:
