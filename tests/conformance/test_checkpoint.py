@@ -152,7 +152,7 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(tmp_path: 
     ("change", "sentence"),
     [
         ({"spec": "0"}, "written for specification '0'"),
-        ({"kvproof_checkpoint": 99}, "not a checkpoint of format 1"),
+        ({"kvproof_checkpoint": 99}, "not a checkpoint of format 2"),
         ({"state": {}}, "not a checkpoint as kvproof writes it"),
         ({"state": {"ledgers": {"request r": {"__class__": "os.system"}}}}, "not a checkpoint as kvproof writes it"),
         ({"report": 7}, "not a checkpoint as kvproof writes it"),
