@@ -24,7 +24,11 @@ HEADER_BESIDE = 2**20
 
 
 def state_before(
-    path: str | Path, first: int, turns: Iterable[str], progress: Progress = lambda *_: None
+    path: str | Path,
+    first: int,
+    turns: Iterable[str],
+    progress: Progress = lambda *_: None,
+    profile: str | None = None,
 ) -> dict[str, Any]:
     """What a slice from event `first` on carries: all before it is judged. Of turns those are kept that are named: the
     slice's, for no other name is looked up in it.
@@ -32,7 +36,7 @@ def state_before(
     Raises UserError if the trace breaks a rule before: behind that nobody knows the state.
     """
     reader = read_trace(path)
-    replayer = replayer_of(reader, strict=False)
+    replayer = replayer_of(reader, strict=False, profile=profile)
     begin_with_state(replayer, reader)
     report = follow(reader, replayer, progress, AUTO, first - 1)
     if report.is_over:

@@ -33,6 +33,10 @@ def slice_(
             "--with-state", help="Judge what is before the slice and carry the state there: then it can be replayed."
         ),
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME|auto", help="With --with-state: judge by the rules of a release."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
@@ -48,19 +52,23 @@ def slice_(
     Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
     """
     from ..copying import Pace, replacing
+    from ..judged_by import require_profile
     from ..slices import Slice
     from ..slicing import Cut
     from ..trace_io import read_trace, write_trace
 
     if last is not None and first > last:
         raise UserError(f"--from {first} --to {last}: the first event stands after the last")
+    require_profile(profile)
+    if profile is not None and not with_state:
+        raise UserError("--profile is for --with-state: a slice without the state before it is cut, not judged")
     reader = read_trace(trace)
     try:
         part = Slice(first=first, last=last, session=session, page=page).within(reader.slice)
     except ValueError as error:
         raise UserError(f"{trace}: {error}") from error
     if with_state:
-        part = _with_state(part, trace, quiet)
+        part = _with_state(part, trace, profile, quiet)
     with (
         Progress(f"cutting {trace}", quiet=quiet) as progress,
         replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
@@ -77,14 +85,15 @@ def slice_(
     if not quiet:
         say(f"cut {out}: {writer.events} events")
         if part.can_be_replayed:
-            say(f"check it: kvproof replay {shlex.quote(str(out))}")
+            by = f" --profile {profile}" if profile is not None else ""
+            say(f"check it: kvproof replay {shlex.quote(str(out))}{by}")
     if not cut.whole:
         if not quiet:
             say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
-def _with_state(part: Slice, trace: Path, quiet: bool) -> Slice:
+def _with_state(part: Slice, trace: Path, profile: str | None, quiet: bool) -> Slice:
     """The slice with the state before its first event."""
     from ..pace import ReplayPace
     from ..slice_state import state_before
@@ -97,5 +106,5 @@ def _with_state(part: Slice, trace: Path, quiet: bool) -> Slice:
         return part
     turns = turns_in(read_trace(trace), part)
     with Progress(f"judging {trace} up to event {part.first}", quiet=quiet) as progress:
-        state = state_before(trace, part.first, turns, ReplayPace(progress))
+        state = state_before(trace, part.first, turns, ReplayPace(progress), profile)
     return part.model_copy(update={"checkpoint": state})

@@ -172,6 +172,17 @@ def test_a_checkpoint_goes_on_by_the_same_rules_only(tmp_path: Path) -> None:
     assert resumed == replay(trace, profile=NEWEST) and resumed.verdict == CONFORMS
 
 
+def test_a_slice_carries_the_state_that_the_release_s_rules_lead_to(tmp_path: Path) -> None:
+    trace, part = of_sglang_0523("abort-first-p1"), tmp_path / "part.jsonl"
+    window = ("slice", trace, "--from", 30, "--with-state", "--out", part)
+    assert "event 14 breaks a rule" in refusal(*window)
+    assert "--profile is for --with-state" in refusal("slice", trace, "--out", part, "--profile", NEWEST)
+    cut = run(*window, "--profile", "auto")
+    assert cut.exit_code == 0 and f"kvproof replay {part} --profile auto" in cut.stdout
+    report = replay(part, profile=NEWEST)
+    assert not report.findings and report.events == 47 - 30
+
+
 def test_workers_judge_by_the_same_rules() -> None:
     traces = [of_sglang_0523(name) for name in ("abort-first-p1", "abort-chunked-p4")]
     answers = judge_by_processes(traces, Options(profile="auto"), 2, lambda *_: None)
