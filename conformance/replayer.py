@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from kvproof.conformance.coverage import Counting
 from kvproof.conformance.errors import UserError, at
@@ -15,7 +16,6 @@ from kvproof.conformance.explanation import BadCheck, BadEvent
 from kvproof.conformance.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.memory_check import invariant_of, wrong_free_pages, wrong_terms
 from kvproof.conformance.pagebook import PageBook
-from kvproof.conformance.trace_io import TraceReader
 from kvproof.conformance.tree_faults import faults_behind_eviction
 from kvproof.conformance.verdict import Finding, Report
 from kvproof.conformance.wrong_pages import lines_of
@@ -26,18 +26,27 @@ from kvproof.spec.faults import Fault
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.profiles import Profile
 from kvproof.spec.state import Ledger, is_live, pristine
-from kvproof.spec.trace import Event
+from kvproof.spec.trace import Event, Header
 
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
 
+class Headed(Protocol):
+    """A trace, or a run that none is written of: it has a header, and a path for people."""
+
+    @property
+    def path(self) -> str | Path: ...
+    @property
+    def header(self) -> Header: ...
+
+
 class Replayer:
     """The state of one replay: all ledgers, the page book, and which request belongs to which ledger."""
 
-    def __init__(self, reader: TraceReader, known: Iterable[Fault], profile: Profile | None = None) -> None:
-        config = reader.header.config
-        self.path = Path(reader.path)
+    def __init__(self, trace: Headed, known: Iterable[Fault], profile: Profile | None = None) -> None:
+        config = trace.header.config
+        self.path = Path(trace.path)
         self.known = tuple(known)
         self.d = Integers(
             config.page_size,
@@ -55,7 +64,7 @@ class Replayer:
         self.elsewhere: set[str] = set()
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
-        self.report = Report(self.path, config, gaps=reader.header.gaps, profile=profile.name if profile else None)
+        self.report = Report(self.path, config, gaps=trace.header.gaps, profile=profile.name if profile else None)
         self._counting = Counting(self.d, self.report.coverage)
 
     def feed(self, line: int, event: Event) -> Finding | None:

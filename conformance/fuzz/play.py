@@ -88,7 +88,7 @@ class _Judging:
     """Feeds the model. What comes behind the first finding says nothing, and is not looked at."""
 
     def __init__(self, header: Header, events: list[Event]) -> None:
-        self.replayer = Replayer(_Unwritten(IN_MEMORY, header), ())  # type: ignore[arg-type]
+        self.replayer = Replayer(_Unwritten(IN_MEMORY, header), ())
         self.events = events
         self.finding: Finding | None = None
 
