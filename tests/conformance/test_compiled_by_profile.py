@@ -35,6 +35,7 @@ from kvproof.spec.profiles import PROFILES
 NEWEST = "sglang-0.5.23"
 
 
+@pytest.mark.slow
 @few
 @given(**OF_A_WALK)
 def test_any_run_by_another_design_and_any_change_to_it_get_the_same_answer(tmp_path: Path, **of_walk: Any) -> None:
@@ -51,6 +52,7 @@ def test_any_run_by_another_design_and_any_change_to_it_get_the_same_answer(tmp_
         assert_same(path, profile=NEWEST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trace", sorted(OF_SGLANG_0523.glob("*.jsonl.gz")), ids=lambda path: path.stem)
 def test_a_trace_of_the_release_gets_the_same_answer_by_both_rules(trace: Path) -> None:
     for strict in (False, True):

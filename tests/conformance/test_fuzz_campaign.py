@@ -74,12 +74,13 @@ def test_the_same_seed_finds_the_same() -> None:
 
 
 def test_without_a_fault_nothing_is_found() -> None:
-    campaign = run_campaign(Reference(), seconds=5, seed=3)
+    campaign = run_campaign(Reference(), seconds=2, seed=3)
     assert not campaign.found
     assert campaign.schedules > 5
     assert campaign.coverage.actions["finish"]
 
 
+@pytest.mark.slow
 def test_a_known_finding_is_counted_and_the_search_goes_on() -> None:
     campaign = run_campaign(Reference(), seconds=6, seed=1, faults=("F22862a",), pinned={"speculation": 2})
     assert max(found.times for found in campaign.found.values()) > 1

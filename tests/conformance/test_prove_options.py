@@ -30,6 +30,7 @@ def stable(result: Result) -> list[str]:
 # --- cache ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_second_run_asks_nothing_and_says_the_same(tmp_path: Path) -> None:
     first = prove("--cache", tmp_path, "--json", tmp_path / "1.json")
     second = prove("--cache", tmp_path, "--json", tmp_path / "2.json")
@@ -76,6 +77,7 @@ def test_a_fault_and_a_variant_at_once_are_refused() -> None:
 # --- certificate ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_certified_proof_names_both_solvers(tmp_path: Path) -> None:
     pytest.importorskip("cvc5")
     out = tmp_path / "r.json"
@@ -99,7 +101,7 @@ def test_the_counterexamples_of_a_fault_are_evaluated_by_the_oracle() -> None:
 @pytest.mark.parametrize(
     ("said", "code", "word", "line"),
     [
-        ("broken", 1, "DISPUTED", "NOT CERTIFIED: the solvers"),
+        pytest.param("broken", 1, "DISPUTED", "NOT CERTIFIED: the solvers", marks=pytest.mark.slow),
         ("unknown", 3, "UNKNOWN", "NOT CERTIFIED: a solver gave"),
     ],
 )

@@ -200,7 +200,7 @@ def test_branches_of_the_release_s_rules_are_counted_and_can_be_required() -> No
     assert run("replay", trace, "--profile", NEWEST, "--require-coverage", "actions=abort_first").exit_code == 0
 
 
-@pytest.mark.parametrize("checker", ["interpreted", "compiled"])
+@pytest.mark.parametrize("checker", ["interpreted", pytest.param("compiled", marks=pytest.mark.slow)])
 def test_a_watch_judges_by_them_and_names_them(checker: str, tmp_path: Path) -> None:
     if checker == "compiled":
         pytest.importorskip("numba")

@@ -52,7 +52,7 @@ def assert_same_trace(folder: Path, name: str, page_size: int, settings: dict[st
     assert len(on_host) > 10
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 256])
+@pytest.mark.parametrize("page_size", [1, 4, pytest.param(256, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_leaves_the_same_trace(name: str, page_size: int, tmp_path: Path) -> None:
     many_steps = page_size == 256  # the matrix counts the pages of every step at this size

@@ -26,6 +26,7 @@ def test_another_design_keeps_every_invariant(profile: str, rule: str) -> None:
     assert {cell.verdict for cell in cells} == {"proved"} and not contradictions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_designs_of_a_release_go_together_and_all_of_them_happen(profile: str) -> None:
     comparison = prove_variant(Variant("designs", PROFILES[profile].rules))
