@@ -114,9 +114,11 @@ class PreAbortedTurnStays(StreamingSessionCache):
 
 
 class RetractCountsAsSuccess(StreamingSessionCache):
-    """S0511a: a retract ends the turn as a success: the marker clears and the checkpoint moves to the unfinished turn."""
+    """S0511a: a retract ends the turn as a success: it is trimmed, the marker clears and the checkpoint moves to the
+    unfinished turn."""
 
     def retract_turn(self, session: Session, req: Request) -> None:
+        self.trim_overshoot(req, len(req.origin_input_ids) + len(req.output_ids))
         session.finish_req(req)
         super().retract_turn(session, req)
 

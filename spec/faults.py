@@ -170,9 +170,15 @@ def _f22862b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(after, effects=(append_only(d, s, prefix_len), Free(prefix_len, s.slot_kv_allocated_len)))
 
 
+_OF_THE_SLOT = ("slot_kv_committed_len", "slot_kv_allocated_len", "slot_swa_evicted_seqlen")
+
+
 def _s0511a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    right = _right("retract", d, s, p)
-    return dataclasses.replace(right, after=right.after.but(inflight=d.some(), checkpoint_len=fill_len(s)))
+    """The turn is saved as a finished one is: what is reserved ahead is trimmed, too."""
+    right, finished = _right("retract", d, s, p), _right("finish", d, s, SimpleNamespace(finished_len=s.output_len))
+    saved = {name: getattr(finished.after, name) for name in (*_OF_THE_SLOT, "inflight", "checkpoint_len")}
+    trim = Free(orphan_start(d, fill_len(s)), s.kv_allocated_len)
+    return dataclasses.replace(right, after=right.after.but(**saved), effects=(trim, *right.effects))
 
 
 def _s0511b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:

@@ -12,4 +12,6 @@ from . import SCENARIOS, record_scenario
 from .releases import installed_version
 
 if __name__ == "__main__":
-    sys.exit(record_by_hand(str(__package__), __doc__, SCENARIOS, record_scenario, below=installed_version))
+    release = installed_version()
+    runs = [name for name, scenario in SCENARIOS.items() if release not in scenario.not_on]
+    sys.exit(record_by_hand(str(__package__), __doc__, runs, record_scenario, below=lambda: release))

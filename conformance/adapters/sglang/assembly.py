@@ -56,8 +56,12 @@ class Assembly:
         seq_lens: list[int],
         pages: list[int] | None,
         window_pages: list[int] | None,
+        reserved: list[tuple[list[int], list[int]]] | None,
     ) -> Iterator[Values]:
-        """`sessions`: of each turn, or None if nothing has touched them since they were read last."""
+        """`sessions`: of each turn, or None if nothing has touched them since they were read last.
+
+        `reserved`: where rounds reserve ahead, the pages that each took, of both pools; then `pages` says nothing.
+        """
         for place, turn in enumerate(turns):
             after = {**named(TURN, lengths[place]), "output_len": output_lens[place]}
             event: Values = {"action": DECODE, "step": step, "turn": turn, "row": rows[place], "after": after}
@@ -73,6 +77,8 @@ class Assembly:
                 event["alloc"] = [pages[place]]
                 if window_pages is not None:
                     event["window_alloc"] = [window_pages[place]]
+            if reserved is not None and reserved[place][0]:
+                event["alloc"], event["window_alloc"] = reserved[place]
             yield event
 
     def _result(self, step: int, turns: list[str], before: list[int], output_lens: list[int]) -> Iterator[Values]:

@@ -78,7 +78,9 @@ def recording(headless: Headless, writer: TraceWriter) -> Iterator[Recorder]:
         for event in assembly.events(record):
             writer.event(**event)
 
-    recorder = Recorder(headless.release, headless.scheduler, put, step=lambda: headless.steps)
+    recorder = Recorder(
+        headless.release, headless.scheduler, put, step=lambda: headless.steps, reserving=headless.reserving
+    )
     headless.on_check = lambda busy, passed: recorder.check(busy=busy, passed=passed)
     recorder.start()
     try:
@@ -105,6 +107,7 @@ def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[
         mixed_chunk=scenario.mixed_chunk,
         overlap=scenario.overlap,
         window=scenario.window,
+        drafts=scenario.drafts,
         disable_radix_cache=scenario.disable_radix_cache,
         context_length=max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
         seed=seed,
@@ -122,10 +125,15 @@ def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
             raise UserError(f"setting {key} of sglang is true or false, not {value!r}")
     elif value is None and key == "chunked_prefill_size":
         return
-    elif isinstance(value, bool) or not isinstance(value, int) or value < (0 if key in ("window", "seed") else 1):
+    elif (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value < (0 if key in ("window", "drafts", "seed") else 1)
+    ):
         raise UserError(f"setting {key} of sglang is a whole number of at least one, not {value!r}")
 
 
 def header_of_run(headless: Headless, scenario: str) -> Header:
     extra = {**headless.settings.as_dict(), "seams": headless.release.ways}
-    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra)
+    drafts = headless.settings.drafts
+    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra, emulated_drafts=drafts)

@@ -24,6 +24,7 @@ from .observe import Observer
 from .page_ids import PageIds
 from .page_moves import EVICTS, TAKES_BACK, PageMoves
 from .releases import Release, layers_of, read_terms
+from .reserving import Reserving
 from .steps import Steps
 from .turns import Turns
 from .watch import OnError, Watch
@@ -44,6 +45,7 @@ class Recorder:
         *,
         step: Callable[[], int],
         on_error: OnError | None = None,
+        reserving: Reserving | None = None,
     ) -> None:
         self.release = release
         self.watch = Watch(on_error)
@@ -53,7 +55,7 @@ class Recorder:
         self._actions = Actions(self.notes.event)
         self._moves = PageMoves(scheduler, self._observe, self._actions)
         self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
-        self.steps = Steps(release, self._observe, self.notes)
+        self.steps = Steps(release, self._observe, self.notes, reserving)
         self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
 
     @property

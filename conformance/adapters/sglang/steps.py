@@ -12,15 +12,17 @@ from .assembly import DECODE, RESULT
 from .notes import Notes
 from .observe import Observer
 from .releases import Release
+from .reserving import Reserving
 
 RID = attrgetter("rid")
 
 
 class Steps:
-    def __init__(self, release: Release, observe: Observer, notes: Notes) -> None:
+    def __init__(self, release: Release, observe: Observer, notes: Notes, reserving: Reserving | None = None) -> None:
         self._release = release
         self._observe = observe
         self._notes = notes
+        self._reserving = reserving
         # Requests of the batch whose result is being processed, their output lengths before it, and how many are written.
         self._awaiting_result: list[Any] = []
         self.lens_before: list[int] = []
@@ -29,7 +31,7 @@ class Steps:
     def prepared_for_decode(self, batch: Any) -> None:
         reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
         seq_lens = batch.seq_lens_cpu.tolist()
-        pages = observe.pages_opened(batch.out_cache_loc, seq_lens)
+        pages = observe.pages_opened(batch.out_cache_loc, seq_lens) if self._reserving is None else None
         sessions = None if notes.sessions_are_known else observe.sessions_of(reqs)
         notes.sessions_are_known = True
         notes.put(
@@ -44,8 +46,16 @@ class Steps:
                 seq_lens,
                 pages,
                 observe.window_pages_opened(batch.out_cache_loc) if pages is not None else None,
+                None if self._reserving is None else [self._reserved(self._reserving, req) for req in reqs],
             )
         )
+
+    def _reserved(self, reserving: Reserving, req: Any) -> tuple[list[int], list[int]]:
+        """Pages, and window pages, that this round reserved."""
+        if req.rid not in reserving.taken:
+            return [], []
+        row, taken, observe = self._release.row(req), reserving.taken[req.rid], self._observe
+        return observe.new_pages(row, *taken), observe.new_window_pages(row, *taken)
 
     def results_come(self, _scheduler: Any, batch: Any, *_args: Any) -> None:
         self._awaiting_result = batch.reqs

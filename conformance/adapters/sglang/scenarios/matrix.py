@@ -41,6 +41,9 @@ def _every_behaviour(h: Headless) -> None:
     close_all(h, "s1", "s3")
 
 
+# 0.5.23 takes the last position of a finished turn from the round in flight, which with drafts there always is. Without
+# drafts it sees by the length alone that a turn ends, and launches none.
+_ROUNDS = {"overlap": True, "drafts": 2, "not_on": ("0.5.23",)}
 _MATRIX: dict[str, dict[str, Any]] = {
     "full": {},
     "overlap": {"overlap": True},
@@ -51,6 +54,9 @@ _MATRIX: dict[str, dict[str, Any]] = {
     "chunk-cache-window": {"disable_radix_cache": True, "window": 16},
     "mixed-overlap": {"mixed_chunk": True, "overlap": True},
     "checked": {"checks": "every"},
+    "speculation": _ROUNDS,
+    "speculation-window": {**_ROUNDS, "window": 16},
+    "speculation-chunk-cache": {**_ROUNDS, "disable_radix_cache": True},
 }
 for _name, _needs in _MATRIX.items():
     ROOM.enter(f"matrix-{_name}", f"every behaviour of a session, one after the other: {_name}", chunk=16, **_needs)(
