@@ -217,6 +217,7 @@ def test_a_server_outlives_the_process_that_writes(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     with server(NEW, tmp_path, trace=trace) as live:
         live.generate(ids(9), 8)
+        has_begun(trace)
         os.kill(writer_of(trace), signal.SIGKILL)
         well_behaved_clients(live)
         assert live.is_up()
@@ -224,6 +225,14 @@ def test_a_server_outlives_the_process_that_writes(tmp_path: Path) -> None:
     log = live.log.read_text(errors="replace")
     assert log.count("kvproof stops recording into") == 1
     assert verdict(trace).verdict == INCOMPLETE
+
+
+def has_begun(trace: Path) -> None:
+    """The process that writes takes its time to start."""
+    deadline = time.monotonic() + 60
+    while not trace.stat().st_size:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def writer_of(trace: Path) -> int:
