@@ -33,10 +33,11 @@ def leave(found: Found, folder: Path) -> Path:
     place = folder / str(found.number)
     place.mkdir(parents=True, exist_ok=True)
     found.schedule.save(place / SCHEDULE)
-    with write_trace(place / TRACE, found.played.header) as writer:
-        for event in found.played.events:
-            writer.write(event)
-        writer.close(f"fuzzed: {found.trouble.signature}")
+    if found.played.header is not None:
+        with write_trace(place / TRACE, found.played.header) as writer:
+            for event in found.played.events:
+                writer.write(event)
+            writer.close(f"fuzzed: {found.trouble.signature}")
     (place / REPORT).write_text("\n".join(report_lines(found.trouble, found.played, place)) + "\n", encoding="utf-8")
     (place / TEST).write_text(_test_of(found), encoding="utf-8")
     return place
@@ -87,7 +88,8 @@ def report_lines(trouble: Trouble, played: Played, place: Path | None = None) ->
         lines += ["", *trouble.trace.splitlines()]
     if place is not None:
         lines += ["", f"again: kvproof fuzz --replay {shlex.quote(str(place))}"]
-        lines += [f"trace: kvproof replay {shlex.quote(str(place / TRACE))}"]
+        if played.header is not None:
+            lines += [f"trace: kvproof replay {shlex.quote(str(place / TRACE))}"]
     return lines
 
 

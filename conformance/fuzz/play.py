@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.target import Run, Target
 from kvproof.conformance.replay import Replayer
@@ -21,12 +22,15 @@ from kvproof.spec.trace import Event, Header
 
 STEP_SECONDS = 10.0
 """What one act, or one step, may take."""
+START_SECONDS = 180.0
+"""What the start of a target may take."""
 DRAIN_STEPS, DRAIN_STEPS_PER_TOKEN = 500, 8
 """No load takes nearly as many steps to its end: each token is one step, and may be done again after a retract."""
 IN_MEMORY = Path("fuzz.jsonl")
 FIRST_LINE = 2
 
 VIOLATION, OWN_CHECK, CRASH, HANG, STUCK, LEAK = "violation", "own check", "crash", "hang", "stuck", "not returned"
+EXIT = "exit"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class Trouble:
 @dataclass
 class Played:
     schedule: Schedule
-    header: Header
+    header: Header | None
+    """None: the target did not come as far as to say one."""
     events: list[Event]
     steps: int
     coverage: Coverage
@@ -76,7 +81,15 @@ def play(schedule: Schedule, target: Target, *, step_seconds: float = STEP_SECON
 def _play(schedule: Schedule, target: Target, step_seconds: float, *, own_checks: bool) -> Played:
     events: list[Event] = []
     heard: list[_Judging] = []
-    run = target.start(schedule.settings, schedule.faults, lambda event: heard[0].see(event), own_checks=own_checks)
+    try:
+        with _alarm(START_SECONDS):
+            run = target.start(
+                schedule.settings, schedule.faults, lambda event: heard[0].see(event), own_checks=own_checks
+            )
+    except UserError:
+        raise
+    except (Exception, SystemExit, Hung) as error:
+        return Played(schedule, None, [], 0, Coverage(), _raised(error, "the start", START_SECONDS))
     judging = _Judging(run.header, events)
     heard.append(judging)
     player = _Player(run, judging, schedule, step_seconds)
@@ -130,16 +143,11 @@ class _Player:
             pass
         except _Wrong as wrong:
             return self._found() or Trouble(wrong.kind, wrong.signature, str(wrong))
-        except Hung:
-            return self._found() or Trouble(HANG, HANG, f"a step took more than {self.step_seconds:g} s")
         except target.own_errors as error:
             signature = f"{OWN_CHECK}: {_without_numbers(str(error).partition(';')[0])}"
             return self._found() or Trouble(OWN_CHECK, signature, str(error), trace=_raised_at(error))
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            signature = f"{CRASH}: {type(error).__name__} in {where.name}"
-            said = f"{type(error).__name__}: {error}"
-            return self._found() or Trouble(CRASH, signature, said, trace=_raised_at(error))
+        except (Exception, SystemExit, Hung) as error:
+            return self._found() or _raised(error, "a step", self.step_seconds)
         return self._found()
 
     def _found(self) -> Trouble | None:
@@ -259,5 +267,16 @@ def _without_numbers(text: str) -> str:
     return re.sub(r"-?\d+", "#", text)
 
 
-def _raised_at(error: Exception) -> str:
+def _raised(error: BaseException, what: str, seconds: float) -> Trouble:
+    """What came out of a target that it should have kept: an error, its exit, or the alarm that `what` took too long."""
+    if isinstance(error, Hung):
+        return Trouble(HANG, HANG, f"{what} took more than {seconds:g} s", trace=_raised_at(error))
+    if isinstance(error, SystemExit):
+        return Trouble(EXIT, f"{EXIT}: code {error.code}", f"{what} ended the process: sys.exit({error.code!r})")
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    signature = f"{CRASH}: {type(error).__name__} in {where.name}"
+    return Trouble(CRASH, signature, f"{type(error).__name__}: {error}", trace=_raised_at(error))
+
+
+def _raised_at(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import header_of
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.generate import schedules
-from kvproof.conformance.fuzz.play import CRASH, HANG, LEAK, OWN_CHECK, STUCK, VIOLATION, play
+from kvproof.conformance.fuzz.play import CRASH, EXIT, HANG, LEAK, OWN_CHECK, STUCK, VIOLATION, play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
 from kvproof.conformance.fuzz.target import Tell
@@ -61,6 +61,8 @@ class Broken:
         self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
     ) -> Broken:
         self.told = tell
+        if "start" in self.wrong:
+            raise self.wrong["start"]
         return self
 
     def step(self) -> None:
@@ -125,6 +127,9 @@ def test_what_the_census_finds_first_is_its_own() -> None:
     [
         ({"raises": ZeroDivisionError("by 7")}, CRASH),
         ({"raises": OwnMistake("page 3 is lost")}, OWN_CHECK),
+        ({"raises": SystemExit("over")}, EXIT),
+        ({"start": ZeroDivisionError("by 7")}, CRASH),
+        ({"start": SystemExit("over")}, EXIT),
         ({"sleeps": 5}, HANG),
         ({"waiting": ["r0"]}, STUCK),
         ({"missing": "3 of 8 pages are missing"}, LEAK),
