@@ -11,6 +11,7 @@ from collections import Counter
 import torch
 
 from kvproof.impl.owners import Holder, Tables, lock_holders, page_owners, row_holders, window_page_owners
+from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState
 from kvproof.impl.window_census import window_book_violations
@@ -52,10 +53,12 @@ def take_census(state: EngineState) -> None:
 
 def page_violations(state: EngineState, holders: list[Holder], names: list[str]) -> list[str]:
     """Pages of either pool without exactly one owner, and rows that begin with pages that the tree does not own."""
-    pool, tables = state.window_pool, tables_of_books(state)
-    wrong = _count(page_owners(state, holders, tables), names)
-    if pool is not None:
-        wrong += [f"{WINDOW}{each}" for each in _count(window_page_owners(state, pool, holders, tables), names)]
+    pool, wrong = state.window_pool, []
+    if not every_page_has_one_owner(state, holders):
+        wrong += _count(page_owners(state, holders, tables_of_books(state)), names)
+    if pool is not None and not every_window_page_has_one_owner(state, pool, holders):
+        owners = window_page_owners(state, pool, holders, tables_of_books(state))
+        wrong += [f"{WINDOW}{each}" for each in _count(owners, names)]
     return wrong
 
 

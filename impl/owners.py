@@ -51,12 +51,23 @@ def row_holders(state: EngineState) -> list[Holder]:
     ]
 
 
-def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -> PageOwners:
-    """The full pool's. A holder owns positions [cache_protected_len, kv_allocated_len) of its row; what is before them is the
-    tree's."""
-    page_size = state.config.page_size
+def owned_columns(holders: Sequence[Holder], page_size: int) -> tuple[list[int], list[int]]:
+    """Of each holder's row, in pages: where what it owns begins, and before what it ends. Before it are the tree's pages."""
     first = [holder.of.cache_protected_len // page_size for holder in holders]
-    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
+    return first, [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
+
+
+def owned_window_columns(holders: Sequence[Holder], page_size: int) -> tuple[list[int], list[int]]:
+    """The same of its window pages: from the window cursor on, or from where the tree's own pages end."""
+    first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
+    _, last = owned_columns(holders, page_size)
+    return first, [max(*ends) for ends in zip(first, last, strict=True)]
+
+
+def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -> PageOwners:
+    """The full pool's."""
+    page_size = state.config.page_size
+    first, last = owned_columns(holders, page_size)
     rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
     return PageOwners(
         tables.req_to_token,
@@ -74,22 +85,17 @@ def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -
 def window_page_owners(
     state: EngineState, pool: WindowAllocator, holders: Sequence[Holder], tables: Tables
 ) -> PageOwners:
-    """The window pool's: the page table is translated by the map first, one entry per page.
-
-    A holder owns the window pages of its row from the window cursor on, or from where the tree's own pages end.
-    """
+    """The window pool's: the page table is translated by the map first, one entry per page."""
     assert tables.full_to_window is not None and tables.window_free_pages is not None  # of an engine with a window pool
     page_size = pool.page_size
-    first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
-    last = [-(-holder.of.kv_allocated_len // page_size) for holder in holders]
-    last = [max(*ends) for ends in zip(first, last, strict=True)]
+    first, last = owned_window_columns(holders, page_size)
     rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
     return PageOwners(
         _translated(tables.req_to_token[:, ::page_size] // page_size, tables.full_to_window),
         rows,
         first_there,
         last_there,
-        tables.lane.upload(_window_pages_of_tree(state, pool)),
+        tables.lane.upload(torch.from_numpy(window_pages_of_tree(state, pool))),
         tables.window_free_pages,
         pool.window_pages,
         page_size=1,
@@ -115,10 +121,10 @@ def tree_pages(state: EngineState) -> KVIndices:
     return np.concatenate([NO_INDICES, *(value[::page_size] // page_size for value in _tree_values(state))])
 
 
-def _window_pages_of_tree(state: EngineState, pool: WindowAllocator) -> torch.Tensor:
+def window_pages_of_tree(state: EngineState, pool: WindowAllocator) -> KVIndices:
     """The window pages that pages of the tree have; a tombstone has none."""
     found = np.concatenate([NO_INDICES, *map(pool.window_pages_of, _tree_values(state))])
-    return torch.from_numpy(found[found > 0])
+    return found[found > 0]
 
 
 def _tree_values(state: EngineState) -> list[KVIndices]:

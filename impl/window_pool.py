@@ -39,7 +39,11 @@ class WindowAllocator(KVAllocator):
 
     def window_pages_of(self, kv_indices: KVIndices) -> KVIndices:
         """The window page of each page that these whole pages of KV indices lie in, 0 for none."""
-        window_pages: KVIndices = self._window_page_of[kv_indices[:: self.page_size] // self.page_size]
+        return self.mapped(kv_indices[:: self.page_size] // self.page_size)
+
+    def mapped(self, pages: KVIndices) -> KVIndices:
+        """The window page of each page, 0 for none."""
+        window_pages: KVIndices = self._window_page_of[pages]
         return window_pages
 
     def free(self, kv_indices: KVIndices) -> None:
