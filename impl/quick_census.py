@@ -39,7 +39,9 @@ def every_window_page_has_one_owner(state: EngineState, pool: WindowAllocator, h
     held = np.concatenate([NO_INDICES, *_pages(state, holders, first, last)])
     if not _are_pages(held, state.config.pool_pages):
         return False
-    return _is_each_once(pool.window_pages, pool.mapped(held), window_pages_of_tree(state, pool), pool.window_free_list())
+    return _is_each_once(
+        pool.window_pages, pool.mapped(held), window_pages_of_tree(state, pool), pool.window_free_list()
+    )
 
 
 def _are_inside(state: EngineState, holders: Sequence[Holder], last: Sequence[int]) -> bool:

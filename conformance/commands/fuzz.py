@@ -44,6 +44,9 @@ def fuzz(
         int | None,
         typer.Option("--stop-after", min=1, metavar="N", help="Stop once so many kinds of trouble are found."),
     ] = None,
+    checker: Annotated[
+        str, typer.Option(help="Who judges: auto, compiled, interpreted. Auto: compiled, if installed, from 20 s on.")
+    ] = "auto",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what was found.")] = False,
 ) -> None:
     """Search for a schedule that a target does not survive: sessions, aborts, retracts, closes, in every order and phase.
@@ -65,18 +68,22 @@ def fuzz(
     from ..fuzz.campaign import run_campaign
     from ..fuzz.leave import leave, leave_summary, require_writable
     from ..fuzz.target import target_named
+    from ..replay import CHECKERS
 
     chosen = target_named(target)
     pinned = parse_settings(settings or [])
     for name in pinned:
         if name not in chosen.settings:
             raise unknown(f"setting of {target}", name, chosen.settings)
+    if checker not in CHECKERS:
+        raise unknown("checker", checker, CHECKERS)
     require_writable(folder)
     chosen.start(pinned, tuple(fault or ()), lambda _: None)  # what cannot start is said now
     with Progress(f"fuzzing {target}", quiet=quiet) as progress:
         campaign = run_campaign(
             chosen,
             seconds=seconds,
+            checker=checker,
             seed=seed,
             faults=tuple(fault or ()),
             pinned=pinned,

@@ -19,10 +19,12 @@ from hypothesis.database import ExampleDatabase
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.generate import schedules
+from kvproof.conformance.fuzz.judging import NewJudging, judging_by
 from kvproof.conformance.fuzz.play import Played, Trouble, play
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.shrink import shrunk
 from kvproof.conformance.fuzz.target import Target
+from kvproof.conformance.replay import AUTO
 
 ROUND, MOST_ROUNDS = 200, 1_000_003
 """Schedules of one round: each begins anew, so a search that is stuck is left. No campaign has so many rounds."""
@@ -88,10 +90,14 @@ def run_campaign(
     database: ExampleDatabase | None = None,
     progress: Progress = lambda _: None,
     found: Callable[[Found], object] = lambda _: None,
+    checker: str = AUTO,
 ) -> Campaign:
-    """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk."""
+    """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk.
+
+    `checker`: who judges, as in `replay`.
+    """
     campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds)
-    search = _Search(campaign, progress, found, database)
+    search = _Search(campaign, progress, found, database, judging_by(checker, seconds))
     try:
         search.play_seeds()
         while not is_enough(campaign):
@@ -109,8 +115,10 @@ class _Search:
         progress: Progress,
         found: Callable[[Found], object],
         database: ExampleDatabase | None,
+        new_judging: NewJudging,
     ) -> None:
         self.campaign = campaign
+        self._new_judging = new_judging
         self._progress = progress
         self._found = found
         self._database = database
@@ -193,13 +201,13 @@ class _Search:
         """None: the target does not take the settings."""
         campaign = self.campaign
         try:
-            played = play(schedule, campaign.target)
+            played = play(schedule, campaign.target, new_judging=self._new_judging)
         except UserError:
             campaign.refused += 1
             return None
         campaign.schedules += 1
         campaign.steps += played.steps
-        campaign.events += len(played.events)
+        campaign.events += played.seen
         campaign.coverage.add(played.coverage)
         self._progress(campaign)
         return played

@@ -9,14 +9,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.target import Run, Target
-from kvproof.conformance.replay import Replayer
 from kvproof.conformance.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
@@ -26,8 +24,6 @@ START_SECONDS = 180.0
 """What the start of a target may take."""
 DRAIN_STEPS, DRAIN_STEPS_PER_TOKEN = 500, 8
 """No load takes nearly as many steps to its end: each token is one step, and may be done again after a retract."""
-IN_MEMORY = Path("fuzz.jsonl")
-FIRST_LINE = 2
 
 VIOLATION, OWN_CHECK, CRASH, HANG, STUCK, LEAK = "violation", "own check", "crash", "hang", "stuck", "not returned"
 EXIT = "exit"
@@ -52,70 +48,66 @@ class Played:
     schedule: Schedule
     header: Header | None
     """None: the target did not come as far as to say one."""
-    events: list[Event]
+    judging: Judging | None
     steps: int
-    coverage: Coverage
     trouble: Trouble | None = None
+
+    @property
+    def events(self) -> list[Event]:
+        """Up to the first that the model does not allow."""
+        return [] if self.judging is None else self.judging.events
+
+    @property
+    def seen(self) -> int:
+        """How many events."""
+        return 0 if self.judging is None else self.judging.seen
+
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage() if self.judging is None else self.judging.coverage
 
 
 class Hung(BaseException):
     """A step took too long. No Exception: a target that catches everything must not catch this."""
 
 
-def play(schedule: Schedule, target: Target, *, step_seconds: float = STEP_SECONDS) -> Played:
+def play(
+    schedule: Schedule, target: Target, *, step_seconds: float = STEP_SECONDS, new_judging: NewJudging = Judging
+) -> Played:
     """Play all acts, then wait until all is over, close every session, and see that everything is back.
 
     Stops at the first trouble. Raises UserError if the settings cannot work. What the target's own checks found the model may
     explain a little later: then the schedule is played once more without them, so that a known fault is named.
     """
-    played = _play(schedule, target, step_seconds, own_checks=True)
+    played = _play(schedule, target, step_seconds, new_judging, own_checks=True)
     trouble = played.trouble
     if trouble is not None and trouble.kind == OWN_CHECK:
-        later = _play(schedule, target, step_seconds, own_checks=False).trouble
+        later = _play(schedule, target, step_seconds, new_judging, own_checks=False).trouble
         if later is not None and later.faults:
             signature = f"{trouble.signature} ({later.faults[0]})"
             played.trouble = replace(trouble, faults=later.faults, signature=signature)
     return played
 
 
-def _play(schedule: Schedule, target: Target, step_seconds: float, *, own_checks: bool) -> Played:
-    events: list[Event] = []
-    heard: list[_Judging] = []
-    try:
-        with _alarm(START_SECONDS):
-            run = target.start(
-                schedule.settings, schedule.faults, lambda event: heard[0].see(event), own_checks=own_checks
-            )
-    except UserError:
-        raise
-    except (Exception, SystemExit, Hung) as error:
-        return Played(schedule, None, [], 0, Coverage(), _raised(error, "the start", START_SECONDS))
-    judging = _Judging(run.header, events)
-    heard.append(judging)
-    player = _Player(run, judging, schedule, step_seconds)
-    trouble = player.trouble_of(target)
-    return Played(schedule, run.header, events, player.steps, judging.replayer.report.coverage, trouble)
-
-
-class _Judging:
-    """Feeds the model. What comes behind the first finding says nothing, and is not looked at."""
-
-    def __init__(self, header: Header, events: list[Event]) -> None:
-        self.replayer = Replayer(_Unwritten(IN_MEMORY, header), ())
-        self.events = events
-        self.finding: Finding | None = None
-
-    def see(self, seen: Any) -> None:
-        if self.finding is None:
-            event = Event(seq=len(self.events), **vars(seen))
-            self.events.append(event)
-            self.finding = self.replayer.feed(FIRST_LINE + event.seq, event)
-
-
-@dataclass(frozen=True)
-class _Unwritten:
-    path: Path
-    header: Header
+def _play(
+    schedule: Schedule, target: Target, step_seconds: float, new_judging: NewJudging, *, own_checks: bool
+) -> Played:
+    heard: list[Judging] = []
+    with _alarms():
+        try:
+            with _alarm(START_SECONDS):
+                run = target.start(
+                    schedule.settings, schedule.faults, lambda event: heard[0].see(event), own_checks=own_checks
+                )
+        except UserError:
+            raise
+        except (Exception, SystemExit, Hung) as error:
+            return Played(schedule, None, None, 0, _raised(error, "the start", START_SECONDS))
+        judging = new_judging(run.header)
+        heard.append(judging)
+        player = _Player(run, judging, schedule, step_seconds)
+        trouble = player.trouble_of(target)
+    return Played(schedule, run.header, judging, player.steps, trouble)
 
 
 class _Wrong(Exception):
@@ -127,7 +119,7 @@ class _Wrong(Exception):
 @dataclass
 class _Player:
     run: Run
-    judging: _Judging
+    judging: Judging
     schedule: Schedule
     step_seconds: float
     steps: int = 0
@@ -136,19 +128,27 @@ class _Player:
     _requests: list[str] = field(default_factory=list)
 
     def trouble_of(self, target: Target) -> Trouble | None:
-        """A finding of the model comes first: what is raised in the same act follows from it."""
+        """A finding of the model comes first: what is raised in the same act, or later, follows from it."""
+        raised = self._ends_by(target)
+        try:
+            self.judging.settle()
+        except Exception as error:
+            raised = _raised(error, "judging", self.step_seconds)
+        return self._found() or raised
+
+    def _ends_by(self, target: Target) -> Trouble | None:
         try:
             self._play()
         except _Violated:
             pass
         except _Wrong as wrong:
-            return self._found() or Trouble(wrong.kind, wrong.signature, str(wrong))
+            return Trouble(wrong.kind, wrong.signature, str(wrong))
         except target.own_errors as error:
             signature = f"{OWN_CHECK}: {_without_numbers(str(error).partition(';')[0])}"
-            return self._found() or Trouble(OWN_CHECK, signature, str(error), trace=_raised_at(error))
+            return Trouble(OWN_CHECK, signature, str(error), trace=_raised_at(error))
         except (Exception, SystemExit, Hung) as error:
-            return self._found() or _raised(error, "a step", self.step_seconds)
-        return self._found()
+            return _raised(error, "a step", self.step_seconds)
+        return None
 
     def _found(self) -> Trouble | None:
         finding = self.judging.finding
@@ -245,9 +245,9 @@ class _Violated(Exception):
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raises Hung inside after so long. Only the main thread can be told so; elsewhere nothing is limited."""
-    if threading.current_thread() is not threading.main_thread():
+def _alarms() -> Iterator[None]:
+    """Inside, an alarm raises Hung. Only the main thread can be told so; elsewhere nothing is limited."""
+    if not _is_main_thread():
         yield
         return
 
@@ -255,12 +255,27 @@ def _alarm(seconds: float) -> Iterator[None]:
         raise Hung
 
     before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Rings after so long, if what is inside is not over by then."""
+    if not _is_main_thread():
+        yield
+        return
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _without_numbers(text: str) -> str:

@@ -84,7 +84,7 @@ def test_it_says_no_exactly_where_the_census_finds_something(page_size: int, win
             if left == 0:
                 hurt(scheduler.state, chance)  # noqa: B023
                 told.update(verdicts(scheduler.state))
-                raise Over  # noqa: B023
+                raise Over
 
         settings = {"forward": "none", "window": window}
         config = scenario_config("storm", page_size=page_size, seed=seed, settings=settings)

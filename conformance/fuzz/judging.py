@@ -1,0 +1,143 @@
+"""Judges the events of a schedule while it is played: each at once, or, many times as fast, in blocks by the compiled checker.
+
+Both come to the same: what is found is the first event that the model does not allow, and what is behind it is not looked at.
+By blocks the target goes on for some events before it is stopped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay import AUTO, COMPILED, INTERPRETED, Replayer
+from kvproof.conformance.verdict import Finding
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.trace import Event, Header
+
+if TYPE_CHECKING:
+    from kvproof.conformance.compiled.build import Judge
+
+IN_MEMORY = Path("fuzz.jsonl")
+FIRST_LINE = 2
+PAYS_FROM = 20.0
+"""Seconds of a campaign from which the compiled checker pays: to load it takes some, and half a minute the first time."""
+BLOCK = 256
+"""Events that are judged at once: with fewer, to begin takes longer than to judge."""
+
+
+@dataclass(frozen=True)
+class _Unwritten:
+    path: Path
+    header: Header
+
+
+class Judging:
+    """Feeds the model with each event as it happens."""
+
+    def __init__(self, header: Header) -> None:
+        self.finding: Finding | None = None
+        self._replayer = Replayer(_Unwritten(IN_MEMORY, header), ())
+        self._seen: list[Any] = []
+
+    def see(self, seen: Any) -> None:
+        """An event, as an object with the fields of docs/events.md. What comes behind the first finding says nothing."""
+        if self.finding is None:
+            seq = len(self._seen)
+            self._seen.append(seen)
+            self.finding = self._replayer.feed(FIRST_LINE + seq, _event(seq, seen))
+
+    def settle(self) -> None:
+        """Judge all that was seen."""
+
+    @property
+    def events(self) -> list[Event]:
+        """Up to the finding."""
+        return [_event(seq, seen) for seq, seen in enumerate(self._seen)]
+
+    @property
+    def seen(self) -> int:
+        """How many events."""
+        return len(self._seen)
+
+    @property
+    def coverage(self) -> Coverage:
+        return self._replayer.report.coverage
+
+
+class JudgingByBlocks(Judging):
+    """Keeps events back until they are a block."""
+
+    def __init__(self, header: Header, judge: Judge) -> None:
+        from kvproof.conformance.compiled.checker import CompiledChecker
+
+        super().__init__(header)
+        self._checker = CompiledChecker(self._replayer, judge)
+        self._next = 0
+
+    def see(self, seen: Any) -> None:
+        if self.finding is None:
+            self._seen.append(seen)
+            if len(self._seen) - self._next >= BLOCK:
+                self._judge()
+
+    def settle(self) -> None:
+        self._judge()
+        if self.finding is None:
+            self._checker.finish()
+
+    def _judge(self) -> None:
+        from kvproof.conformance.columnar_events import batches_of
+        from kvproof.conformance.compiled.lines import ScannedLines
+
+        first, self._next = self._next, len(self._seen)
+        if self.finding is not None or first == self._next:
+            return
+        block = self._seen[first:]
+        text = b"".join(_line(seq, vars(seen)) for seq, seen in enumerate(block, first))
+        lines = ScannedLines.of(text)
+        batches = [lines] if len(lines) == len(block) else batches_of(self.events[first:])
+        for batch in batches:
+            if not self._checker.judge_batch(batch):
+                break
+        report = self._replayer.report
+        if report.findings:
+            self.finding = report.findings[0]
+            del self._seen[self.finding.event.seq + 1 :]
+
+
+NewJudging = Callable[[Header], Judging]
+
+
+def judging_by(checker: str, seconds: float) -> NewJudging:
+    """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed."""
+    if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
+        return Judging
+    missing = [name for name in ("numpy", "pyarrow", "numba") if importlib.util.find_spec(name) is None]
+    if missing and checker == COMPILED:
+        raise UserError(f"the compiled checker needs {' and '.join(missing)}: pip install 'kvproof[scale]'")
+    if missing:
+        return Judging
+    from kvproof.conformance.compiled.warm import warmed
+
+    judge = warmed(ACTIONS)
+    return lambda header: JudgingByBlocks(header, judge)
+
+
+def _event(seq: int, seen: Any) -> Event:
+    return Event(seq=seq, **vars(seen))
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def _line(seq: int, fields: Mapping[str, Any]) -> bytes:
+    """An event as the scanner takes it. What it does not take is read by other means."""
+    body = {"record": "event", "seq": seq}
+    body |= {name: value for name, value in fields.items() if value is not None and value != () and value != {}}
+    return _encode(body).encode() + b"\n"

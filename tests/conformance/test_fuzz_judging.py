@@ -1,0 +1,113 @@
+"""Events judged in blocks by the compiled checker: the same trouble, after the same events, as each judged at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numba")
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from kvproof.conformance.adapters.reference import header_of
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz import judging
+from kvproof.conformance.fuzz.generate import schedules
+from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
+from kvproof.conformance.fuzz.play import CRASH, Played, play
+from kvproof.conformance.fuzz.reference import Reference
+from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.observe import Event
+from kvproof.spec.faults import FAULTS
+
+HOW_MANY = 60
+
+
+@pytest.fixture(scope="module")
+def by_blocks() -> NewJudging:
+    return judging_by("compiled", 0)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return Reference()
+
+
+@pytest.fixture(scope="module")
+def drawn(reference: Reference) -> list[Schedule]:
+    found: list[Schedule] = []
+
+    @hypothesis.seed(7)
+    @hypothesis.settings(
+        max_examples=HOW_MANY,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @hypothesis.given(schedules(reference))
+    def draw(schedule: Schedule) -> None:
+        found.append(schedule)
+
+    draw()
+    return [*reference.seeds, *found]
+
+
+def told(played: Played) -> tuple[Any, ...]:
+    finding = None if played.trouble is None else played.trouble.finding
+    return (
+        played.trouble and (played.trouble.signature, played.trouble.sentence, played.trouble.faults),
+        finding and (finding.event, finding.line, finding.invariants),
+        played.events,
+        {name: dict(part) for name, part in vars(played.coverage).items()},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [None, "F22213", "F21875c", "F20070", "F22651", "S0511a"])
+def test_blocks_come_to_the_same(
+    reference: Reference, drawn: list[Schedule], by_blocks: NewJudging, fault: str | None, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(judging, "BLOCK", 16)
+    some = [s.model_copy(update={"faults": (fault,) if fault in FAULTS else ()}) for s in drawn]
+    kinds = set()
+    for schedule in some:
+        try:
+            at_once = play(schedule, reference)
+        except UserError:
+            continue
+        assert told(play(schedule, reference, new_judging=by_blocks)) == told(at_once)
+        kinds.add(at_once.trouble and at_once.trouble.kind)
+    assert (kinds == {None}) == (fault is None)
+
+
+def test_what_is_behind_the_finding_is_not_kept(by_blocks: NewJudging) -> None:
+    for new in (Judging, by_blocks):
+        one = new(header_of(EngineConfig()))
+        one.see(Event("open", 0, session="s"))
+        one.see(Event("open", 0, session="s"))  # no rule applies to this
+        one.see(Event("open", 0, session="t"))
+        one.settle()
+        assert one.finding is not None and one.finding.event.seq == 1
+        assert [event.session for event in one.events] == ["s", "s"] and one.seen == 2
+
+
+def test_events_that_are_none_are_the_targets_fault(by_blocks: NewJudging, reference: Reference) -> None:
+    class Wrong(Reference):
+        def start(self, settings: Any, faults: Any, tell: Any, *, own_checks: bool = True) -> Any:
+            def wrongly(event: Any) -> None:
+                tell(dataclasses.replace(event, action="no such action"))
+
+            return super().start(settings, faults, wrongly, own_checks=own_checks)
+
+    for new in (Judging, by_blocks):
+        trouble = play(reference.seeds[0], Wrong(), new_judging=new).trouble
+        assert trouble is not None and trouble.kind == CRASH and "no such action" in trouble.sentence
+
+
+def test_short_campaigns_do_not_wait_for_the_compiler() -> None:
+    assert judging_by("auto", 1) is Judging and judging_by("interpreted", 1000) is Judging
