@@ -26,11 +26,23 @@ CRASHES = {
     **{(release, "ignore-eos"): "AssertionError" for release in RELEASES},
     **{
         (OLD, f"matrix-{kind}"): "lock_ref'"
-        for kind in ("full", "checked", "overlap", "mixed-overlap", "window", "window-overlap")
+        for kind in (
+            "full",
+            "checked",
+            "overlap",
+            "mixed-overlap",
+            "window",
+            "window-overlap",
+            "speculation",
+            "speculation-window",
+        )
     },
 }
 # A close in the middle of a turn; a chunk cache has no lock to stumble over, so the pages go back a second time.
-DOUBLE_FREES = {(OLD, f"matrix-chunk-cache{kind}") for kind in ("", "-overlap", "-window")}
+DOUBLE_FREES = {
+    (OLD, f"matrix-{kind}")
+    for kind in ("chunk-cache", "chunk-cache-overlap", "chunk-cache-window", "speculation-chunk-cache")
+}
 STUCK = {(release, scenario) for release in RELEASES for scenario in ("full-of-sessions", "given-up")}
 LEAKS = {
     (OLD, "retract"),
