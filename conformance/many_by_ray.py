@@ -35,7 +35,7 @@ INSTALL = "pip install 'kvproof[ray]'"
 
 def judge_by_ray(paths: Sequence[Path], options: Options, address: str, told: Told) -> list[Judged]:
     """Each trace by a task; the answers in the order of the traces."""
-    with _cluster(address) as ray:
+    with cluster(address) as ray:
         judge = ray.remote(num_cpus=1, max_retries=TRIES - 1)(judge_trace)
         numbers = {judge.remote(str(path.absolute()), options): n for n, path in enumerate(paths)}
         answers: dict[int, Judged] = {}
@@ -75,7 +75,7 @@ def _require_listener(address: str) -> None:
 
 
 @contextmanager
-def _cluster(address: str) -> Iterator[Any]:
+def cluster(address: str) -> Iterator[Any]:
     """A cluster to run tasks on: the one at an address, or one that is made here and ends with the replay."""
     try:
         import ray

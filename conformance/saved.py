@@ -26,9 +26,9 @@ def report_as_data(report: Report) -> Data:
         "config": report.config.model_dump(mode="json"),
         "verdict": report.verdict,
         "why": report.why,
-        "findings": [_finding_as_data(f) for f in report.findings],
+        "findings": [finding_as_data(f) for f in report.findings],
         "followed": dict(report.followed),
-        "coverage": {name: dict(counts) for name, counts in vars(report.coverage).items()},
+        "coverage": coverage_as_data(report.coverage),
         "events": report.events,
         "pages_moved": report.pages_moved,
         "gaps": list(report.gaps),
@@ -43,9 +43,9 @@ def report_from_data(data: Data) -> Report:
         config=Config.model_validate(data["config"]),
         verdict=str(data["verdict"]),
         why=str(data["why"]),
-        findings=[_finding_from_data(f) for f in data["findings"]],
+        findings=[finding_from_data(f) for f in data["findings"]],
         followed=_counts(data["followed"]),
-        coverage=Coverage(*(_counts(data["coverage"][f.name]) for f in dataclasses.fields(Coverage))),
+        coverage=coverage_from_data(data["coverage"]),
         events=_number(data["events"]),
         pages_moved=_number(data["pages_moved"]),
         gaps=tuple(map(str, data["gaps"])),
@@ -54,7 +54,15 @@ def report_from_data(data: Data) -> Report:
     )
 
 
-def _finding_as_data(finding: Finding) -> Data:
+def coverage_as_data(coverage: Coverage) -> Data:
+    return {name: dict(counts) for name, counts in vars(coverage).items()}
+
+
+def coverage_from_data(data: Data) -> Coverage:
+    return Coverage(*(_counts(data[f.name]) for f in dataclasses.fields(Coverage)))
+
+
+def finding_as_data(finding: Finding) -> Data:
     return {
         **{f.name: getattr(finding, f.name) for f in dataclasses.fields(Finding)},
         "path": str(finding.path),
@@ -67,7 +75,7 @@ def _finding_as_data(finding: Finding) -> Data:
     }
 
 
-def _finding_from_data(data: Data) -> Finding:
+def finding_from_data(data: Data) -> Finding:
     known = {f.name for f in dataclasses.fields(Finding)}
     return Finding(
         **{

@@ -74,6 +74,10 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self.events += 1
         self._next_seq = event.seq + 1
 
+    def flush(self) -> None:
+        """Hand what was written so far to the system: it outlives this process then."""
+        self._file.flush()
+
     def close(self, reason: str = "finished", *, dropped: int = 0) -> None:
         """Write the End record and close the file. Closing twice does nothing, so a recorder may close early."""
         if self.closed:

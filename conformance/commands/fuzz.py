@@ -11,16 +11,19 @@ from rich.text import Text
 
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
-from ..terminal import Progress, out, say
+from ..terminal import Progress, note, out, say
 from .settings import parse_settings
 
 if TYPE_CHECKING:
-    from ..fuzz.campaign import Campaign
+    from ..fuzz.campaign_state import Plan
+    from ..fuzz.target import Target
+    from ..fuzz.whole import How, Whole
 
 INSTALL = "pip install 'kvproof[fuzz]'"
 
 
 def fuzz(
+    context: typer.Context,
     target: Annotated[str, typer.Option(help="What to fuzz: reference, or module:factory of your own.")] = "reference",
     seconds: Annotated[
         float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")
@@ -47,6 +50,31 @@ def fuzz(
     checker: Annotated[
         str, typer.Option(help="Who judges: auto, compiled, interpreted. Auto: compiled, if installed, from 20 s on.")
     ] = "auto",
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Searches at a time, by processes; 0: one a core.")
+    ] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Spread the jobs over a Ray cluster (kvproof\\[ray]); local: one made here.",
+        ),
+    ] = None,
+    isolate: Annotated[
+        bool | None,
+        typer.Option(
+            "--isolate/--no-isolate",
+            help="Play in a process of its own: a target that exits or hangs in C is a finding. Default: all but the reference.",
+        ),
+    ] = None,
+    step_seconds: Annotated[
+        float, typer.Option("--step-seconds", min=0.01, metavar="S", help="What one step of the target may take.")
+    ] = 10.0,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the campaign in --out, which knows its target, seed and settings."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what was found.")] = False,
 ) -> None:
     """Search for a schedule that a target does not survive: sessions, aborts, retracts, closes, in every order and phase.
@@ -63,53 +91,109 @@ def fuzz(
     except ImportError as error:
         raise UserError(f"fuzzing needs hypothesis: {INSTALL}") from error
     if replay is not None:
-        raise typer.Exit(_play_again(replay))
+        raise typer.Exit(_play_again(replay, isolate, step_seconds))
 
-    from ..fuzz.campaign import run_campaign
-    from ..fuzz.leave import leave, leave_summary, require_writable
+    from ..fuzz.campaign_state import Plan, State, load_state
+    from ..fuzz.leave import leave_summary, require_writable
     from ..fuzz.target import target_named
+    from ..fuzz.whole import How, Whole
+    from ..many import cores
     from ..replay import CHECKERS
 
-    chosen = target_named(target)
-    pinned = parse_settings(settings or [])
-    for name in pinned:
+    if ray is not None and jobs == 0:
+        raise UserError("--jobs 0 is for the cores of this machine: say how many jobs Ray is given")
+    if resume:
+        state = load_state(folder)
+        _refuse_what_is_chosen(context, folder)
+    else:
+        state = State(Plan(target, seed, tuple(fault or ()), parse_settings(settings or [])))
+    plan = state.plan
+    chosen = target_named(plan.target)
+    for name in plan.settings:
         if name not in chosen.settings:
-            raise unknown(f"setting of {target}", name, chosen.settings)
+            raise unknown(f"setting of {plan.target}", name, chosen.settings)
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
     require_writable(folder)
-    chosen.start(pinned, tuple(fault or ()), lambda _: None)  # what cannot start is said now
-    with Progress(f"fuzzing {target}", quiet=quiet) as progress:
-        campaign = run_campaign(
-            chosen,
-            seconds=seconds,
-            checker=checker,
-            seed=seed,
-            faults=tuple(fault or ()),
-            pinned=pinned,
-            is_enough=lambda c: most is not None and len(c.found) >= most,
-            progress=lambda c: progress.show(f"{c.schedules} schedules, {c.steps} steps, {len(c.found)} found"),
-            found=lambda found: leave(found, folder),
+    jobs = jobs or cores()
+    isolates = isolate if isolate is not None else jobs > 1 or ray is not None or plan.target != "reference"
+    how = How(seconds, jobs, isolates, step_seconds, most, checker)
+    _require_start(chosen, plan, how)
+    with Progress(f"fuzzing {plan.target}", quiet=quiet) as progress:
+        whole = Whole(
+            chosen, state, how, folder, lambda n, steps, k: progress.show(f"{n} schedules, {steps} steps, {k} found")
         )
-    leave_summary(campaign, folder)
-    _show(campaign, folder, quiet)
-    if not campaign.schedules:
+        is_interrupted = _search(whole, ray)
+    leave_summary(whole, folder)
+    _show(whole, folder, quiet)
+    if is_interrupted:
+        say(f"interrupted; go on: kvproof fuzz --resume --out {shlex.quote(str(folder))}", "yellow")
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if not whole.total.schedules:
         raise UserError("no schedule was played: nothing was checked")
-    raise typer.Exit(ExitCode.VIOLATION if campaign.found else ExitCode.PASS)
+    raise typer.Exit(ExitCode.VIOLATION if whole.total.found else ExitCode.PASS)
 
 
-def _show(campaign: Campaign, folder: Path, quiet: bool) -> None:
+def _refuse_what_is_chosen(context: typer.Context, folder: Path) -> None:
+    """What a campaign is about was said when it began."""
+    for option in ("target", "seed", "fault", "settings"):
+        source = context.get_parameter_source(option)
+        if source is not None and source.name != "DEFAULT":
+            name = "set" if option == "settings" else option
+            raise UserError(
+                f"--{name} with --resume: the campaign in {folder} has its own; leave --{name} or --resume out"
+            )
+
+
+def _require_start(target: Target, plan: Plan, how: How) -> None:
+    """What cannot start is said now. Raises UserError."""
+    from ..fuzz.schedule import Schedule
+    from ..fuzz.whole import player_of
+
+    player = player_of(target, how)
+    try:
+        player.play(Schedule(target=plan.target, faults=plan.faults, settings=plan.settings))
+    finally:
+        player.close()
+
+
+def _search(whole: Whole, ray: str | None) -> bool:
+    """Until the time is up; True if somebody ended it before."""
+    from ..fuzz.jobs import search_by_processes, search_here
+
+    try:
+        if ray is not None:
+            from ..fuzz.jobs_by_ray import search_by_ray
+
+            search_by_ray(whole, ray)
+        elif whole.how.jobs > 1:
+            search_by_processes(whole)
+        else:
+            search_here(whole)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        whole.end()
+    return False
+
+
+def _show(whole: Whole, folder: Path, quiet: bool) -> None:
+    campaign = whole.total
     if not quiet:
         coverage = campaign.coverage
+        by = f" by {whole.how.jobs} jobs" if whole.how.jobs > 1 else ""
         say(
             f"{campaign.schedules:,} schedules, {campaign.steps:,} steps, {campaign.events:,} events "
-            f"in {campaign.elapsed:.0f} s, seed {campaign.seed}"
+            f"in {campaign.elapsed:.0f} s{by}, {campaign.steps / max(campaign.elapsed, 0.1):,.0f} steps/s, seed {campaign.seed}"
         )
         say(
             f"  exercised {len(coverage.actions)} actions, {len(coverage.branches)} branches of guards, "
             f"{len(coverage.invariants)} invariants",
             "dim",
         )
+        say(f"  summary: {folder / 'summary.html'}", "dim")
+    if whole.died:
+        note(f"{whole.died} jobs died and were begun again; what they did last is lost")
     for found in campaign.found.values():
         named = ", ".join(found.trouble.faults) or "new"
         line = Text(f"{found.number}  ", "bold red") + Text(f"{found.trouble.signature}")
@@ -124,10 +208,10 @@ def _show(campaign: Campaign, folder: Path, quiet: bool) -> None:
         say("nothing found", "bold green")
 
 
-def _play_again(place: Path) -> ExitCode:
+def _play_again(place: Path, isolate: bool | None, step_seconds: float) -> ExitCode:
     from ..fuzz.leave import replay_finding, report_lines
 
-    played = replay_finding(place)
+    played = replay_finding(place, isolates=isolate, step_seconds=step_seconds)
     if played.trouble is None:
         say(f"nothing wrong any more: {len(played.events)} events, {played.steps} steps", "bold green")
         return ExitCode.PASS

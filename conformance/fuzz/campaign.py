@@ -3,6 +3,8 @@
 Hypothesis draws. What was found in an earlier round is counted and fails no more, so that the search goes on behind it. The
 search is led to what was rarely exercised: a schedule scores by the actions, branches of guards and invariants that it
 exercised, each the more the fewer others did.
+
+A campaign can be stopped at any time and go on later (`campaign_state.py`), and several jobs can search together (`jobs.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import hypothesis
@@ -19,8 +22,9 @@ from hypothesis.database import ExampleDatabase
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.generate import schedules
-from kvproof.conformance.fuzz.judging import NewJudging, judging_by
-from kvproof.conformance.fuzz.play import Played, Trouble, play
+from kvproof.conformance.fuzz.isolation import InThisProcess, Player
+from kvproof.conformance.fuzz.judging import judging_by
+from kvproof.conformance.fuzz.play import EXIT, HANG, STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.shrink import shrunk
 from kvproof.conformance.fuzz.target import Target
@@ -28,7 +32,12 @@ from kvproof.conformance.replay import AUTO
 
 ROUND, MOST_ROUNDS = 200, 1_000_003
 """Schedules of one round: each begins anew, so a search that is stuck is left. No campaign has so many rounds."""
+MOST_SEEDS = 2**64
+"""Beyond every seed of a round: so those of two jobs never meet."""
 SHRINK_SECONDS = 20.0
+SLOW = (HANG, EXIT)
+"""Trouble that takes long to see, or leaves no trace unless that is asked for."""
+HANGS_WHILE_SHRUNK = 10
 
 
 @dataclass
@@ -49,14 +58,20 @@ class Found:
 
 @dataclass
 class Campaign:
-    """What was tried, and what was found."""
+    """What was tried, and what was found. `seconds`: how long it is to search in all."""
 
     target: Target
     faults: tuple[str, ...]
     pinned: Mapping[str, Setting]
     seed: int
     seconds: float
+    job: int = 0
+    """Each job of a campaign draws schedules of its own."""
+    rounds: int = 0
+    """Begun so far: the next one is drawn from the seed of its number."""
     found: dict[str, Found] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    """What fails no more, by signature: it was shrunk and told, here or by another job."""
     schedules: int = 0
     refused: int = 0
     """Schedules whose settings the target does not take."""
@@ -66,6 +81,11 @@ class Campaign:
     coverage: Coverage = field(default_factory=Coverage)
     seen_in: Counter[str] = field(default_factory=Counter)
     """In how many schedules each action, branch and invariant was exercised."""
+
+    @property
+    def seed_of_round(self) -> int:
+        """The same seed tries the same schedules, and each job and round others."""
+        return self.job * MOST_SEEDS + self.seed * MOST_ROUNDS + self.rounds
 
 
 class _TimeUp(KeyboardInterrupt):
@@ -77,6 +97,7 @@ class _New(AssertionError):
 
 
 Progress = Callable[[Campaign], None]
+Tell = Callable[[Found], object]
 
 
 def run_campaign(
@@ -89,7 +110,7 @@ def run_campaign(
     is_enough: Callable[[Campaign], bool] = lambda _: False,
     database: ExampleDatabase | None = None,
     progress: Progress = lambda _: None,
-    found: Callable[[Found], object] = lambda _: None,
+    found: Tell = lambda _: None,
     checker: str = AUTO,
 ) -> Campaign:
     """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk.
@@ -97,68 +118,85 @@ def run_campaign(
     `checker`: who judges, as in `replay`.
     """
     campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds)
-    search = _Search(campaign, progress, found, database, judging_by(checker, seconds))
+    player = InThisProcess(target, new_judging=judging_by(checker, seconds))
+    search(campaign, player, is_enough=is_enough, database=database, progress=progress, found=found)
+    return campaign
+
+
+def search(
+    campaign: Campaign,
+    player: Player,
+    *,
+    is_enough: Callable[[Campaign], bool] = lambda _: False,
+    database: ExampleDatabase | None = None,
+    progress: Progress = lambda _: None,
+    found: Tell = lambda _: None,
+    step_seconds: float = STEP_SECONDS,
+) -> None:
+    """Go on with a campaign until its seconds are over or it is enough, which is asked between two rounds.
+
+    The campaign holds all that was done, also after a KeyboardInterrupt; what was found last may not be shrunk then.
+    """
+    running = _Search(campaign, player, progress, found, database, step_seconds)
     try:
-        search.play_seeds()
+        if campaign.job == 0 and campaign.rounds == 0:
+            running.play_seeds()
         while not is_enough(campaign):
-            search.round()
+            running.round()
     except _TimeUp:
         pass
-    campaign.elapsed = search.elapsed
-    return campaign
+    finally:
+        running.take_time()
 
 
 class _Search:
     def __init__(
         self,
         campaign: Campaign,
+        player: Player,
         progress: Progress,
-        found: Callable[[Found], object],
+        found: Tell,
         database: ExampleDatabase | None,
-        new_judging: NewJudging,
+        step_seconds: float,
     ) -> None:
         self.campaign = campaign
-        self._new_judging = new_judging
+        self._player = player
         self._progress = progress
         self._found = found
         self._database = database
-        self._begin = time.monotonic()
-        self._rounds = 0
-        self._known: set[str] = set()
-        """What was found in earlier rounds. Hypothesis tries a failing schedule again, and it must fail again."""
+        self._step_seconds = step_seconds
+        self._begin = time.monotonic() - campaign.elapsed
+        self._is_first = True
 
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._begin
+    def take_time(self) -> None:
+        self.campaign.elapsed = time.monotonic() - self._begin
 
     def play_seeds(self) -> None:
         """The seeds as they are, before anything is drawn."""
         campaign = self.campaign
-        for seed in campaign.target.seeds:
-            settings = {**seed.settings, **campaign.pinned}
-            self._try_one(seed.model_copy(update={"settings": settings, "faults": campaign.faults}))
-        self._shrink_new()
+        with _Telling(self):
+            for seed in campaign.target.seeds:
+                settings = {**seed.settings, **campaign.pinned}
+                self._try_one(seed.model_copy(update={"settings": settings, "faults": campaign.faults}))
 
     def round(self) -> None:
-        """One run of Hypothesis, up to new trouble, which is then shrunk."""
+        """One run of Hypothesis, up to new trouble, which is then shrunk. The first begins with what its database kept."""
         campaign = self.campaign
         test = hypothesis.given(schedules(campaign.target, campaign.pinned, campaign.faults))(self._try)
-        test = hypothesis.settings(
+        test = hypothesis.seed(campaign.seed_of_round)(test)
+        test = hypothesis.settings(  # after the seed, which would turn the database off
             max_examples=ROUND,
             deadline=None,
             database=self._database,
             suppress_health_check=list(HealthCheck),
-            phases=(Phase.reuse, Phase.generate, Phase.target),
+            phases=(*((Phase.reuse,) if self._is_first else ()), Phase.generate, Phase.target),
             verbosity=Verbosity.quiet,
             report_multiple_bugs=False,
         )(test)
-        try:
-            hypothesis.seed(campaign.seed * MOST_ROUNDS + self._rounds)(test)()
-        except _New:
-            pass
-        finally:
-            self._rounds += 1
-            self._shrink_new()
+        campaign.rounds += 1
+        self._is_first = False
+        with _Telling(self), suppress(_New):
+            test()
 
     def _try(self, schedule: Schedule) -> None:
         played = self._try_one(schedule)
@@ -167,41 +205,54 @@ class _Search:
         exercised, seen_in = _exercised(played), self.campaign.seen_in
         hypothesis.target(sum(1.0 / (1 + seen_in[name]) for name in exercised), label="rarely exercised")
         seen_in.update(exercised)
-        if played.trouble is not None and played.trouble.signature not in self._known:
+        if played.trouble is not None and played.trouble.signature not in self.campaign.known:
             raise _New(played.trouble.signature)
 
     def _try_one(self, schedule: Schedule) -> Played | None:
-        if self.elapsed >= self.campaign.seconds:
+        self.take_time()
+        if self.campaign.elapsed >= self.campaign.seconds:
             raise _TimeUp
         played = self._play(schedule)
         if played is not None and played.trouble is not None:
             self._keep(played, played.trouble)
         return played
 
-    def _shrink_new(self) -> None:
+    def tell_new(self, *, shrinks: bool) -> None:
         """What was found for the first time is shrunk and told; from now on it is known."""
-        for signature in self.campaign.found.keys() - self._known:
-            self._shrink(signature)
-            self._found(self.campaign.found[signature])
-            self._known.add(signature)
+        campaign = self.campaign
+        for signature in [s for s in campaign.found if s not in campaign.known]:
+            found = campaign.found[signature]
+            try:
+                if shrinks:
+                    self._shrink(found)
+            finally:
+                campaign.known.add(signature)
+                self._found(found)
 
-    def _shrink(self, signature: str) -> None:
-        found = self.campaign.found[signature]
+    def _shrink(self, found: Found) -> None:
+        signature = found.trouble.signature
 
         def still_fails(schedule: Schedule) -> bool:
-            played = self._play(schedule)
+            return take(self._play(schedule))
+
+        def take(played: Played | None) -> bool:
             if played is None or played.trouble is None or played.trouble.signature != signature:
                 return False
             found.trouble, found.played = played.trouble, played
             return True
 
-        shrunk(found.schedule, still_fails, SHRINK_SECONDS)
+        seconds = SHRINK_SECONDS
+        if found.trouble.kind == HANG:
+            seconds += HANGS_WHILE_SHRUNK * self._step_seconds
+        shrunk(found.schedule, still_fails, seconds)
+        if found.trouble.kind in SLOW:
+            take(self._player.recorded(found.schedule))
 
     def _play(self, schedule: Schedule) -> Played | None:
         """None: the target does not take the settings."""
         campaign = self.campaign
         try:
-            played = play(schedule, campaign.target, new_judging=self._new_judging)
+            played = self._player.play(schedule)
         except UserError:
             campaign.refused += 1
             return None
@@ -219,12 +270,26 @@ class _Search:
         if found is None:
             number = len(campaign.found) + 1
             campaign.found[trouble.signature] = Found(
-                number, trouble, played, after_seconds=self.elapsed, after_schedules=campaign.schedules
+                number, trouble, played, after_seconds=campaign.elapsed, after_schedules=campaign.schedules
             )
             return
         found.times += 1
         if played.schedule.size < found.schedule.size:
             found.trouble, found.played = trouble, played
+
+
+class _Telling:
+    """When the block ends, however it does, what is new in it is told; shrunk, unless somebody does not want to wait."""
+
+    def __init__(self, running: _Search) -> None:
+        self._running = running
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        is_stopped = kind is not None and not issubclass(kind, _TimeUp)
+        self._running.tell_new(shrinks=not is_stopped)
 
 
 def _exercised(played: Played) -> set[str]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.campaign import Campaign, Found
-from kvproof.conformance.fuzz.play import Played, Trouble, play
+from kvproof.conformance.fuzz.campaign import Found
+from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
+from kvproof.conformance.fuzz.play import STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.target import target_named
 from kvproof.conformance.show_replay import finding_lines
 from kvproof.conformance.trace_io import write_trace
+
+if TYPE_CHECKING:
+    from kvproof.conformance.fuzz.whole import Whole
 
 SCHEDULE, TRACE, REPORT, TEST = "schedule.json", "trace.jsonl", "report.txt", "test_finding.py"
 
@@ -43,16 +48,20 @@ def leave(found: Found, folder: Path) -> Path:
     return place
 
 
-def leave_summary(campaign: Campaign, folder: Path) -> None:
+def leave_summary(whole: Whole, folder: Path) -> None:
+    campaign = whole.total
     summary = {
-        "target": campaign.target.name,
+        "target": whole.plan.target,
         "faults": campaign.faults,
         "settings": dict(campaign.pinned),
         "seed": campaign.seed,
+        "jobs": whole.how.jobs,
+        "died": whole.died,
         "seconds": round(campaign.elapsed, 1),
         "schedules": campaign.schedules,
         "steps": campaign.steps,
         "events": campaign.events,
+        "steps_per_second": round(campaign.steps / max(campaign.elapsed, 0.1)),
         "coverage": {name: dict(part) for name, part in vars(campaign.coverage).items()},
         "found": [
             {
@@ -66,6 +75,7 @@ def leave_summary(campaign: Campaign, folder: Path) -> None:
             }
             for found in campaign.found.values()
         ],
+        "growth": [sample._asdict() for sample in whole.growth],
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
 
@@ -93,15 +103,25 @@ def report_lines(trouble: Trouble, played: Played, place: Path | None = None) ->
     return lines
 
 
-def replay_finding(place: Path) -> Played:
+def replay_finding(place: Path, *, isolates: bool | None = None, step_seconds: float = STEP_SECONDS) -> Played:
     """Play the schedule of a folder once more."""
-    schedule = Schedule.load(place / SCHEDULE if place.is_dir() else place)
-    return play(schedule, target_named(schedule.target))
+    return _play_again(Schedule.load(place / SCHEDULE if place.is_dir() else place), isolates, step_seconds)
+
+
+def _play_again(schedule: Schedule, isolates: bool | None = None, step_seconds: float = STEP_SECONDS) -> Played:
+    """`isolates`: in a process of its own; by default whatever may not leave this one as it was."""
+    target = target_named(schedule.target)
+    is_alone = schedule.target != "reference" if isolates is None else isolates
+    player: Player = (Isolated if is_alone else InThisProcess)(target, step_seconds)
+    try:
+        return player.play(schedule)
+    finally:
+        player.close()
 
 
 def check_schedule(schedule: Schedule) -> None:
     """Play a schedule; AssertionError with the report if anything goes wrong. For tests."""
-    played = play(schedule, target_named(schedule.target))
+    played = _play_again(schedule)
     if played.trouble is not None:
         raise AssertionError("\n".join(report_lines(played.trouble, played)))
 

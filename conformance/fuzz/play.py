@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
@@ -43,12 +44,23 @@ class Trouble:
     """Where it was raised, for what was raised."""
 
 
+class Heard(Protocol):
+    """What a target told, and what of the model it exercised."""
+
+    @property
+    def events(self) -> list[Event]: ...
+    @property
+    def seen(self) -> int: ...
+    @property
+    def coverage(self) -> Coverage: ...
+
+
 @dataclass
 class Played:
     schedule: Schedule
     header: Header | None
     """None: the target did not come as far as to say one."""
-    judging: Judging | None
+    judging: Heard | None
     steps: int
     trouble: Trouble | None = None
 

@@ -54,7 +54,7 @@ def test_what_is_shrunk_still_fails_when_the_time_is_up() -> None:
 
 
 def one_finding(seed: int) -> Campaign:
-    return run_campaign(Reference(), seconds=60, seed=seed, faults=("F22862a",), is_enough=lambda c: bool(c.found))
+    return run_campaign(Reference(), seconds=15, seed=seed, faults=("F22862a",), is_enough=lambda c: bool(c.found))
 
 
 def test_a_fault_is_found_named_and_made_small() -> None:
@@ -87,7 +87,7 @@ def test_a_known_finding_is_counted_and_the_search_goes_on() -> None:
 
 
 def test_what_is_found_is_left_as_a_test_that_fails(tmp_path: Path) -> None:
-    result = run("fuzz", "--fault", "F22862a", "--seed", 1, "--seconds", 60, "--stop-after", 1, "--out", tmp_path)
+    result = run("fuzz", "--fault", "F22862a", "--seed", 1, "--seconds", 15, "--stop-after", 1, "--out", tmp_path)
     assert result.exit_code == 1, result.output
     assert "F22862a" in result.output
     assert run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1

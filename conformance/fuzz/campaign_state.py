@@ -1,0 +1,150 @@
+"""The state of a campaign in its folder, from which `kvproof fuzz --resume` goes on: plain data, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.campaign import Campaign, Found
+from kvproof.conformance.fuzz.growth import Growth, Sample
+from kvproof.conformance.fuzz.saved_play import Data, played_as_data, played_from_data
+from kvproof.conformance.fuzz.schedule import Setting
+from kvproof.conformance.fuzz.target import Target
+from kvproof.conformance.saved import coverage_as_data, coverage_from_data
+from kvproof.spec import SPEC_VERSION
+
+FORMAT = 1
+STATE = "campaign.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a campaign is about: all that is chosen once and holds when it goes on."""
+
+    target: str
+    seed: int = 0
+    faults: tuple[str, ...] = ()
+    settings: dict[str, Setting] = field(default_factory=dict)
+
+    def campaign(self, target: Target, job: int) -> Campaign:
+        """A job of it that did nothing so far."""
+        return Campaign(target, self.faults, self.settings, self.seed, 0.0, job)
+
+
+@dataclass
+class State:
+    plan: Plan
+    jobs: list[Data] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Of each finding its folder."""
+    growth: Growth = field(default_factory=Growth)
+    died: int = 0
+    """Jobs that had to be begun again."""
+
+
+def save_state(state: State, folder: Path) -> None:
+    """Raises UserError if it cannot be written."""
+    data = {
+        "kvproof_campaign": FORMAT,
+        "spec": SPEC_VERSION,
+        **vars(state.plan),
+        "jobs": state.jobs,
+        "numbers": state.numbers,
+        "growth": state.growth.samples,
+        "died": state.died,
+    }
+    path = folder / STATE
+    partial = folder / f".partial-{os.getpid()}-{STATE}"
+    try:
+        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load_state(folder: Path) -> State:
+    """Raises UserError if there is none, or it cannot be gone on with."""
+    path = folder / STATE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"no campaign to go on with: {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}; leave --resume out to begin anew") from error
+    if not isinstance(data, dict) or data.get("kvproof_campaign") != FORMAT or data.get("spec") != SPEC_VERSION:
+        raise UserError(
+            f"{path}: not the state of a campaign of format {FORMAT} by specification {SPEC_VERSION}, "
+            "which this kvproof goes on with; leave --resume out to begin anew"
+        )
+    try:
+        plan = Plan(str(data["target"]), int(data["seed"]), tuple(map(str, data["faults"])), dict(data["settings"]))
+        growth = Growth([Sample(*sample) for sample in data["growth"]])
+        numbers = {str(signature): int(number) for signature, number in data["numbers"].items()}
+        return State(plan, list(data["jobs"]), numbers, growth, int(data["died"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _not_ours(path, error) from error
+
+
+def campaigns_of(state: State, target: Target, folder: Path) -> list[Campaign]:
+    """The jobs as they were. Raises UserError if they are not as they are written here."""
+    try:
+        return [campaign_from_data(data, state.plan, target) for data in state.jobs]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _not_ours(folder / STATE, error) from error
+
+
+def campaign_as_data(campaign: Campaign) -> Data:
+    """What one job did, as JSON."""
+    return {
+        **{name: getattr(campaign, name) for name in _NUMBERS},
+        "known": sorted(campaign.known),
+        "coverage": coverage_as_data(campaign.coverage),
+        "seen_in": dict(campaign.seen_in),
+        "found": [_found_as_data(found) for found in campaign.found.values()],
+    }
+
+
+def campaign_from_data(data: Data, plan: Plan, target: Target) -> Campaign:
+    """Raises what a wrong shape raises: KeyError, TypeError, ValueError."""
+    campaign = plan.campaign(target, int(data["job"]))
+    for name, kind in _NUMBERS.items():
+        setattr(campaign, name, kind(data[name]))
+    campaign.known = set(map(str, data["known"]))
+    campaign.coverage = coverage_from_data(data["coverage"])
+    campaign.seen_in = Counter({str(name): int(times) for name, times in data["seen_in"].items()})
+    for found in map(_found_from_data, data["found"]):
+        campaign.found[found.trouble.signature] = found
+    return campaign
+
+
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "job": int,
+    "rounds": int,
+    "schedules": int,
+    "refused": int,
+    "steps": int,
+    "events": int,
+    "elapsed": float,
+    "seconds": float,
+}
+_OF_FOUND = ("number", "times", "after_seconds", "after_schedules")
+
+
+def _found_as_data(found: Found) -> Data:
+    return {**{name: getattr(found, name) for name in _OF_FOUND}, "played": played_as_data(found.played)}
+
+
+def _found_from_data(data: Data) -> Found:
+    played = played_from_data(data["played"])
+    if played.trouble is None:
+        raise ValueError("a finding without trouble")
+    return Found(trouble=played.trouble, played=played, **{name: data[name] for name in _OF_FOUND})
+
+
+def _not_ours(path: Path, error: Any) -> UserError:
+    return UserError(f"{path}: not as kvproof writes it ({type(error).__name__}: {error}); leave --resume out")
