@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 
 import command_line
 import pytest
 from many_traces import broken, killing_one, sessions
+from ray_workers import workers_of
 
 from kvproof.conformance.many import Options, judged
 from kvproof.conformance.many_by_ray import judge_by_ray
@@ -29,22 +29,7 @@ def test_without_ray_the_answer_says_what_to_install(tmp_path: Path, monkeypatch
 
 
 def judging_workers() -> list[int]:
-    """The processes below this one that judge a trace now; Ray names them after their task."""
-    parents, named = {}, []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-            if b"ray::judge_trace" in (stat.parent / "cmdline").read_bytes():
-                named.append(int(stat.parent.name))
-        except OSError:  # it ended meanwhile
-            continue
-
-    def is_below(pid: int) -> bool:
-        while pid in parents and pid != os.getpid():
-            pid = parents[pid]
-        return pid == os.getpid()
-
-    return [pid for pid in named if is_below(pid)]
+    return workers_of("judge_trace")
 
 
 class TestOnACluster:
