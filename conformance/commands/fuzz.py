@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,9 @@ INSTALL = "pip install 'kvproof[fuzz]'"
 
 def fuzz(
     context: typer.Context,
-    target: Annotated[str, typer.Option(help="What to fuzz: reference, or module:factory of your own.")] = "reference",
+    target: Annotated[
+        str, typer.Option(help="What to fuzz: reference, sglang, or module:factory of your own.")
+    ] = "reference",
     seconds: Annotated[
         float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")
     ] = 60,
@@ -35,6 +38,10 @@ def fuzz(
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Keep a setting of the target at one value.")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Judge by these rules: see `kvproof list profiles`, or `auto`, the target's own."),
     ] = None,
     folder: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where findings go, each into a folder of its own.")
@@ -97,18 +104,20 @@ def fuzz(
     from ..fuzz.leave import leave_summary, require_writable
     from ..fuzz.target import target_named
     from ..fuzz.whole import How, Whole
+    from ..judged_by import require_profile
     from ..many import cores
     from ..replay import CHECKERS
 
     if ray is not None and jobs == 0:
         raise UserError("--jobs 0 is for the cores of this machine: say how many jobs Ray is given")
+    require_profile(profile)
     if resume:
         state = load_state(folder)
         _refuse_what_is_chosen(context, folder)
     else:
-        state = State(Plan(target, seed, tuple(fault or ()), parse_settings(settings or [])))
-    plan = state.plan
-    chosen = target_named(plan.target)
+        state = State(Plan(target, seed, tuple(fault or ()), parse_settings(settings or []), profile))
+    chosen = target_named(state.plan.target)
+    plan = state.plan = replace(state.plan, profile=state.plan.profile or getattr(chosen, "profile", None))
     for name in plan.settings:
         if name not in chosen.settings:
             raise unknown(f"setting of {plan.target}", name, chosen.settings)
@@ -136,7 +145,7 @@ def fuzz(
 
 def _refuse_what_is_chosen(context: typer.Context, folder: Path) -> None:
     """What a campaign is about was said when it began."""
-    for option in ("target", "seed", "fault", "settings"):
+    for option in ("target", "seed", "fault", "settings", "profile"):
         source = context.get_parameter_source(option)
         if source is not None and source.name != "DEFAULT":
             name = "set" if option == "settings" else option
@@ -195,7 +204,8 @@ def _show(whole: Whole, folder: Path, quiet: bool) -> None:
     if whole.died:
         note(f"{whole.died} jobs died and were begun again; what they did last is lost")
     for found in campaign.found.values():
-        named = ", ".join(found.trouble.faults) or "new"
+        after = f"after {', '.join(found.trouble.after)}" if found.trouble.after else "new"
+        named = ", ".join(found.trouble.faults) or after
         line = Text(f"{found.number}  ", "bold red") + Text(f"{found.trouble.signature}")
         out().print(line, soft_wrap=True)
         say(

@@ -69,6 +69,8 @@ class Campaign:
     """Each job of a campaign draws schedules of its own."""
     rounds: int = 0
     """Begun so far: the next one is drawn from the seed of its number."""
+    profile: str | None = None
+    """Whose rules the schedules are judged by."""
     found: dict[str, Found] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     """What fails no more, by signature: it was shrunk and told, here or by another job."""
@@ -107,6 +109,7 @@ def run_campaign(
     seed: int = 0,
     faults: Sequence[str] = (),
     pinned: Mapping[str, Setting] | None = None,
+    profile: str | None = None,
     is_enough: Callable[[Campaign], bool] = lambda _: False,
     database: ExampleDatabase | None = None,
     progress: Progress = lambda _: None,
@@ -117,7 +120,7 @@ def run_campaign(
 
     `checker`: who judges, as in `replay`.
     """
-    campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds)
+    campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds, profile=profile)
     player = InThisProcess(target, new_judging=judging_by(checker, seconds))
     search(campaign, player, is_enough=is_enough, database=database, progress=progress, found=found)
     return campaign
@@ -252,7 +255,7 @@ class _Search:
         """None: the target does not take the settings."""
         campaign = self.campaign
         try:
-            played = self._player.play(schedule)
+            played = self._player.play(schedule.model_copy(update={"profile": campaign.profile}))
         except UserError:
             campaign.refused += 1
             return None

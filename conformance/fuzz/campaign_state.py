@@ -30,10 +30,11 @@ class Plan:
     seed: int = 0
     faults: tuple[str, ...] = ()
     settings: dict[str, Setting] = field(default_factory=dict)
+    profile: str | None = None
 
     def campaign(self, target: Target, job: int) -> Campaign:
         """A job of it that did nothing so far."""
-        return Campaign(target, self.faults, self.settings, self.seed, 0.0, job)
+        return Campaign(target, self.faults, self.settings, self.seed, 0.0, job, profile=self.profile)
 
 
 @dataclass
@@ -82,7 +83,8 @@ def load_state(folder: Path) -> State:
             "which this kvproof goes on with; leave --resume out to begin anew"
         )
     try:
-        plan = Plan(str(data["target"]), int(data["seed"]), tuple(map(str, data["faults"])), dict(data["settings"]))
+        faults, settings = tuple(map(str, data["faults"])), dict(data["settings"])
+        plan = Plan(str(data["target"]), int(data["seed"]), faults, settings, data.get("profile"))
         growth = Growth([Sample(*sample) for sample in data["growth"]])
         numbers = {str(signature): int(number) for signature, number in data["numbers"].items()}
         return State(plan, list(data["jobs"]), numbers, growth, int(data["died"]))

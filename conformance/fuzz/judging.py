@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.judged_by import judged_by
 from kvproof.conformance.replay import AUTO, COMPILED, INTERPRETED, Replayer
 from kvproof.conformance.verdict import Finding
 from kvproof.spec.actions import ACTIONS
@@ -38,11 +39,12 @@ class _Unwritten:
 
 
 class Judging:
-    """Feeds the model with each event as it happens."""
+    """Feeds the model with each event as it happens. `profile`: whose rules, as in `kvproof replay`."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, profile: str | None = None) -> None:
+        by = judged_by(header, IN_MEMORY, profile, strict=False)
         self.finding: Finding | None = None
-        self._replayer = Replayer(_Unwritten(IN_MEMORY, header), ())
+        self._replayer = Replayer(_Unwritten(IN_MEMORY, header), by.known, by.profile)
         self._seen: list[Any] = []
 
     def see(self, seen: Any) -> None:
@@ -68,6 +70,11 @@ class Judging:
     @property
     def coverage(self) -> Coverage:
         return self._replayer.report.coverage
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """Known deviations of the target that were met on the way, and followed."""
+        return tuple(self._replayer.report.followed)
 
 
 class JudgingByBlocks(Judging):
@@ -111,11 +118,15 @@ class JudgingByBlocks(Judging):
             del self._seen[self.finding.event.seq + 1 :]
 
 
-NewJudging = Callable[[Header], Judging]
+class NewJudging(Protocol):
+    def __call__(self, header: Header, profile: str | None = None) -> Judging: ...
 
 
 def judging_by(checker: str, seconds: float) -> NewJudging:
-    """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed."""
+    """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed.
+
+    Only the model's own rules are compiled: to compile those of a profile takes half a minute, in the middle of a campaign.
+    """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging
     missing = [name for name in ("numpy", "pyarrow", "numba") if importlib.util.find_spec(name) is None]
@@ -126,7 +137,11 @@ def judging_by(checker: str, seconds: float) -> NewJudging:
     from kvproof.conformance.compiled.warm import warmed
 
     judge = warmed(ACTIONS)
-    return lambda header: JudgingByBlocks(header, judge)
+
+    def new(header: Header, profile: str | None = None) -> Judging:
+        return JudgingByBlocks(header, judge) if profile is None else Judging(header, profile)
+
+    return new
 
 
 def _event(seq: int, seen: Any) -> Event:

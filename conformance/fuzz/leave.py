@@ -68,6 +68,7 @@ def leave_summary(whole: Whole, folder: Path) -> None:
                 "number": found.number,
                 "signature": found.trouble.signature,
                 "faults": found.trouble.faults,
+                "after": found.trouble.after,
                 "times": found.times,
                 "after_seconds": round(found.after_seconds, 2),
                 "after_schedules": found.after_schedules,
@@ -84,9 +85,12 @@ def report_lines(trouble: Trouble, played: Played, place: Path | None = None) ->
     """The finding for people: what went wrong, the schedule, the event, how to do it again."""
     schedule = played.schedule
     known = ", ".join(trouble.faults) or "no fault of the catalogue: new"
+    if trouble.after:
+        known += f", or what comes of {', '.join(trouble.after)}: known of the target, met before and followed"
     settings = ", ".join(f"{name}={value}" for name, value in schedule.settings.items()) or "all as usual"
     lines = [f"{trouble.kind}: {trouble.sentence}", f"  signature  {trouble.signature}", f"  explained by  {known}"]
     lines += [f"  target     {schedule.target}" + "".join(f" --fault {fault}" for fault in schedule.faults)]
+    lines += [f"  judged by  profile {schedule.profile}"] if schedule.profile else []
     lines += [
         f"  settings   {settings}",
         f"  schedule   {len(schedule.acts)} acts, {played.steps} steps with the drain",
@@ -99,7 +103,8 @@ def report_lines(trouble: Trouble, played: Played, place: Path | None = None) ->
     if place is not None:
         lines += ["", f"again: kvproof fuzz --replay {shlex.quote(str(place))}"]
         if played.header is not None:
-            lines += [f"trace: kvproof replay {shlex.quote(str(place / TRACE))}"]
+            profile = f" --profile {schedule.profile}" if schedule.profile else ""
+            lines += [f"trace: kvproof replay {shlex.quote(str(place / TRACE))}{profile}"]
     return lines
 
 
@@ -131,13 +136,15 @@ def _test_of(found: Found) -> str:
     acts = "\n".join(f"    {act.model_dump(exclude_defaults=True)!r}," for act in schedule.acts)
     return f'''"""{found.trouble.signature}
 
-Found by `kvproof fuzz`. Fails as long as the target does it; FAULTS are the known ones that were switched on in it.
+Found by `kvproof fuzz`. Fails as long as the target does it, under pytest or run by itself; FAULTS are the known ones that were
+switched on in it, and PROFILE is whose rules it is judged by.
 """
 
 from kvproof.conformance.fuzz.leave import check_schedule
 from kvproof.conformance.fuzz.schedule import Schedule
 
 TARGET = {schedule.target!r}
+PROFILE = {schedule.profile!r}
 FAULTS = {list(schedule.faults)!r}
 SETTINGS = {schedule.settings!r}
 ACTS = [
@@ -146,5 +153,10 @@ ACTS = [
 
 
 def test_finding() -> None:
-    check_schedule(Schedule.model_validate({{"target": TARGET, "faults": FAULTS, "settings": SETTINGS, "acts": ACTS}}))
+    schedule = {{"target": TARGET, "profile": PROFILE, "faults": FAULTS, "settings": SETTINGS, "acts": ACTS}}
+    check_schedule(Schedule.model_validate(schedule))
+
+
+if __name__ == "__main__":
+    test_finding()
 '''

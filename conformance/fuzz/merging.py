@@ -13,7 +13,9 @@ from kvproof.conformance.fuzz.campaign import Campaign, Found
 def merged(jobs: Sequence[Campaign], numbers: dict[str, int]) -> Campaign:
     """What all jobs did. `numbers`: that of each kind of trouble, which it keeps; new ones are added here."""
     first = jobs[0]
-    total = Campaign(first.target, first.faults, first.pinned, first.seed, max(job.seconds for job in jobs))
+    total = Campaign(
+        first.target, first.faults, first.pinned, first.seed, max(job.seconds for job in jobs), profile=first.profile
+    )
     for job in jobs:
         total.rounds += job.rounds
         total.schedules += job.schedules

@@ -42,6 +42,8 @@ class Trouble:
     finding: Finding | None = None
     trace: str = ""
     """Where it was raised, for what was raised."""
+    after: tuple[str, ...] = ()
+    """Known deviations of the target that were met before, and followed: what nothing else explains may come of them."""
 
 
 class Heard(Protocol):
@@ -115,9 +117,10 @@ def _play(
             raise
         except (Exception, SystemExit, Hung) as error:
             return Played(schedule, None, None, 0, _raised(error, "the start", START_SECONDS))
-        judging = new_judging(run.header)
+        judging = new_judging(run.header, schedule.profile)
         heard.append(judging)
-        player = _Player(run, judging, schedule, step_seconds)
+        may_fill_it = getattr(target, "sessions_may_fill_it", False)
+        player = _Player(run, judging, schedule, step_seconds, may_fill_it)
         trouble = player.trouble_of(target)
     return Played(schedule, run.header, judging, player.steps, trouble)
 
@@ -134,6 +137,7 @@ class _Player:
     judging: Judging
     schedule: Schedule
     step_seconds: float
+    sessions_may_fill_it: bool = False
     steps: int = 0
     _opened: int = 0
     _sessions: list[str] = field(default_factory=list)
@@ -146,7 +150,8 @@ class _Player:
             self.judging.settle()
         except Exception as error:
             raised = _raised(error, "judging", self.step_seconds)
-        return self._found() or raised
+        trouble = self._found() or raised
+        return _after(trouble, self.judging.followed) if trouble is not None else None
 
     def _ends_by(self, target: Target) -> Trouble | None:
         try:
@@ -174,15 +179,24 @@ class _Player:
     def _play(self) -> None:
         for act in self.schedule.acts:
             self._do(act)
-        self._drain()
-        for session in self._sessions:
-            with self._limited():
-                self.run.close(session)
+        try:
+            self._drain()
+        except _Wrong:
+            if not self.sessions_may_fill_it:
+                raise
+            self._close_all()
+            self._drain()
+        self._close_all()
         with self._limited():
             missing = self.run.not_returned()
             self.run.stop()
         if missing:
             raise _Wrong(LEAK, missing, f"{LEAK}: {_without_numbers(missing)}")
+
+    def _close_all(self) -> None:
+        while self._sessions:
+            with self._limited():
+                self.run.close(self._sessions.pop())
 
     def _do(self, act: Act) -> None:
         match act.do:
@@ -288,6 +302,13 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+def _after(trouble: Trouble, followed: tuple[str, ...]) -> Trouble:
+    """What no fault explains may come of a deviation that was followed: it is told apart from what comes without one."""
+    if trouble.faults or not followed:
+        return trouble
+    return replace(trouble, after=followed, signature=f"{trouble.signature} (after {', '.join(sorted(followed))})")
 
 
 def _without_numbers(text: str) -> str:

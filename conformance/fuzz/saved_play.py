@@ -51,10 +51,11 @@ def played_from_data(data: Data) -> Played:
 
 def _trouble_as_data(trouble: Trouble) -> Data:
     finding = None if trouble.finding is None else finding_as_data(trouble.finding)
-    return {**vars(trouble), "faults": list(trouble.faults), "finding": finding}
+    return {**vars(trouble), "faults": list(trouble.faults), "after": list(trouble.after), "finding": finding}
 
 
 def _trouble_from_data(data: Data) -> Trouble:
     finding = None if data["finding"] is None else finding_from_data(data["finding"])
     said = {name: str(data[name]) for name in ("kind", "signature", "sentence", "trace")}
-    return Trouble(**said, faults=tuple(map(str, data["faults"])), finding=finding)
+    faults, after = tuple(map(str, data["faults"])), tuple(map(str, data.get("after", ())))
+    return Trouble(**said, faults=faults, after=after, finding=finding)

@@ -51,6 +51,8 @@ class Schedule(BaseModel):
     kvproof_schedule: Literal[1] = 1
     target: str
     faults: tuple[str, ...] = ()
+    profile: str | None = None
+    """Whose rules it is judged by: those of a profile, of the target's own (`auto`), or, with none, the model's."""
     settings: dict[str, Setting] = {}
     acts: tuple[Act, ...] = ()
 

@@ -71,6 +71,9 @@ class Target(Protocol):
     """Schedules that are known to be worth playing, if any: others are drawn around them."""
     acts: Sequence[str]
     """What can be done to it, of `schedule.Do`."""
+    # May have:
+    # profile: str, by whose rules it is judged unless the user says so, as in `kvproof replay --profile`;
+    # sessions_may_fill_it: bool, if what an idle session holds stays its own until it is closed, whoever waits for it.
     own_errors: tuple[type[Exception], ...]
     """What it raises where it finds something wrong with itself."""
 
@@ -91,7 +94,13 @@ def _reference() -> Target:
     return Reference()
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"reference": _reference}
+def _sglang() -> Target:
+    from kvproof.conformance.fuzz.sglang import SGLang
+
+    return SGLang()
+
+
+TARGETS: dict[str, Callable[[], Target]] = {"reference": _reference, "sglang": _sglang}
 
 
 def target_named(name: str) -> Target:

@@ -20,7 +20,7 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from . import fast_alloc, stand_ins
+from . import fast_alloc, in_turn, stand_ins
 from .releases import INSTALL_HINT, Release, installed_release, installed_version
 from .settings import Device, Settings
 
@@ -65,6 +65,7 @@ _settled: list[Device] = []
 MakeTokens = Callable[[int], list[int]]
 
 
+@functools.cache
 def import_sglang(device: Device = "cpu") -> Release:
     """Import the installed release: stand-ins first, then, on a CPU, the paged allocation without Triton.
 
@@ -82,6 +83,7 @@ def import_sglang(device: Device = "cpu") -> Release:
         importlib.import_module("sglang.srt.managers.scheduler")
     except ImportError as error:
         raise UserError(f"SGLang {version} is installed but cannot be imported ({error}): {INSTALL_HINT}") from error
+    in_turn.prepare()
     return installed_release()
 
 
@@ -104,7 +106,7 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     """A scheduler of the installed release. What it would send goes to `replies`."""
     module = importlib.import_module("sglang.srt.managers.scheduler")
     arguments = importlib.import_module("sglang.srt.server_args")
-    _leave_earlier_distributed_groups()
+    in_turn.leave_the_last_one()
     _give_the_model_a_window(settings.window)
     if settings.real_forward:
         _let_layers_use_torch()
@@ -168,6 +170,10 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
         page_size=settings.page_size,
         chunked_prefill_size=settings.chunked_prefill_size or -1,
         enable_mixed_chunk=settings.mixed_chunk,
+        swa_full_tokens_ratio=settings.swa_full_tokens_ratio,
+        enable_priority_scheduling=settings.enable_priority_scheduling,
+        priority_scheduling_preemption_threshold=0,
+        schedule_conservativeness=settings.schedule_conservativeness,
         context_length=settings.context_length,
         random_seed=settings.seed,
     )
@@ -190,15 +196,6 @@ def _give_the_model_a_window(window: int) -> None:
 @functools.cache
 def _originals_of_a_model_without_window(configs: Any) -> tuple[Any, Any]:
     return configs.is_hybrid_swa_model, configs.get_hybrid_layer_ids
-
-
-def _leave_earlier_distributed_groups() -> None:
-    """A process may hold several schedulers in turn, but only one set of (here: one-rank) process groups."""
-    from sglang.srt.distributed import parallel_state
-
-    if parallel_state.model_parallel_is_initialized():
-        parallel_state.destroy_model_parallel()
-        parallel_state.destroy_distributed_environment()
 
 
 class _Collector:

@@ -7,9 +7,12 @@ No line of the loop is rewritten here; what a pass does, with or without overlap
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Any
+
+SECONDS_TO_END = 5.0
 
 
 class _Ended(BaseException):
@@ -49,11 +52,17 @@ class EventLoop:
             raise self._failure
 
     def end(self) -> None:
-        """Leave the loop and its thread."""
-        if self._thread is not None and self._thread.is_alive():
-            self._ending = True
-            self._wanted.release()
-            self._thread.join()
+        """Leave the loop and its thread, also where a pass has not ended and never would."""
+        if self._thread is None or not self._thread.is_alive():
+            return
+        self._ending = True
+        self._wanted.release()
+        self._thread.join(SECONDS_TO_END)
+        if self._thread.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_Ended)
+            )
+            self._thread.join(SECONDS_TO_END)
 
     def _live(self) -> None:
         try:

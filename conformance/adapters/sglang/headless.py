@@ -40,6 +40,8 @@ class Headless:
         self.checks = checks
         self.on_check: Callable[[bool, bool], None] = lambda busy, passed: None
         self.on_step: Callable[[], Any] = lambda: None
+        self.alarm = ""
+        """what the release's own check said last, if it was not content"""
         self.steps = 0
         self.replies: list[Any] = []
         self._random = random.Random(settings.seed)
@@ -81,6 +83,7 @@ class Headless:
         session: str | None = None,
         logprob: bool = False,
         ignore_eos: bool = False,
+        priority: int | None = None,
     ) -> None:
         """`ignore_eos` changes no length, as no end token is ever made up; but SGLang admits such requests by other rules."""
         from sglang.srt.managers.io_struct import SessionParams, TokenizedGenerateReqInput
@@ -98,6 +101,7 @@ class Headless:
             "top_logprobs_num": 0,
             "stream": False,
             "session_params": SessionParams(id=session) if session is not None else None,
+            "priority": priority,
             "time_stats": _time_stats(),
         }
         others = dict.fromkeys(_required_fields(TokenizedGenerateReqInput) - fields.keys())
@@ -129,7 +133,7 @@ class Headless:
         inbox, self._inbox = self._inbox, []
         self._loop.one_pass(inbox)
         if self.checks == "every" and scheduler.last_batch is not None and self.release.busy_check is not None:
-            self.on_check(True, _passes(attrgetter(self.release.busy_check)(scheduler)))
+            self.on_check(True, self._passes(attrgetter(self.release.busy_check)(scheduler)))
         self.on_step()
         return not self._was_idle
 
@@ -203,19 +207,19 @@ class Headless:
 
         def idle() -> None:
             self._was_idle = True
-            self.on_check(False, _passes(check_memory))
+            self.on_check(False, self._passes(check_memory))
 
         setattr(scheduler, self.release.idle_check, idle)
         return loop
 
-
-def _passes(check: Callable[[], None]) -> bool:
-    """Run one of the release's own checks, which raise. In a server that is its end; here the run goes on to show more."""
-    try:
-        check()
-    except (AssertionError, ValueError):
-        return False
-    return True
+    def _passes(self, check: Callable[[], None]) -> bool:
+        """Run one of the release's own checks, which raise. In a server that is its end; here the run goes on to show more."""
+        self.alarm = ""
+        try:
+            check()
+        except (AssertionError, ValueError) as error:
+            self.alarm = str(error) or type(error).__name__
+        return not self.alarm
 
 
 def _time_stats() -> Any:

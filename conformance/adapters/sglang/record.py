@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from kvproof.conformance.errors import UserError, unknown
-from kvproof.conformance.trace_io import TraceWriter, write_trace
+from kvproof.conformance.trace_io import write_trace
 from kvproof.spec.trace import Header
 
 from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
@@ -69,8 +69,12 @@ def record_scenario(
     )
 
 
+class TakesEvents(Protocol):
+    def event(self, **fields: Any) -> Any: ...
+
+
 @contextmanager
-def recording(headless: Headless, writer: TraceWriter) -> Iterator[Recorder]:
+def recording(headless: Headless, writer: TakesEvents) -> Iterator[Recorder]:
     """Inside it, what the scheduler does is written at once; an error of the recorder is raised where it happens."""
     assembly = Assembly(headless.settings.page_size)
 
@@ -125,6 +129,9 @@ def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
             raise UserError(f"setting {key} of sglang is true or false, not {value!r}")
     elif value is None and key == "chunked_prefill_size":
         return
+    elif isinstance(default, float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise UserError(f"setting {key} of sglang is a number that is not negative, not {value!r}")
     elif (
         isinstance(value, bool)
         or not isinstance(value, int)

@@ -1,0 +1,264 @@
+"""Real SGLang as a target: its own scheduler in this process, without a GPU and with made-up tokens.
+
+A schedule gets a scheduler of its own, built for it: 20 to 50 ms (`adapters/sglang/in_turn.py`). Users come between two passes of
+SGLang's event loop, which is when a server reads its sockets; so a step has no halves. A client that hangs up is an abort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.conformance.adapters.sglang import in_turn
+from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
+from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
+from kvproof.conformance.adapters.sglang.record import header_of_run, recording
+from kvproof.conformance.adapters.sglang.releases import read_terms
+from kvproof.conformance.adapters.sglang.scenarios.matrix import NOT_EMULATED_ON
+from kvproof.conformance.adapters.sglang.settings import Settings
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.schedule import Schedule, Setting
+from kvproof.conformance.fuzz.seeds import seeds
+from kvproof.conformance.fuzz.target import Tell
+
+AMPLE, ENOUGH, TIGHT, HOPELESS = "ample", "enough", "tight", "hopeless"
+STEPS_TO_CLOSE = 50
+"""When all requests are over: results in flight are dropped, and closes carried out."""
+
+
+class OwnCheckFailed(Exception):
+    """The release's own memory check, when idle or after a step, was not content. In a server that is its end."""
+
+
+class SGLang:
+    """Settings in words (a tight pool, a chunk of a page) keep their sense at every page size."""
+
+    name = "sglang"
+    profile = "auto"
+    sessions_may_fill_it = True
+    acts: Sequence[str] = ("open", "turn", "send", "step", "abort", "retract", "close")
+    own_errors: tuple[type[Exception], ...] = (OwnCheckFailed,)
+    settings: Mapping[str, Sequence[Setting]] = {
+        "page_size": (1, 2, 4, 16, 64),
+        "pool": (AMPLE, ENOUGH, TIGHT, HOPELESS),
+        "rows": (8, 4, 2, 1),
+        "chunk": (None, "page", "odd"),
+        "overlap": (False, True),
+        "drafts": (0, 1, 3),
+        "window": (0, 1, "page", "two pages and one"),
+        "window_pool": (AMPLE, TIGHT),
+        "radix_cache": (True, False),
+        "mixed_chunk": (False, True),
+        "priority": (False, True),
+        "conservativeness": (1.0, 0.3, 0.01),
+        "retract_interval": (None, 5, 2),
+        "busy_check": (True, False),
+    }
+
+    def __init__(self) -> None:
+        """Raises UserError where no SGLang is installed, or one that cannot be driven."""
+        self.release = import_sglang()
+        import torch
+
+        torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
+        self.seeds: Sequence[Schedule] = tuple(map(_for_sglang, filter(_can_be_played, seeds())))
+        self._last: SGLangRun | None = None
+
+    def page_size(self, settings: Mapping[str, Setting]) -> int:
+        return int(self._value(settings, "page_size") or 1)
+
+    def longest(self, settings: Mapping[str, Setting]) -> int:
+        return 8 * self.page_size(settings) + 24
+
+    def start(
+        self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
+    ) -> SGLangRun:
+        """Ends the run before this one. Raises UserError if the release does not take the settings, or faults are asked for."""
+        if faults:
+            raise UserError("no fault can be turned on in sglang: another release is what has them")
+        chosen = {name: self._value(settings, name) for name in self.settings}
+        if self._last is not None:
+            self._last.stop()
+        of_release = self.of_release(settings)
+        has_busy_check = self.release.busy_check_of_windows or not of_release.window
+        busy_check = bool(chosen["busy_check"]) and has_busy_check
+        self._last = SGLangRun(of_release, chosen, tell, own_checks, busy_check)
+        in_turn.keep_out_of_garbage_collection()
+        return self._last
+
+    def of_release(self, settings: Mapping[str, Setting]) -> Settings:
+        """The scheduler's own settings. What cannot go together is put right: drafts need the overlap scheduler."""
+        chosen: dict[str, Any] = {name: self._value(settings, name) for name in self.settings}
+        page_size, row_width = self.page_size(settings), self.longest(settings)
+        row_pages = -(-row_width // page_size)
+        pool = {AMPLE: 4 * row_pages, ENOUGH: 2 * row_pages, TIGHT: row_pages + 1, HOPELESS: row_pages // 2 + 1}
+        chunk = {None: None, "page": page_size, "odd": 3 * page_size}[chosen["chunk"]]
+        drafts = 0 if self.release.version in NOT_EMULATED_ON else chosen["drafts"]
+        return Settings(
+            page_size=page_size,
+            pool_tokens=pool[chosen["pool"]] * page_size,
+            max_running_requests=chosen["rows"],
+            chunked_prefill_size=chunk,
+            mixed_chunk=bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
+            overlap=bool(chosen["overlap"] or drafts),
+            window={0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}[chosen["window"]],
+            drafts=drafts,
+            disable_radix_cache=not chosen["radix_cache"],
+            swa_full_tokens_ratio=0.8 if chosen["window_pool"] == AMPLE else 0.3,
+            enable_priority_scheduling=bool(chosen["priority"]),
+            schedule_conservativeness=chosen["conservativeness"],
+            context_length=row_width,
+        )
+
+    def _value(self, settings: Mapping[str, Setting], name: str) -> Setting:
+        value = settings.get(name, self.settings[name][0])
+        if value not in self.settings[name] and not (isinstance(value, int) and name in ("page_size", "rows")):
+            choices = ", ".join(map(str, self.settings[name]))
+            raise UserError(f"setting {name} of sglang: {value!r}; choices: {choices}")
+        return value
+
+
+class SGLangRun:
+    """One scheduler. Its own memory check runs when it is idle and, if asked for, after each step; each is told as an event."""
+
+    def __init__(
+        self, settings: Settings, chosen: Mapping[str, Any], tell: Tell, own_checks: bool, busy_check: bool
+    ) -> None:
+        self._stack = ExitStack()
+        try:
+            checks: Checks = "every" if busy_check else "idle"
+            self.headless = self._stack.enter_context(Headless(settings, checks=checks))
+            self.header = header_of_run(self.headless, "fuzz")
+            recorder = self._stack.enter_context(recording(self.headless, _Telling(tell)))
+        except BaseException:
+            self._stack.close()
+            raise
+        self._recorder = recorder
+        self._own_checks = own_checks
+        self._interval: int | None = chosen["retract_interval"]
+        self._priorities = bool(chosen["priority"])
+        self._may_share = not settings.window or settings.disable_radix_cache
+        self._retract_next = False
+        self._inbox: list[str] = []
+        self._alarm = ""
+        self.headless.on_check = self._on_check
+
+    def open(self, session: str) -> None:
+        self.headless.open(_named(session))
+
+    def turn(
+        self,
+        session: str,
+        turn: str,
+        new_tokens: int,
+        max_new_tokens: int,
+        *,
+        shared: int,
+        logprob: bool,
+        priority: int,
+    ) -> None:
+        self._send(turn, new_tokens, max_new_tokens, shared, priority, session=_named(session), logprob=logprob)
+
+    def send(self, turn: str, new_tokens: int, max_new_tokens: int, *, shared: int, priority: int) -> None:
+        self._send(turn, new_tokens, max_new_tokens, shared, priority)
+
+    def abort(self, turn: str) -> None:
+        self.headless.abort(_named(turn))
+
+    def retract(self, turn: str) -> None:
+        """By SGLang's own switch, which chooses by itself: in the next step all that decode are retracted but one."""
+        self._retract_next = True
+
+    def close(self, session: str) -> None:
+        self.headless.close(_named(session))
+
+    def launch(self) -> None:
+        """A pass of the event loop is one."""
+
+    def step(self) -> None:
+        headless = self.headless
+        self._inbox.clear()
+        due = self._interval is not None and headless.steps % self._interval == self._interval - 1
+        if self._retract_next or due:
+            self._retract_next = False
+            with headless.force_retract():
+                headless.step()
+        else:
+            headless.step()
+        if self._alarm and self._own_checks:
+            raise OwnCheckFailed(self._alarm)
+
+    def unfinished(self) -> list[str]:
+        waiting = [*self._inbox, *self.headless.waiting()]
+        return [rid.rstrip(".") for rid in dict.fromkeys([*waiting, *self.headless.running()])]
+
+    def not_returned(self) -> str | None:
+        headless = self.headless
+        self._interval = None
+        for _ in range(STEPS_TO_CLOSE):
+            self.step()
+        if open_still := list(headless.scheduler.session_controller.sessions):
+            return f"{len(open_still)} closed sessions are still there"
+        for pool, terms in read_terms(headless.release, headless.scheduler, busy=False).items():
+            if terms.available + terms.evictable != terms.total:
+                return f"{terms.total - terms.available - terms.evictable} of {terms.total} tokens of the {pool} pool are missing"
+        rows = headless.rows
+        free = len(rows.free_slots)
+        return None if free == rows.size else f"{rows.size - free} of {rows.size} rows are missing"
+
+    def stop(self) -> None:
+        self._stack.close()
+
+    def _send(
+        self, turn: str, new_tokens: int, max_new_tokens: int, shared: int, priority: int, **options: Any
+    ) -> None:
+        """On a tree with a window no two inputs share tokens: there an insert may give pages that lost their window slots for
+        those of the request, an exchange that has no rule."""
+        name = _named(turn)
+        self._inbox.append(name)
+        if self._priorities:
+            options["priority"] = priority
+        self.headless.send_tokens(
+            name, _tokens(turn, new_tokens, shared if self._may_share else 0), max_new_tokens, **options
+        )
+
+    def _on_check(self, busy: bool, passed: bool) -> None:
+        self._recorder.check(busy=busy, passed=passed)
+        if not passed and not self._alarm:
+            self._alarm = f"{'busy' if busy else 'idle'} check: {self.headless.alarm}"
+
+
+class _Telling:
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def event(self, **fields: Any) -> None:
+        self._tell(SimpleNamespace(**fields))
+
+
+def _named(name: str) -> str:
+    """SGLang aborts every id that begins with the one that is named: no id here is the beginning of another."""
+    return f"{name}."
+
+
+def _tokens(turn: str, count: int, shared: int) -> list[int]:
+    """The first `shared` are those of every other input; of the rest the first is the turn's own."""
+    ordinary = VOCABULARY - FIRST_ORDINARY_TOKEN
+    number = int(turn[1:])
+    common = min(shared, count)
+    own = (FIRST_ORDINARY_TOKEN + (number + 31 * place) % ordinary for place in range(count - common))
+    return [*(FIRST_ORDINARY_TOKEN + 17 * place % ordinary for place in range(common)), *own]
+
+
+def _can_be_played(seed: Schedule) -> bool:
+    """Speculation that does not overlap is not emulated."""
+    return seed.settings.get("speculation") != 1
+
+
+def _for_sglang(seed: Schedule) -> Schedule:
+    settings = {name: value for name, value in seed.settings.items() if name in SGLang.settings}
+    if seed.settings.get("speculation"):
+        settings["drafts"] = seed.settings.get("drafts", 1)
+    return seed.model_copy(update={"target": SGLang.name, "settings": settings})
