@@ -7,7 +7,7 @@ SGLang's event loop, which is when a server reads its sockets; so a step has no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
 from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
 from kvproof.conformance.adapters.sglang.releases import read_terms
+from kvproof.conformance.adapters.sglang.reserving import NoRoom
 from kvproof.conformance.adapters.sglang.scenarios.matrix import NOT_EMULATED_ON
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import UserError
@@ -141,6 +142,8 @@ class SGLangRun:
         self._priorities = bool(chosen["priority"])
         self._may_share = not settings.window or settings.disable_radix_cache
         self._retract_next = False
+        self._is_over = False
+        """The emulation of drafts found no room: what is behind it says nothing."""
         self._inbox: list[str] = []
         self._alarm = ""
         self.headless.on_check = self._on_check
@@ -178,19 +181,23 @@ class SGLangRun:
         """A pass of the event loop is one."""
 
     def step(self) -> None:
+        if self._is_over:
+            return
         headless = self.headless
         self._inbox.clear()
         due = self._interval is not None and headless.steps % self._interval == self._interval - 1
-        if self._retract_next or due:
-            self._retract_next = False
-            with headless.force_retract():
+        try:
+            with headless.force_retract() if self._retract_next or due else nullcontext():
                 headless.step()
-        else:
-            headless.step()
+        except NoRoom:
+            self._is_over = True
+        self._retract_next = False
         if self._alarm and self._own_checks:
             raise OwnCheckFailed(self._alarm)
 
     def unfinished(self) -> list[str]:
+        if self._is_over:
+            return []
         waiting = [*self._inbox, *self.headless.waiting()]
         return [rid.rstrip(".") for rid in dict.fromkeys([*waiting, *self.headless.running()])]
 
@@ -199,6 +206,8 @@ class SGLangRun:
         self._interval = None
         for _ in range(STEPS_TO_CLOSE):
             self.step()
+        if self._is_over:
+            return None
         if open_still := list(headless.scheduler.session_controller.sessions):
             return f"{len(open_still)} closed sessions are still there"
         for pool, terms in read_terms(headless.release, headless.scheduler, busy=False).items():

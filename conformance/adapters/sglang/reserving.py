@@ -28,6 +28,11 @@ _RAISED: dict[str, frozenset[str]] = {
 _ASKED = ("get_spec", "get_global_server_args")
 
 
+class NoRoom(Exception):
+    """A round found no room for what it reserves. A scheduler that knows of its drafts would have retracted before: here the
+    emulation ends, and nothing is said of the release."""
+
+
 class _WithSpeculation:
     """A configuration in which speculation is on; all else of it is as it was."""
 
@@ -89,6 +94,12 @@ class Reserving:
             record.kv_committed_len += tokens
 
     def _reserve(self, batch: Any, row: int, start: int, end: int) -> None:
+        try:
+            self._take(batch, row, start, end)
+        except RuntimeError as error:
+            raise NoRoom(f"no room for positions {start} to {end} of a row") from error
+
+    def _take(self, batch: Any, row: int, start: int, end: int) -> None:
         import torch
 
         pool, device = batch.req_to_token_pool, batch.device

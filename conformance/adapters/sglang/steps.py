@@ -5,6 +5,7 @@ This is the hot path: of each request a few host-side integers are read, and the
 
 from __future__ import annotations
 
+import sys
 from operator import attrgetter
 from typing import Any
 
@@ -29,6 +30,8 @@ class Steps:
         self._results_written = 0
 
     def prepared_for_decode(self, batch: Any) -> None:
+        if sys.exc_info()[0] is not None:
+            return  # it raised: nothing was prepared
         reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
         seq_lens = batch.seq_lens_cpu.tolist()
         pages = observe.pages_opened(batch.out_cache_loc, seq_lens) if self._reserving is None else None
