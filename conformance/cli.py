@@ -24,6 +24,7 @@ from .commands.prove import prove
 from .commands.record import record
 from .commands.replay import replay
 from .commands.sglang_env import sglang_env
+from .commands.shrink import shrink
 from .commands.slice import slice_
 from .commands.watch import watch
 from .errors import UserError
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_,
     "convert": convert,
     "slice": slice_,
+    "shrink": shrink,
     "sglang-env": sglang_env,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -32,6 +32,32 @@ def _wrong(pool: str, terms: Terms, free: int, tree: int, held: int, uncached: i
     true = {"available": free, OF_THE_TREE: tree, "session_held": held, "uncached": uncached}
     seen = counts_of(terms)
     return (Difference(pool + name, None, t, seen[name]) for name, t in true.items() if t != seen[name])
+
+
+def recounted(event: Event, wrong: Iterable[Difference], book: PageBook, true: Report) -> Event:
+    """A check that reads the true counts of another state, each as wrong as it was. The lists of free pages are left out."""
+    off = {d.name: d.seen - d.expected for d in wrong if isinstance(d.seen, int) and isinstance(d.expected, int)}
+    new: dict[str, object] = {"free_list": None, "window_free_list": None}
+
+    def terms(pool: str, free: int, in_tree: int, protected: int, held: int, uncached: int, total: int) -> Terms:
+        protected += off.get(pool + PROTECTED, 0)
+        return Terms(
+            available=free + off.get(f"{pool}available", 0),
+            evictable=in_tree + off.get(pool + OF_THE_TREE, 0) - protected,
+            protected=protected,
+            session_held=held + off.get(f"{pool}session_held", 0),
+            uncached=uncached + off.get(f"{pool}uncached", 0),
+            total=total,
+        )
+
+    if event.terms is not None:
+        counts = (book.count(FREE), book.count(TREE), book.protected, true.session_held, true.uncached)
+        new["terms"] = terms("", *counts, event.terms.total)
+    if event.window_terms is not None:
+        in_tree = sum(book.owner(page) == TREE for page in book.window.mapped())
+        counts = (book.window.free_count(), in_tree, 0, true.window_held, true.window_uncached)
+        new["window_terms"] = terms("window ", *counts, event.window_terms.total)
+    return event.model_copy(update=new)
 
 
 def counts_of(terms: Terms) -> dict[str, int]:

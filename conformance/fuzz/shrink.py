@@ -1,15 +1,15 @@
 """Makes a schedule simpler, as long as the same trouble comes of it: fewer acts, tamer settings, smaller numbers.
 
-Whole stretches of acts first, then single ones (delta debugging, Zeller and Hildebrandt, 2002): Hypothesis would shrink choice by
+Whole stretches of acts first, then single ones (delta debugging): Hypothesis would shrink choice by
 choice, which is slow for what has hundreds of them. The order is fixed, so the same schedule shrinks to the same one, unless the
 time is up before.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 
+from kvproof.conformance.delta import Limit, least, without_stretches
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 
 StillFails = Callable[[Schedule], bool]
@@ -17,38 +17,20 @@ StillFails = Callable[[Schedule], bool]
 
 def shrunk(schedule: Schedule, still_fails: StillFails, seconds: float) -> Schedule:
     """The simplest schedule found in so many seconds; `still_fails` says whether one shows the same trouble."""
-    end = time.monotonic() + seconds
-    best = schedule
-    while time.monotonic() < end:
-        simpler = _one_pass(best, still_fails, end)
+    limit, best = Limit(seconds), schedule
+    while not limit.is_over:
+        simpler = best
+        for candidates in (_fewer_acts, _tamer_settings, _smaller_numbers):
+            simpler = least(simpler, candidates, still_fails, limit)
         if simpler == best:
-            return best
+            break
         best = simpler
     return best
 
 
-def _one_pass(best: Schedule, still_fails: StillFails, end: float) -> Schedule:
-    for candidates in (_fewer_acts, _tamer_settings, _smaller_numbers):
-        found = True
-        while found and time.monotonic() < end:
-            found = False
-            for candidate in candidates(best):
-                if time.monotonic() >= end:
-                    return best
-                if still_fails(candidate):
-                    best, found = candidate, True
-                    break
-    return best
-
-
 def _fewer_acts(schedule: Schedule) -> Iterator[Schedule]:
-    """Without one stretch of acts: halves first, then quarters, down to single acts; the last first."""
-    acts = schedule.acts
-    size = len(acts) // 2
-    while size:
-        for start in range(len(acts) - size, -1, -size):
-            yield schedule.model_copy(update={"acts": acts[:start] + acts[start + size :]})
-        size //= 2
+    for acts in without_stretches(schedule.acts):
+        yield schedule.model_copy(update={"acts": tuple(acts)})
 
 
 def _tamer_settings(schedule: Schedule) -> Iterator[Schedule]:
@@ -72,11 +54,11 @@ SIMPLEST: Mapping[str, int | bool] = {
 def _smaller_numbers(schedule: Schedule) -> Iterator[Schedule]:
     """With one number of one act as small as can be, or half, or one less."""
     for place, act in enumerate(schedule.acts):
-        for name, least in SIMPLEST.items():
+        for name, simplest in SIMPLEST.items():
             value = getattr(act, name)
-            for smaller in dict.fromkeys((least, (value + least) // 2, value - 1)):
-                if value > least and least <= smaller < value:
-                    yield _with_act(schedule, place, act.model_copy(update={name: type(least)(smaller)}))
+            for smaller in dict.fromkeys((simplest, (value + simplest) // 2, value - 1)):
+                if value > simplest and simplest <= smaller < value:
+                    yield _with_act(schedule, place, act.model_copy(update={name: type(simplest)(smaller)}))
 
 
 def _with_act(schedule: Schedule, place: int, act: Act) -> Schedule:
