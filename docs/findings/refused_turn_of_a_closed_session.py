@@ -16,4 +16,6 @@ except Exception as error:
 rows = server.scheduler.req_to_token_pool
 print(f"free tokens: {server.free_tokens()} of 512, free rows: {len(rows.free_slots)} of {rows.size}, {server.alarms}")
 lost = not dies and server.session("a") is None and server.free_tokens() < 512 and len(rows.free_slots) < rows.size
-report({"the scheduler dies": dies, "a slot that nobody has keeps the KV and the row of the refused turn for ever": lost})
+report(
+    {"the scheduler dies": dies, "a slot that nobody has keeps the KV and the row of the refused turn for ever": lost}
+)
