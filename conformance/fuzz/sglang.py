@@ -52,7 +52,6 @@ class SGLang:
         "window_pool": (AMPLE, TIGHT),
         "radix_cache": (True, False),
         "mixed_chunk": (False, True),
-        "priority": (False, True),
         "conservativeness": (1.0, 0.3, 0.01),
         "retract_interval": (None, 5, 2),
         "busy_check": (True, False),
@@ -74,9 +73,11 @@ class SGLang:
         return 8 * self.page_size(settings) + 24
 
     def start(
-        self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
+        self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell | None, *, own_checks: bool = True
     ) -> SGLangRun:
-        """Ends the run before this one. Raises UserError if the release does not take the settings, or faults are asked for."""
+        """`tell` None: nothing is recorded or checked, which is what a benchmark compares with.
+
+        Ends the run before this one. Raises UserError if the release does not take the settings, or faults are asked for."""
         if faults:
             raise UserError("no fault can be turned on in sglang: another release is what has them")
         chosen = {name: self._value(settings, name) for name in self.settings}
@@ -84,7 +85,7 @@ class SGLang:
             self._last.stop()
         of_release = self.of_release(settings)
         has_busy_check = self.release.busy_check_of_windows or not of_release.window
-        busy_check = bool(chosen["busy_check"]) and has_busy_check
+        busy_check = bool(chosen["busy_check"]) and has_busy_check and tell is not None
         self._last = SGLangRun(of_release, chosen, tell, own_checks, busy_check)
         in_turn.keep_out_of_garbage_collection()
         return self._last
@@ -108,7 +109,6 @@ class SGLang:
             drafts=drafts,
             disable_radix_cache=not chosen["radix_cache"],
             swa_full_tokens_ratio=0.8 if chosen["window_pool"] == AMPLE else 0.3,
-            enable_priority_scheduling=bool(chosen["priority"]),
             schedule_conservativeness=chosen["conservativeness"],
             context_length=row_width,
         )
@@ -125,28 +125,29 @@ class SGLangRun:
     """One scheduler. Its own memory check runs when it is idle and, if asked for, after each step; each is told as an event."""
 
     def __init__(
-        self, settings: Settings, chosen: Mapping[str, Any], tell: Tell, own_checks: bool, busy_check: bool
+        self, settings: Settings, chosen: Mapping[str, Any], tell: Tell | None, own_checks: bool, busy_check: bool
     ) -> None:
         self._stack = ExitStack()
         try:
             checks: Checks = "every" if busy_check else "idle"
             self.headless = self._stack.enter_context(Headless(settings, checks=checks))
             self.header = header_of_run(self.headless, "fuzz")
-            recorder = self._stack.enter_context(recording(self.headless, _Telling(tell)))
+            if tell is not None:
+                self._tell = tell
+                self._recorder = self._stack.enter_context(recording(self.headless, self))
+                self.headless.on_check = self._on_check
         except BaseException:
             self._stack.close()
             raise
-        self._recorder = recorder
         self._own_checks = own_checks
         self._interval: int | None = chosen["retract_interval"]
-        self._priorities = bool(chosen["priority"])
         self._may_share = not settings.window or settings.disable_radix_cache
         self._retract_next = False
         self._is_over = False
         """The emulation of drafts found no room: what is behind it says nothing."""
         self._inbox: list[str] = []
         self._alarm = ""
-        self.headless.on_check = self._on_check
+        self._told, self._checked_at = 0, -1
 
     def open(self, session: str) -> None:
         self.headless.open(_named(session))
@@ -162,10 +163,10 @@ class SGLangRun:
         logprob: bool,
         priority: int,
     ) -> None:
-        self._send(turn, new_tokens, max_new_tokens, shared, priority, session=_named(session), logprob=logprob)
+        self._send(turn, new_tokens, max_new_tokens, shared, session=_named(session), logprob=logprob)
 
     def send(self, turn: str, new_tokens: int, max_new_tokens: int, *, shared: int, priority: int) -> None:
-        self._send(turn, new_tokens, max_new_tokens, shared, priority)
+        self._send(turn, new_tokens, max_new_tokens, shared)
 
     def abort(self, turn: str) -> None:
         self.headless.abort(_named(turn))
@@ -181,19 +182,24 @@ class SGLangRun:
         """A pass of the event loop is one."""
 
     def step(self) -> None:
+        self._is_idle_after_step()
+
+    def _is_idle_after_step(self) -> bool:
         if self._is_over:
-            return
+            return True
+        is_idle = False
         headless = self.headless
         self._inbox.clear()
         due = self._interval is not None and headless.steps % self._interval == self._interval - 1
         try:
             with headless.force_retract() if self._retract_next or due else nullcontext():
-                headless.step()
+                is_idle = not headless.step()
         except NoRoom:
             self._is_over = True
         self._retract_next = False
         if self._alarm and self._own_checks:
             raise OwnCheckFailed(self._alarm)
+        return is_idle
 
     def unfinished(self) -> list[str]:
         if self._is_over:
@@ -205,7 +211,8 @@ class SGLangRun:
         headless = self.headless
         self._interval = None
         for _ in range(STEPS_TO_CLOSE):
-            self.step()
+            if self._is_idle_after_step() and not headless.scheduler.session_controller.sessions:
+                break
         if self._is_over:
             return None
         if open_still := list(headless.scheduler.session_controller.sessions):
@@ -220,31 +227,27 @@ class SGLangRun:
     def stop(self) -> None:
         self._stack.close()
 
-    def _send(
-        self, turn: str, new_tokens: int, max_new_tokens: int, shared: int, priority: int, **options: Any
-    ) -> None:
+    def _send(self, turn: str, new_tokens: int, max_new_tokens: int, shared: int, **options: Any) -> None:
         """On a tree with a window no two inputs share tokens: there an insert may give pages that lost their window slots for
         those of the request, an exchange that has no rule."""
         name = _named(turn)
         self._inbox.append(name)
-        if self._priorities:
-            options["priority"] = priority
         self.headless.send_tokens(
             name, _tokens(turn, new_tokens, shared if self._may_share else 0), max_new_tokens, **options
         )
 
+    def event(self, **fields: Any) -> None:
+        """Of the recorder: it is handed on."""
+        self._told += 1
+        self._tell(SimpleNamespace(**fields))
+
     def _on_check(self, busy: bool, passed: bool) -> None:
+        if passed and not busy and self._told == self._checked_at:
+            return  # idle again, and nothing happened since that was told
         self._recorder.check(busy=busy, passed=passed)
+        self._checked_at = self._told
         if not passed and not self._alarm:
             self._alarm = f"{'busy' if busy else 'idle'} check: {self.headless.alarm}"
-
-
-class _Telling:
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-
-    def event(self, **fields: Any) -> None:
-        self._tell(SimpleNamespace(**fields))
 
 
 def _named(name: str) -> str:

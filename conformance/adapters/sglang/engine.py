@@ -171,8 +171,6 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
         chunked_prefill_size=settings.chunked_prefill_size or -1,
         enable_mixed_chunk=settings.mixed_chunk,
         swa_full_tokens_ratio=settings.swa_full_tokens_ratio,
-        enable_priority_scheduling=settings.enable_priority_scheduling,
-        priority_scheduling_preemption_threshold=0,
         schedule_conservativeness=settings.schedule_conservativeness,
         context_length=settings.context_length,
         random_seed=settings.seed,

@@ -83,7 +83,6 @@ class Headless:
         session: str | None = None,
         logprob: bool = False,
         ignore_eos: bool = False,
-        priority: int | None = None,
     ) -> None:
         """`ignore_eos` changes no length, as no end token is ever made up; but SGLang admits such requests by other rules."""
         from sglang.srt.managers.io_struct import SessionParams, TokenizedGenerateReqInput
@@ -101,7 +100,6 @@ class Headless:
             "top_logprobs_num": 0,
             "stream": False,
             "session_params": SessionParams(id=session) if session is not None else None,
-            "priority": priority,
             "time_stats": _time_stats(),
         }
         others = dict.fromkeys(_required_fields(TokenizedGenerateReqInput) - fields.keys())

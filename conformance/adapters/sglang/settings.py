@@ -26,8 +26,6 @@ class Settings:
     """a chunk cache in place of the tree"""
     swa_full_tokens_ratio: float = 0.8
     """size of the window pool, as a part of the other's"""
-    enable_priority_scheduling: bool = False
-    """a request of higher priority retracts running ones of lower priority where it would not fit"""
     schedule_conservativeness: float = 1.0
     """less than 1: more is admitted than will fit, so that requests are retracted"""
     streaming_sessions: bool = True

@@ -169,15 +169,14 @@ class Turns:
         session = session_of(req)
         with self._actions.open(RETRACT) as action:
             result = release(batch, idx, remaining_req_count, *args, **kwargs)
-        given_up = remaining_req_count == 0
-        self._notes.turn_event(
-            "abort" if given_up else "retract",
-            req,
-            session,
-            turn_ended=given_up,
-            **action.freed,
-            after={} if given_up else self._observe.lengths_after_retract(req),
-        )
+        if remaining_req_count:
+            after = self._observe.lengths_after_retract(req)
+            self._notes.turn_event("retract", req, session, **action.freed, after=after)
+        elif session is not None:
+            self._notes.turn_event("abort", req, session, turn_ended=True, **action.freed)
+        else:
+            params = {"finished_len": len(req.output_ids), "inserted": False, "dup_len": 0}
+            self._notes.turn_event("finish", req, None, params=params, **action.freed)
         self._actions.write_evicted_after(action)
         return result
 
