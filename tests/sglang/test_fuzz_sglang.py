@@ -1,0 +1,102 @@
+"""`kvproof fuzz --target sglang`: the seed faults of an old release are found and named, and what is left of a finding works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
+
+OLD, NEW = RELEASES
+CHECKED_FOR = "nothing wrong any more"
+
+
+def fuzz(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    site = ENVIRONMENT / "site" / release
+    if not site.exists():
+        pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
+    command = [str(ENVIRONMENT / "bin" / "kvproof"), "fuzz", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=400)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What twenty seconds find in the release before the seed fixes."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    done = fuzz(OLD, "--target", "sglang", "--seconds", "20", "--seed", "1", "--quiet", "--out", str(folder))
+    assert done.returncode == 1, done.stdout + done.stderr
+    return folder
+
+
+def places_of(folder: Path) -> dict[str, Path]:
+    """Of each fault that was named the first folder."""
+    places: dict[str, Path] = {}
+    for one in json.loads((folder / "summary.json").read_text())["found"]:
+        for fault in one["faults"]:
+            places.setdefault(fault, folder / str(one["number"]))
+    return places
+
+
+def play(release: str, schedule: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    return fuzz(release, "--replay", str(schedule), "--out", str(tmp_path))
+
+
+@pytest.mark.sglang
+def test_seed_faults_of_the_old_release_are_found_and_named(found: Path) -> None:
+    named = places_of(found)
+    assert {"F21875c", "F22213", "F22790e"} <= set(named)
+    for place in named.values():
+        assert {path.name for path in place.iterdir()} >= {
+            "schedule.json",
+            "trace.jsonl",
+            "report.txt",
+            "test_finding.py",
+        }
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize("fault", ["F21875c", "F22213"])
+def test_a_finding_fails_on_the_faulty_release_and_passes_on_the_fixed_one(found: Path, fault: str) -> None:
+    test = places_of(found)[fault] / "test_finding.py"
+    passes = f"import runpy; runpy.run_path({str(test)!r}, run_name='__main__')"
+    fails = f"try:\n    {passes}\nexcept AssertionError as error:\n    print(error)\nelse:\n    raise SystemExit(9)"
+    assert fault in run_with_sglang(OLD, "-c", fails)
+    run_with_sglang(NEW, "-c", passes)
+
+
+@pytest.mark.sglang
+def test_a_finding_is_played_again(found: Path, tmp_path: Path) -> None:
+    place = places_of(found)["F21875c"]
+    again = play(OLD, place, tmp_path)
+    assert again.returncode == 1
+    assert "F21875c" in again.stdout
+    fixed = play(NEW, place, tmp_path)
+    assert fixed.returncode == 0, fixed.stdout
+    assert CHECKED_FOR in fixed.stdout
+
+
+@pytest.mark.sglang
+def test_each_schedule_has_a_scheduler_as_if_it_were_the_first() -> None:
+    """One schedule, in a process of its own and after others of other settings, tells the same events."""
+    script = Path(__file__).with_name("drive_fuzzed.py")
+    assert run_with_sglang(NEW, str(script)).splitlines()[-1] == "the same"
+
+
+@pytest.mark.sglang
+def test_no_fault_can_be_turned_on_in_real_sglang(tmp_path: Path) -> None:
+    done = fuzz(NEW, "--target", "sglang", "--fault", "F22862a", "--seconds", "1", "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "another release" in done.stderr
+
+
+def test_without_sglang_it_says_what_to_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from kvproof.conformance.cli import main; main()", "fuzz", "--target", "sglang"]
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "SGLang is not installed" in done.stderr
+    assert "make test-sglang" in done.stderr
