@@ -23,6 +23,7 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
+from kvproof.spec.profiles import profile_of
 
 AMPLE, ENOUGH, TIGHT, HOPELESS = "ample", "enough", "tight", "hopeless"
 STEPS_TO_CLOSE = 50
@@ -84,8 +85,7 @@ class SGLang:
         if self._last is not None:
             self._last.stop()
         of_release = self.of_release(settings)
-        has_busy_check = self.release.busy_check_of_windows or not of_release.window
-        busy_check = bool(chosen["busy_check"]) and has_busy_check and tell is not None
+        busy_check = bool(chosen["busy_check"]) and tell is not None
         self._last = SGLangRun(of_release, chosen, tell, own_checks, busy_check)
         in_turn.keep_out_of_garbage_collection()
         return self._last
@@ -97,6 +97,9 @@ class SGLang:
         row_pages = -(-row_width // page_size)
         pool = {AMPLE: 4 * row_pages, ENOUGH: 2 * row_pages, TIGHT: row_pages + 1, HOPELESS: row_pages // 2 + 1}
         chunk = {None: None, "page": page_size, "odd": 3 * page_size}[chosen["chunk"]]
+        # How far a window is evicted differs from release to release: it can be judged where a profile states it.
+        has_window_rule = profile_of(f"sglang {self.release.version}") is not None
+        windows = {0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}
         drafts = 0 if self.release.version in NOT_EMULATED_ON else chosen["drafts"]
         return Settings(
             page_size=page_size,
@@ -105,7 +108,7 @@ class SGLang:
             chunked_prefill_size=chunk,
             mixed_chunk=bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
             overlap=bool(chosen["overlap"] or drafts),
-            window={0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}[chosen["window"]],
+            window=windows[chosen["window"]] if has_window_rule else 0,
             drafts=drafts,
             disable_radix_cache=not chosen["radix_cache"],
             swa_full_tokens_ratio=0.8 if chosen["window_pool"] == AMPLE else 0.3,

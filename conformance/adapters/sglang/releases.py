@@ -28,8 +28,6 @@ class Known:
     """the checkpoint changes only when a turn ends, so it may be read at any time"""
     retract_clears_protected_len: bool = True
     """a retract sets cache_protected_len to 0; else the old value stays until the next match overwrites it"""
-    busy_check_of_windows: bool = True
-    """its memory check of every step knows trees with a sliding window; else it ends in an error"""
     known_deviations: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
@@ -41,7 +39,6 @@ RELEASES: tuple[Known, ...] = (
         version="0.5.10.post1",
         checkpoint_is_stable=False,
         retract_clears_protected_len=False,
-        busy_check_of_windows=False,
         gaps=(
             "checkpoint_len: observed after finish, abort and close only, as the session names its turn in flight "
             "where later releases keep the last successful one",
@@ -67,7 +64,6 @@ class Release:
     version: str
     checkpoint_is_stable: bool
     retract_clears_protected_len: bool
-    busy_check_of_windows: bool
     known_deviations: tuple[str, ...]
     gaps: tuple[str, ...]
     ways: dict[str, str | None]
@@ -149,7 +145,6 @@ def release_of(version: str, found: dict[str, Way | None]) -> Release:
         version=version,
         checkpoint_is_stable=known.checkpoint_is_stable,
         retract_clears_protected_len=known.retract_clears_protected_len,
-        busy_check_of_windows=known.busy_check_of_windows,
         known_deviations=known.known_deviations,
         gaps=(*gaps, *known.gaps),
         ways={name: way.name if way is not None else None for name, way in found.items()},
