@@ -3,8 +3,14 @@
 Six requests run, three of them turns of streaming sessions. Recording is switched on and off every few dozen steps within
 one run, so both sides see the same machine and the same lengths; the difference of each pair of neighbouring windows is
 taken. The median of these differences is the cost, the quartiles are its spread. The first steps after a switch do not
-count: changing methods makes Python forget what it had learned about the code. Of each window the quickest sixteen steps
-are taken, one batch of the recorder, so that what else runs on the machine stays out; beside it the CPU time of all its steps.
+count: changing methods makes Python forget what it had learned about the code, and where a line runs once a step it takes
+some sixty steps to learn anew. Of each window the quickest sixteen steps are taken, one batch of the recorder, so that what
+else runs on the machine stays out; beside it the CPU time of the scheduler's thread over all its steps.
+
+The account says where the microseconds go: each part alone in a tight loop, and timed where it runs, with the caches and the
+branch predictors as the scheduler leaves them.
+
+Writes benchmarks/results/capture.md.
 
     python benchmarks/capture.py [--release 0.5.11]
 """
@@ -12,26 +18,31 @@ are taken, one batch of the recorder, so that what else runs on the machine stay
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import marshal
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from measuring import machine
+
+RESULT = Path(__file__).parent / "results" / "capture.md"
 ENVIRONMENT = Path(__file__).resolve().parents[1] / ".venv-sglang"
 RUNNING, OF_SESSIONS = 6, 3
 STEPS_OF_A_GROUP = 16
-SETTLING_STEPS, STEPS_OF_A_WINDOW, WINDOWS = 48, 4 * STEPS_OF_A_GROUP, 100
+SETTLING_STEPS, STEPS_OF_A_WINDOW, WINDOWS = 128, 8 * STEPS_OF_A_GROUP, 80
 STEPS = (SETTLING_STEPS + STEPS_OF_A_WINDOW) * WINDOWS
 # In the second workload a request comes every so many steps and stays for so many.
 STEPS_BETWEEN, STEPS_OF_A_REQUEST, TURNS_OF_A_SESSION = 5, 25, 20
@@ -51,7 +62,7 @@ class Cost:
     quick: tuple[float, float, float]
     """by the wall, of the quickest steps of each window"""
     cpu: tuple[float, float, float]
-    """by this process's CPU, of all steps"""
+    """by the CPU of the scheduler's thread, of all steps"""
 
 
 @dataclass
@@ -60,6 +71,14 @@ class Extent:
 
     bytes: float
     writer_microseconds: float
+
+
+READING, RESULTS, HANDING, PACKING = (
+    "reading a decode step",
+    "reading its results",
+    "handing over",
+    "packing and sending",
+)
 
 
 class _Enough(BaseException):
@@ -121,14 +140,14 @@ class Bench:
                 marks.append(time.perf_counter())
             if step == STEPS_OF_A_WINDOW:
                 quickest = min(later - earlier for earlier, later in itertools.pairwise(marks))
-                windows.append((quickest / STEPS_OF_A_GROUP, (time.process_time() - cpu) / STEPS_OF_A_WINDOW))
+                windows.append((quickest / STEPS_OF_A_GROUP, (time.thread_time() - cpu) / STEPS_OF_A_WINDOW))
                 if len(windows) == WINDOWS:
                     raise _Enough
                 (switch_off if is_on else switch_on)()
                 step, is_on, marks = -SETTLING_STEPS, not is_on, []
             inbox = self._inbox()
             if step == 0:
-                cpu = time.process_time()
+                cpu = time.thread_time()
             return inbox
 
         self._headless.release.receive(self.scheduler, receive)
@@ -145,12 +164,18 @@ class Bench:
         )
 
     def recorder(self, put: Callable[[Any], Any]) -> Any:
+        from kvproof.conformance.adapters.sglang.capture import STEP
         from kvproof.conformance.adapters.sglang.recorder import Recorder
 
-        release, scheduler = self._headless.release, self.scheduler
-        return Recorder(release, scheduler, put, step=lambda: scheduler.forward_ct, on_error=_raise)
+        step = functools.partial(STEP, self.scheduler)
+        return Recorder(self._headless.release, self.scheduler, put, step=step, on_error=_raise)
 
-    def recording(self, put: Callable[[Any], Any], began: Callable[[Any], None] = lambda recorder: None) -> Cost:
+    def recording(
+        self,
+        put: Callable[[Any], Any],
+        began: Callable[[Any], None] = lambda recorder: None,
+        ended: Callable[[], None] = lambda: None,
+    ) -> Cost:
         """The cost of a recorder that puts down what it saw by `put`."""
         recorder: Any = None
 
@@ -160,7 +185,11 @@ class Bench:
             began(recorder)
             recorder.start()
 
-        return self.paired(on, lambda: recorder.stop())
+        def off() -> None:
+            recorder.stop()
+            ended()
+
+        return self.paired(on, off)
 
     def hooks(self) -> Cost:
         """The cost of being called at all: everything is wrapped, and nothing is looked at."""
@@ -191,66 +220,120 @@ class Bench:
 
         return self.paired(on, lambda: os.environ.update({variable: "0"}))
 
-    def whole(self) -> tuple[Cost, Extent]:
-        """All of it: what is seen goes to a process that writes it."""
+    def whole(self, *, writer_stopped: bool = False) -> tuple[Cost, Extent]:
+        """All of it: what is seen goes to a process that writes it. `writer_stopped`: between the windows only."""
         from kvproof.conformance.adapters.sglang import capture as module
 
         with tempfile.TemporaryDirectory() as folder:
             capture = module.Capture(self.scheduler, str(Path(folder) / "trace.jsonl"))
-            handover = capture._handover
+            handover, writer = capture._handover, _writer_of(capture.path)
 
             def began(recorder: Any) -> None:
                 handover.page_ids = recorder.page_ids
+                if writer_stopped:
+                    os.kill(writer, signal.SIGSTOP)
 
-            cost = self.recording(handover.put, began)
+            def ended() -> None:
+                os.kill(writer, signal.SIGCONT)
+                if writer_stopped:
+                    time.sleep(0.02)
+
+            cost = self.recording(handover.put, began, ended)
             handover.flush()
-            cpu = _cpu_of_writer(capture.path)
+            cpu = _cpu_of_writer(writer, capture.path)
             handover.end("finished")
             while module.is_being_written(capture.path):
                 time.sleep(0.05)
             steps = STEPS / 2
             return cost, Extent(capture.path.stat().st_size / steps, 1e6 * cpu / steps)
 
-    def account(self) -> dict[str, float]:
-        """Where the microseconds of a step go, each part alone in a tight loop: the best of many, whatever else runs."""
-        from kvproof.conformance.adapters.sglang.handover import Handover
-        from kvproof.conformance.adapters.sglang.watch import Watch
-
+    def _run(self, steps: int) -> None:
         passes = 0
 
         def receive(*_args: Any) -> list[Any]:
             nonlocal passes
             passes += 1
-            if passes == SETTLING_STEPS:
+            if passes == steps:
                 raise _Enough
             return self._inbox()
 
         self._headless.release.receive(self.scheduler, receive)
         with suppress(_Enough):
             self.scheduler.event_loop_normal()
+
+    def account(self) -> dict[str, dict[str, float]]:
+        """Where the microseconds of a step go."""
+        self._run(SETTLING_STEPS)
+        return {"alone": self._parts_alone(), "in the loop": self._parts_in_the_loop()}
+
+    def _parts_in_the_loop(self) -> dict[str, float]:
+        """Each part timed where it runs: medians."""
+        handover = self._to_nowhere()
+        spent: dict[str, list[float]] = {READING: [], RESULTS: [], HANDING: [], PACKING: []}
+        inside = 0.0
+
+        def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any) -> None:
+                nonlocal inside
+                inside, began = 0.0, time.perf_counter()
+                function(*args)
+                took = time.perf_counter() - began
+                spent[part].append(took - inside)
+                inside = took
+
+            return call
+
+        handover.flush = timed(PACKING, handover.flush)
+        recorder = self.recorder(timed(HANDING, handover.put))
+        handover.page_ids, steps = recorder.page_ids, recorder.steps
+        steps.prepared_for_decode = timed(READING, steps.prepared_for_decode)
+        steps.results_come, steps.results_came = timed(RESULTS, steps.results_come), timed(RESULTS, steps.results_came)
+        recorder.start()
+        self._run(SETTLING_STEPS + 2000)
+        recorder.stop()
+        calls = {READING: 1, RESULTS: 1, HANDING: 2, PACKING: 1 / STEPS_OF_A_GROUP}
+        spent[RESULTS] = [come + came for come, came in zip(spent[RESULTS][0::2], spent[RESULTS][1::2], strict=True)]
+        parts = {part: 1e6 * calls[part] * statistics.median(times) for part, times in spent.items()}
+        return {**parts, "sum": sum(parts.values())}
+
+    def _to_nowhere(self) -> Any:
+        from kvproof.conformance.adapters.sglang.handover import Handover
+
+        return Handover(os.open(os.devnull, os.O_WRONLY))
+
+    def _parts_alone(self) -> dict[str, float]:
+        """Each part in a tight loop, where everything is warm: the best of many, whatever else runs."""
+        from kvproof.conformance.adapters.sglang.watch import Watch
+
         batch, records = self.scheduler.running_batch, list[Any]()
         recorder = self.recorder(records.append)
-        recorder.steps.prepared_for_decode(batch)
+        steps, shorter = recorder.steps, [len(req.output_ids) - 1 for req in batch.reqs]
+        steps.prepared_for_decode(batch)
+
+        def decodes() -> None:
+            steps._steps_to_opening = 1 if batch.tree_cache.page_size == 1 else 2
+            steps.prepared_for_decode(batch)
 
         def results() -> None:
-            recorder.steps.results_come(self.scheduler, batch)
-            recorder.steps.lens_before = shorter
-            recorder.steps.results_came(self.scheduler, batch)
+            steps._output_lens = shorter
+            steps.results_come(self.scheduler, batch)
+            steps.results_came(self.scheduler, batch)
 
-        shorter = [len(req.output_ids) - 1 for req in batch.reqs]
         records.clear()
-        recorder.steps.prepared_for_decode(batch)
+        decodes()
         results()
         decode, result = records
-        handover = Handover(os.open(os.devnull, os.O_WRONLY))
+        handover = self._to_nowhere()
         handover.page_ids = recorder.page_ids
-        recorder.notes.put = lambda record: None
+        steps._put = lambda record: None
 
         # Packing tells the same object from an equal one, and in a server no two steps share any.
-        steps = itertools.cycle([marshal.loads(marshal.dumps((decode, result))) for _ in range(STEPS_OF_A_GROUP)])
+        records_of_steps = itertools.cycle(
+            [marshal.loads(marshal.dumps((decode, result))) for _ in range(STEPS_OF_A_GROUP)]
+        )
 
         def hand_over() -> None:
-            decode, result = next(steps)
+            decode, result = next(records_of_steps)
             handover.put(decode)
             handover.put(result)
 
@@ -262,9 +345,9 @@ class Bench:
         watch.between(Watched, "call", lambda *_: None, lambda *_: None)
         listeners = len(list(recorder._listened()))
         parts = {
-            "reading a decode step": _best(lambda: recorder.steps.prepared_for_decode(batch)),
-            "reading its results": _best(results),
-            "packing and writing to the pipe": _best(hand_over),
+            READING: _best(decodes),
+            RESULTS: _best(results),
+            f"{HANDING}, {PACKING}": _best(hand_over),
             f"{listeners} listeners": listeners * (_best(lambda: watched.call(batch)) - bare),
         }
         return {**parts, "sum": sum(parts.values())}
@@ -287,18 +370,25 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _cpu_of_writer(trace: Path) -> float:
-    """Seconds that the process which writes the trace has used, once it has caught up."""
+def _writer_of(trace: Path) -> int:
+    """The process that writes the trace, once it has begun."""
+    while trace.stat().st_size == 0:
+        time.sleep(0.05)
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and trace in [link.readlink() for link in (entry / "fd").iterdir()]:
-                size = -1
-                while (now := trace.stat().st_size) != size:
-                    size = now
-                    time.sleep(0.5)
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                return int(entry.name)
     raise SystemExit(f"no process writes {trace}")
+
+
+def _cpu_of_writer(writer: int, trace: Path) -> float:
+    """Seconds that it has used, once it has caught up."""
+    size = -1
+    while (now := trace.stat().st_size) != size:
+        size = now
+        time.sleep(0.5)
+    fields = Path(f"/proc/{writer}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(what: str, page_size: int) -> None:
@@ -309,6 +399,8 @@ def measure(what: str, page_size: int) -> None:
     match what.removesuffix(" with turnover"):
         case "recorded":
             cost, extent = bench.whole()
+        case "recorded, writer stopped":
+            cost, _ = bench.whole(writer_stopped=True)
         case "seen and thrown away":
             cost = bench.recording(lambda record: None)
         case "called and not looked":
@@ -327,6 +419,7 @@ MEASUREMENTS = (
     ("nothing", 64),
     ("called and not looked", 64),
     ("seen and thrown away", 64),
+    ("recorded, writer stopped", 64),
     ("recorded", 64),
     ("recorded", 1),
     ("recorded with turnover", 64),
@@ -335,6 +428,9 @@ MEASUREMENTS = (
 
 
 # -- outside of it --
+
+# Measured too where they are installed: what recording costs there.
+OTHER_RELEASES = ("0.5.10.post1", "0.5.23")
 
 
 def main() -> None:
@@ -348,15 +444,42 @@ def main() -> None:
     site = ENVIRONMENT / "site" / arguments.release
     if not site.exists():
         sys.exit(f"error: no SGLang {arguments.release} in {ENVIRONMENT.name}: run python tests/sglang/make_env.py")
-    print(f"SGLang {arguments.release}, {RUNNING} running requests, {OF_SESSIONS} of them turns of sessions;")
-    print(f"{WINDOWS // 2} pairs of windows of {STEPS_OF_A_WINDOW} steps; microseconds a step, median [quartiles]")
+    load, lines = os.getloadavg()[0], []
+    for line in report(site):
+        print(line, flush=True)
+        lines.append(line)
+    RESULT.write_text(
+        "\n".join(
+            [
+                "# What recording costs SGLang's scheduler",
+                "",
+                f"Written by `make bench-capture`. {machine()}, shared with other work; load before {load:.1f}, "
+                f"after {os.getloadavg()[0]:.1f}. `benchmarks/capture.py` says how it measures, `docs/capture.md` what it means.",
+                "",
+                "```",
+                *lines,
+                "```",
+                "",
+            ]
+        )
+    )
+
+
+def report(site: Path) -> Iterator[str]:
+    yield f"SGLang {site.name}, {RUNNING} running requests, {OF_SESSIONS} of them turns of sessions;"
+    yield f"{WINDOWS // 2} pairs of windows of {STEPS_OF_A_WINDOW} steps; microseconds a step, median [quartiles]"
     for page_size in (64, 1):
-        parts = measured(site, "account", page_size).items()
-        print(f"page size {page_size}, warm: " + ", ".join(f"{part} {cost:.1f}" for part, cost in parts), flush=True)
-    columns = f"{'quiet':>6} {'quickest of a window':>21} {'CPU, all steps':>21} {'of 10 ms':>9}"
-    print(f"{'what is added':34} {'page':>4} {'a step':>7} {columns}  on disk, writer")
+        for where, parts in measured(site, "account", page_size).items():
+            costs = ", ".join(f"{part} {cost:.1f}" for part, cost in parts.items())
+            yield f"page size {page_size}, {where}: {costs}"
+    columns = f"{'quiet':>6} {'quickest of a window':>21} {'CPU of its thread':>21} {'of 10 ms':>9}"
+    yield f"{'what is added':34} {'page':>4} {'a step':>7} {columns}  on disk, writer"
     for what, page_size in MEASUREMENTS:
-        print(line_of(what, page_size, measured(site, what, page_size)), flush=True)
+        yield line_of(what, page_size, measured(site, what, page_size))
+    for release in OTHER_RELEASES:
+        other = site.with_name(release)
+        if other.exists() and other != site:
+            yield line_of(f"recorded, {release}", 64, measured(other, "recorded", 64))
 
 
 def measured(site: Path, what: str, page_size: int) -> dict[str, Any]:

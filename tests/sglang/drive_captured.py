@@ -115,7 +115,7 @@ def pipe_is_slow(capture: Capture) -> Any:
 
 
 SPOILED: dict[str, Callable[[Capture], Any]] = {
-    "decode breaks": breaks_after(15, "pages_opened"),
+    "decode breaks": breaks_after(15, "pages_of"),
     "sessions break": breaks_after(30, "session_reading"),
     "match breaks": breaks_after(5, "runs_on_slot_row"),
     "writer is killed": writer_is_killed,

@@ -20,9 +20,10 @@ import pytest
 from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.adapters.sglang.assembly import DECODE, RESULT, Assembly
 from kvproof.conformance.adapters.sglang.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
+from kvproof.conformance.adapters.sglang.lines import event_line
 from kvproof.conformance.adapters.sglang.observe import SESSION, TURN
 from kvproof.conformance.adapters.sglang.page_ids import PageIds
-from kvproof.conformance.adapters.sglang.writer import event_line, frames, header_line, revoke_end, write_trace
+from kvproof.conformance.adapters.sglang.writer import frames, header_line, revoke_end, write_trace
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.trace_io import TraceWriter, read_trace
 from kvproof.spec.trace import Config, Event, Header, Producer
@@ -191,15 +192,16 @@ def test_packed_lines_are_the_plain_ones(tmp_path: Path, no_page_ids: PageIds) -
 def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:
     script = f"""
 import resource, os, sys
+from kvproof.conformance.adapters.sglang.lines import Lines
 from kvproof.conformance.adapters.sglang.writer import LiveTrace, header_line
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_recorder_handover import CHECK, HEADER
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 file = os.open({str(tmp_path / "t.jsonl")!r}, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-trace = LiveTrace(file, header_line(HEADER), packed=False)
+trace, lines = LiveTrace(file, header_line(HEADER), packed=False), Lines(4)
 try:
     for _ in range(100):
-        trace.add([CHECK] * 3)
+        trace.add(lines.of([CHECK] * 3))
 except OSError as error:
     print(error.strerror)
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.sglang.watch import Watch
+from kvproof.conformance.adapters.sglang.watch import Watch, code_of, is_called_by
 
 
 class Pool:
@@ -149,3 +149,41 @@ def test_taking_away_leaves_what_others_put_there_since() -> None:
         assert "take" not in vars(BiggerPool)
     finally:
         Pool.take = original  # type: ignore[method-assign]
+
+
+# -- who calls --
+
+
+class Group:
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    def ends(self) -> None:
+        [self.free() for _ in range(1)]  # with a frame in between
+
+    def free(self) -> None:
+        self.asked.append(is_called_by((code_of(Group, "ends"),)))
+
+
+class LargerGroup(Group):
+    def ends(self) -> None:
+        super().ends()
+
+
+def test_a_function_that_runs_further_up_is_found() -> None:
+    for group in (Group(), LargerGroup()):
+        group.free()
+        group.ends()
+        group.free()
+        assert group.asked == [False, True, False]
+
+
+def test_it_is_found_below_a_wrapper_of_somebody_else() -> None:
+    watch = Watch()
+    watch.around(Group, "ends", lambda original, *args: original(*args))
+    try:
+        group = Group()
+        group.ends()
+        assert group.asked == [True]
+    finally:
+        watch.take_away()

@@ -9,6 +9,7 @@ from ..actions import Actions
 from .notes import Notes
 from .observe import Observer, session_of
 from .releases import Release
+from .watch import code_of, is_called_by
 
 
 class Arrivals:
@@ -17,7 +18,7 @@ class Arrivals:
         self._observe = observe
         self._notes = notes
         self._actions = actions
-        self._reaping = False
+        self._reaper = (code_of(release.load("session_controller"), "maybe_reap"),)
         self._refused_at_create: set[str] = set()
         self._not_arrived: set[str] = set()
 
@@ -31,12 +32,6 @@ class Arrivals:
             self._notes.session_event("open", session)
         return output
 
-    def reap_begins(self, *_args: Any, **_kwargs: Any) -> None:
-        self._reaping = True
-
-    def reap_ended(self, *_args: Any, **_kwargs: Any) -> None:
-        self._reaping = False
-
     def close(self, close: Callable[..., Any], controller: Any, session_id: str) -> Any:
         session, slot = controller.sessions[session_id], self._observe.held_slot(session_id)
         if not session.streaming:
@@ -45,7 +40,7 @@ class Arrivals:
         with self._actions.open("close") as action:
             result = close(controller, session_id)
         # The reaper tries every waiting close at every round; only the round that carries it out is an event.
-        if not self._reaping or session_id not in controller.sessions:
+        if session_id not in controller.sessions or not is_called_by(self._reaper):
             self._notes.session_event("close", session, turn_ended=True, row=row, **action.freed)
         return result
 

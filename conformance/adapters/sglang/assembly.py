@@ -1,7 +1,8 @@
 """Makes the events of a trace out of what a recorder put down.
 
 A rare event comes as a dict of its fields. A decode step, or the results of one, comes as one tuple for the whole batch:
-naming the values of each request takes ten times as long as reading them, so it is done here, away from the scheduler.
+naming the values of each request takes ten times as long as reading them, so it is done here, away from the scheduler. What
+the same batch does next comes as a shorter tuple, which leaves out what was said of it before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from .observe import SESSION, TURN, Values, named
 
 DECODE = "decode"
 RESULT = "result"
+# The same of the batch of the last `DECODE`.
+AGAIN = "again"
+GAINED = "gained"
 
 SessionReading = tuple[str, tuple[Any, ...]]
 
@@ -22,6 +26,10 @@ class Assembly:
         self._page_size = page_size
         # turn -> the session that it belonged to when it was last seen
         self._session_of: dict[str, str] = {}
+        # Turns of the batch that decoded last, their rows, and their output lengths as they were seen last.
+        self.turns: list[str] = []
+        self._rows: list[int] = []
+        self.output_lens: list[int] = []
 
     def events(self, record: Any) -> Iterator[Values]:
         """The fields of each event of a record, in the names of `spec.trace.Event`, in order."""
@@ -31,10 +39,18 @@ class Assembly:
                 return
             self._remember(record)
             yield record
-        elif record[0] == DECODE:
-            yield from self._decode(*record[1:])
+            return
+        kind, step, *rest = record
+        if kind == AGAIN:
+            yield from self._decodes_again(step, *rest)
+        elif kind == GAINED:
+            before, self.output_lens = self.output_lens, rest[0]
+            yield from self._result(step, self.turns, before, self.output_lens)
+        elif kind == DECODE:
+            self.turns, self._rows, _, self.output_lens = rest[:4]
+            yield from self._decode(step, *rest)
         else:
-            yield from self._result(*record[1:])
+            yield from self._result(step, *rest)
 
     def _remember(self, event: Values) -> None:
         turn, session = event.get("turn"), event.get("session")
@@ -45,6 +61,18 @@ class Assembly:
         else:
             self._session_of[turn] = session
 
+    def _decodes_again(
+        self,
+        step: int,
+        lengths: list[tuple[int, int, int]],
+        seq_lens: list[int] | None = None,
+        pages: list[int] | None = None,
+        window_pages: list[int] | None = None,
+    ) -> Iterator[Values]:
+        """Nothing has touched the batch since it was told, but steps and results of its own. Mostly no page begins."""
+        turns, rows, output_lens = self.turns, self._rows, self.output_lens
+        return self._decode(step, turns, rows, lengths, output_lens, None, seq_lens, pages, window_pages, None)
+
     def _decode(
         self,
         step: int,
@@ -53,13 +81,14 @@ class Assembly:
         lengths: list[tuple[int, int, int]],
         output_lens: list[int],
         sessions: list[SessionReading | None] | None,
-        seq_lens: list[int],
+        seq_lens: list[int] | None,
         pages: list[int] | None,
         window_pages: list[int] | None,
         reserved: list[tuple[list[int], list[int]]] | None,
     ) -> Iterator[Values]:
         """`sessions`: of each turn, or None if nothing has touched them since they were read last.
 
+        `seq_lens`: lengths with the token of this step, of interest only beside `pages`; None: each token opens a page.
         `reserved`: where rounds reserve ahead, the pages that each took, of both pools; then `pages` says nothing.
         """
         for place, turn in enumerate(turns):
@@ -73,7 +102,7 @@ class Assembly:
                 self._session_of.pop(turn, None)
             elif turn in self._session_of:
                 event["session"] = self._session_of[turn]
-            if pages is not None and (seq_lens[place] - 1) % self._page_size == 0:
+            if pages is not None and (seq_lens is None or (seq_lens[place] - 1) % self._page_size == 0):
                 event["alloc"] = [pages[place]]
                 if window_pages is not None:
                     event["window_alloc"] = [window_pages[place]]

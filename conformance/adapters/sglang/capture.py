@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ PIPE_BYTES = 1 << 20
 MOST_NAMES = 100
 # The process that writes leaves its parent at once: SGLang kills its children and theirs when it stops.
 WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.sglang.writer import main; main()"
+
+# The number of a scheduler's step.
+STEP = attrgetter("forward_ct")
 
 logger = logging.getLogger("kvproof")
 
@@ -84,7 +88,8 @@ class Capture:
             os.close(file)
         os.write(pipe, frame((file, self.path.suffix == ".gz", scheduler.page_size, header_line(header))))
         self._handover = Handover(pipe)
-        self._recorder = Recorder(release, scheduler, self._handover.put, step=self._step, on_error=self._fail)
+        step = partial(STEP, scheduler)
+        self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail)
         self._handover.page_ids = self._recorder.page_ids
         logger.info("kvproof records %s into %s", header.producer.target, self.path)
 
@@ -119,9 +124,6 @@ class Capture:
             logger.warning("kvproof could not close %s: %s", self.path, _sentence(error))
 
     # -- while it runs --
-
-    def _step(self) -> int:
-        return int(self._scheduler.forward_ct)
 
     def _idle(self, check: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """The scheduler found nothing to run. It asks again thousands of times a second, so only the first is an event."""

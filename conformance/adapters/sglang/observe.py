@@ -39,7 +39,7 @@ class Observer:
     def __init__(self, release: Release, scheduler: Any) -> None:
         self._release = release
         self._scheduler = scheduler
-        self._page_size: int = scheduler.page_size
+        self.page_size: int = scheduler.page_size
         _, self._sessions = layers_of(scheduler.tree_cache)
         self.has_window: bool = scheduler.is_hybrid_swa
         # session id -> the turn that ran last on the session's slot
@@ -69,7 +69,7 @@ class Observer:
             return (closing, marker, checkpoint, False, None, None, None, None)
         if release.one_record and self._is_lent(session_id, slot):
             return (closing, marker, checkpoint, None, None, None, None, None)
-        return (closing, marker, checkpoint, True, *release.lengths(slot), self._cursor(slot))
+        return (closing, marker, checkpoint, True, *release.lengths_of(slot), self._cursor(slot))
 
     def sessions_of(self, reqs: list[Any]) -> list[tuple[str, tuple[Any, ...]] | None]:
         """For each request its session's id and reading, or None for an ordinary request."""
@@ -110,7 +110,7 @@ class Observer:
     # -- requests and their rows --
 
     def lengths(self, req: Any) -> Values:
-        seen = named(TURN, self._release.lengths(req))
+        seen = named(TURN, self._release.lengths_of(req))
         if self.has_window:
             seen["swa_evicted_seqlen"] = self._release.window_cursor(req)
         return seen
@@ -138,19 +138,19 @@ class Observer:
         """Pages behind the row positions [start, end) that begin in it: position `start` is the first of its page."""
         if start >= end:
             return []
-        return self.page_ids.read(self._scheduler.req_to_token_pool.req_to_token[row, start : end : self._page_size])
+        return self.page_ids.read(self._scheduler.req_to_token_pool.req_to_token[row, start : end : self.page_size])
 
     def new_pages(self, row: int, start: int, end: int) -> list[int]:
         """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
-        return self.pages_of_row(row, -(-start // self._page_size) * self._page_size, end)
+        return self.pages_of_row(row, -(-start // self.page_size) * self.page_size, end)
 
     def new_window_pages(self, row: int, start: int, end: int) -> list[int]:
         """The window page behind each of the `new_pages`."""
-        start = -(-start // self._page_size) * self._page_size
+        start = -(-start // self.page_size) * self.page_size
         if self.window_pool is None or start >= end:
             return []
         return self.window_pool.behind(
-            self._scheduler.req_to_token_pool.req_to_token[row, start : end : self._page_size]
+            self._scheduler.req_to_token_pool.req_to_token[row, start : end : self.page_size]
         )
 
     def free_pages(self) -> list[int]:
@@ -161,14 +161,11 @@ class Observer:
         """Every free page of the window pool, if the trace names its pages."""
         return self._release.free_pages(self.window_pool.allocator) if self.window_pool is not None else None
 
-    def pages_opened(self, indices: Any, seq_lens: list[int]) -> list[int] | None:
-        """For each request of a decode batch the page of its new index; None if no new index is the first of its page."""
-        size = self._page_size
-        if size > 1 and 1 not in [seq_len % size for seq_len in seq_lens]:
-            return None
+    def pages_of(self, indices: Any) -> list[int]:
+        """The page of each of these indices of a decode batch."""
         return self.page_ids.read(indices)
 
-    def window_pages_opened(self, indices: Any) -> list[int] | None:
+    def window_pages_of(self, indices: Any) -> list[int] | None:
         """The window page behind each of these indices of a decode batch."""
         return self.window_pool.behind(indices) if self.window_pool is not None else None
 

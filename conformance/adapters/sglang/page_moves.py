@@ -10,6 +10,7 @@ from typing import Any
 from ..actions import Action, Actions
 from .observe import Observer
 from .releases import full_pool
+from .watch import code_of, is_called_by
 
 # Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
 # Of two pools those of the first line take back pages of both, of the second line of the full pool, of the third of the window's.
@@ -31,7 +32,8 @@ class PageMoves:
         self._full_pool = full_pool(self._allocator)
         self._window = observe.window_pool
         self._freeing = False
-        self._closing_free_group = False
+        # The end of a free group frees the whole of it in one call, which was counted piece by piece when it was handed in.
+        self._ends_of_free_groups = tuple(code_of(allocator, "free_group_end") for allocator in self.allocators())
         self.strays = Action("outside")
         """pages freed outside every action"""
 
@@ -39,7 +41,7 @@ class PageMoves:
         return {type(self._allocator), type(self._full_pool)}
 
     def free(self, name: str, free: Callable[..., Any], allocator: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._freeing or self._closing_free_group or not self._is_of_full_pool(allocator):
+        if self._freeing or not self._is_of_full_pool(allocator) or is_called_by(self._ends_of_free_groups):
             return free(allocator, *args, **kwargs)
         action = self._actions.innermost or self.strays
         for indices in self._handed_in(name, args[0]):
@@ -61,10 +63,3 @@ class PageMoves:
 
     def _is_of_full_pool(self, allocator: Any) -> bool:
         return allocator is self._full_pool or allocator is self._allocator
-
-    def free_group_ends(self, _allocator: Any) -> None:
-        # What the group collected was counted when it was handed in; the end frees the whole of it in one call.
-        self._closing_free_group = True
-
-    def free_group_ended(self, _allocator: Any) -> None:
-        self._closing_free_group = False

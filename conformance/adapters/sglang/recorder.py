@@ -123,11 +123,7 @@ class Recorder:
 
     def _listened(self) -> Iterator[tuple[Any, str, Callable[..., None] | None, Callable[..., None]]]:
         """What every step calls, with listeners, which cost less: (class, name, before a call, after it)."""
-        arrivals, moves, steps = self._arrivals, self._moves, self.steps
-        schedule_batch = importlib.import_module("sglang.srt.managers.schedule_batch")
-        for allocator in moves.allocators():
-            yield allocator, "free_group_end", moves.free_group_ends, moves.free_group_ended
-        yield self.release.load("session_controller"), "maybe_reap", arrivals.reap_begins, arrivals.reap_ended
+        steps, schedule_batch = self.steps, importlib.import_module("sglang.srt.managers.schedule_batch")
         yield schedule_batch.ScheduleBatch, "prepare_for_decode", None, steps.prepared_for_decode
         yield type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came
 

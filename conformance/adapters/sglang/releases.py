@@ -80,7 +80,7 @@ class Release:
     kept_len: Callable[[Any], int]
     has_tree: Callable[[Any], bool]
     row: Callable[[Any], Any]
-    lengths: Callable[[Any], tuple[int, int, int]]
+    lengths: Callable[[list[Any]], list[tuple[int, int, int]]]
     window_cursor: Callable[[Any], int]
     evicts_window: str | None
     window_map: Callable[[Any], Any] | None
@@ -94,6 +94,10 @@ class Release:
     terms: Callable[[Any, bool], dict[str, TokenTerms]] | None
     marker: str | None
     closing: str | None
+
+    def lengths_of(self, owner: Any) -> tuple[int, int, int]:
+        """kv_committed_len, kv_allocated_len and cache_protected_len of a request or a slot."""
+        return self.lengths([owner])[0]
 
     def load(self, place: str) -> Any:
         """The class behind one of this release's module:class names."""

@@ -78,7 +78,7 @@ class Reserving:
         self.taken = {}
         table = batch.req_to_token_pool.req_to_token
         for req, seq_len in zip(batch.reqs, batch.seq_lens_cpu.tolist(), strict=True):
-            reserved = self._release.lengths(req)[1]
+            reserved = self._release.lengths_of(req)[1]
             wanted = min(seq_len + 2 * (self._drafts + 1), table.shape[1])
             if reserved < wanted:
                 self._reserve(batch, self._release.row(req), reserved, wanted)

@@ -7,7 +7,7 @@ what fits none of them is named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,11 +15,25 @@ from .driving import DRIVING
 from .terms import terms_by_components, terms_by_scheduler, terms_of_last_batch
 from .ways import Seam, Way, any_of, class_at, has, is_not, keeps, takes
 
+Lengths = tuple[int, int, int]
 
-def _lengths_beside_a_record(owner: Any) -> tuple[int, int, int]:
+# Read at every step of all that run, so written out: Python reads attributes faster so than by `attrgetter`.
+
+
+def _their_own_lengths(owners: Iterable[Any]) -> list[Lengths]:
+    return [(owner.kv_committed_len, owner.kv_allocated_len, owner.cache_protected_len) for owner in owners]
+
+
+def _lengths_beside_records(owners: Iterable[Any]) -> list[Lengths]:
     """Without a record no KV is held."""
-    allocated = owner.kv.kv_allocated_len if owner.kv is not None else 0
-    return owner.kv_committed_len, allocated, owner.cache_protected_len
+    return [
+        (owner.kv_committed_len, owner.kv.kv_allocated_len if owner.kv is not None else 0, owner.cache_protected_len)
+        for owner in owners
+    ]
+
+
+def _lengths_in_records(owners: Iterable[Any]) -> list[Lengths]:
+    return [(kv.kv_committed_len, kv.kv_allocated_len, kv.cache_protected_len) for kv in [one.kv for one in owners]]
 
 
 _COMMON = "sglang.srt.mem_cache.common"
@@ -125,21 +139,11 @@ SEAMS: tuple[Seam, ...] = (
     ),
     Seam(
         "lengths",
-        "kv_committed_len, kv_allocated_len and cache_protected_len of a request or a slot",
+        "kv_committed_len, kv_allocated_len and cache_protected_len of each of some requests or slots",
         (
-            Way(
-                "all in its kv record",
-                "0.5.20",
-                _record_has_all,
-                attrgetter("kv.kv_committed_len", "kv.kv_allocated_len", "kv.cache_protected_len"),
-            ),
-            Way("allocated length in its kv record", "0.5.17", _record_has_some, _lengths_beside_a_record),
-            Way(
-                "its own",
-                "0.5.10.post1",
-                _the_request,
-                attrgetter("kv_committed_len", "kv_allocated_len", "cache_protected_len"),
-            ),
+            Way("all in its kv record", "0.5.20", _record_has_all, _lengths_in_records),
+            Way("allocated length in its kv record", "0.5.17", _record_has_some, _lengths_beside_records),
+            Way("its own", "0.5.10.post1", _the_request, _their_own_lengths),
         ),
     ),
     Seam(

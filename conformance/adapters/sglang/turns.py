@@ -100,7 +100,7 @@ class Turns:
             result = keep()
         if action.inserted is not None:
             params = {"dup_len": action.inserted.prefix_len}
-            committed_len, _, protected_len = release.lengths(req)
+            committed_len, _, protected_len = release.lengths_of(req)
             if release.kept_len(req) != committed_len:  # with overlap the next step is prepared already
                 params["key_len"] = release.kept_len(req)
             self._notes.turn_event(

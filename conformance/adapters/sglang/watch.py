@@ -12,11 +12,33 @@ to see it.
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
 Wrapper = Callable[..., Any]
 OnError = Callable[[Exception], None]
+
+
+def code_of(owner: Any, name: str) -> CodeType:
+    """The code of a function as `owner` has it now, also where somebody has wrapped it."""
+    code: CodeType = inspect.unwrap(getattr(owner, name)).__code__
+    return code
+
+
+def is_called_by(codes: tuple[CodeType, ...]) -> bool:
+    """Whether a function with one of these codes is running: it called the caller of this, maybe by others.
+
+    To ask so where it matters costs those nothing who call the function at every step, as a listener would.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if any(frame.f_code is code for code in codes):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Call:

@@ -1,4 +1,4 @@
-"""The process that writes a server's trace: it reads what `handover.py` sends, makes events of it and writes the lines.
+"""The process that writes a server's trace: it reads what `handover.py` sends and writes the lines (`lines.py`).
 
 It is started by a scheduler and then stands on its own: SGLang stops by killing its processes, and all that is theirs, so
 it must be nobody's child. Its pipe tells when the scheduler has ended, however that came about.
@@ -15,27 +15,23 @@ import json
 import marshal
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from kvproof.spec.trace import End, Event, Header, Observed
+from kvproof.spec.trace import End, Header
 
-from .assembly import Assembly
 from .handover import IDLE, LENGTH_BYTES
-
-_EVENT_FIELDS = tuple(name for name in Event.model_fields if name not in ("record", "seq"))
-_OBSERVED_FIELDS = tuple(Observed.model_fields)
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+from .lines import Lines, encode
 
 
 def header_line(header: Header) -> bytes:
-    return _encode(header.model_dump(mode="json", exclude_none=True)).encode() + b"\n"
+    return encode(header.model_dump(mode="json", exclude_none=True)).encode() + b"\n"
 
 
 def end_line(end: End) -> bytes:
-    return _encode(end.model_dump(mode="json")).encode() + b"\n"
+    return encode(end.model_dump(mode="json")).encode() + b"\n"
 
 
 def revoke_end(path: Path, reason: str, dropped: int) -> None:
@@ -49,23 +45,6 @@ def revoke_end(path: Path, reason: str, dropped: int) -> None:
             file.truncate()
 
 
-def event_line(seq: int, fields: dict[str, Any]) -> bytes:
-    """The line of an event as `TraceWriter` would write it, ten times as fast: the fields are not validated again."""
-    body: dict[str, Any] = {"record": "event", "seq": seq}
-    for name in _EVENT_FIELDS:
-        value = fields.get(name)
-        if value is None or (not value and name in ("alloc", "free", "window_alloc", "window_free", "params", "after")):
-            continue
-        if name == "after":
-            value = {key: value[key] for key in _OBSERVED_FIELDS if value.get(key) is not None}
-            if not value:
-                continue
-        elif name == "params":
-            value = dict(sorted(value.items()))
-        body[name] = value
-    return _encode(body).encode() + b"\n"
-
-
 class LiveTrace:
     """A trace that grows on disk and is readable at any moment up to its last whole line. `file`: an empty file's descriptor."""
 
@@ -77,9 +56,8 @@ class LiveTrace:
         self.events = 0
         self._write(header_line)
 
-    def add(self, events: Iterable[dict[str, Any]]) -> None:
-        """Write events. If the disk does not take them all, it takes none of them."""
-        lines = [event_line(seq, fields) for seq, fields in enumerate(events, start=self.events)]
+    def add(self, lines: list[bytes]) -> None:
+        """Write lines of events. If the disk does not take them all, it takes none of them."""
         self._take_end_back()
         try:
             self._write(b"".join(lines))
@@ -143,10 +121,10 @@ def write_trace(pipe: IO[bytes]) -> None:
     """Write the trace that comes through `pipe`. Its first frame is (open file, packed?, page size, line of the header)."""
     incoming = frames(pipe)
     file, packed, page_size, header_line = next(incoming)
-    trace, assembly, is_whole = LiveTrace(file, header_line, packed=packed), Assembly(page_size), False
+    trace, lines, is_whole = LiveTrace(file, header_line, packed=packed), Lines(page_size), False
     for value in incoming:
         if isinstance(value, list):
-            trace.add(event for record in value for event in assembly.events(record))
+            trace.add(lines.of(value))
             is_whole = False
         elif value == IDLE:
             trace.idle()

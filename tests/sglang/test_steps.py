@@ -1,0 +1,189 @@
+"""Steps that are told shortly say what they would say in full: whatever a batch does, the events are the same."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvproof.conformance.adapters.sglang.assembly import AGAIN, DECODE, GAINED, RESULT, Assembly
+from kvproof.conformance.adapters.sglang.lines import Lines, event_line, patterns_of
+from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.seams import SEAMS
+from kvproof.conformance.adapters.sglang.steps import Openings, Steps
+
+LENGTHS = next(way for seam in SEAMS if seam.name == "lengths" for way in seam.ways if way.name == "its own")
+
+
+class Tensor(list[int]):
+    """As much of a tensor as the recorder touches."""
+
+    reads = 0
+
+    def tolist(self) -> list[int]:
+        Tensor.reads += 1
+        return list(self)
+
+
+@dataclass(eq=False)
+class Req:
+    rid: str
+    row: int
+    kv_committed_len: int
+    cache_protected_len: int = 0
+    output_ids: list[int] = field(default_factory=lambda: [7])
+
+    @property
+    def kv_allocated_len(self) -> int:
+        return self.kv_committed_len
+
+
+class Server:
+    """A batch that decodes, and a recorder of it."""
+
+    def __init__(self, page_size: int, *, in_full: bool) -> None:
+        self.page_size, self.in_full, self.page = page_size, in_full, 0
+        self.reqs: list[Req] = []
+        self.records: list[Any] = []
+        observe: Any = SimpleNamespace(
+            page_size=page_size,
+            pages_of=lambda indices: [index // page_size for index in indices.tolist()],
+            window_pages_of=lambda indices: None,
+            sessions_of=lambda reqs: [("s", (False,) * 8) if req.row % 2 else None for req in reqs],
+        )
+        release: Any = SimpleNamespace(lengths=LENGTHS.value, row=lambda req: req.row)
+        self.notes = Notes(observe, self.records.append, lambda: len(self.records))
+        self.steps = Steps(release, observe, self.notes)
+
+    def decode(self) -> None:
+        for req in self.reqs:
+            req.kv_committed_len += 1
+        self.page += 1
+        if self.in_full:
+            self.steps._reqs = None
+        lens = Tensor(req.kv_committed_len for req in self.reqs)
+        locations = Tensor(
+            (100 * self.page + place) * self.page_size + (length - 1) % self.page_size
+            for place, length in enumerate(lens)
+        )
+        batch = SimpleNamespace(reqs=self.reqs, seq_lens_cpu=lens, out_cache_loc=locations)
+        self.steps.prepared_for_decode(batch)
+
+    def result(self, reqs: list[Req], finished: Req | None) -> None:
+        """Those that have finished gain nothing: with overlap they are in one more batch."""
+        if self.in_full:
+            self.steps._reqs = None
+        self.steps.results_come(None, SimpleNamespace(reqs=reqs))
+        for req in reqs:
+            if req in self.reqs:
+                req.output_ids.append(7)
+            if req is finished:
+                self.steps.write_results_up_to(req)
+                self.notes.event("finish", turn=req.rid)
+        self.steps.results_came(None, None)
+        self.reqs = [req for req in self.reqs if req is not finished] if finished is not None else self.reqs
+
+    def events(self) -> list[dict[str, Any]]:
+        assembly = Assembly(self.page_size)
+        events = [event for record in self.records for event in assembly.events(record)]
+        return [{key: value for key, value in event.items() if key != "step"} for event in events]
+
+    def kinds(self) -> list[str]:
+        return [record[0] for record in self.records if isinstance(record, tuple)]
+
+
+def drive(server: Server, seed: int, *, overlap: bool) -> None:
+    dice, number = random.Random(seed), 0
+    in_flight: list[Req] = []
+    for _ in range(120):
+        if len(server.reqs) < 2 or (len(server.reqs) < 5 and dice.random() < 0.05):
+            number += 1
+            server.reqs = [*server.reqs, Req(f"r{number}", number, dice.randrange(1, 40))]
+            server.notes.event("extend", turn=f"r{number}")
+        if dice.random() < 0.05:
+            server.notes.event("open", session=f"s{number}")
+        if dice.random() < 0.03:
+            dice.shuffle(server.reqs)  # no release does so, and the list stays the same object
+        server.decode()
+        prepared = list(server.reqs) if overlap or dice.random() < 0.5 else server.reqs
+        reqs, in_flight = (in_flight, prepared) if overlap else (prepared, [])
+        server.result(reqs, dice.choice(server.reqs) if dice.random() < 0.05 else None)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_short_and_full_records_tell_the_same(page_size: int, seed: int, overlap: bool) -> None:
+    short, full = Server(page_size, in_full=False), Server(page_size, in_full=True)
+    for server in (short, full):
+        drive(server, seed, overlap=overlap)
+    assert short.events() == full.events()
+    assert set(full.kinds()) == {DECODE, RESULT}
+    assert {AGAIN, GAINED} <= set(short.kinds()) and short.kinds().count(AGAIN) > len(short.kinds()) // 4
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_lines_that_are_filled_in_are_those_of_the_events(page_size: int, seed: int) -> None:
+    server = Server(page_size, in_full=False)
+    drive(server, seed, overlap=seed % 2 == 0)
+    assembly = Assembly(page_size)
+    events = [event for record in server.records for event in assembly.events(record)]
+    lines = Lines(page_size).of(server.records)
+    assert lines == [event_line(seq, event) for seq, event in enumerate(events)]
+
+
+@pytest.mark.parametrize("name", ["100%", "%d %s", '"', "ü", "7340178211000002", "7340178211000005"])
+def test_a_turn_may_be_named_as_it_likes(name: str) -> None:
+    """Also like a number that stands for one to be filled in."""
+    records: list[Any] = [
+        (DECODE, 1, [name, "b"], [1, 2], [(5, 5, 0), (6, 6, 0)], [1, 2], [("s", (False,) * 8), None], [5, 6], None, None, None),
+        (GAINED, 2, [2, 2]),
+        (AGAIN, 2, [(6, 6, 0), (7, 7, 0)]),
+        (GAINED, 3, [3, 3]),
+        (AGAIN, 3, [(7, 7, 0), (8, 8, 0)], [9, 8], [11, 12], None),
+        (AGAIN, 4, [(8, 8, 0), (9, 9, 0)], None, [11, 12], [21, 22]),
+    ]  # fmt: skip
+    assembly = Assembly(4)
+    events = [event for record in records for event in assembly.events(record)]
+    assert Lines(4).of(records) == [event_line(seq, event) for seq, event in enumerate(events)]
+    assert (patterns_of(assembly) is None) is name.startswith("7340")
+    assert [event["turn"] for event in events] == [name, "b", name, name, "b", name, "b", name, "b", name, "b"]
+
+
+def test_while_a_batch_only_decodes_tensors_are_read_where_a_page_begins() -> None:
+    server = Server(16, in_full=False)
+    server.reqs = [Req("a", 1, 16), Req("b", 2, 20)]
+    server.notes.event("extend", turn="a")
+    server.decode()
+    before = Tensor.reads
+    for _ in range(11):
+        server.decode()
+    assert Tensor.reads == before
+    server.decode()  # b's 33rd token
+    assert Tensor.reads == before + 2
+    [a, b] = [event for event in server.events() if event["action"] == DECODE][-2:]
+    assert "alloc" not in a and b["alloc"] == [1301]
+
+
+def test_a_batch_that_does_not_grow_by_one_is_an_error() -> None:
+    """Else pages would be missed, or named that were not opened."""
+    openings = Openings(4)
+    assert not openings.at([3, 2])
+    assert openings.steps_to_next == 2
+    assert openings.after(Tensor([5, 4])) == [5, 4]
+    with pytest.raises(RuntimeError, match="pages may have been missed"):
+        openings.after(Tensor([10, 5]))
+
+
+def test_steps_that_open_a_page() -> None:
+    openings = Openings(4)
+    assert openings.at([5, 3]) and openings.steps_to_next == 2
+    assert openings.at([1]) and openings.steps_to_next == 4
+    assert not openings.at([]) and openings.steps_to_next == 4
+    each = Openings(1)
+    assert each.at([9]) and each.steps_to_next == 1
+    assert each.after(Tensor([10])) is None and each.steps_to_next == 1
