@@ -12,6 +12,7 @@ from kvproof.conformance.fuzz.campaign import Found
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
 from kvproof.conformance.fuzz.play import STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.conformance.fuzz.summary_page import summary_page
 from kvproof.conformance.fuzz.target import target_named
 from kvproof.conformance.show_replay import finding_lines
 from kvproof.conformance.trace_io import write_trace
@@ -79,6 +80,7 @@ def leave_summary(whole: Whole, folder: Path) -> None:
         "growth": [sample._asdict() for sample in whole.growth],
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    (folder / "summary.html").write_text(summary_page(summary), encoding="utf-8")
 
 
 def report_lines(trouble: Trouble, played: Played, place: Path | None = None) -> list[str]:
@@ -142,6 +144,7 @@ switched on in it, and PROFILE is whose rules it is judged by.
 
 from kvproof.conformance.fuzz.leave import check_schedule
 from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.conformance.fuzz.summary_page import summary_page
 
 TARGET = {schedule.target!r}
 PROFILE = {schedule.profile!r}
