@@ -59,8 +59,8 @@ def one_finding(seed: int) -> Campaign:
 
 def test_a_fault_is_found_named_and_made_small() -> None:
     campaign = one_finding(seed=1)
-    (found,) = campaign.found.values()
-    assert found.trouble.faults == ("F22862a",)
+    assert {found.trouble.faults for found in campaign.found.values()} == {("F22862a",)}
+    found = next(iter(campaign.found.values()))
     assert len(found.schedule.acts) <= 6
     again = play(found.schedule, Reference()).trouble
     assert again is not None
