@@ -59,7 +59,7 @@ def one_finding(seed: int) -> Campaign:
 
 def test_a_fault_is_found_named_and_made_small() -> None:
     campaign = one_finding(seed=1)
-    assert {found.trouble.faults for found in campaign.found.values()} == {("F22862a",)}
+    assert all("F22862a" in found.trouble.faults for found in campaign.found.values())
     found = next(iter(campaign.found.values()))
     assert len(found.schedule.acts) <= 6
     again = play(found.schedule, Reference()).trouble
