@@ -10,6 +10,7 @@ acts, no seeds, no guidance. It draws a schedule rule by rule and plays it in th
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import time
@@ -218,6 +219,8 @@ def main() -> None:
     for way in ways:
         way.run(some[:20])
         way.seconds.clear()
+    gc.collect()
+    gc.freeze()  # as a campaign does
     for repeat in range(asked.repeats):
         say(f"repeat {repeat + 1} of {asked.repeats}")
         for way in ways:

@@ -86,7 +86,10 @@ def book_violations(state: EngineState, holders: list[Holder]) -> list[str]:
 
 def row_violations(state: EngineState, holders: list[Holder]) -> list[str]:
     """Rows that not exactly one of the free list, the requests and the slots has."""
-    users = Counter([*state.rows.free_list(), *(holder.row for holder in holders)])
+    named = sorted([*state.rows.free_list(), *(holder.row for holder in holders)])
+    if named == list(range(1, state.config.rows + 1)):
+        return []
+    users = Counter(named)
     return [f"row {row} has {users[row]} users" for row in range(1, state.config.rows + 1) if users[row] != 1]
 
 

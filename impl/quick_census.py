@@ -7,6 +7,7 @@ to begin than these pools take to be counted. Nearly always the answer is yes, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,9 +27,11 @@ def every_page_has_one_owner(state: EngineState, holders: Sequence[Holder]) -> b
     held = _pages(state, holders, first, last)
     if not _is_each_once(state.config.pool_pages, *held, of_tree, state.allocator.free_list()):
         return False
+    if not any(first):
+        return True
     is_of_tree = np.zeros(state.config.pool_pages + 1, np.bool_)
     is_of_tree[of_tree] = True
-    leading = np.concatenate([NO_INDICES, *_pages(state, holders, [0] * len(first), first)])
+    leading = np.concatenate([*_pages(state, holders, [0] * len(first), first)])
     return bool(_are_pages(leading, state.config.pool_pages) and is_of_tree[leading].all())
 
 
@@ -65,8 +68,16 @@ def _is_each_once(pool_pages: int, *mentions: KVIndices | Sequence[int]) -> bool
     """Pages 1 to pool_pages, each once, and nothing else."""
     if sum(map(len, mentions)) != pool_pages:
         return False
-    pages = np.sort(np.concatenate(mentions))
-    return bool((pages == np.arange(1, pool_pages + 1)).all())
+    pages = np.concatenate(
+        mentions, dtype=NO_INDICES.dtype, casting="unsafe"
+    )  # no free pages at all: an empty list of numbers of no kind
+    pages.sort()
+    return bytes(pages.data) == _all_pages(pool_pages)
+
+
+@lru_cache(maxsize=8)
+def _all_pages(pool_pages: int) -> bytes:
+    return np.arange(1, pool_pages + 1, dtype=NO_INDICES.dtype).tobytes()
 
 
 def _are_pages(pages: KVIndices, pool_pages: int) -> bool:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,8 @@ from kvproof.spec.trace import Config, Header, Producer
 if TYPE_CHECKING:
     from kvproof.impl.observe import Event
 
+_own_version = cache(partial(version, "kvproof"))
+"""To look it up takes milliseconds, and a fuzzer makes a header for each schedule."""
 RANKS = "ranks"
 """The setting that is no engine's: how many of them there are. They share nothing, and each leaves a trace of its own."""
 INSTALL = "pip install 'kvproof[reference]'"
@@ -189,7 +192,7 @@ def header_of(config: EngineConfig, scenario: str | None = None, **extra: Any) -
     """The header of a run of this engine."""
     return Header(
         spec=SPEC_VERSION,
-        producer=Producer(name="kvproof-reference", version=version("kvproof"), target="reference"),
+        producer=Producer(name="kvproof-reference", version=_own_version(), target="reference"),
         config=Config(
             page_size=config.page_size,
             pool_pages=config.pool_pages,
