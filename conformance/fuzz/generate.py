@@ -7,10 +7,12 @@ are not tame, because a bug often needs something to be absent: no close, no abo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
-from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
+from kvproof.conformance.fuzz.schedule import Act, Do, Schedule, Setting
 from kvproof.conformance.fuzz.target import Target
 
 MOST_GROUPS, MOST_IN_A_GROUP, MOST_BETWEEN = 24, 12, 6
@@ -18,6 +20,8 @@ NEEDED = ("step", "turn")
 """Without these nothing happens."""
 WEIGHTS = {"turn": 4, "step": 4, "send": 2, "abort": 2}
 """How often an act is drawn, if not once."""
+ENTROPY = 6
+"""Bytes that choose an act: far more than there are acts."""
 STEPS = (1, 2, 3, 5, 9, 30)
 MOST_WHO = 3
 
@@ -72,35 +76,57 @@ def _some_of(draw: st.DrawFn, names: Sequence[str]) -> list[str]:
 
 
 def _one_act(target: Target, settings: Mapping[str, Setting], enabled: Sequence[str]) -> st.SearchStrategy[Act]:
-    kinds = [name for name in enabled for _ in range(WEIGHTS.get(name, 1))]
-    lengths = _lengths(target.page_size(settings), target.longest(settings))
-    who = st.integers(0, MOST_WHO)
-    new, out, shared = (
-        st.sampled_from(lengths),
-        st.sampled_from(lengths[: len(lengths) // 2 + 2]),
-        st.sampled_from((0, *lengths[1:])),
-    )
-    priority = st.integers(0, 2)
-    of_kind: dict[str, st.SearchStrategy[Act]] = {
-        "open": st.just(Act(do="open")),
-        "launch": st.just(Act(do="launch")),
-        "step": st.builds(Act, do=st.just("step"), times=st.sampled_from(STEPS)),
-        "send": st.builds(
-            Act, do=st.just("send"), new_tokens=new, max_new_tokens=out, shared=shared, priority=priority
-        ),
-        "turn": st.builds(
-            Act,
-            do=st.just("turn"),
-            who=who,
-            new_tokens=new,
-            max_new_tokens=out,
-            shared=shared,
-            logprob=st.booleans(),
-            priority=priority,
-        ),
-    }
-    of_kind |= {name: st.builds(Act, do=st.just(name), who=who) for name in ("abort", "retract", "close")}
-    return st.sampled_from(kinds).flatmap(lambda kind: of_kind[kind])
+    """One draw for each act, not one for each of its numbers: to draw takes as long as to play a step.
+
+    Bytes, because integers of a large range are not drawn evenly: small ones and round ones come again and again.
+    """
+    acts = _Acts.of(enabled, target.page_size(settings), target.longest(settings))
+    return st.binary(min_size=ENTROPY, max_size=ENTROPY).map(lambda drawn: acts.numbered(int.from_bytes(drawn, "big")))
+
+
+@dataclass(frozen=True)
+class _Acts:
+    """All acts that may be drawn, by number."""
+
+    choices: Mapping[str, Sequence[Any]]
+    """Of each part of an act."""
+
+    @classmethod
+    def of(cls, enabled: Sequence[str], page_size: int, longest: int) -> _Acts:
+        lengths = _lengths(page_size, longest)
+        return cls(
+            {
+                "do": [name for name in enabled for _ in range(WEIGHTS.get(name, 1))],
+                "times": STEPS,
+                "logprob": (False, True),
+                "priority": (0, 1, 2),
+                "shared": (0, *lengths[1:]),
+                "max_new_tokens": lengths[: len(lengths) // 2 + 2],
+                "new_tokens": lengths,
+                "who": range(MOST_WHO + 1),
+            }
+        )
+
+    def numbered(self, number: int) -> Act:
+        chosen: dict[str, Any] = {}
+        for name, values in self.choices.items():
+            number, place = divmod(number, len(values))
+            chosen[name] = values[place]
+        return Act(do=chosen["do"], **{name: chosen[name] for name in PARTS[chosen["do"]]})
+
+
+_SENT = ("new_tokens", "max_new_tokens", "shared", "priority")
+PARTS: Mapping[Do, Sequence[str]] = {
+    "open": (),
+    "launch": (),
+    "step": ("times",),
+    "send": _SENT,
+    "turn": (*_SENT, "who", "logprob"),
+    "abort": ("who",),
+    "retract": ("who",),
+    "close": ("who",),
+}
+"""What there is to choose about each act."""
 
 
 def _lengths(page_size: int, longest: int) -> list[int]:
