@@ -141,10 +141,8 @@ def search(
 
     The campaign holds all that was done, also after a KeyboardInterrupt; what was found last may not be shrunk then.
     """
+    gc.freeze()  # what was imported is never garbage, and to look through it again and again takes a tenth of the time
     running = _Search(campaign, player, progress, found, database, step_seconds)
-    # What was imported is never garbage, and to look through it again and again takes a tenth of the time.
-    gc.collect()
-    gc.freeze()
     try:
         if campaign.job == 0 and campaign.rounds == 0:
             running.play_seeds()
