@@ -147,7 +147,7 @@ class SGLangRun:
         self._may_share = not settings.window or settings.disable_radix_cache
         self._retract_next = False
         self._is_over = False
-        """The emulation of drafts found no room: what is behind it says nothing."""
+        """What is behind it says nothing of the release, or cannot be judged."""
         self._inbox: list[str] = []
         self._alarm = ""
         self._told, self._checked_at = 0, -1
@@ -243,6 +243,8 @@ class SGLangRun:
         """Of the recorder: it is handed on."""
         self._told += 1
         self._tell(SimpleNamespace(**fields))
+        if fields["action"] == "retract" and "session" not in fields and not self._may_share:
+            self._is_over = True  # it will find its own prompt in the tree, and may exchange pages with it
 
     def _on_check(self, busy: bool, passed: bool) -> None:
         if passed and not busy and self._told == self._checked_at:
