@@ -23,8 +23,8 @@ from kvproof.conformance.fuzz.whole import How, Whole, database_of
 TARGET = hostile_target.raises()
 
 
-def searched(folder: Path, state: State, seconds: float = 1.5) -> Whole:
-    whole = Whole(TARGET, state, How(seconds), folder, lambda *_: None)
+def searched(folder: Path, state: State, how: How) -> Whole:
+    whole = Whole(TARGET, state, how, folder, lambda *_: None)
     search_here(whole)
     whole.end()
     return whole
@@ -32,7 +32,7 @@ def searched(folder: Path, state: State, seconds: float = 1.5) -> Whole:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    searched(tmp_path, State(Plan(TARGET.name, seed=3)))
+    searched(tmp_path, State(Plan(TARGET.name, seed=3)), How(19, most=1))
     return tmp_path
 
 
@@ -43,23 +43,22 @@ def test_what_was_done_is_there_again(stopped: Path) -> None:
     (found,) = job.found.values()
     assert found.trouble.signature in job.known
     assert found.schedule.acts and found.played.header is not None
-    assert job.schedules > 10 and job.rounds >= 1 and job.elapsed >= 1.5
+    assert job.schedules >= 1 and job.rounds >= 1 and job.elapsed > 0
     assert job.coverage.actions["open"]
 
 
 def test_it_goes_on_from_there(stopped: Path) -> None:
     (before,) = campaigns_of(load_state(stopped), TARGET, stopped)
-    report = (stopped / "1" / "report.txt").stat()
-    whole = searched(stopped, load_state(stopped))
+    whole = searched(stopped, load_state(stopped), How(2))
     (job,) = whole.jobs
     assert job.rounds > before.rounds
-    assert job.schedules > before.schedules + 10
-    assert job.elapsed >= 3
+    assert job.schedules > before.schedules
+    assert job.elapsed >= before.elapsed + 2
     (found,) = whole.total.found.values()
     assert found.number == 1 and found.times >= next(iter(before.found.values())).times
-    assert (stopped / "1" / "report.txt").stat().st_mtime_ns == report.st_mtime_ns
+    assert [path.name for path in stopped.iterdir() if path.name.isdigit()] == ["1"]
     seconds = [sample.seconds for sample in whole.growth]
-    assert seconds == sorted(seconds) and seconds[-1] >= 3
+    assert seconds == sorted(seconds) and seconds[-1] >= 2
 
 
 def test_more_jobs_may_go_on_than_began(stopped: Path) -> None:
@@ -73,7 +72,7 @@ def test_what_hypothesis_found_is_kept_and_tried_first(stopped: Path) -> None:
 
     kept = failing()
     assert kept
-    again = Whole(TARGET, State(Plan(TARGET.name, seed=99)), How(15, most=1), stopped, lambda *_: None)
+    again = Whole(TARGET, State(Plan(TARGET.name, seed=99)), How(19, most=1), stopped, lambda *_: None)
     search_here(again)
     (found,) = again.total.found.values()
     assert found.after_schedules == 1
