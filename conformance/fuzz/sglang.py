@@ -118,7 +118,9 @@ class SGLang:
 
     def _value(self, settings: Mapping[str, Setting], name: str) -> Setting:
         value = settings.get(name, self.settings[name][0])
-        if value not in self.settings[name] and not (isinstance(value, int) and name in ("page_size", "rows")):
+        if value not in self.settings[name] and not (
+            isinstance(value, int) and name in ("page_size", "rows", "drafts")
+        ):
             choices = ", ".join(map(str, self.settings[name]))
             raise UserError(f"setting {name} of sglang: {value!r}; choices: {choices}")
         return value
