@@ -20,9 +20,9 @@ import z3
 
 from kvproof.conformance.errors import UserError, at, unknown_message
 from kvproof.model.variant import Variant
-from kvproof.spec.actions import ACTIONS, Action, Step
+from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.domain import Domain, Flag
-from kvproof.spec.effects import apply_effects
+from kvproof.spec.effects import Effect, apply_effects
 from kvproof.spec.state import FIELDS, Ledger
 
 FORM = "docs/proving.md shows the form"
@@ -145,12 +145,22 @@ class _Watched:
             raise UserError(
                 f"{place}: Step takes the state after it (s.but(...)) first, not {type(step.after).__name__}"
             )
+        _check_each(step.guards, Guard, f'{place}: guards are a tuple of Guard("a sentence", flag)')
+        _check_each(step.effects, Effect, f"{place}: effects are a tuple of those of kvproof.spec.effects")
         for field in FIELDS:
             value = getattr(step.after, field.name)
             if field.metadata["sort"] == "length" and not isinstance(value, type(d.zero)):
                 raise UserError(
                     f"{place}: {field.name} is a length, not {type(value).__name__}: use d.zero, d.one, or sums of lengths"
                 )
+
+
+def _check_each(given: Any, kind: Any, form: str) -> None:
+    if not isinstance(given, tuple):
+        raise UserError(f"{form}, not {type(given).__name__}")
+    for one in given:
+        if not isinstance(one, kind):
+            raise UserError(f"{form}; one is {type(one).__name__}")
 
 
 @contextmanager

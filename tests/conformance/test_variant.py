@@ -205,6 +205,18 @@ MISTAKES = {
         "REPLACES = 'close'\n" + RULE.format("pass") + "def applies(d, s):\n    return s.opened\n",
         "my_fix.py:11: AttributeError",
     ),
+    "guards by name": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, guards={'a turn runs': s.inflight})\n",
+        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag), not dict',
+    ),
+    "a bare guard": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, (s.inflight,))\n",
+        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag); one is ',
+    ),
+    "a bare effect": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, effects=('free',))\n",
+        "my_fix.py:7: effects are a tuple of those of kvproof.spec.effects; one is str",
+    ),
     "contradiction": (
         """REPLACES = "close"
 def run(d, s, p):
