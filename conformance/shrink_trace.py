@@ -130,8 +130,12 @@ class TraceShrinker:
     def run(self) -> Shrunk:
         """Raises UserError where no part of the trace shows the finding by itself."""
         self._cut()
-        self._leave_out()
-        self._retell()
+        events: Events = []
+        while self.best is not None and self.best.events != events and not self._limit.is_over:
+            events = self.best.events
+            self._leave_out()
+            self._retell()
+            self._begin_again()  # what was told anew may be left out by other stretches
         assert self.best is not None
         self.best.is_smallest = not self._limit.is_over
         return self.best
@@ -216,6 +220,15 @@ class TraceShrinker:
                     f"kvproof slice --with-state --from {max(0, seq - 100)} cuts it"
                 )
             more = 2 * more or 4
+
+    def _begin_again(self) -> None:
+        """The smallest so far in place of what was cut."""
+        assert self.best is not None
+        lives = Lives()
+        self._first, self._jury.header = self.best.finding, self.best.header
+        self._candidate = [(lives.tell(event), event) for event in self.best.events]
+        if self._stays:
+            self._stays = {life for life, _ in self._candidate}
 
     # -- 2. left out --
 
