@@ -151,6 +151,32 @@ def test_taking_away_leaves_what_others_put_there_since() -> None:
         Pool.take = original  # type: ignore[method-assign]
 
 
+def test_a_listener_after_hears_of_calls_that_returned() -> None:
+    heard, errors = list[tuple[Any, ...]](), list[Exception]()
+    watch = Watch(errors.append)
+    watch.after(Pool, "take", lambda pool, *args, **kwargs: heard.append(args))
+    try:
+        pool = Pool()
+        assert pool.take(3) == 6
+        with pytest.raises(ValueError, match="-1"):
+            pool.take(-1)
+        assert heard == [(3,)] and pool.calls == [(3, False), (-1, False)] and not errors
+    finally:
+        watch.take_away()
+    assert pool.take(2) == 4 and heard == [(3,)]
+
+
+def test_a_listener_after_that_breaks_is_told_of_once_and_heard_no_more() -> None:
+    errors = list[Exception]()
+    watch = Watch(errors.append)
+    watch.after(Pool, "take", breaks_before)
+    try:
+        assert Pool().take(3) == 6 and Pool().take(4) == 8
+        assert [str(error) for error in errors] == ["ours"]
+    finally:
+        watch.take_away()
+
+
 # -- who calls --
 
 

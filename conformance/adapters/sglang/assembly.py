@@ -44,8 +44,7 @@ class Assembly:
         if kind == AGAIN:
             yield from self._decodes_again(step, *rest)
         elif kind == GAINED:
-            before, self.output_lens = self.output_lens, rest[0]
-            yield from self._result(step, self.turns, before, self.output_lens)
+            yield from self._gained(step, *rest)
         elif kind == DECODE:
             self.turns, self._rows, _, self.output_lens = rest[:4]
             yield from self._decode(step, *rest)
@@ -65,13 +64,23 @@ class Assembly:
         self,
         step: int,
         lengths: list[tuple[int, int, int]],
+        gained: tuple[int, list[int]] | None,
         seq_lens: list[int] | None = None,
         pages: list[int] | None = None,
         window_pages: list[int] | None = None,
     ) -> Iterator[Values]:
-        """Nothing has touched the batch since it was told, but steps and results of its own. Mostly no page begins."""
+        """Nothing has touched the batch since it was told, but steps and results of its own. Mostly no page begins.
+
+        `gained`: the result that came before, its step and the output lengths.
+        """
+        if gained is not None:
+            yield from self._gained(*gained)
         turns, rows, output_lens = self.turns, self._rows, self.output_lens
-        return self._decode(step, turns, rows, lengths, output_lens, None, seq_lens, pages, window_pages, None)
+        yield from self._decode(step, turns, rows, lengths, output_lens, None, seq_lens, pages, window_pages, None)
+
+    def _gained(self, step: int, output_lens: list[int]) -> Iterator[Values]:
+        before, self.output_lens = self.output_lens, output_lens
+        return self._result(step, self.turns, before, output_lens)
 
     def _decode(
         self,

@@ -17,7 +17,7 @@ from typing import Any
 
 from .page_ids import PageIds
 
-# A batch is sent when it holds so many records: 16 steps of decode and results.
+# A batch is sent when it holds so many records: as many decode steps with the results before them.
 RECORDS_OF_A_BATCH = 32
 # What the buffer may hold in bytes: seconds of a busy server, in case the disk stalls.
 BUFFER_BYTES = 64 << 20

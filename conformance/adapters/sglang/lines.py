@@ -67,10 +67,11 @@ class Lines:
         if isinstance(record, tuple) and record[0] in (AGAIN, GAINED):
             if self._patterns is None:
                 self._patterns = patterns_of(self._assembly)
-            if self._patterns is not None and not (len(record) > 3 and record[-1]):  # pages of a window have no place
-                _, step, values, *opening = record
-                fill_in = self._decodes if record[0] == AGAIN else self._results
-                return fill_in(self._patterns, step, values, *opening)
+            if self._patterns is not None and not (len(record) > 4 and record[-1]):  # pages of a window have no place
+                kind, *values = record
+                return (
+                    self._decodes(self._patterns, *values) if kind == AGAIN else self._results(self._patterns, *values)
+                )
         else:
             self._patterns = None
         lines = [event_line(seq, event) for seq, event in enumerate(self._assembly.events(record), start=self._seq)]
@@ -82,18 +83,20 @@ class Lines:
         patterns: Patterns,
         step: int,
         lengths: list[tuple[int, int, int]],
+        gained: tuple[int, list[int]] | None,
         seq_lens: list[int] | None = None,
         pages: list[int] | None = None,
         _window_pages: None = None,
     ) -> list[bytes]:
-        lines, seq = [], self._seq
+        lines = self._results(patterns, *gained) if gained is not None else []
+        seq = self._seq
         for place, output_len in enumerate(self._assembly.output_lens):
             if pages is not None and (seq_lens is None or (seq_lens[place] - 1) % self._page_size == 0):
                 line = patterns.opens_page[place] % (seq + place, step, pages[place], *lengths[place], output_len)
             else:
                 line = patterns.decodes[place] % (seq + place, step, *lengths[place], output_len)
             lines.append(line)
-        self._seq += len(lines)
+        self._seq += len(lengths)
         return lines
 
     def _results(self, patterns: Patterns, step: int, output_lens: list[int]) -> list[bytes]:
@@ -111,8 +114,8 @@ def patterns_of(assembly: Assembly) -> Patterns | None:
     probe, turns = copy.copy(assembly), len(assembly.turns)
     probe.output_lens, lengths = [_OUTPUT] * turns, [(_COMMITTED, _ALLOCATED, _PROTECTED)] * turns
     places = (_COMMITTED, _ALLOCATED, _PROTECTED, _OUTPUT)
-    decodes = [_pattern(event, _STEP, *places) for event in probe.events((AGAIN, _STEP, lengths))]
-    opening = probe.events((AGAIN, _STEP, lengths, None, [_PAGE] * turns, None))
+    decodes = [_pattern(event, _STEP, *places) for event in probe.events((AGAIN, _STEP, lengths, None))]
+    opening = probe.events((AGAIN, _STEP, lengths, None, None, [_PAGE] * turns, None))
     opens_page = [_pattern(event, _STEP, _PAGE, *places) for event in opening]
     probe.output_lens = [_OUTPUT - _TOKENS] * turns
     results = [_pattern(event, _STEP, _TOKENS, _OUTPUT) for event in probe.events((GAINED, _STEP, [_OUTPUT] * turns))]

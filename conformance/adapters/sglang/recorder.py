@@ -72,12 +72,15 @@ class Recorder:
     def start(self) -> None:
         for owner, name, handler in self._watched():
             self.watch.around(owner, name, handler)
-        for owner, name, before, after in self._listened():
-            self.watch.between(owner, name, before, after)
+        # What every step calls has listeners, which cost less.
+        batch, steps = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch, self.steps
+        self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
+        self.watch.between(type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came)
         self._rebuild_dispatcher()
 
     def stop(self) -> None:
         self.watch.take_away()
+        self.steps.tell_result()
         self._rebuild_dispatcher()
 
     def _rebuild_dispatcher(self) -> None:
@@ -120,12 +123,6 @@ class Recorder:
                     yield module, release.evicts_window, turns.evict_window
         for module in _callers_of("release_kv_cache"):
             yield module, "release_kv_cache", turns.release
-
-    def _listened(self) -> Iterator[tuple[Any, str, Callable[..., None] | None, Callable[..., None]]]:
-        """What every step calls, with listeners, which cost less: (class, name, before a call, after it)."""
-        steps, schedule_batch = self.steps, importlib.import_module("sglang.srt.managers.schedule_batch")
-        yield schedule_batch.ScheduleBatch, "prepare_for_decode", None, steps.prepared_for_decode
-        yield type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came
 
     def check(self, *, busy: bool, passed: bool, free_list: bool = True) -> None:
         """The terms of the release's own memory check as they are now; `passed`: what its check said."""

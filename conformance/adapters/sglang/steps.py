@@ -8,7 +8,6 @@ page begins. Whatever else happens, the next step is read anew and whole.
 
 from __future__ import annotations
 
-import sys
 from operator import attrgetter
 from typing import Any
 
@@ -33,6 +32,9 @@ class Steps:
         self._output_lens: list[int] = []
         self._openings = Openings(observe.page_size)
         self._steps_to_opening = 0
+        # A result of that batch that is not put down yet: (step, output lengths).
+        self._gained: tuple[int, list[int]] | None = None
+        notes.before_event = self.tell_result
         # Requests of the batch whose result is being processed, their output lengths before it, and how many are written.
         self._awaiting_result: list[Any] = []
         self._lens_before: list[int] = []
@@ -41,19 +43,19 @@ class Steps:
     # -- a decode is prepared --
 
     def prepared_for_decode(self, batch: Any) -> None:
-        if sys.exc_info()[0] is not None:
-            return  # it raised: nothing was prepared
         reqs = batch.reqs
         if reqs != self._reqs or not self._notes.sessions_are_known:
             self._decodes(batch)
             return
         self._steps_to_opening -= 1
         if self._steps_to_opening:
-            self._put((AGAIN, self._step(), self._lengths(reqs)))
+            self._put((AGAIN, self._step(), self._lengths(reqs), self._gained))
         else:
             self._opens_pages(batch)
+        self._gained = None
 
     def _decodes(self, batch: Any) -> None:
+        self.tell_result()
         reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
         seq_lens = batch.seq_lens_cpu.tolist()
         pages = window_pages = None
@@ -89,7 +91,7 @@ class Steps:
             self._observe.pages_of(batch.out_cache_loc),
             self._observe.window_pages_of(batch.out_cache_loc),
         )
-        self._put((AGAIN, self._step(), self._lengths(batch.reqs), seq_lens, pages, window_pages))
+        self._put((AGAIN, self._step(), self._lengths(batch.reqs), self._gained, seq_lens, pages, window_pages))
 
     def _reserved(self, reserving: Reserving, req: Any) -> tuple[list[int], list[int]]:
         """Pages, and window pages, that this round reserved."""
@@ -113,11 +115,17 @@ class Steps:
         if before is self._output_lens and self._notes.sessions_are_known and not self._results_written:
             output_lens = [len(req.output_ids) for req in reqs]
             if output_lens != before:
-                self._output_lens = output_lens
-                self._put((GAINED, self._step(), output_lens))
+                self.tell_result()
+                self._output_lens, self._gained = output_lens, (self._step(), output_lens)
         else:
             self.write_results_up_to(None)
         self._awaiting_result = []
+
+    def tell_result(self) -> None:
+        """What a batch gained is told with its next step, or before whatever else happens."""
+        if self._gained is not None:
+            gained, self._gained = self._gained, None
+            self._put((GAINED, *gained))
 
     def write_results_up_to(self, last: Any | None) -> None:
         """Write `result` for the requests of the batch, in its order, through `last`: it is about to be cached or released.
@@ -135,6 +143,7 @@ class Steps:
             reqs = reqs[start:]
         output_lens, before = [len(req.output_ids) for req in reqs], self._lens_before[start : self._results_written]
         if output_lens != before:
+            self.tell_result()
             self._reqs = None  # with overlap some may be of the batch that is prepared already
             self._notes.put((RESULT, self._notes.step(), list(map(RID, reqs)), before, output_lens))
 

@@ -102,6 +102,23 @@ class Watch:
 
         self._put(owner, name, listened)
 
+    def after(self, owner: Any, name: str, listener: Callable[..., None]) -> None:
+        """A listener of the arguments of each call that has returned. The cheapest of all."""
+
+        def listened(original: Callable[..., Any]) -> Callable[..., Any]:
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                result = original(*args, **kwargs)
+                if not self._idle:
+                    try:
+                        listener(*args, **kwargs)
+                    except Exception as error:
+                        self._fail(error)
+                return result
+
+            return watched
+
+        self._put(owner, name, listened)
+
     def take_away(self) -> None:
         """Put the originals back; where someone else has wrapped ours since, ours stays and does nothing."""
         self._idle = True
