@@ -11,7 +11,10 @@ from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.request import Request
 
+LARGEST_PAGE_OF_A_FORWARD = 16
+"""Inputs of pages that are larger are long, and to compute them takes longer than all else."""
 AMPLE, ENOUGH, TIGHT, HOPELESS = "ample", "enough", "tight", "hopeless"
 SHARED_STREAM = 0
 
@@ -40,6 +43,7 @@ class Reference:
         "retract_after_prepare": (False, True),
         "retract_interval": (None, 5, 2),
         "row_order": ("fifo", "lifo"),
+        "forward": ("none", *("none",) * 7, "transformer"),
     }
 
     def __init__(self) -> None:
@@ -49,7 +53,7 @@ class Reference:
         from kvproof.impl.census import CensusViolation
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-        self.own_errors: tuple[type[Exception], ...] = (CensusViolation,)
+        self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput)
         self.seeds: Sequence[Schedule] = seeds()
 
     def page_size(self, settings: Mapping[str, Setting]) -> int:
@@ -98,7 +102,7 @@ class Reference:
             "max_prefill_tokens": 4096 if chosen["max_prefill"] == AMPLE else page_size + 2,
             "overlap": speculation == 2 or (chosen["overlap"] and speculation == 0),
             "speculation": speculation,
-            "forward": "none",
+            "forward": chosen["forward"] if page_size <= LARGEST_PAGE_OF_A_FORWARD else "none",
             "faults": tuple(faults),
         }
         window = {0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}[chosen["window"]]
@@ -117,8 +121,13 @@ class Reference:
         return value
 
 
+class WrongOutput(Exception):
+    """A request did not put out what its input gives without a cache: it read pages that are not its own."""
+
+
 class ReferenceRun:
-    """One engine. After each step its census counts every page, and its memory check is told as an event."""
+    """One engine. After each step its census counts every page, and its memory check is told as an event. Where a model runs,
+    every output is computed anew in the end."""
 
     def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool) -> None:
         from kvproof.impl.scheduler import Scheduler
@@ -127,6 +136,8 @@ class ReferenceRun:
         self._scheduler = Scheduler(config, _Telling(tell))
         self._launched = False
         self._own_checks = own_checks
+        self._requests: dict[str, Request] = {}
+        """Those whose output is computed anew."""
 
     def open(self, session: str) -> None:
         self._scheduler.open_session(session)
@@ -171,11 +182,14 @@ class ReferenceRun:
         self._scheduler.check()
         if self._own_checks:
             self._scheduler.census.take()
+            if self._scheduler.config.forward != "none":
+                self._requests |= {req.rid: req for req in self._scheduler.known_requests()}
 
     def unfinished(self) -> list[str]:
         return [req.rid for req in self._scheduler.known_requests()]
 
     def not_returned(self) -> str | None:
+        self._compare_outputs()
         state = self._scheduler.state
         for pool, terms in (("pages", state.memory_terms()), ("window pages", state.window_terms())):
             if terms and terms["available"] + terms["evictable"] != terms["total"]:
@@ -188,6 +202,22 @@ class ReferenceRun:
 
     def stop(self) -> None:
         self._scheduler.settle()
+
+    def _compare_outputs(self) -> None:
+        """Of all that ended well. A request that is over in its first step was not seen between steps."""
+        from kvproof.impl.recomputation import recomputed_output
+
+        config = self._scheduler.config
+        for rid, req in self._requests.items():
+            outcome = self._scheduler.outcomes.get(rid)
+            if outcome is None or not outcome.finished:
+                continue
+            seen, inputs = list(outcome.output_ids), req.origin_input_ids
+            if (right := recomputed_output(inputs, seen, seed=config.seed, window=config.window)) != seen:
+                place = next(n for n, pair in enumerate(zip(right, seen, strict=True)) if pair[0] != pair[1])
+                raise WrongOutput(
+                    f"output token {place} of {rid} is {seen[place]}; without a cache it is {right[place]}"
+                )
 
 
 class _Telling:

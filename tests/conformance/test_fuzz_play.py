@@ -15,7 +15,7 @@ from kvproof.conformance.adapters.reference import header_of
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.generate import schedules
 from kvproof.conformance.fuzz.play import CRASH, EXIT, HANG, LEAK, OWN_CHECK, STUCK, VIOLATION, play
-from kvproof.conformance.fuzz.reference import Reference
+from kvproof.conformance.fuzz.reference import Reference, ReferenceRun
 from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.impl.config import EngineConfig
@@ -164,3 +164,25 @@ def test_what_is_no_schedule_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "schedule.json").write_text(text)
     with pytest.raises(UserError, match=r"schedule\.json.*no schedule"):
         Schedule.load(tmp_path / "schedule.json")
+
+
+@pytest.mark.parametrize("window", [0, 1])
+def test_an_output_that_other_pages_would_give_is_the_targets_own_finding(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page has its owner and every sum is right; what stands in the pages is wrong."""
+    with_a_model: dict[str, Setting] = {"forward": "transformer", "page_size": 4, "window": window}
+    schedule = Schedule(target="reference", settings=with_a_model, acts=TWO_TURNS)
+    assert play(schedule, Reference()).trouble is None
+    step = ReferenceRun.step
+
+    def step_and_forget(self: ReferenceRun) -> None:
+        step(self)
+        for buffers in self._scheduler.runner.layers.buffers:  # type: ignore[attr-defined]
+            for buffer in buffers:
+                buffer.zero_()
+
+    monkeypatch.setattr(ReferenceRun, "step", step_and_forget)
+    trouble = play(schedule, Reference()).trouble
+    assert trouble is not None and trouble.kind == OWN_CHECK
+    assert "without a cache it is" in trouble.sentence

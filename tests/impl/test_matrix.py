@@ -27,8 +27,8 @@ from kvproof.conformance.replay import CONFORMS, replay
 from kvproof.conformance.trace_io import read_trace
 from kvproof.impl import script
 from kvproof.impl.config import EngineConfig
-from kvproof.impl.model import Transformer, logits_from_scratch
 from kvproof.impl.observe import Observer
+from kvproof.impl.recomputation import recomputed_output
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
 from kvproof.spec.trace import Event
@@ -226,15 +226,7 @@ def play_behaviour(cell: Cell, run: Callable[[script.Script], None], scheduler: 
 
 def expected_output(req: Request, count: int, window: int) -> list[int]:
     """The output as one computation gives it that knows no cache, no chunks, no drafts and no other request."""
-    tokens = [*req.origin_input_ids, *req.output_ids[:count]]
-    logits = logits_from_scratch(model(window), tokens[:-1])
-    predicted: list[int] = logits[len(req.origin_input_ids) - 1 :].argmax(dim=-1).tolist()
-    return predicted
-
-
-@cache
-def model(window: int) -> Transformer:
-    return Transformer(0, window=window)
+    return recomputed_output(req.origin_input_ids, req.output_ids[:count], seed=0, window=window)
 
 
 def require_what_is_switched_on(cell: Cell, events: list[Event]) -> None:
