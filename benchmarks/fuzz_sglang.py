@@ -21,10 +21,11 @@ from measuring import machine
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.fuzz.generate import schedules
-from kvproof.conformance.fuzz.judging import Judging
+from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.sglang import SGLang
+from kvproof.conformance.replay import CHECKERS, COMPILED
 from kvproof.spec.trace import Event, Header
 
 
@@ -105,14 +106,14 @@ def untroubled(target: SGLang, count: int, seed: int) -> list[Schedule]:
     return kept
 
 
-def rates(target: SGLang, played: Sequence[Schedule], times: int) -> Rates:
+def rates(target: SGLang, played: Sequence[Schedule], times: int, judging: NewJudging) -> Rates:
     measured = Rates()
     for _ in range(times):
         for bare in (True, False):
             steps, timed = 0, Timed(target, bare=bare)
             begin = time.perf_counter()
             for schedule in played:
-                steps += play(schedule, timed, new_judging=Unjudged if bare else Judging).steps
+                steps += play(schedule, timed, new_judging=Unjudged if bare else judging).steps
             (measured.bare if bare else measured.checked).append(steps / (time.perf_counter() - begin - timed.starting))
         measured.start.append(timed.starting / len(played))
     return measured
@@ -123,11 +124,13 @@ def main() -> None:
     parser.add_argument("--schedules", type=int, default=40)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checker", choices=CHECKERS, default=COMPILED, help="compiled needs kvproof[scale]")
     arguments = parser.parse_args()
     target = SGLang()
     played = untroubled(target, arguments.schedules, arguments.seed)
-    rates(target, played[:3], 1)
-    measured = rates(target, played, arguments.times)
+    judging = judging_by(arguments.checker, 0)
+    rates(target, played[:3], 1, judging)
+    measured = rates(target, played, arguments.times, judging)
     print(f"SGLang {target.release.version}, {len(played)} schedules, {arguments.times} times; {machine()}")
     for name in ("bare", "checked"):
         values = getattr(measured, name)

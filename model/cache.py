@@ -18,7 +18,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,6 @@ import kvproof.spec
 from kvproof.model.questions import BROKEN, PROVED, Answer, Answers, Asker, Posed, Question, ask_z3
 
 FORMAT = "kvproof cache 1"
-FOLDER_VARIABLE = "KVPROOF_CACHE"
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """KVPROOF_CACHE, else `kvproof` in the user's cache folder (XDG_CACHE_HOME, ~/.cache)."""
-    if given := environment.get(FOLDER_VARIABLE):
-        return Path(given).expanduser()
-    base = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "kvproof"
 
 
 class Store:

@@ -110,7 +110,8 @@ def prove(
 
 def _asker(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
     """Who answers: a cache and Z3, Z3 alone, or Z3 and cvc5 (which never look into the cache)."""
-    from kvproof.model.cache import Remembering, Store, cache_folder
+    from kvproof.model.cache import Remembering, Store
+    from kvproof.model.cache_folder import cache_folder
     from kvproof.model.certify import Certifying, SolverMissing
     from kvproof.model.questions import Asker
 

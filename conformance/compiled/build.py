@@ -20,7 +20,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import book, filler, layout, loop, pages, scan_layout, scanner
 from kvproof.conformance.compiled.rules import rules_source
-from kvproof.model.cache import cache_folder
+from kvproof.model.cache_folder import cache_folder
 from kvproof.spec.actions import Action
 from kvproof.spec.invariants import Invariant
 

@@ -10,15 +10,15 @@ import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.judged_by import judged_by
+from kvproof.conformance.judged_by import judged_by, rules_of
 from kvproof.conformance.replay import AUTO, COMPILED, INTERPRETED, Replayer
 from kvproof.conformance.verdict import Finding
-from kvproof.spec.actions import ACTIONS
 from kvproof.spec.trace import Event, Header
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ class Judging:
 class JudgingByBlocks(Judging):
     """Keeps events back until they are a block."""
 
-    def __init__(self, header: Header, judge: Judge) -> None:
+    def __init__(self, header: Header, judge: Judge, profile: str | None = None) -> None:
         from kvproof.conformance.compiled.checker import CompiledChecker
 
-        super().__init__(header)
+        super().__init__(header, profile)
         self._checker = CompiledChecker(self._replayer, judge)
         self._next = 0
 
@@ -106,10 +106,12 @@ class JudgingByBlocks(Judging):
         if self.finding is not None or first == self._next:
             return
         block = self._seen[first:]
-        text = b"".join(_line(seq, vars(seen)) for seq, seen in enumerate(block, first))
-        lines = ScannedLines.of(text)
-        batches = [lines] if len(lines) == len(block) else batches_of(self.events[first:])
-        for batch in batches:
+        try:
+            lines = ScannedLines.of(b"".join(_line(seq, vars(seen)) for seq, seen in enumerate(block, first)))
+        except TypeError:  # fields that are objects of the target's own
+            lines = None
+        is_plain = lines is not None and len(lines) == len(block)
+        for batch in [lines] if is_plain else batches_of(self.events[first:]):
             if not self._checker.judge_batch(batch):
                 break
         report = self._replayer.report
@@ -125,7 +127,7 @@ class NewJudging(Protocol):
 def judging_by(checker: str, seconds: float) -> NewJudging:
     """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed.
 
-    Only the model's own rules are compiled: to compile those of a profile takes half a minute, in the middle of a campaign.
+    The rules of a profile are compiled when it is first met: half a minute, and only once on a machine.
     """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging
@@ -136,10 +138,13 @@ def judging_by(checker: str, seconds: float) -> NewJudging:
         return Judging
     from kvproof.conformance.compiled.warm import warmed
 
-    judge = warmed(ACTIONS)
+    judge_of = cache(lambda name: warmed(rules_of(name)))
+    judge_of(None)
 
     def new(header: Header, profile: str | None = None) -> Judging:
-        return JudgingByBlocks(header, judge) if profile is None else Judging(header, profile)
+        chosen = judged_by(header, IN_MEMORY, profile, strict=False).profile
+        name = chosen.name if chosen is not None and chosen.rules else None
+        return JudgingByBlocks(header, judge_of(name), profile)
 
     return new
 

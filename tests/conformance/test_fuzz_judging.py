@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,11 +22,14 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import CRASH, Played, play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.conformance.trace_io import read_trace
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Event
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.trace import Event as TraceEvent
 
 HOW_MANY = 60
+GOLDEN = Path(__file__).parents[1] / "golden" / "sglang-0.5.23"
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +116,26 @@ def test_events_that_are_none_are_the_targets_fault(by_blocks: NewJudging, refer
 
 def test_short_campaigns_do_not_wait_for_the_compiler() -> None:
     assert judging_by("auto", 1) is Judging and judging_by("interpreted", 1000) is Judging
+
+
+@pytest.mark.slow
+def test_blocks_are_judged_by_the_rules_of_a_profile(by_blocks: NewJudging) -> None:
+    """A trace of a release that follows other rules: the model's own find something in it, the release's own nothing."""
+    trace = read_trace(GOLDEN / "abort-first-p1.jsonl.gz")
+    fields = [
+        SimpleNamespace(**{name: value for name, value in vars(event).items() if name not in ("record", "seq")})
+        for _, event in trace
+        if isinstance(event, TraceEvent)
+    ]
+    found = {}
+    for profile in (None, "auto"):
+        judged = [new(trace.header, profile) for new in (Judging, by_blocks)]
+        for one in judged:
+            for event in fields:
+                one.see(event)
+            one.settle()
+        at_once, in_blocks = judged
+        assert at_once.finding == in_blocks.finding
+        assert at_once.followed == in_blocks.followed
+        found[profile] = in_blocks.finding
+    assert found[None] is not None and found["auto"] is None

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import z3
 
-from kvproof.model.cache import Remembering, Store, cache_folder
+from kvproof.model.cache import Remembering, Store
+from kvproof.model.cache_folder import cache_folder
 from kvproof.model.prove import induction_step, prove, step_question
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
 from kvproof.spec.actions import ACTIONS
