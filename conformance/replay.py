@@ -153,6 +153,11 @@ def _judges_compiled(checker: str, path: str | Path) -> bool:
     """Whether the compiled checker was asked for, or pays and is there."""
     if checker == INTERPRETED or (checker == AUTO and not is_large(path)):
         return False
+    return is_installed(checker)
+
+
+def is_installed(checker: str) -> bool:
+    """Whether the compiled checker can be had. Raises UserError, with what is missing, if it was asked for and cannot."""
     missing = [name for name in ("numpy", "pyarrow", "numba") if importlib.util.find_spec(name) is None]
     if missing and checker == COMPILED:
         raise UserError(f"the compiled checker needs {' and '.join(missing)}: pip install 'kvproof[scale]'")

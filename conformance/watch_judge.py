@@ -9,7 +9,6 @@ comes after is counted only: events, and the pages that the trace's own moves ta
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay import COMPILED, INTERPRETED, Finding, Report, conclude, replayer_of
+from kvproof.conformance.replay import COMPILED, INTERPRETED, Finding, Report, conclude, is_installed, replayer_of
 from kvproof.conformance.slice_state import begin_with_state
 from kvproof.conformance.trace_io import TraceReader
 from kvproof.conformance.watch_pages import (
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from kvproof.conformance.compiled.state import State
 
 Note = Callable[[str], None]
-NEEDED = ("numpy", "pyarrow", "numba")
 WARM = [sys.executable, "-m", "kvproof.conformance.compiled.warm"]
 
 
@@ -87,10 +85,7 @@ class LiveJudge:
         self._choose(checker)
 
     def _choose(self, checker: str) -> None:
-        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-        if missing and checker == COMPILED:
-            raise UserError(f"the compiled checker needs {' and '.join(missing)}: pip install 'kvproof[scale]'")
-        self._may_compile = checker != INTERPRETED and not missing and self._fits(checker)
+        self._may_compile = checker != INTERPRETED and is_installed(checker) and self._fits(checker)
         if checker == COMPILED:
             self._note("the compiled checker is loaded; where it is not kept yet, that takes up to half a minute")
             self._take_over()

@@ -6,7 +6,6 @@ By blocks the target goes on for some events before it is stopped.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvproof.conformance.coverage import Coverage
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.judged_by import judged_by, rules_of
-from kvproof.conformance.replay import AUTO, COMPILED, INTERPRETED, Replayer
+from kvproof.conformance.replay import AUTO, INTERPRETED, Replayer, is_installed
 from kvproof.conformance.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
@@ -129,12 +127,7 @@ def judging_by(checker: str, seconds: float) -> NewJudging:
 
     The rules of a profile are compiled when it is first met: half a minute, and only once on a machine.
     """
-    if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
-        return Judging
-    missing = [name for name in ("numpy", "pyarrow", "numba") if importlib.util.find_spec(name) is None]
-    if missing and checker == COMPILED:
-        raise UserError(f"the compiled checker needs {' and '.join(missing)}: pip install 'kvproof[scale]'")
-    if missing:
+    if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM) or not is_installed(checker):
         return Judging
     from kvproof.conformance.compiled.warm import warmed
 
