@@ -3,7 +3,8 @@
     python benchmarks/fuzz_releases.py [--releases 0.5.10.post1 0.5.11 ...] [--seeds N] [--seconds S] [--environment .venv-sglang]
 
 prints a table: of each release what was found, by which name of the catalogue, in how many of the seeds, and the medians of the
-seconds and of the schedule's acts up to the first finding. `matrix` gives the same as data.
+seconds and of the schedule's acts up to the first finding. It is written to benchmarks/results/fuzz_releases.md, unless some
+releases were asked for. `matrix` gives the same as data.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import say
+from measuring import machine, say
 
+PAGE = Path(__file__).resolve().parent / "results" / "fuzz_releases.md"
 ENVIRONMENT = Path(__file__).resolve().parents[1] / ".venv-sglang"
 SECONDS_TO_START_AND_SHRINK = 900
 FOUND_OR_NOT = (0, 1)
@@ -111,7 +113,23 @@ def main() -> None:
     arguments = parser.parse_args()
     releases = arguments.releases or releases_of(arguments.environment)
     found = matrix(arguments.environment, releases, arguments.seeds, arguments.seconds)
-    print(table([row for of_release in found for row in of_release], arguments.seeds))
+    rows = [row for of_release in found for row in of_release]
+    text = "\n".join([*_head(releases, arguments.seeds, arguments.seconds), table(rows, arguments.seeds)])
+    print(text)
+    if arguments.releases is None:
+        PAGE.write_text(text + "\n", encoding="utf-8")
+        say(f"written: {PAGE.relative_to(PAGE.parents[2])}")
+
+
+def _head(releases: Sequence[str], seeds: int, seconds: float) -> list[str]:
+    return [
+        "# Real releases of SGLang, fuzzed",
+        "",
+        f"Written by `make kill-matrix`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. Releases {', '.join(releases)}; "
+        f"{seeds} seeds each, {seconds:.0f} s of search each. Seconds and acts are medians over the seeds that found it. What "
+        "has no name of the catalogue is told by its signature; docs/findings/ has pages for what was followed to its cause.",
+        "",
+    ]
 
 
 if __name__ == "__main__":
