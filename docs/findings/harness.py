@@ -83,6 +83,7 @@ class Server:
         )
         self.module, self.messages, self.alarms, self.idle = module, [], [], False
         self.random = random.Random(0)
+        self._receive_now = None
         self.scheduler.tp_worker.forward_batch_generation = self._forward
         receiver = types.SimpleNamespace(recv_requests=self._receive)
         if hasattr(self.scheduler, "request_receiver"):
@@ -153,6 +154,27 @@ class Server:
                 return True
         return False
 
+    def overlapped(self, *passes):
+        """Passes of the overlap loop, which keeps results from one to the next; each is a function, called before it."""
+        plan = iter(passes)
+
+        def receive(*_args, **_kwargs):
+            before = next(plan, None)
+            if before is None:
+                raise PassEnded
+            self.module.TEST_RETRACT, self.module.TEST_RETRACT_INTERVAL = False, 1
+            before()
+            messages, self.messages = self.messages, []
+            return messages
+
+        self._receive_now = receive
+        with contextlib.suppress(PassEnded):
+            self.scheduler.run_event_loop()
+
+    def retract(self):
+        """In this pass: see `step`."""
+        self.module.TEST_RETRACT = True
+
     # -- what can be seen --
 
     def session(self, name):
@@ -192,6 +214,8 @@ class Server:
     # -- underneath --
 
     def _receive(self, *args, **kwargs):
+        if self._receive_now is not None:
+            return self._receive_now()
         if self._asked:
             raise PassEnded
         self._asked = True
