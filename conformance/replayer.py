@@ -7,6 +7,7 @@ happened. The first difference is a finding. Deviations that are known of the re
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,8 @@ from kvproof.spec.profiles import Profile
 from kvproof.spec.state import Ledger, is_live, pristine
 from kvproof.spec.trace import Event, Header
 
+FIRST_LINE = 2
+"""Line of the first event of a trace: the header is line 1."""
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
@@ -39,6 +42,14 @@ class Headed(Protocol):
     def path(self) -> str | Path: ...
     @property
     def header(self) -> Header: ...
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """A run that no trace is written of. `path`: what people are told in place of a file's."""
+
+    path: Path
+    header: Header
 
 
 class Replayer:

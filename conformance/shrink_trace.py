@@ -25,14 +25,13 @@ from kvproof.conformance.judge import check_terms
 from kvproof.conformance.judged_by import JudgedBy, judged_by
 from kvproof.conformance.memory_check import is_about_holders, recounted
 from kvproof.conformance.replay import INCOMPLETE, VIOLATES, replay
-from kvproof.conformance.replayer import Replayer
+from kvproof.conformance.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.shrink_cut import Lives, kept
 from kvproof.conformance.shrink_names import renamed
 from kvproof.conformance.trace_io import read_trace, write_trace
 from kvproof.conformance.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
-FIRST_LINE = 2
 Events = list[Event]
 Told = Callable[[str, int], None]
 """Is told what is done now, and how many records there are left."""
@@ -78,12 +77,6 @@ class Shrunk:
             writer.close("shrunk")
 
 
-@dataclass(frozen=True)
-class _InMemory:
-    path: Path
-    header: Header
-
-
 class Jury:
     """Judges candidates by the rules that the whole trace is judged by."""
 
@@ -92,7 +85,7 @@ class Jury:
         self.header = header.model_copy(update={"scenario": None, "extra": {}})
 
     def replayer(self, header: Header | None = None) -> Replayer:
-        return Replayer(_InMemory(self._path, header or self.header), self.rules.known, self.rules.profile)
+        return Replayer(Unwritten(self._path, header or self.header), self.rules.known, self.rules.profile)
 
     def first_in(self, events: Sequence[Event], header: Header | None = None) -> Finding | None:
         """The first finding in events that are numbered from 0; None also where they are no trace that could be judged."""

@@ -16,13 +16,12 @@ from kvproof.conformance.compiled.columns import EventBatch, arrays_of, first_se
 from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
 from kvproof.conformance.replay import Pause, Replayer
+from kvproof.conformance.replayer import FIRST_LINE
 from kvproof.conformance.trace_io import TraceReader
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import Event
 
-FIRST_LINE = 2
-"""Line of the first event: the header is line 1."""
 MOST_INTERPRETED = 2**16
 """Events that are judged interpreted before the loop is tried again."""
 CLEAN_ENOUGH = 64

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.judged_by import judged_by, rules_of
-from kvproof.conformance.replay import AUTO, INTERPRETED, Replayer, is_installed
+from kvproof.conformance.replay import AUTO, INTERPRETED, is_installed
+from kvproof.conformance.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
@@ -23,17 +23,10 @@ if TYPE_CHECKING:
     from kvproof.conformance.compiled.build import Judge
 
 IN_MEMORY = Path("fuzz.jsonl")
-FIRST_LINE = 2
 PAYS_FROM = 20.0
 """Seconds of a campaign from which the compiled checker pays: to load it takes some, and half a minute the first time."""
 BLOCK = 256
 """Events that are judged at once: with fewer, to begin takes longer than to judge."""
-
-
-@dataclass(frozen=True)
-class _Unwritten:
-    path: Path
-    header: Header
 
 
 class Judging:
@@ -42,7 +35,7 @@ class Judging:
     def __init__(self, header: Header, profile: str | None = None) -> None:
         by = judged_by(header, IN_MEMORY, profile, strict=False)
         self.finding: Finding | None = None
-        self._replayer = Replayer(_Unwritten(IN_MEMORY, header), by.known, by.profile)
+        self._replayer = Replayer(Unwritten(IN_MEMORY, header), by.known, by.profile)
         self._seen: list[Any] = []
 
     def see(self, seen: Any) -> None:
