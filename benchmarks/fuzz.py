@@ -204,9 +204,9 @@ def hunt(fault: str, seconds: float) -> float | None:
         seed=1,
         faults=(fault,),
         checker="compiled",
-        is_enough=lambda c: any(fault in f.trouble.faults for f in c.found.values()),
+        is_enough=lambda c: bool(c.naming(fault)),
     )
-    return min((f.after_seconds for f in campaign.found.values() if fault in f.trouble.faults), default=None)
+    return min((found.after_seconds for found in campaign.naming(fault)), default=None)
 
 
 def main() -> None:

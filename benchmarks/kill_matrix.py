@@ -47,7 +47,7 @@ class Hunts:
     """What else was found on the way, and is not named."""
 
     def add(self, campaign: Campaign) -> None:
-        named = [found for found in campaign.found.values() if self.fault in found.trouble.faults]
+        named = campaign.naming(self.fault)
         self.beside |= {f.trouble.signature for f in campaign.found.values() if not f.trouble.faults}
         if not named:
             self.missed += 1
@@ -86,7 +86,7 @@ def hunt(target: Reference, fault: str, seeds: int, seconds: float) -> Hunts:
                 seed=seed,
                 faults=(fault,),
                 checker="compiled",
-                is_enough=lambda campaign: any(fault in f.trouble.faults for f in campaign.found.values()),
+                is_enough=lambda campaign: bool(campaign.naming(fault)),
             )
         )
     return hunts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,10 +116,7 @@ def fuzz(
     else:
         state = State(Plan(target, seed, tuple(fault or ()), parse_settings(settings or []), profile))
     chosen = target_named(state.plan.target)
-    plan = state.plan = replace(state.plan, profile=state.plan.profile or getattr(chosen, "profile", None))
-    for name in plan.settings:
-        if name not in chosen.settings:
-            raise unknown(f"setting of {plan.target}", name, chosen.settings)
+    plan = state.plan = state.plan.for_target(chosen)
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
     require_writable(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.jobs import search_here
 from kvproof.conformance.fuzz.leave import report_lines, require_writable
@@ -25,11 +25,8 @@ def bounded_campaign(
 ) -> tuple[Path, list[str]] | None:
     """Fuzz until something is found: its folder and its report, or None. Raises UserError, also if nothing could be played."""
     chosen = target_named(target)
-    for name in settings or {}:
-        if name not in chosen.settings:
-            raise unknown(f"setting of {target}", name, chosen.settings)
+    plan = Plan(target, seed, faults, dict(settings or {}), profile).for_target(chosen)
     require_writable(folder)
-    plan = Plan(target, seed, faults, dict(settings or {}), profile or getattr(chosen, "profile", None))
     how = How(seconds, isolates=target != "reference", most=1)
     whole = Whole(chosen, State(plan), how, folder, lambda *_: None)
     search_here(whole)

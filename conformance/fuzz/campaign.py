@@ -85,6 +85,10 @@ class Campaign:
     seen_in: Counter[str] = field(default_factory=Counter)
     """In how many schedules each action, branch and invariant was exercised."""
 
+    def naming(self, fault: str) -> list[Found]:
+        """What was found that this fault of the catalogue explains."""
+        return [found for found in self.found.values() if fault in found.trouble.faults]
+
     @property
     def seed_of_round(self) -> int:
         """The same seed tries the same schedules, and each job and round others."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.errors import UserError
+from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.growth import Growth, Sample
 from kvproof.conformance.fuzz.saved_play import Data, played_as_data, played_from_data
@@ -31,6 +31,13 @@ class Plan:
     faults: tuple[str, ...] = ()
     settings: dict[str, Setting] = field(default_factory=dict)
     profile: str | None = None
+
+    def for_target(self, target: Target) -> Plan:
+        """With the target's own profile, unless another was chosen. Raises UserError for a setting that the target has not."""
+        for name in self.settings:
+            if name not in target.settings:
+                raise unknown(f"setting of {self.target}", name, target.settings)
+        return replace(self, profile=self.profile or getattr(target, "profile", None))
 
     def campaign(self, target: Target, job: int) -> Campaign:
         """A job of it that did nothing so far."""
