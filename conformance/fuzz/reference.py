@@ -1,4 +1,4 @@
-"""The reference implementation as a target: no model runs, users may come between the halves of a step."""
+"""The reference implementation as a target: mostly without a model; users may come between the halves of a step."""
 
 from __future__ import annotations
 
@@ -10,30 +10,27 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
+from kvproof.conformance.fuzz.worded import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.request import Request
 
 LARGEST_PAGE_OF_A_FORWARD = 16
 """Inputs of pages that are larger are long, and to compute them takes longer than all else."""
-AMPLE, ENOUGH, TIGHT, HOPELESS = "ample", "enough", "tight", "hopeless"
-SHARED_STREAM = 0
 
 
-class Reference:
-    """Settings in words (a tight pool, a chunk of a page) keep their sense at every page size."""
-
+class Reference(WordedSettings):
     name = "reference"
     acts: Sequence[str] = ("open", "turn", "send", "step", "launch", "abort", "retract", "close")
     settings: Mapping[str, Sequence[Setting]] = {
         "page_size": (1, 2, 4, 16, 64, 256),
-        "pool": (AMPLE, ENOUGH, TIGHT, HOPELESS),
+        "pool": POOLS,
         "rows": (4, 8, 2, 1),
         "chunk": (None, "page", "odd"),
         "overlap": (False, True),
         "speculation": (0, 1, 2),
         "drafts": (1, 2, 3, 4),
         "draft_accuracy": (1.0, 0.5, 0.0),
-        "window": (0, 1, "page", "two pages and one"),
+        "window": WINDOWS,
         "window_pool": (AMPLE, TIGHT),
         "radix_cache": (True, False),
         "mixed_chunk": (False, True),
@@ -56,12 +53,6 @@ class Reference:
         self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput)
         self.seeds: Sequence[Schedule] = seeds()
 
-    def page_size(self, settings: Mapping[str, Setting]) -> int:
-        return int(self._value(settings, "page_size") or 1)
-
-    def longest(self, settings: Mapping[str, Setting]) -> int:
-        return 8 * self.page_size(settings) + 24
-
     def start(
         self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
     ) -> ReferenceRun:
@@ -77,8 +68,6 @@ class Reference:
         page_size, row_width = self.page_size(settings), self.longest(settings)
         speculation = chosen["speculation"]
         chunk = {None: None, "page": page_size, "odd": 3 * page_size + 1}[chosen["chunk"]]
-        row_pages = -(-row_width // page_size)
-        pool = {AMPLE: 4 * row_pages, ENOUGH: 2 * row_pages, TIGHT: row_pages + 1, HOPELESS: row_pages // 2 + 1}
         engine: dict[str, Any] = {
             name: chosen[name]
             for name in (
@@ -95,7 +84,7 @@ class Reference:
         }
         engine |= {
             "page_size": page_size,
-            "pool_pages": pool[chosen["pool"]],
+            "pool_pages": self._pool_pages(settings),
             "row_width": row_width,
             "chunked_prefill_size": chunk,
             "mixed_chunk": bool(chosen["mixed_chunk"]) and chunk is not None and not speculation,
@@ -105,20 +94,11 @@ class Reference:
             "forward": chosen["forward"] if page_size <= LARGEST_PAGE_OF_A_FORWARD else "none",
             "faults": tuple(faults),
         }
-        window = {0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}[chosen["window"]]
+        window = self._window_tokens(settings)
         config = EngineConfig(**engine, window=window)
         if window and chosen["window_pool"] == TIGHT:
             config = EngineConfig(**engine, window=window, window_pages=config.least_window_pages)
         return config
-
-    def _value(self, settings: Mapping[str, Setting], name: str) -> Setting:
-        value = settings.get(name, self.settings[name][0])
-        if value not in self.settings[name] and not (
-            isinstance(value, int) and name in ("page_size", "rows", "drafts")
-        ):
-            choices = ", ".join(map(str, self.settings[name]))
-            raise UserError(f"setting {name} of reference: {value!r}; choices: {choices}")
-        return value
 
 
 class WrongOutput(Exception):

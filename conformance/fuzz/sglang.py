@@ -23,9 +23,9 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
+from kvproof.conformance.fuzz.worded import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.spec.profiles import profile_of
 
-AMPLE, ENOUGH, TIGHT, HOPELESS = "ample", "enough", "tight", "hopeless"
 STEPS_TO_CLOSE = 50
 """When all requests are over: results in flight are dropped, and closes carried out."""
 
@@ -34,9 +34,7 @@ class OwnCheckFailed(Exception):
     """The release's own memory check, when idle or after a step, was not content. In a server that is its end."""
 
 
-class SGLang:
-    """Settings in words (a tight pool, a chunk of a page) keep their sense at every page size."""
-
+class SGLang(WordedSettings):
     name = "sglang"
     profile = "auto"
     sessions_may_fill_it = True
@@ -44,12 +42,12 @@ class SGLang:
     own_errors: tuple[type[Exception], ...] = (OwnCheckFailed,)
     settings: Mapping[str, Sequence[Setting]] = {
         "page_size": (1, 2, 4, 16, 64),
-        "pool": (AMPLE, ENOUGH, TIGHT, HOPELESS),
+        "pool": POOLS,
         "rows": (8, 4, 2, 1),
         "chunk": (None, "page", "odd"),
         "overlap": (False, True),
         "drafts": (0, 1, 3),
-        "window": (0, 1, "page", "two pages and one"),
+        "window": WINDOWS,
         "window_pool": (AMPLE, TIGHT),
         "radix_cache": (True, False),
         "mixed_chunk": (False, True),
@@ -66,12 +64,6 @@ class SGLang:
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
         self.seeds: Sequence[Schedule] = tuple(map(_for_sglang, filter(_can_be_played, seeds())))
         self._last: SGLangRun | None = None
-
-    def page_size(self, settings: Mapping[str, Setting]) -> int:
-        return int(self._value(settings, "page_size") or 1)
-
-    def longest(self, settings: Mapping[str, Setting]) -> int:
-        return 8 * self.page_size(settings) + 24
 
     def start(
         self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell | None, *, own_checks: bool = True
@@ -94,36 +86,24 @@ class SGLang:
         """The scheduler's own settings. What cannot go together is put right: drafts need the overlap scheduler."""
         chosen: dict[str, Any] = {name: self._value(settings, name) for name in self.settings}
         page_size, row_width = self.page_size(settings), self.longest(settings)
-        row_pages = -(-row_width // page_size)
-        pool = {AMPLE: 4 * row_pages, ENOUGH: 2 * row_pages, TIGHT: row_pages + 1, HOPELESS: row_pages // 2 + 1}
         chunk = {None: None, "page": page_size, "odd": 3 * page_size}[chosen["chunk"]]
         # How far a window is evicted differs from release to release: it can be judged where a profile states it.
         has_window_rule = profile_of(f"sglang {self.release.version}") is not None
-        windows = {0: 0, 1: 1, "page": page_size, "two pages and one": 2 * page_size + 1}
         drafts = 0 if self.release.version in NOT_EMULATED_ON else chosen["drafts"]
         return Settings(
             page_size=page_size,
-            pool_tokens=pool[chosen["pool"]] * page_size,
+            pool_tokens=self._pool_pages(settings) * page_size,
             max_running_requests=chosen["rows"],
             chunked_prefill_size=chunk,
             mixed_chunk=bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
             overlap=bool(chosen["overlap"] or drafts),
-            window=windows[chosen["window"]] if has_window_rule else 0,
+            window=self._window_tokens(settings) if has_window_rule else 0,
             drafts=drafts,
             disable_radix_cache=not chosen["radix_cache"],
             swa_full_tokens_ratio=0.8 if chosen["window_pool"] == AMPLE else 0.3,
             schedule_conservativeness=chosen["conservativeness"],
             context_length=row_width,
         )
-
-    def _value(self, settings: Mapping[str, Setting], name: str) -> Setting:
-        value = settings.get(name, self.settings[name][0])
-        if value not in self.settings[name] and not (
-            isinstance(value, int) and name in ("page_size", "rows", "drafts")
-        ):
-            choices = ", ".join(map(str, self.settings[name]))
-            raise UserError(f"setting {name} of sglang: {value!r}; choices: {choices}")
-        return value
 
 
 class SGLangRun:

@@ -1,0 +1,44 @@
+"""Settings in words (a tight pool, a window of a page): they keep their sense at every page size, and in every server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.schedule import Setting
+
+AMPLE, ENOUGH, TIGHT, HOPELESS = POOLS = ("ample", "enough", "tight", "hopeless")
+WINDOWS = (0, 1, "page", "two pages and one")
+ANY_NUMBER = ("page_size", "rows", "drafts")
+"""Settings that a user may also give another number than those that are tried."""
+
+
+class WordedSettings:
+    """What a target has in common with the others: how its settings are read."""
+
+    name: str
+    settings: Mapping[str, Sequence[Setting]]
+
+    def page_size(self, settings: Mapping[str, Setting]) -> int:
+        return int(self._value(settings, "page_size") or 1)
+
+    def longest(self, settings: Mapping[str, Setting]) -> int:
+        """Tokens that a row holds."""
+        return 8 * self.page_size(settings) + 24
+
+    def _pool_pages(self, settings: Mapping[str, Setting]) -> int:
+        row_pages = -(-self.longest(settings) // self.page_size(settings))
+        pages = (4 * row_pages, 2 * row_pages, row_pages + 1, row_pages // 2 + 1)
+        return pages[POOLS.index(str(self._value(settings, "pool")))]
+
+    def _window_tokens(self, settings: Mapping[str, Setting]) -> int:
+        page_size = self.page_size(settings)
+        return (0, 1, page_size, 2 * page_size + 1)[WINDOWS.index(self._value(settings, "window"))]
+
+    def _value(self, settings: Mapping[str, Setting], name: str) -> Setting:
+        """As it is set, or the tamest. Raises UserError for a value that the target does not know."""
+        value = settings.get(name, self.settings[name][0])
+        if value not in self.settings[name] and not (isinstance(value, int) and name in ANY_NUMBER):
+            choices = ", ".join(dict.fromkeys(map(str, self.settings[name])))
+            raise UserError(f"setting {name} of {self.name}: {value!r}; choices: {choices}")
+        return value
