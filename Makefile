@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz kill-matrix test-ray fuzz-traces lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -117,6 +117,10 @@ bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step
 bench-fuzz: $(STAMP) ## how fast the fuzzer is, beside a plain Hypothesis state machine: about five minutes
 	@echo "== bench-fuzz"
 	$(BIN)/python benchmarks/fuzz.py $(BENCH_FUZZ)
+
+bench-start: $(STAMP) ## how long the command line takes to answer
+	@echo "== bench-start"
+	$(BIN)/python benchmarks/start.py
 
 kill-matrix: $(STAMP) ## every fault switched on, and fuzzed until it is named; then none, for ten minutes (KILL="--seeds 3 --clean 60")
 	@echo "== kill-matrix"

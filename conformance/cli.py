@@ -1,106 +1,141 @@
-"""The command line, `kvproof COMMAND`. One file per command, in `commands/`.
+"""The command line, `kvproof COMMAND`. The commands stand in `command_table.py`, one file each in `commands/`.
 
-A command ends by returning (exit code 0) or by `raise typer.Exit(ExitCode.…)`. Starting up must be quick: each command
-imports what is heavy (z3, torch, the schema) inside its function.
+A command ends by returning (exit code 0) or by `raise typer.Exit(ExitCode.…)`. Starting up must be quick: a command is
+imported when it is asked for, and imports what is heavy (z3, torch, the schema) inside its function.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 import typer
+import typer.core
+import typer.main
 
-from .commands.convert import convert
-from .commands.drive import drive
-from .commands.fuzz import fuzz
-from .commands.info import info
-from .commands.list import list_
-from .commands.prove import prove
-from .commands.record import record
-from .commands.replay import replay
-from .commands.sglang_env import sglang_env
-from .commands.shrink import shrink
-from .commands.slice import slice_
-from .commands.watch import watch
+from . import terminal
+from .command_table import COMMANDS
 from .errors import UserError
 from .exit_codes import MEANING, ExitCode
+from .program import main
 from .terminal import complain, say
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "prove": prove,
-    "record": record,
-    "replay": replay,
-    "watch": watch,
-    "drive": drive,
-    "fuzz": fuzz,
-    "info": info,
-    "list": list_,
-    "convert": convert,
-    "slice": slice_,
-    "shrink": shrink,
-    "sglang-env": sglang_env,
-}
+__all__ = ["COMMANDS", "app", "main"]
 
-_EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANING.items()) + "."
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+MARKUP: Literal["rich"] = "rich"
 
-app = typer.Typer(
-    name="kvproof",
-    help="Shows that the paged KV cache of an inference server never loses, shares or corrupts a page.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_EXAMPLES = """
+
+Examples:
+
+[bold]kvproof prove[/bold]: are the rules safe?
+
+[bold]kvproof prove --variant my_fix.py[/bold]: is my changed rule?
+
+[bold]kvproof record --scenario retract --out t.jsonl[/bold]: what does a cache do?
+
+[bold]kvproof replay t.jsonl[/bold]: does it follow the rules?
+
+[bold]kvproof fuzz --seconds 60[/bold]: which schedule does it not survive?
+"""
+
+_EPILOG = "Exit codes:\n\n" + "\n\n".join(f"[bold]{code.value}[/bold] {meaning}" for code, meaning in MEANING.items())
+
+
+class _Commands(typer.core.TyperGroup):
+    """The table of commands. What is shown of all of them is in the table; one is imported when it is run."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {
+            name: typer.core.TyperCommand(name, help=entry.summary, rich_help_panel=entry.group)
+            for name, entry in COMMANDS.items()
+        }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, imported(name) if name is not None else command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:  # while a command is imported; later `_answering` is there
+            complain("interrupted")
+            raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
+def imported(name: str) -> Any:
+    """A command of the table, ready to run."""
+    module, _, function = COMMANDS[name].where.partition(":")
+    command: Callable[..., None] = getattr(import_module(f"kvproof.conformance.commands.{module}"), function)
+    alone = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP, context_settings=SETTINGS
+    )
+    alone.command(name)(_answering(command))
+    return typer.main.get_command(alone)
 
 
 def _answering(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every way of failing mapped to its exit code.
+    """The command with `--verbose`, and with every way of failing mapped to its exit code.
 
     Python itself exits with 1 on an uncaught exception, which here means "an invariant is broken": a bug in kvproof, a
     full disk or a closed pipe must not be mistaken for that.
     """
 
     @functools.wraps(command)
-    def answered(*args: object, **kwargs: object) -> None:
-        try:
+    def answered(*args: object, verbose: bool = False, **kwargs: object) -> None:
+        with terminal.verbosity(verbose):
             try:
-                command(*args, **kwargs)
-            finally:
-                sys.stdout.flush()  # here, where a closed pipe still gets its exit code
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
-        except UserError as error:
-            complain(error.message)
-            raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
-        except KeyboardInterrupt as error:
-            complain("interrupted")
-            raise typer.Exit(ExitCode.INTERRUPTED) from error
-        except BrokenPipeError as error:
-            # Whoever read the output went away. Python flushes stdout once more at exit and would complain again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
-        except Exception as error:
-            traceback.print_exc()
-            complain(f"this is a bug in kvproof, not in what it checked: {type(error).__name__}: {error}")
-            raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+                try:
+                    command(*args, **kwargs)
+                finally:
+                    sys.stdout.flush()  # here, where a closed pipe still gets its exit code
+            except (typer.Exit, typer.Abort, typer.BadParameter):
+                raise
+            except UserError as error:
+                if verbose and error.__cause__ is not None:
+                    traceback.print_exc()
+                complain(error.message)
+                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+            except KeyboardInterrupt as error:
+                complain("interrupted")
+                raise typer.Exit(ExitCode.INTERRUPTED) from error
+            except BrokenPipeError as error:
+                # Whoever read the output went away. Python flushes stdout once more at exit and would complain again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+            except Exception as error:
+                traceback.print_exc()
+                complain(f"this is a bug in kvproof, not in what it checked: {type(error).__name__}: {error}")
+                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
 
+    signature = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_VERBOSE)
+    with_verbose = signature.replace(parameters=[*signature.parameters.values(), option])
+    answered.__signature__ = with_verbose  # type: ignore[attr-defined]
     return answered
 
 
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_answering(_command))
+_VERBOSE = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", help="Say on stderr what is done, how long it took, and why an error came up."),
+]
 
 
 def _print_versions(wanted: bool) -> None:
     if not wanted:
         return
+    import platform
     from importlib.metadata import PackageNotFoundError, version
 
     from kvproof.spec import SPEC_VERSION
@@ -109,11 +144,28 @@ def _print_versions(wanted: bool) -> None:
     say(f"kvproof {version('kvproof')}")
     say(f"spec {SPEC_VERSION}")
     say(f"trace format {TRACE_FORMAT}")
-    try:
-        say(f"z3 {version('z3-solver')}")
-    except PackageNotFoundError:  # recording needs no solver, so a server's environment may lack it
-        say("z3 not installed: this environment can record, but not prove")
+    for name, package, without in (
+        ("z3", "z3-solver", "this environment can record, but not prove"),
+        ("cvc5", "cvc5", "--certify needs it: pip install 'kvproof[certify]'"),
+    ):
+        try:
+            say(f"{name} {version(package)}")
+        except PackageNotFoundError:  # recording needs no solver, so a server's environment may lack it
+            say(f"{name} not installed: {without}")
+    say(f"python {platform.python_version()}")
     raise typer.Exit
+
+
+app = typer.Typer(
+    name="kvproof",
+    cls=_Commands,
+    help="Shows that the paged KV cache of an inference server never loses, shares or corrupts a page." + _EXAMPLES,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=MARKUP,
+    context_settings=SETTINGS,
+)
 
 
 @app.callback()
@@ -126,13 +178,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def main() -> None:
-    try:
-        app()
-    except KeyboardInterrupt:  # while the commands are still being imported
-        sys.exit(ExitCode.INTERRUPTED)
 
 
 if __name__ == "__main__":

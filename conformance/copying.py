@@ -5,14 +5,12 @@ must never be taken for a trace that somebody recorded.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import UserError
-from .terminal import Progress
-from .trace_io import TraceReader, TraceWriter
+from .trace_io import TraceWriter
 
 
 @contextmanager
@@ -38,17 +36,3 @@ def replacing(out: Path, source: Path, begin: Callable[[Path], TraceWriter]) -> 
     finally:
         with suppress(OSError):  # it was never there, or its folder is none
             partial.unlink()
-
-
-class Pace:
-    """Says how far a copy is: events, their rate, and the share of the file where that is known."""
-
-    def __init__(self, progress: Progress, reader: TraceReader) -> None:
-        self._progress, self._reader = progress, reader
-        self._size = reader.path.stat().st_size
-        self._began = time.monotonic()
-
-    def __call__(self, events: int) -> None:
-        rate = events / max(time.monotonic() - self._began, 1e-6)
-        share = f", {self._reader.position / self._size:.0%} of the file" if self._reader.position else ""
-        self._progress.show(f"{events} events, {rate:.0f} events/s{share}")

@@ -1,12 +1,14 @@
-"""How far a replay is: a bar, events a second, and the time left."""
+"""How far a long command is: a bar, a rate, and the time left where that is known."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-from kvproof.conformance.terminal import Progress
+from kvproof.conformance.terminal import Progress, bar, in_time
 
-WIDTH = 24
+if TYPE_CHECKING:
+    from kvproof.conformance.trace_io import TraceReader
 
 
 class ReplayPace:
@@ -16,6 +18,10 @@ class ReplayPace:
         self._progress = progress
         self._began: tuple[float, int, float] | None = None
         """Time, events and share at the first call: a replay that was resumed did not begin at 0."""
+
+    def begin(self) -> None:
+        """From here, and from the first event, the rate and the time left are counted."""
+        self._began = (time.monotonic(), 0, 0.0)
 
     def __call__(self, events: int, share: float | None = None) -> None:
         now = time.monotonic()
@@ -39,13 +45,42 @@ class ReplayPace:
         self._progress.show(line + (f", {in_time(spent * (total - done) / done)} left" if done else ""))
 
 
-def bar(share: float) -> str:
-    full = round(min(1.0, share) * WIDTH)
-    return f"[{'#' * full}{'.' * (WIDTH - full)}]"
+class ReadingPace:
+    """How far a reader of a trace is. Called with the events so far."""
+
+    def __init__(self, progress: Progress, reader: TraceReader) -> None:
+        self._pace, self._reader = ReplayPace(progress), reader
+        self._size = reader.path.stat().st_size
+        self._pace.begin()
+
+    def __call__(self, events: int) -> None:
+        self._pace(events, self._reader.position / self._size if self._reader.position else None)
 
 
-def in_time(seconds: float) -> str:
-    whole = round(seconds)
-    return (
-        f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
-    )
+class FuzzPace:
+    """Called with schedules, steps and kinds of trouble so far; the search takes `seconds`, shrinking comes on top."""
+
+    def __init__(self, progress: Progress, seconds: float) -> None:
+        self._progress, self._seconds = progress, seconds
+        self._before: tuple[int, float] | None = None
+        """Steps and time at the first call: a campaign that goes on did not begin at 0."""
+
+    def __call__(self, schedules: int, steps: int, found: int) -> None:
+        now = self._progress.seconds
+        if self._before is None:
+            self._before = (steps, now)
+        rate = (steps - self._before[0]) / max(now - self._before[1], 1e-6)
+        time_bar = f"{bar(now / self._seconds)} {min(now, self._seconds):.0f} of {self._seconds:.0f} s"
+        self._progress.show(f"{time_bar}, {schedules:,} schedules, {rate:,.0f} steps/s, {found} found")
+
+
+class StepsPace:
+    """Called with what is begun now, one of `total` steps."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._begun = progress, total, 0
+
+    def __call__(self, what: str) -> None:
+        done, self._begun = self._begun, self._begun + 1
+        rate = done / self._progress.seconds
+        self._progress.show(f"{bar(done / self._total)} {done} of {self._total}, {rate:.1f}/s: {what}")

@@ -6,8 +6,10 @@ rich turns colours off where there is no terminal and where NO_COLOR is set.
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +22,10 @@ from .errors import UserError
 
 SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0
+BAR_WIDTH = 24
+
+# A process has one terminal, and one command runs at a time.
+_is_verbose = False
 
 
 def out(at_least: int = 0) -> Console:
@@ -56,6 +62,46 @@ def write_json(path: Path, result: object) -> None:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+@contextmanager
+def verbosity(wanted: bool) -> Iterator[None]:
+    """Whether `detail` is said, for one command; if so, what it took is said in the end."""
+    global _is_verbose
+    before, _is_verbose, began = _is_verbose, wanted, time.monotonic()
+    try:
+        yield
+    finally:
+        detail(f"took {time.monotonic() - began:.2f} s{_peak_memory()}")
+        _is_verbose = before
+
+
+def detail(message: str) -> None:
+    """What is said with --verbose only."""
+    if _is_verbose:
+        err().print(Text(message, "dim"), soft_wrap=True)
+
+
+def _peak_memory() -> str:
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:  # Windows
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f", {getrusage(RUSAGE_SELF).ru_maxrss * unit / 2**20:.0f} MiB of memory at most"
+
+
+def bar(share: float) -> str:
+    """A share from 0 to 1 as 24 marks."""
+    full = round(min(1.0, share) * BAR_WIDTH)
+    return f"[{'#' * full}{'.' * (BAR_WIDTH - full)}]"
+
+
+def in_time(seconds: float) -> str:
+    """Minutes and seconds, as a clock shows them; hours where there are any."""
+    whole = round(seconds)
+    clock = f"{whole // 60 % 60:02}:{whole % 60:02}"
+    return f"{whole // 3600}:{clock}" if whole >= 3600 else f"{whole // 60}:{whole % 60:02}"
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table for people; tab-separated lines, without the head, for a pipe: grep and cut must find whole rows."""
     console = out()
@@ -79,12 +125,21 @@ class Progress:
         self._what = what
         self._quiet = quiet
         self._console = err()
-        self._next = time.monotonic() + SILENT_SECONDS
+        self._began = time.monotonic()
+        self._next = self._began + SILENT_SECONDS
         self._status: Status | None = None
 
     def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None:
-        share = f", {done} of {total}" if done is not None and total is not None else ""
-        self.show(f"{events} events{share}")
+        line = f"{events:,} events, {events / self.seconds:,.0f} events/s"
+        if done is not None and total:
+            line = f"{bar(done / total)} {done} of {total}, {line}"
+            line += f", {in_time(self.seconds * (total - done) / done)} left" if done else ""
+        self.show(line)
+
+    @property
+    def seconds(self) -> float:
+        """Since it began; never 0."""
+        return max(time.monotonic() - self._began, 1e-6)
 
     def show(self, how_far: str) -> None:
         """Say in words how far the run is."""

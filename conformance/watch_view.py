@@ -70,9 +70,13 @@ class LiveView:
 
 
 class PlainLog:
-    """Lines for a log: what happens at once, and where the watch stands every ten seconds and when that changes."""
+    """Lines for a log: what happens at once, and where the watch stands every ten seconds and when that changes.
 
-    def __init__(self) -> None:
+    Quiet: what happens only.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._next = 0.0
         self._phase = WAITING
 
@@ -90,7 +94,11 @@ class PlainLog:
             out().print(line, soft_wrap=True)
 
     def status(self, status: Status) -> None:
-        if status.phase in (WAITING, ENDED) or (status.seconds < self._next and status.phase == self._phase):
+        if (
+            self._quiet
+            or status.phase in (WAITING, ENDED)
+            or (status.seconds < self._next and status.phase == self._phase)
+        ):
             return
         self._next, self._phase = status.seconds + LINE_SECONDS, status.phase
         self.say(line_of(status))

@@ -173,6 +173,13 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
     proof.complete = True
 
 
+def steps_of(fault: Fault | None = None) -> int:
+    """How often a proof says what it does next, if nothing goes wrong."""
+    if fault is not None:
+        return len(fault.deviations) + 1
+    return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 2
+
+
 def _explored(config: dict[str, Any], asker: Asker) -> tuple[Reachable, list[str]]:
     """All states of a small instance, and which situations of its configuration are not as expected."""
 

@@ -35,7 +35,8 @@ def convert(
     """
     from kvproof.spec.trace import Event
 
-    from ..copying import Pace, replacing
+    from ..copying import replacing
+    from ..pace import ReadingPace
     from ..trace_io import read_trace
 
     begin = _writer_of(to, out)
@@ -44,7 +45,7 @@ def convert(
         Progress(f"converting {trace}", quiet=quiet) as progress,
         replacing(out, trace, lambda partial: begin(partial, reader.header)) as writer,
     ):
-        pace = Pace(progress, reader)
+        pace = ReadingPace(progress, reader)
         for _, record in reader:
             if isinstance(record, Event):
                 writer.write(record)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from .. import completions
 from ..errors import unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, out, say, write_json
@@ -19,11 +20,21 @@ TARGETS = ("reference",)
 def drive(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace (.jsonl or .jsonl.gz).")],
     target: Annotated[
-        str, typer.Option("--target", help=f"What to drive; one of: {', '.join(TARGETS)}.")
+        str,
+        typer.Option(
+            "--target",
+            help=f"What to drive; one of: {', '.join(TARGETS)}.",
+            autocompletion=completions.of(TARGETS),
+        ),
     ] = "reference",
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="F", help="Turn a fault of the implementation on; may be given again."),
+        typer.Option(
+            "--fault",
+            metavar="F",
+            help="Turn a fault of the implementation on; may be given again.",
+            autocompletion=completions.faults,
+        ),
     ] = None,
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save what the implementation did as a trace.")

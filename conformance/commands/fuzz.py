@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, note, out, say
@@ -25,7 +26,11 @@ INSTALL = "pip install 'kvproof[fuzz]'"
 def fuzz(
     context: typer.Context,
     target: Annotated[
-        str, typer.Option(help="What to fuzz: reference, sglang, or module:factory of your own.")
+        str,
+        typer.Option(
+            help="What to fuzz: reference, sglang, or module:factory of your own.",
+            autocompletion=completions.of(["reference", "sglang"]),
+        ),
     ] = "reference",
     seconds: Annotated[
         float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")
@@ -33,14 +38,20 @@ def fuzz(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search: the same seed tries the same schedules.")] = 0,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
+        typer.Option(
+            help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`.",
+            autocompletion=completions.faults,
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Keep a setting of the target at one value.")
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="Judge by these rules: see `kvproof list profiles`, or `auto`, the target's own."),
+        typer.Option(
+            help="Judge by these rules: see `kvproof list profiles`, or `auto`, the target's own.",
+            autocompletion=completions.profiles_and_auto,
+        ),
     ] = None,
     folder: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where findings go, each into a folder of its own.")
@@ -54,7 +65,12 @@ def fuzz(
         typer.Option("--stop-after", min=1, metavar="N", help="Stop once so many kinds of trouble are found."),
     ] = None,
     checker: Annotated[
-        str, typer.Option(help="Who judges: auto, compiled, interpreted. Auto: compiled, if installed, from 20 s on.")
+        str,
+        typer.Option(
+            metavar="auto|compiled|interpreted",
+            help="Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled from 20 s on.",
+            autocompletion=completions.CHECKERS,
+        ),
     ] = "auto",
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=0, help="Searches at a time, by processes; 0: one a core.")
@@ -83,10 +99,10 @@ def fuzz(
     ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what was found.")] = False,
 ) -> None:
-    """Search for a schedule that a target does not survive: sessions, aborts, retracts, closes, in every order and phase.
+    """Search for a schedule that a target does not survive, and leave it as a test that fails.
 
-    Every event is judged by the model, every page counted after every step, and in the end all must come back. What is found
-    is shrunk, and left with its trace and a test that fails. Exits with 0 if nothing was found, 1 if something was.
+    Sessions, aborts, retracts, closes, in every order and phase. Every event is judged by the model, every page counted after
+    every step, and in the end all must come back. What is found is shrunk. Exits with 0 if nothing was found, 1 if something was.
 
     Example: [bold]kvproof fuzz --seconds 60 --fault F22862b --out out/fuzz[/bold]
 
@@ -105,6 +121,7 @@ def fuzz(
     from ..fuzz.whole import How, Whole
     from ..judged_by import require_profile
     from ..many import cores
+    from ..pace import FuzzPace
     from ..replay import CHECKERS
 
     if ray is not None and jobs == 0:
@@ -125,9 +142,7 @@ def fuzz(
     how = How(seconds, jobs, isolates, step_seconds, most, checker)
     _require_start(chosen, plan, how)
     with Progress(f"fuzzing {plan.target}", quiet=quiet) as progress:
-        whole = Whole(
-            chosen, state, how, folder, lambda n, steps, k: progress.show(f"{n} schedules, {steps} steps, {k} found")
-        )
+        whole = Whole(chosen, state, how, folder, FuzzPace(progress, seconds))
         is_interrupted = _search(whole, ray)
     leave_summary(whole, folder)
     _show(whole, folder, quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..exit_codes import ExitCode
-from ..terminal import say
+from ..terminal import Progress, say
 
 if TYPE_CHECKING:
     from kvproof.spec.trace import Event
 
     from ..trace_io import TraceReader
+
+LOOK_EVENTS = 1000
 
 
 def info(
@@ -28,12 +31,14 @@ def info(
 
     Example: [bold]kvproof info out/retract.jsonl[/bold]
     """
+    from ..pace import ReadingPace
     from ..trace_io import read_trace
 
     all_complete = True
     for path in traces:
         trace = read_trace(path)
-        totals = count(trace)
+        with Progress(f"reading {path}", quiet=quiet) as progress:
+            totals = count(trace, ReadingPace(progress, trace))
         all_complete = all_complete and _is_whole(trace)
         for line in [_one_line(trace, totals)] if quiet else _lines(trace, totals):
             say(line)
@@ -68,13 +73,15 @@ class Totals:
                 self.lengths[name] = (min(least, value), max(most, value))
 
 
-def count(trace: TraceReader) -> Totals:
+def count(trace: TraceReader, pace: Callable[[int], None] = lambda _: None) -> Totals:
     from kvproof.spec.trace import Event
 
     totals = Totals()
-    for _, record in trace:
+    for number, (_, record) in enumerate(trace):
         if isinstance(record, Event):
             totals.add(record)
+            if number % LOOK_EVENTS == 0:
+                pace(number)
     return totals
 
 

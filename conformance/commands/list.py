@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from .. import completions
 from ..errors import UserError, unknown
 from ..scenarios import TARGETS, scenarios_of
 from ..terminal import note, print_table, say
@@ -65,7 +66,13 @@ LISTINGS: dict[str, Listing] = {
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help=f"One of: {', '.join(LISTINGS)}.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of: {', '.join(LISTINGS)}.",
+            autocompletion=completions.of(LISTINGS),
+        ),
+    ],
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Names only, one a line.")] = False,
 ) -> None:
     """List the faults, invariants, actions, profiles or scenarios that kvproof knows.

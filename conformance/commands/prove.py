@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
-from ..terminal import Progress, err, note, out, say, write_json
+from ..terminal import Progress, detail, err, note, out, say, write_json
 
 WIDEST_TABLE = 120
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 
 def prove(
     fault: Annotated[
-        str | None, typer.Option("--fault", metavar="F", help="Break one rule on purpose; see `kvproof list faults`.")
+        str | None,
+        typer.Option(
+            "--fault",
+            metavar="F",
+            help="Break one rule on purpose; see `kvproof list faults`.",
+            autocompletion=completions.faults,
+        ),
     ] = None,
     variant: Annotated[
         Path | None,
@@ -35,7 +42,12 @@ def prove(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="NAME", help="Prove the rules of a release; see `kvproof list profiles`."),
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="Prove the rules of a release; see `kvproof list profiles`.",
+            autocompletion=completions.profiles,
+        ),
     ] = None,
     certify: Annotated[
         bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
@@ -122,7 +134,11 @@ def _asker(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
             return Certifying()
         except SolverMissing as error:
             raise UserError(str(error)) from error
-    return Asker() if no_cache else Remembering(Store(folder or cache_folder()))
+    if no_cache:
+        return Asker()
+    kept = folder or cache_folder()
+    detail(f"answers of the solver are kept in {kept}")
+    return Remembering(Store(kept))
 
 
 def _prove_built_in(
@@ -130,14 +146,16 @@ def _prove_built_in(
 ) -> tuple[Proof, dict[str, Any]]:
     """The built-in rules, or one of them broken on purpose."""
     from kvproof.model.prove import prove as run_proof
+    from kvproof.model.prove import steps_of
     from kvproof.spec.faults import actions_with
     from kvproof.spec.machine import LEDGER
 
     from ..counterexample import save_counterexample
+    from ..pace import StepsPace
     from ..show_proof import breaks_line, failures, run_lines, summary
 
     with Progress("proving", quiet=quiet) as progress:
-        proof = run_proof(chosen, progress.show, asker=asker)
+        proof = run_proof(chosen, StepsPace(progress, steps_of(chosen)), asker=asker)
     machine = chosen.machine if chosen else LEDGER
     _confirm(asker, proof, actions_with(chosen, machine), machine)
     if out_file is not None and chosen is not None:
@@ -178,16 +196,19 @@ def _prove_variant(
     chosen: Variant, where: Path | str, asker: Asker, out_file: Path | None, *, quiet: bool
 ) -> tuple[Proof, dict[str, Any]]:
     """A maintainer's own rules, or a release's, against the built-in ones. `where` they stand."""
+    from kvproof.model.prove import steps_of
     from kvproof.model.variant import NeverFires, prove_variant
     from kvproof.model.witness import witness_of
     from kvproof.spec.machine import LEDGER
 
     from ..counterexample import write_witness
+    from ..pace import StepsPace
     from ..show_variant import as_json, variant_lines
 
     try:
         with Progress("proving", quiet=quiet) as progress:
-            comparison = prove_variant(chosen, progress.show, asker=asker)
+            steps = steps_of() + len(chosen.replaced) + 1
+            comparison = prove_variant(chosen, StepsPace(progress, steps), asker=asker)
     except NeverFires as error:
         raise UserError(f"{where}: {error}") from error
     proof = comparison.proof

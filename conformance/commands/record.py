@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 
 import typer
 
+from .. import completions
 from ..errors import UserError, unknown
 from ..scenarios import TARGETS, load, require_scenario
 from ..terminal import Progress, note, say
@@ -36,13 +37,23 @@ def record(
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: what starts the server.")
     ] = None,
     target: Annotated[
-        str, typer.Option(help=f"What to drive: {', '.join(TARGETS)}; or {SERVER}, started by the command after --.")
+        str,
+        typer.Option(
+            help=f"What to drive: {', '.join(TARGETS)}; or {SERVER}, started by the command after --.",
+            autocompletion=completions.of([*TARGETS, SERVER]),
+        ),
     ] = "reference",
-    scenario: Annotated[str | None, typer.Option(help="A scenario by name: see `kvproof list scenarios`.")] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(help="A scenario by name: see `kvproof list scenarios`.", autocompletion=completions.scenarios),
+    ] = None,
     workload: Annotated[Path | None, typer.Option(help="Or a workload: Mooncake JSONL or Azure CSV.")] = None,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
+        typer.Option(
+            help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`.",
+            autocompletion=completions.faults,
+        ),
     ] = None,
     page_size: Annotated[int, typer.Option(help="Tokens of one page.")] = 16,
     seed: Annotated[int, typer.Option(help="Seed of everything random: same seed, same trace.")] = 0,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, out, say, write_json
@@ -33,6 +34,7 @@ def replay(
             "--profile",
             metavar="NAME|auto",
             help="Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names.",
+            autocompletion=completions.profiles_and_auto,
         ),
     ] = None,
     checker: Annotated[
@@ -40,6 +42,7 @@ def replay(
         typer.Option(
             metavar="auto|compiled|interpreted",
             help="Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large.",
+            autocompletion=completions.CHECKERS,
         ),
     ] = "auto",
     jobs: Annotated[

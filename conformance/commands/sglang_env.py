@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -15,7 +16,9 @@ from ..terminal import note, say
 GROUP, NAME = "sglang.srt.plugins", "kvproof"
 
 
-def sglang_env() -> None:
+def sglang_env(
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the exit code, and what is wrong.")] = False,
+) -> None:
     """Say how to record a server of the SGLang that is installed beside kvproof, and check that it can be.
 
     Exit code 0: the release is known; 3: nobody has looked at it yet, so the recorder may find nothing; 2: no SGLang here.
@@ -31,18 +34,25 @@ def sglang_env() -> None:
         ) from error
     has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
     is_known = _is_known(sglang.version)
-    say(f"SGLang {sglang.version}: {'known' if is_known else 'not among the known releases'}")
     if has_plugins:
         _check_plugin()
+    if not quiet:
+        _show(sglang.version, is_known, has_plugins)
+    if not is_known:
+        note("what an unknown release shares with known ones is recorded; the log of the server says what came of it")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _show(version: str, is_known: bool, has_plugins: bool) -> None:
+    say(f"SGLang {version}: {'known' if is_known else 'not among the known releases'}")
+    if has_plugins:
+        say("kvproof's plugin is installed; it is idle unless KVPROOF_TRACE is set")
         say("to record a server, set in its environment (a name may hold {pid} and {rank}):")
         say("  export KVPROOF_TRACE=out/trace.jsonl")
     else:
         say("this release has no plugins; to record a server, start it by kvproof:")
         say("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
     say("when it has been stopped: kvproof replay out/trace.jsonl")
-    if not is_known:
-        note("what an unknown release shares with known ones is recorded; the log of the server says what came of it")
-        raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
 def _is_known(version: str) -> bool:
@@ -61,4 +71,3 @@ def _check_plugin() -> None:
     allowed = os.environ.get("SGLANG_PLUGINS", "")
     if allowed and NAME not in [name.strip() for name in allowed.split(",")]:
         raise UserError(f"SGLANG_PLUGINS={allowed} leaves {NAME} out: add it, or unset the variable")
-    say("kvproof's plugin is installed; it is idle unless KVPROOF_TRACE is set")

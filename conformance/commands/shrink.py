@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import completions
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, say
@@ -31,6 +32,7 @@ def shrink(
             "--profile",
             metavar="NAME|auto",
             help="Judge by the rules of a release; auto: of the one that the trace names.",
+            autocompletion=completions.profiles_and_auto,
         ),
     ] = None,
     seconds: Annotated[

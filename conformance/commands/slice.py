@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import completions
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, say
@@ -35,7 +36,12 @@ def slice_(
     ] = False,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="NAME|auto", help="With --with-state: judge by the rules of a release."),
+        typer.Option(
+            "--profile",
+            metavar="NAME|auto",
+            help="With --with-state: judge by the rules of a release.",
+            autocompletion=completions.profiles_and_auto,
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -51,8 +57,9 @@ def slice_(
 
     Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
     """
-    from ..copying import Pace, replacing
+    from ..copying import replacing
     from ..judged_by import require_profile
+    from ..pace import ReadingPace
     from ..slices import Slice
     from ..slicing import Cut
     from ..trace_io import read_trace, write_trace
@@ -73,7 +80,7 @@ def slice_(
         Progress(f"cutting {trace}", quiet=quiet) as progress,
         replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
     ):
-        pace, cut = Pace(progress, reader), Cut(reader, part)
+        pace, cut = ReadingPace(progress, reader), Cut(reader, part)
         for event in cut:
             writer.write(event)
             pace(writer.events)

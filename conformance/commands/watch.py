@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import out, say, write_json
@@ -25,7 +26,10 @@ def watch(
     profile: Annotated[
         str | None,
         typer.Option(
-            "--profile", metavar="NAME|auto", help="Judge by the rules of a release; auto: of the one the trace names."
+            "--profile",
+            metavar="NAME|auto",
+            help="Judge by the rules of a release; auto: of the one the trace names.",
+            autocompletion=completions.profiles_and_auto,
         ),
     ] = None,
     checker: Annotated[
@@ -33,6 +37,7 @@ def watch(
         typer.Option(
             metavar="auto|compiled|interpreted",
             help="Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are.",
+            autocompletion=completions.CHECKERS,
         ),
     ] = "auto",
     once: Annotated[bool, typer.Option("--once", help="Judge what is there by now, and stop.")] = False,
@@ -58,6 +63,7 @@ def watch(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Violations and the verdict, nothing between.")] = False,
 ) -> None:
     """Follow a trace that is being written; show pools, sessions, rates and the verdict; tell each violation at once.
 
@@ -79,7 +85,7 @@ def watch(
     require_profile(profile)
     options = Options(strict, checker, once, until_end, keep_going, profile)
     with ExitStack() as stack:
-        show: LiveView | PlainLog = PlainLog() if no_view or not out().is_terminal else LiveView()
+        show: LiveView | PlainLog = PlainLog(quiet=quiet) if quiet or no_view or not out().is_terminal else LiveView()
         stack.enter_context(show)
         rung = None
         if alarm is not None:

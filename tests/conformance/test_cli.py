@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,14 @@ from typer.testing import CliRunner
 from kvproof.conformance import cli, scenarios
 from kvproof.conformance.commands import record as record_command
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import MEANING
 from kvproof.conformance.trace_io import TraceWriter
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.trace import Config, Header, Producer
 
+PROGRAM = str(Path(sys.executable).with_name("kvproof"))
+COLOURING = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "CLICOLOR_FORCE")
 EXCERPT = Path(__file__).parents[2] / "examples" / "mooncake_conversation_excerpt.jsonl"
 HEADER = Header(
     spec="1",
@@ -44,14 +48,51 @@ def trace(tmp_path: Path) -> Path:
 def test_version_names_every_part() -> None:
     result = run("--version")
     assert result.exit_code == 0
-    assert [line.rsplit(" ", 1)[0] for line in result.stdout.splitlines()] == ["kvproof", "spec", "trace format", "z3"]
+    named = [line.rsplit(" ", 1)[0] for line in result.stdout.splitlines()]
+    assert named == ["kvproof", "spec", "trace format", "z3", "cvc5", "python"]
+
+
+def test_a_solver_that_is_missing_is_said_with_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "cvc5":
+            raise metadata.PackageNotFoundError(package)
+        return "1"
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert "cvc5 not installed: --certify needs it: pip install 'kvproof[certify]'" in run("--version").stdout
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
-    assert f"kvproof {command}" in result.stdout
+    for part in (f"kvproof {command}", "Example:", "--quiet", "--verbose"):
+        assert part in result.stdout
+
+
+def test_the_help_of_all_commands_says_of_each_what_it_says_of_itself() -> None:
+    """The table of commands is read without importing one; so what it says must be theirs."""
+    for name, entry in cli.COMMANDS.items():
+        module, _, function = entry.where.partition(":")
+        command = getattr(import_module(f"kvproof.conformance.commands.{module}"), function)
+        assert command.__doc__.startswith(entry.summary), name
+
+
+def test_help_groups_the_commands_and_explains_the_exit_codes() -> None:
+    text = run("--help").stdout
+    for group in {entry.group for entry in cli.COMMANDS.values()}:
+        assert f"─ {group} ─" in text
+    for code, meaning in MEANING.items():
+        assert f"{code.value} {meaning[:50]}" in text
+
+
+def test_the_help_imports_no_command() -> None:
+    code = (
+        "import sys, kvproof.conformance.cli as c\ntry: c.app(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in sys.modules if m.startswith('kvproof.conformance.commands.')], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
 
 
 def test_starting_up_imports_neither_z3_nor_torch_nor_the_schema() -> None:
@@ -60,8 +101,69 @@ def test_starting_up_imports_neither_z3_nor_torch_nor_the_schema() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
-    assert run("prov").exit_code == 2
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["prov"], "'prove'"),
+        (["prove", "--falt", "F22862b"], "--fault"),
+        (["prove", "--fault", "F22862"], "did you mean F22862b or F22862a?"),
+        (["prove", "--profile", "sglang-0.5.22"], "sglang-0.5.23"),
+        (["record", "--scenario", "retrakt", "--out", "t.jsonl"], "retract"),
+        (["record", "--target", "referense", "--scenario", "retract", "--out", "t.jsonl"], "reference"),
+        (["replay", "t.jsonl", "--checker", "compild"], "compiled"),
+        (["replay", "t.jsonl", "--profile", "sglang-0.5.22"], "sglang-0.5.23"),
+        (["drive", "t.jsonl", "--target", "referenc"], "reference"),
+        (["convert", "a.jsonl", "b.jsonl", "--to", "colunmar"], "columnar"),
+        (["list", "fauls"], "faults"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(arguments: list[str], meant: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert meant in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("pro", "prove"),
+        ("prove --fault F2286", "F22862a F22862b"),
+        ("prove --profile ", "sglang-0.5.23"),
+        ("replay --checker c", "compiled"),
+        ("replay --profile a", "auto"),
+        ("record --scenario retr", "retract"),
+        ("record --target ref", "reference"),
+        ("fuzz --target s", "sglang"),
+        ("list fau", "faults"),
+        ("replay --strict --ch", "--checker --checkpoint"),
+    ],
+)
+def test_tab_completes_commands_options_and_names(typed: str, offered: str) -> None:
+    words = {"COMP_WORDS": f"kvproof {typed}", "COMP_CWORD": str(len(typed.split(" ")))}
+    environment = {**os.environ, "_KVPROOF_COMPLETE": "complete_bash", **words}
+    done = subprocess.run([PROGRAM], capture_output=True, text=True, env=environment, check=True)
+    assert set(offered.split()) <= set(done.stdout.split()), done.stdout + done.stderr
+
+
+def test_colours_are_for_terminals() -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in COLOURING}
+    command = [PROGRAM, "list", "nothing"]
+    assert "\x1b" not in subprocess.run(command, capture_output=True, text=True, env=environment).stderr
+    environment |= {"TERM": "xterm-256color"}
+    assert "\x1b[1;31m" in on_a_terminal(command, environment)
+    assert "\x1b[1;31m" not in on_a_terminal(command, {**environment, "NO_COLOR": "1"})
+
+
+def test_verbose_says_what_it_took_and_quiet_runs_do_not(trace: Path) -> None:
+    spoken = run("info", "-v", trace)
+    assert "took " in spoken.stderr and "MiB of memory at most" in spoken.stderr
+    assert run("info", trace).stderr == ""
+    assert spoken.stdout == run("info", trace).stdout
+
+
+def test_verbose_shows_where_an_error_came_from(tmp_path: Path) -> None:
+    assert "Traceback" in run("info", "-v", tmp_path / "none.jsonl").stderr
+    assert "Traceback" not in run("info", tmp_path / "none.jsonl").stderr
 
 
 def test_no_command_is_never_a_pass() -> None:
@@ -73,6 +175,16 @@ def test_no_color_is_respected() -> None:
     command = [sys.executable, "-m", "kvproof.conformance.cli", "list", "nothing"]
     stderr = subprocess.run(command, capture_output=True, text=True, env=environment).stderr
     assert stderr.startswith("error: unknown list 'nothing'") and "\x1b" not in stderr
+
+
+def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
+    """What a command writes to a terminal that it has for its output and its errors."""
+    ours, its = os.openpty()
+    done = subprocess.run(command, stdout=its, stderr=its, env=environment, check=False)
+    os.close(its)
+    assert done.returncode == 2
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        return terminal.read(1 << 16).decode()
 
 
 def _raising(error: BaseException) -> Any:

@@ -117,5 +117,5 @@ def test_without_pyarrow_lines_are_still_copied(trace: Path, tmp_path: Path, mon
 def test_a_long_conversion_says_how_far_it_is(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.conformance.terminal.SILENT_SECONDS", 0.0)
     result = run(trace, tmp_path / "o.kvtrace")
-    assert f"converting {trace}: 1 events, " in result.stderr and "events/s, " in result.stderr
-    assert "% of the file" in result.stderr
+    assert f"converting {trace}: [" in result.stderr
+    assert "%, 1 events, " in result.stderr and "events/s, " in result.stderr and " left" in result.stderr

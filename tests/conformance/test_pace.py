@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from kvproof.conformance import pace
-from kvproof.conformance.pace import ReplayPace, bar, in_time
+from kvproof.conformance.pace import FuzzPace, ReplayPace, StepsPace
+from kvproof.conformance.terminal import bar, in_time
+from kvproof.model.prove import prove, steps_of
+from kvproof.spec.faults import FAULTS
 
 
 @pytest.fixture
@@ -54,3 +57,42 @@ def test_bars_and_times_have_their_bounds() -> None:
     assert (bar(0.0), bar(1.0)) == (f"[{'.' * 24}]", f"[{'#' * 24}]")
     assert bar(2.0) == bar(1.0), "a file that grew while it was read"
     assert (in_time(59), in_time(61), in_time(3661)) == ("0:59", "1:01", "1:01:01")
+
+
+class Screen:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.lines: list[str] = []
+
+    def show(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_search_shows_its_time_and_the_steps_of_this_run() -> None:
+    screen: Any = Screen(0.0)
+    tell = FuzzPace(screen, 60)
+    tell(100, 5_000, 1)  # of the run before
+    screen.seconds = 15.0
+    tell(400, 20_000, 2)
+    assert screen.lines[-1] == "[######..................] 15 of 60 s, 400 schedules, 1,000 steps/s, 2 found"
+
+
+def test_a_proof_shows_which_step_it_is_at() -> None:
+    screen: Any = Screen(2.0)
+    tell = StepsPace(screen, 4)
+    for what in ("one", "two", "three"):
+        tell(what)
+    assert screen.lines[-1] == "[############............] 2 of 4, 1.0/s: three"
+
+
+def test_a_proof_has_as_many_steps_as_it_says() -> None:
+    begun: list[str] = []
+    prove(FAULTS["F22790d"], begun.append)
+    assert len(begun) == steps_of(FAULTS["F22790d"])
+
+
+@pytest.mark.slow
+def test_the_whole_proof_has_as_many_steps_as_it_says() -> None:
+    begun: list[str] = []
+    prove(progress=begun.append)
+    assert len(begun) == steps_of()

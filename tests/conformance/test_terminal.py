@@ -15,9 +15,11 @@ def test_a_long_run_says_how_far_it_is_on_stderr(
 ) -> None:
     monkeypatch.setattr(terminal, "SILENT_SECONDS", 0.0)
     with Progress("recording reference") as progress:
-        progress(100, 3, 40)
-        progress(101, 4, 40)  # too soon after the first
-    assert capsys.readouterr() == ("", "recording reference: 100 events, 3 of 40\n")
+        monkeypatch.setattr(Progress, "seconds", 10.0)
+        progress(100, 4, 40)
+        progress(101, 5, 40)  # too soon after the first
+    line = "recording reference: [##......................] 4 of 40, 100 events, 10 events/s, 1:30 left\n"
+    assert capsys.readouterr() == ("", line)
 
 
 def test_a_quiet_run_says_nothing_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
