@@ -13,7 +13,7 @@ import torch
 from kvproof.impl.owners import Holder, Tables, lock_holders, page_owners, row_holders, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner
 from kvproof.impl.radix_cache import RadixCache
-from kvproof.impl.state import EngineState
+from kvproof.impl.state import EngineState, MemoryTerms
 from kvproof.impl.window_census import window_book_violations
 from kvproof.kernels.census import PageOwners, describe, page_census
 
@@ -32,20 +32,21 @@ class Census:
     def __init__(self, state: EngineState) -> None:
         self.state = state
 
-    def take(self) -> None:
-        take_census(self.state)
+    def take(self, terms: MemoryTerms | None = None) -> None:
+        """`terms` of the memory check, if they were asked for in this very step."""
+        take_census(self.state, terms)
 
     def settle(self) -> None:
         """At the end of a run: nothing is still to be said here, as each step was judged in itself."""
 
 
-def take_census(state: EngineState) -> None:
+def take_census(state: EngineState, terms: MemoryTerms | None = None) -> None:
     """Raise if a page or row has not exactly one owner, or if a lock count or a running counter is not what is counted."""
     holders = row_holders(state)
     names = [holder.name for holder in holders]
     wrong = [
         *page_violations(state, holders, names),
-        *book_violations(state, holders),
+        *book_violations(state, holders, terms or state.all_memory_terms()),
     ]
     if wrong:
         raise CensusViolation.of_step(state.tell.step, wrong)
@@ -74,12 +75,13 @@ def tables_of_books(state: EngineState) -> Tables:
     return Tables(state.rows.req_to_token, free, pool.full_to_window, window_free)
 
 
-def book_violations(state: EngineState, holders: list[Holder]) -> list[str]:
+def book_violations(state: EngineState, holders: list[Holder], terms: MemoryTerms) -> list[str]:
     """All that is counted by the books alone: rows, locks, sums, and what windows reach."""
     return [
         *row_violations(state, holders),
         *lock_violations(state),
-        *sum_violations(state),
+        *sum_violations(terms.full, ""),
+        *sum_violations(terms.window, " of the window pool"),
         *window_book_violations(state, holders),
     ]
 
@@ -102,10 +104,8 @@ def lock_violations(state: EngineState) -> list[str]:
     wrong, sizes = [], {True: 0, False: 0}
     for node in tree.nodes():
         sizes[node.lock_ref > 0] += len(node.key)
-        if node.lock_ref != expected[id(node)]:
-            wrong.append(
-                f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {expected[id(node)]} holders"
-            )
+        if node.lock_ref != (held_by := expected.get(id(node), 0)):
+            wrong.append(f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {held_by} holders")
     if (sizes[True], sizes[False]) != (tree.protected_size, tree.evictable_size):
         wrong.append(
             f"the tree has {sizes[True]} protected and {sizes[False]} evictable tokens, its counters say "
@@ -114,11 +114,11 @@ def lock_violations(state: EngineState) -> list[str]:
     return wrong
 
 
-def sum_violations(state: EngineState) -> list[str]:
-    """The equation of the memory check."""
-    terms = state.memory_terms()
-    total = terms.pop("total")
-    return [] if sum(terms.values()) == total else [f"the terms do not add up to {total} pages: {terms}"]
+def sum_violations(terms: dict[str, int] | None, of_pool: str) -> list[str]:
+    """The equation of the memory check: all other terms add up to `total`. None: there is no such pool."""
+    if terms is None or sum(terms.values()) == 2 * terms["total"]:
+        return []
+    return [f"the terms{of_pool} do not add up: {terms}"]
 
 
 def _count(owners: PageOwners, names: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from kvproof.impl.census import MOST_OF_A_KIND, WINDOW, Census, CensusViolation, book_violations
 from kvproof.impl.device import Device
 from kvproof.impl.owners import Holder, Tables, page_owners, row_holders, window_page_owners
-from kvproof.impl.state import EngineState
+from kvproof.impl.state import EngineState, MemoryTerms
 from kvproof.kernels.census import Census as PageCensus
 from kvproof.kernels.census import PageOwners, VerdictReader, describe, page_census
 
@@ -37,7 +37,7 @@ class DeviceCensus(Census):
         self._full = _LateVerdicts(device, "")
         self._window = _LateVerdicts(device, WINDOW)
 
-    def take(self) -> None:
+    def take(self, terms: MemoryTerms | None = None) -> None:
         """Count the pages of this step, judge the books, and read the verdict of the step before."""
         state = self.state
         self._device.catch_up()
@@ -47,7 +47,7 @@ class DeviceCensus(Census):
             self._submit(self._full, page_owners(state, holders, tables), holders)
             if state.window_pool is not None:
                 self._submit(self._window, window_page_owners(state, state.window_pool, holders, tables), holders)
-            in_books = book_violations(state, holders)
+            in_books = book_violations(state, holders, terms or state.all_memory_terms())
             found = self._read(drain=bool(in_books))
         found[state.tell.step] += in_books
         self._raise_the_first(found)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from kvproof.impl.window_pool import WindowAllocator
 from kvproof.kernels.census import PageOwners
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(NamedTuple):
     """A request or a slot that has a row; what it owns of it, its lengths and its cursor say."""
 
     name: str
@@ -102,14 +101,14 @@ def window_page_owners(
     )
 
 
-def lock_holders(state: EngineState, window: int | None = None) -> Counter[int]:
+def lock_holders(state: EngineState, window: int | None = None) -> dict[int, int]:
     """By the id of a node, how many requests and slots lock it: all at or below it, or those whose window reaches it."""
     holders: list[Request | SessionSlot] = [*state.live_requests(), *state.cache.slots.values()]
-    found: Counter[int] = Counter()
+    found: dict[int, int] = {}
     for holder in holders:
         node, seen = holder.last_node, 0
         while node is not None and node.parent is not None and (window is None or seen < window):
-            found[id(node)] += 1
+            found[id(node)] = found.get(id(node), 0) + 1
             seen += len(node.key)
             node = node.parent
     return found
@@ -118,16 +117,17 @@ def lock_holders(state: EngineState, window: int | None = None) -> Counter[int]:
 def tree_pages(state: EngineState) -> KVIndices:
     """The pages of the tree, each by its first slot; none where there is no tree."""
     page_size = state.config.page_size
-    return np.concatenate([NO_INDICES, *(value[::page_size] // page_size for value in _tree_values(state))])
+    return np.concatenate([NO_INDICES, *(value[::page_size] // page_size for value in tree_values(state))])
 
 
 def window_pages_of_tree(state: EngineState, pool: WindowAllocator) -> KVIndices:
     """The window pages that pages of the tree have; a tombstone has none."""
-    found = np.concatenate([NO_INDICES, *map(pool.window_pages_of, _tree_values(state))])
+    found = np.concatenate([NO_INDICES, *map(pool.window_pages_of, tree_values(state))])
     return found[found > 0]
 
 
-def _tree_values(state: EngineState) -> list[KVIndices]:
+def tree_values(state: EngineState) -> list[KVIndices]:
+    """The KV indices of each node."""
     if not isinstance(state.prefixes, RadixCache):
         return []
     return [node.value for node in state.prefixes.tree.nodes()]

@@ -22,7 +22,7 @@ from kvproof.impl.request import TOO_LONG, Request
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
 from kvproof.impl.session import Session
-from kvproof.impl.state import Batch, EngineState, Launched, Outcome
+from kvproof.impl.state import Batch, EngineState, Launched, MemoryTerms, Outcome
 from kvproof.impl.window_eviction import evict_live_windows
 
 FREE_LIST_LIMIT = 1024
@@ -140,10 +140,9 @@ class Scheduler:
     def step(self) -> None:
         self.launch_step()
         self.take_results()
-        if self.config.check_every_step:
-            self.check()
+        terms = self.check() if self.config.check_every_step else None
         if self.config.census_every_step:
-            self.census.take()
+            self.census.take(terms)
 
     def settle_census(self) -> None:
         """At the end of a run: the verdict of its last step is waited for."""
@@ -179,17 +178,19 @@ class Scheduler:
         self.state.ended_in_step = []
         self._launched_now = False
 
-    def check(self) -> None:
+    def check(self) -> MemoryTerms:
         """Report the terms of the memory check."""
         state = self.state
+        terms = state.all_memory_terms()
         is_cheap = self.config.pool_pages <= FREE_LIST_LIMIT
         state.tell.check(
             busy=not state.is_idle,
-            terms=state.memory_terms(),
+            terms=terms.full,
             free_list=state.free_list() if is_cheap else None,
-            window_terms=state.window_terms(),
+            window_terms=terms.window,
             window_free_list=state.window_free_list() if is_cheap else None,
         )
+        return terms
 
     def _next_batch(self) -> Batch:
         """Prefill goes first; a mixed step carries the decode of those that run already; else all of them decode."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvproof.impl.assembly import Parts
 from kvproof.impl.chunk_cache import ChunkCache
@@ -66,6 +67,13 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.chunks or self.decodes)
+
+
+class MemoryTerms(NamedTuple):
+    """The terms of the memory check, in pages, of each pool; `total` is what the others add up to."""
+
+    full: dict[str, int]
+    window: dict[str, int] | None
 
 
 class EngineState:
@@ -139,6 +147,9 @@ class EngineState:
             **self._terms_of_holders("window"),
             "total": self.window_pool.window_pages,
         }
+
+    def all_memory_terms(self) -> MemoryTerms:
+        return MemoryTerms(self.memory_terms(), self.window_terms())
 
     def _terms_of_holders(self, pool: Pool) -> dict[str, int]:
         live = self.live_requests()

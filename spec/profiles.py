@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
@@ -190,6 +191,7 @@ PROFILES: dict[str, Profile] = {
 }
 
 
+@lru_cache(maxsize=64)
 def profile_of(target: str) -> Profile | None:
     """The profile of the release that a trace's header names, if one is known."""
     return next((profile for profile in PROFILES.values() if profile.is_of(target)), None)

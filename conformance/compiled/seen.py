@@ -20,11 +20,16 @@ def _decisions(rules: Mapping[str, Action]) -> list[tuple[Decision, ...]]:
 
 def coverage_of(seen: Array, actions: Counter[str], rules: Mapping[str, Action]) -> Coverage:
     """The counts of all bits under their names. The last branch of a guard has no bit: it took what the others did not."""
-    most = len(COUNTED) + max(sum(len(d.taken) for d in of_one) for of_one in _decisions(rules))
-    times = ((((seen[:, :, None] >> np.arange(most)) & 1) << _PLACES[:, None]).sum(axis=1)).tolist()
+    decisions_of = _decisions(rules)
+    most = len(COUNTED) + max([sum([len(d.taken) for d in of_one]) for of_one in decisions_of])
+    planes = (
+        int(np.flatnonzero(seen.any(axis=0)).max(initial=-1)) + 1
+    )  # those above hold nothing: most, in a short trace
+    bits = (seen[:, :planes, None] >> np.arange(most)) & 1
+    times = (bits << _PLACES[:planes, None]).sum(axis=1).tolist()
     invariants = dict(zip(COUNTED, map(sum, zip(*times, strict=True)), strict=False))
     branches: dict[str, int] = {}
-    for name, counted, decisions in zip(rules, times, _decisions(rules), strict=False):
+    for name, counted, decisions in zip(rules, times, decisions_of, strict=False):
         bit = len(COUNTED)
         for decision in decisions:
             taken = counted[bit : bit + len(decision.taken)]

@@ -6,11 +6,12 @@ By blocks the target goes on for some events before it is stopped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.judged_by import judged_by, rules_of
@@ -27,6 +28,9 @@ PAYS_FROM = 20.0
 """Seconds of a campaign from which the compiled checker pays: to load it takes some, and half a minute the first time."""
 BLOCK = 256
 """Events that are judged at once: with fewer, to begin takes longer than to judge."""
+
+EMPTY_UNLESS_SEEN = frozenset({"params", "after", "alloc", "free", "window_alloc", "window_free"})
+"""Fields that are left out when there is nothing in them. An empty free list, or one of shared pages, was seen empty."""
 
 
 class Judging:
@@ -99,7 +103,7 @@ class JudgingByBlocks(Judging):
         block = self._seen[first:]
         try:
             lines = ScannedLines.of(b"".join(_line(seq, vars(seen)) for seq, seen in enumerate(block, first)))
-        except TypeError:  # fields that are objects of the target's own
+        except PydanticSerializationError:  # fields that are objects of the target's own
             lines = None
         is_plain = lines is not None and len(lines) == len(block)
         for batch in [lines] if is_plain else batches_of(self.events[first:]):
@@ -139,11 +143,10 @@ def _event(seq: int, seen: Any) -> Event:
     return Event(seq=seq, **vars(seen))
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-
-
 def _line(seq: int, fields: Mapping[str, Any]) -> bytes:
     """An event as the scanner takes it. What it does not take is read by other means."""
     body = {"record": "event", "seq": seq}
-    body |= {name: value for name, value in fields.items() if value is not None and value != () and value != {}}
-    return _encode(body).encode() + b"\n"
+    body |= {
+        name: value for name, value in fields.items() if value is not None and (value or name not in EMPTY_UNLESS_SEEN)
+    }
+    return to_json(body) + b"\n"

@@ -136,9 +136,11 @@ class ReferenceRun:
         if session in self._scheduler.state.controller.sessions:  # else a close that had waited was carried out
             tokens = _tokens(turn, new_tokens, shared)
             self._scheduler.submit_turn(session, turn, tokens, max_new_tokens, logprob=logprob, priority=priority)
+            self._remember()
 
     def send(self, turn: str, new_tokens: int, max_new_tokens: int, *, shared: int, priority: int) -> None:
         self._scheduler.submit(turn, _tokens(turn, new_tokens, shared), max_new_tokens, priority=priority)
+        self._remember()
 
     def abort(self, turn: str) -> None:
         self._scheduler.abort(turn)
@@ -159,11 +161,9 @@ class ReferenceRun:
         self.launch()
         self._launched = False
         self._scheduler.take_results()
-        self._scheduler.check()
+        terms = self._scheduler.check()
         if self._own_checks:
-            self._scheduler.census.take()
-            if self._scheduler.config.forward != "none":
-                self._requests |= {req.rid: req for req in self._scheduler.known_requests()}
+            self._scheduler.census.take(terms)
 
     def unfinished(self) -> list[str]:
         return [req.rid for req in self._scheduler.known_requests()]
@@ -183,8 +183,13 @@ class ReferenceRun:
     def stop(self) -> None:
         self._scheduler.settle()
 
+    def _remember(self) -> None:
+        """The request that was just sent; one that its session refused is over."""
+        if self._own_checks and self._scheduler.config.forward != "none":
+            self._requests |= {req.rid: req for req in self._scheduler.state.waiting}
+
     def _compare_outputs(self) -> None:
-        """Of all that ended well. A request that is over in its first step was not seen between steps."""
+        """Of all that ended well."""
         from kvproof.impl.recomputation import recomputed_output
 
         config = self._scheduler.config

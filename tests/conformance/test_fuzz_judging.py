@@ -101,6 +101,17 @@ def test_what_is_behind_the_finding_is_not_kept(by_blocks: NewJudging) -> None:
         assert [event.session for event in one.events] == ["s", "s"] and one.seen == 2
 
 
+def test_a_free_list_that_was_seen_empty_is_no_list_that_was_not_seen(by_blocks: NewJudging) -> None:
+    pages = EngineConfig().pool_pages
+    terms = {"available": pages, "evictable": 0, "protected": 0, "session_held": 0, "uncached": 0, "total": pages}
+    for new in (Judging, by_blocks):
+        for free_list, is_right in ((None, True), ((), False), (tuple(range(1, pages + 1)), True)):
+            one = new(header_of(EngineConfig()))
+            one.see(Event("check", 0, params={"busy": False}, terms=terms, free_list=free_list))
+            one.settle()
+            assert (one.finding is None) == is_right
+
+
 def test_events_that_are_none_are_the_targets_fault(by_blocks: NewJudging, reference: Reference) -> None:
     class Wrong(Reference):
         def start(self, settings: Any, faults: Any, tell: Any, *, own_checks: bool = True) -> Any:
