@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kvproof.conformance.formats import ndjson
 from kvproof.conformance.fuzz.seeds import SEEDS, searched
 from kvproof.conformance.trace_io import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
@@ -161,6 +162,7 @@ def generated(root: Path) -> Iterator[tuple[Path, str]]:
         "docs/rules.md": rules_page,
         "docs/trace.md": trace_page,
         "docs/trace.schema.json": schema,
+        "docs/run-events.schema.json": ndjson.schema,
         f"conformance/fuzz/{SEEDS}": searched,
     }
     readme = root / "README.md"

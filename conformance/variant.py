@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -112,6 +113,7 @@ class _Watched:
     path: Path
 
     def run(self, action: Action, function: Callable[..., Any]) -> Callable[[Domain, Ledger, SimpleNamespace], Step]:
+        @functools.wraps(function)
         def run(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
             try:
                 with _no_silent_branches():

@@ -13,6 +13,7 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, note, out, say
+from .formats import JUnitFile, NdjsonFile, SarifFile
 from .settings import parse_settings
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def fuzz(
         bool,
         typer.Option("--resume", help="Go on with the campaign in --out, which knows its target, seed and settings."),
     ] = False,
+    junit: JUnitFile = None,
+    sarif: SarifFile = None,
+    ndjson: NdjsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what was found.")] = False,
 ) -> None:
     """Search for a schedule that a target does not survive, and leave it as a test that fails.
@@ -113,8 +117,12 @@ def fuzz(
     except ImportError as error:
         raise UserError(f"fuzzing needs hypothesis: {INSTALL}") from error
     if replay is not None:
+        if junit or sarif or ndjson:
+            raise UserError("--junit, --sarif and --ndjson tell of a search: leave them out, or --replay")
         raise typer.Exit(_play_again(replay, isolate, step_seconds))
 
+    from ..formats.of_campaign import events_of_campaign
+    from ..formats.stream import Formats, telling
     from ..fuzz.campaign_state import Plan, State, load_state
     from ..fuzz.leave import leave_summary, require_writable
     from ..fuzz.target import target_named
@@ -140,18 +148,20 @@ def fuzz(
     jobs = jobs or cores()
     isolates = isolate if isolate is not None else jobs > 1 or ray is not None or plan.target != "reference"
     how = How(seconds, jobs, isolates, step_seconds, most, checker)
-    _require_start(chosen, plan, how)
-    with Progress(f"fuzzing {plan.target}", quiet=quiet) as progress:
-        whole = Whole(chosen, state, how, folder, FuzzPace(progress, seconds))
-        is_interrupted = _search(whole, ray)
-    leave_summary(whole, folder)
-    _show(whole, folder, quiet)
-    if is_interrupted:
-        say(f"interrupted; go on: kvproof fuzz --resume --out {shlex.quote(str(folder))}", "yellow")
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    if not whole.total.schedules:
-        raise UserError("no schedule was played: nothing was checked")
-    raise typer.Exit(ExitCode.VIOLATION if whole.total.found else ExitCode.PASS)
+    with telling(context, Formats(junit, sarif, ndjson)) as stream:
+        _require_start(chosen, plan, how)
+        with Progress(f"fuzzing {plan.target}", quiet=quiet) as progress:
+            whole = Whole(chosen, state, how, folder, FuzzPace(progress, seconds))
+            is_interrupted = _search(whole, ray)
+        leave_summary(whole, folder)
+        stream.tell(*events_of_campaign(whole.total, plan.target, folder))
+        _show(whole, folder, quiet)
+        if is_interrupted:
+            say(f"interrupted; go on: kvproof fuzz --resume --out {shlex.quote(str(folder))}", "yellow")
+            raise typer.Exit(ExitCode.INTERRUPTED)
+        if not whole.total.schedules:
+            raise UserError("no schedule was played: nothing was checked")
+        raise typer.Exit(ExitCode.VIOLATION if whole.total.found else ExitCode.PASS)
 
 
 def _refuse_what_is_chosen(context: typer.Context, folder: Path) -> None:

@@ -11,20 +11,25 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, detail, err, note, out, say, write_json
+from .formats import JUnitFile, NdjsonFile, SarifFile
 
 WIDEST_TABLE = 120
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.text import Text
 
     from kvproof.model.prove import Proof
     from kvproof.model.questions import Asker
     from kvproof.model.variant import Variant
+    from kvproof.spec.actions import Action
     from kvproof.spec.faults import Fault
     from kvproof.spec.machine import Machine
 
 
 def prove(
+    context: typer.Context,
     fault: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +71,9 @@ def prove(
         ),
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask everything anew and keep nothing.")] = False,
+    junit: JUnitFile = None,
+    sarif: SarifFile = None,
+    ndjson: NdjsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Leave out the tables.")] = False,
 ) -> None:
     """Prove every invariant for every action, for every page size and any number of sessions.
@@ -81,6 +89,10 @@ def prove(
     from kvproof.spec.faults import FAULTS
     from kvproof.spec.profiles import PROFILES
 
+    from ..formats.of_proof import events_of_proof
+    from ..formats.stream import Formats, telling
+    from ..show_proof import as_json
+
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
     if profile is not None and profile not in PROFILES:
@@ -91,25 +103,37 @@ def prove(
     if out_file is not None and not changed:
         raise UserError("--out saves the shortest run of a changed rule: name it with --fault, --variant or --profile")
     asker = _asker(cache, no_cache=no_cache, certify=certify)
-    try:
-        if variant is not None:
-            proof, extra = _prove_variant(_loaded(variant), variant, asker, out_file, quiet=quiet)
-        elif profile is not None:
-            rules = Variant(profile, PROFILES[profile].replaced, PROFILES[profile].summary)
-            proof, extra = _prove_variant(rules, profile, asker, out_file, quiet=quiet)
-        else:
-            proof, extra = _prove_built_in(FAULTS[fault] if fault else None, asker, out_file, quiet=quiet)
-    except Interrupted as stop:
-        _show_part(stop.proof, quiet=quiet)
-        raise
-    verdict = _with_certificate(asker, proof, extra)
-    if json_file is not None:
-        from ..show_proof import as_json
+    with telling(context, Formats(junit, sarif, ndjson)) as stream:
+        of = "the model's own rules"
+        replaced: Mapping[str, Action] = {}
+        try:
+            if variant is not None:
+                rules = _loaded(variant)
+                of, replaced = str(variant), rules.replaced
+                proof, extra = _prove_variant(rules, variant, asker, out_file, quiet=quiet)
+            elif profile is not None:
+                rules = Variant(profile, PROFILES[profile].replaced, PROFILES[profile].summary)
+                of, replaced = profile, rules.replaced
+                proof, extra = _prove_variant(rules, profile, asker, out_file, quiet=quiet)
+            else:
+                of = fault or of
+                proof, extra = _prove_built_in(FAULTS[fault] if fault else None, asker, out_file, quiet=quiet)
+        except Interrupted as stop:
+            stream.tell(*events_of_proof(stop.proof, of, actions=replaced))
+            _show_part(stop.proof, quiet=quiet)
+            raise
+        verdict = _with_certificate(asker, proof, extra)
+        stream.tell(*events_of_proof(proof, of, verdict, replaced))
+        if json_file is not None:
+            write_json(json_file, {**as_json(proof), **extra})
+        _say_verdict(verdict, is_compared=bool(variant or profile))
 
-        write_json(json_file, {**as_json(proof), **extra})
+
+def _say_verdict(verdict: str, *, is_compared: bool) -> None:
+    """The last line, and the exit code. `is_compared`: the rules are somebody's own, beside the built-in ones."""
     word, style = {
         "proved": ("PROVED", "bold green"),
-        "broken": ("REFUTED" if variant or profile else "BROKEN", "bold red"),
+        "broken": ("REFUTED" if is_compared else "BROKEN", "bold red"),
         "unknown": ("UNKNOWN", "bold yellow"),
         "disputed": ("DISPUTED", "bold red"),
     }[verdict]

@@ -12,15 +12,18 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, out, say, write_json
+from .formats import JUnitFile, NdjsonFile, SarifFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..many import Judged, Options
+    from ..required import Required
     from ..verdict import Report
 
 
 def replay(
+    context: typer.Context,
     traces: Annotated[
         list[Path],
         typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz, .kvtrace), folders of them, or patterns."),
@@ -82,6 +85,9 @@ def replay(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
+    junit: JUnitFile = None,
+    sarif: SarifFile = None,
+    ndjson: NdjsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each trace.")] = False,
 ) -> None:
     """Check traces event by event and page by page; show the first bad event and the fault that explains it.
@@ -94,8 +100,10 @@ def replay(
 
     Example: [bold]kvproof replay traces/ --jobs 8 --require-coverage 'actions=retract,abort;invariants=I9'[/bold]
     """
-    from ..judged_by import may_judge_by, require_profile, rules_of
-    from ..many import Options, coverage_of, exit_code, reports_in, traces_in
+    from ..formats.of_replay import events_of_replay
+    from ..formats.stream import Formats, telling
+    from ..judged_by import may_judge_by, require_profile
+    from ..many import Options, reports_in, traces_in
     from ..replay import CHECKERS
     from ..required import Required
     from ..show_replay import as_json
@@ -109,16 +117,26 @@ def replay(
     paths, options = traces_in(traces), Options(strict, checker, last, profile)
     _refuse_what_needs_one_trace(paths, checkpoint, resume, jobs, ray)
 
-    if len(paths) == 1 and ray is None:
-        answers: list[Judged] = [_judge_one(paths[0], options, checkpoint, resume, quiet)]
-        _show_one(answers[0], options, first, coverage, quiet)
-    else:
-        answers = _judge_all(paths, options, jobs, ray, quiet)
-        _show_all(answers, options, first, coverage, quiet)
-    if session is not None or page is not None:
-        _show_timelines(answers, first, last, session, page, quiet)
-    if json_file is not None:
-        write_json(json_file, [as_json(report) for report in reports_in(answers)])
+    with telling(context, Formats(junit, sarif, ndjson)) as stream:
+        if len(paths) == 1 and ray is None:
+            answers: list[Judged] = [_judge_one(paths[0], options, checkpoint, resume, quiet)]
+            _show_one(answers[0], options, first, coverage, quiet)
+        else:
+            answers = _judge_all(paths, options, jobs, ray, quiet)
+            _show_all(answers, options, first, coverage, quiet)
+        stream.tell(*events_of_replay(answers))
+        if session is not None or page is not None:
+            _show_timelines(answers, first, last, session, page, quiet)
+        if json_file is not None:
+            write_json(json_file, [as_json(report) for report in reports_in(answers)])
+        raise typer.Exit(_exit_code(answers, needed))
+
+
+def _exit_code(answers: Sequence[Judged], needed: Required) -> ExitCode:
+    """Raises UserError where what was needed for a pass was not covered."""
+    from ..judged_by import rules_of
+    from ..many import coverage_of, exit_code, reports_in
+
     code = exit_code(answers)
     empty = [str(report.path) for report in reports_in(answers) if report.events == 0]
     if empty and code == ExitCode.COULD_NOT_RUN:
@@ -127,7 +145,7 @@ def replay(
     missing = needed.missing_in(coverage_of(answers), map(rules_of, judged_by))
     if missing and code in (ExitCode.PASS, ExitCode.INCONCLUSIVE):
         raise UserError(f"not covered, so this is no pass: {', '.join(missing)}")
-    raise typer.Exit(code)
+    return code
 
 
 def _refuse_what_needs_one_trace(
