@@ -88,11 +88,11 @@ class CompiledChecker:
                 return False
             if last < len(batch):
                 reader.place = place
-                self._bring_up_to_date()
+                self.bring_up_to_date()
                 return True
-            pause(self._bring_up_to_date)
+            pause(self.bring_up_to_date)
             place = reader.place
-        self._bring_up_to_date()
+        self.bring_up_to_date()
         return False
 
     def _take_up(self) -> None:
@@ -107,7 +107,7 @@ class CompiledChecker:
         self._in_arrays = self._state.take_back(replayer)
         self._left = 0 if self._in_arrays else MOST_INTERPRETED
 
-    def _bring_up_to_date(self) -> None:
+    def bring_up_to_date(self) -> None:
         """Give the replayer the state as it is now; the arrays keep it, too."""
         if self._in_arrays:
             self._state.hand_over(self.replayer)

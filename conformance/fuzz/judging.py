@@ -6,7 +6,7 @@ By blocks the target goes on for some events before it is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic_core import PydanticSerializationError, to_json
 
 from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.fuzz.standstill import standstill
 from kvproof.conformance.judged_by import judged_by, rules_of
 from kvproof.conformance.replay import AUTO, INTERPRETED, is_installed
 from kvproof.conformance.replayer import FIRST_LINE, Replayer, Unwritten
@@ -51,6 +52,10 @@ class Judging:
 
     def settle(self) -> None:
         """Judge all that was seen."""
+
+    def standstill(self, unfinished: Sequence[str]) -> list[str]:
+        """What these requests wait for. Ask when all is settled."""
+        return standstill(self._replayer, unfinished)
 
     @property
     def events(self) -> list[Event]:
@@ -92,6 +97,10 @@ class JudgingByBlocks(Judging):
         self._judge()
         if self.finding is None:
             self._checker.finish()
+
+    def standstill(self, unfinished: Sequence[str]) -> list[str]:
+        self._checker.bring_up_to_date()
+        return super().standstill(unfinished)
 
     def _judge(self) -> None:
         from kvproof.conformance.columnar_events import batches_of

@@ -41,7 +41,7 @@ class Trouble:
     """Known faults that explain it."""
     finding: Finding | None = None
     trace: str = ""
-    """Where it was raised, for what was raised."""
+    """Where it was raised, for what was raised; what waits for what, where nothing goes on."""
     after: tuple[str, ...] = ()
     """Known deviations of the target that were met before, and followed: what nothing else explains may come of them."""
 
@@ -150,6 +150,8 @@ class _Player:
             self.judging.settle()
         except Exception as error:
             raised = _raised(error, "judging", self.step_seconds)
+        if raised is not None and raised.kind == STUCK:
+            raised = replace(raised, trace="\n".join(self.judging.standstill(self.run.unfinished())))
         trouble = self._found() or raised
         return _after(trouble, self.judging.followed) if trouble is not None else None
 

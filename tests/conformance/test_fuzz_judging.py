@@ -19,9 +19,9 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz import judging
 from kvproof.conformance.fuzz.generate import schedules
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
-from kvproof.conformance.fuzz.play import CRASH, Played, play
+from kvproof.conformance.fuzz.play import CRASH, STUCK, Played, play
 from kvproof.conformance.fuzz.reference import Reference
-from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.trace_io import read_trace
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Event
@@ -88,6 +88,37 @@ def test_blocks_come_to_the_same(
         assert told(play(schedule, reference, new_judging=by_blocks)) == told(at_once)
         kinds.add(at_once.trouble and at_once.trouble.kind)
     assert (kinds == {None}) == (fault is None)
+
+
+class Lazy(Reference):
+    """Does three steps, and no more."""
+
+    def start(self, *args: Any, **options: Any) -> Any:
+        run = super().start(*args, **options)
+        steps = iter([run.step] * 3)
+        run.step = lambda: next(steps, lambda: None)()  # type: ignore[method-assign]
+        return run
+
+
+def test_who_waits_for_what_is_told_where_requests_do_not_end(by_blocks: NewJudging) -> None:
+    acts = (
+        Act(do="open"),
+        Act(do="turn", new_tokens=9, max_new_tokens=2),
+        Act(do="step", times=3),
+        Act(do="turn", new_tokens=3, max_new_tokens=5),
+        Act(do="send", new_tokens=30, max_new_tokens=5),
+    )
+    schedule = Schedule(target="reference", settings={"page_size": 4, "rows": 1, "window": "page"}, acts=acts)
+    for new in (Judging, by_blocks):
+        trouble = play(schedule, Lazy(), new_judging=new).trouble
+        assert trouble is not None and trouble.kind == STUCK
+        assert trouble.trace.splitlines() == [
+            "r1 of session s0 waits in the queue: the 4 pages that its 14 tokens need could be had, and a row",
+            "r2 waits in the queue: for a row, of which none is free",
+            "pages, of 56: 53 free; 0 of the tree and not locked; 2 locked; session s0 1",
+            "window pages, of 28: 25 free",
+            "rows, of 1: 1 held, by session s0",
+        ]
 
 
 def test_what_is_behind_the_finding_is_not_kept(by_blocks: NewJudging) -> None:
