@@ -45,7 +45,11 @@ COMMANDS: dict[str, Command] = {
         "info:info",
         "Summarise traces: who wrote them, with which configuration, what they hold, and whether they are complete.",
     ),
-    "convert": Command(TRACES, "convert:convert", "Convert a trace between lines (.jsonl) and columns (.kvtrace)."),
+    "convert": Command(
+        TRACES,
+        "convert:convert",
+        "Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.",
+    ),
     "slice": Command(TRACES, "slice:slice_", "Cut a part out of a trace, to look at it or to pass it on."),
     "fuzz": Command(
         FUZZ, "fuzz:fuzz", "Search for a schedule that a target does not survive, and leave it as a test that fails."

@@ -76,6 +76,10 @@ class PageBook:
     def count(self, owner: str) -> int:
         return self._counts[owner]
 
+    def owned(self) -> Iterable[tuple[int, str]]:
+        """Each page that is not free, with its owner in words."""
+        return self._owners.items()
+
     def is_free(self, page: int) -> bool:
         return page not in self._owners and self._is_in_pool(page)
 

@@ -118,6 +118,12 @@ class Replayer:
         self.of_turn[event.turn] = key
         return key
 
+    def ledger_of(self, event: Event) -> str | None:
+        """The ledger that an event was about which was judged; None: that of no session or request."""
+        if event.session is not None:
+            return f"session {event.session}"
+        return self.of_turn.get(event.turn) if event.turn is not None else None
+
     def _is_clean(self, judgement: Judgement) -> bool:
         outcome = judgement.outcome
         return (

@@ -64,6 +64,10 @@ def prove(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
     ] = None,
+    itf: Annotated[
+        Path | None,
+        typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for the viewers of TLA+."),
+    ] = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +95,7 @@ def prove(
 
     from ..formats.of_proof import events_of_proof
     from ..formats.stream import Formats, telling
+    from ..formats.whole_file import require_writable_file
     from ..show_proof import as_json
 
     if fault is not None and fault not in FAULTS:
@@ -102,6 +107,10 @@ def prove(
         raise UserError("--fault, --variant and --profile each change rules: choose one")
     if out_file is not None and not changed:
         raise UserError("--out saves the shortest run of a changed rule: name it with --fault, --variant or --profile")
+    if itf is not None:
+        if not changed:
+            raise UserError("--itf saves the shortest run of a changed rule: --fault, --variant or --profile")
+        require_writable_file(itf)
     asker = _asker(cache, no_cache=no_cache, certify=certify)
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
         of = "the model's own rules"
@@ -124,9 +133,20 @@ def prove(
             raise
         verdict = _with_certificate(asker, proof, extra)
         stream.tell(*events_of_proof(proof, of, verdict, replaced))
+        if itf is not None:
+            _save_itf(proof, of, itf)
         if json_file is not None:
             write_json(json_file, {**as_json(proof), **extra})
         _say_verdict(verdict, is_compared=bool(variant or profile))
+
+
+def _save_itf(proof: Proof, of: str, path: Path) -> None:
+    from ..formats.itf import itf_of_run
+    from ..formats.whole_file import write_whole
+
+    if proof.counterexample is None:
+        raise UserError(f"no run of {of} to save: no run of the small instances breaks anything")
+    write_whole(path, [itf_of_run(proof.counterexample)])
 
 
 def _say_verdict(verdict: str, *, is_compared: bool) -> None:

@@ -25,6 +25,7 @@ from kvproof.conformance.formats.junit import junit
 from kvproof.conformance.formats.ndjson import line_of
 from kvproof.conformance.formats.run_events import CouldNot, Ended, Started
 from kvproof.conformance.formats.sarif import sarif
+from kvproof.conformance.formats.whole_file import require_writable_file, write_whole, writing
 
 Fold = Callable[[list[Any]], str]
 
@@ -64,17 +65,17 @@ class Stream:
             if self._formats.junit is not None or self._formats.sarif is not None:
                 self._said.append(event)
             if self._lines is not None:
-                with _writing(self._formats.ndjson):
+                with writing(self._formats.ndjson):
                     self._lines.write(line_of(event))
                     self._lines.flush()  # who follows the file sees it now
 
     def end(self) -> None:
         if self._lines is not None:
-            with _writing(self._formats.ndjson):
+            with writing(self._formats.ndjson):
                 self._lines.close()
         for path, fold in ((self._formats.junit, junit), (self._formats.sarif, sarif)):
             if path is not None:
-                _write(path, fold(self._said))
+                write_whole(path, [fold(self._said)])
 
 
 @contextmanager
@@ -102,42 +103,6 @@ def telling(context: typer.Context, formats: Formats) -> Iterator[Stream]:
     finally:
         stream.tell(Ended(exit_code=code, meaning=MEANING[ExitCode(code)]))
         stream.end()
-
-
-def require_writable_file(path: Path) -> None:
-    """Before the work, not after it. Leaves nothing behind. Raises UserError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        was_there = path.exists()
-        with path.open("a"):
-            pass
-        if not was_there:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a reader never sees half of a report. What is no file of its own (/dev/stdout) is written into."""
-    with _writing(path):
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        finally:
-            with suppress(OSError):
-                partial.unlink()
-
-
-@contextmanager
-def _writing(path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _given(context: typer.Context) -> dict[str, Any]:

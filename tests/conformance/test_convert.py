@@ -58,7 +58,7 @@ def test_to_decides_before_the_name(trace: Path, tmp_path: Path, to: str, column
 
 def test_what_cannot_be_converted_is_said_in_one_line(trace: Path, tmp_path: Path) -> None:
     assert "unknown form 'colunar'; did you mean columnar?" in refusal(trace, tmp_path / "o.kvtrace", "--to", "colunar")
-    assert "say --to jsonl or --to columnar" in refusal(trace, tmp_path / "o.txt")
+    assert "o.txt: the name ends with none of .jsonl, .jsonl.gz, .kvtrace" in refusal(trace, tmp_path / "o.txt")
     assert "is the trace that is read" in refusal(trace, trace)
     assert "cannot read the trace" in refusal(tmp_path / "none.jsonl", tmp_path / "o.kvtrace")
     (tmp_path / "file").write_text("")

@@ -1,0 +1,47 @@
+"""Files that are refused before the work if they cannot be written, and appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kvproof.conformance.errors import UserError
+
+
+def require_writable_file(path: Path) -> None:
+    """Before the work, not after it. Leaves nothing behind. Raises UserError."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        was_there = path.exists()
+        with path.open("a"):
+            pass
+        if not was_there:
+            path.unlink()
+
+
+def write_whole(path: Path, parts: Iterable[str]) -> None:
+    """A reader never sees half of it. What is no file of its own (/dev/stdout) is written into. Raises UserError."""
+    with writing(path):
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(parts)
+            return
+        partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(parts)
+            partial.replace(path)
+        finally:
+            with suppress(OSError):
+                partial.unlink()
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[None]:
+    """Inside, a file that cannot be written is the user's to put right."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
