@@ -95,7 +95,7 @@ def test_slices_of_a_turn_stand_on_the_track_of_its_session(tmp_path: Path) -> N
     turns = {(names[e["pid"]], e["name"]) for e in events if e["ph"] == "B" and e["cat"] == "turn"}
     assert ("session s1", "s1/01") in turns
     assert all(turn.split("/")[0] == of.removeprefix("session ") for of, turn in turns if of.startswith("session"))
-    assert {e["name"] for e in events if e["ph"] == "B" and e["cat"] == "phase"} == {"waiting", "prefill", "running"}
+    assert {e["name"] for e in events if e["ph"] == "B" and e["cat"] == "phase"} == {"waiting", "running"}
 
 
 def test_the_bad_event_is_marked_and_is_the_last(tmp_path: Path, violating: Path) -> None:
