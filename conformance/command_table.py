@@ -40,6 +40,11 @@ COMMANDS: dict[str, Command] = {
         "replay:replay",
         "Check traces event by event and page by page; show the first bad event and the fault that explains it.",
     ),
+    "explain": Command(
+        TRACES,
+        "explain:explain",
+        "Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault that does it.",
+    ),
     "info": Command(
         TRACES,
         "info:info",

@@ -15,16 +15,10 @@ from kvproof.conformance.fuzz.seeds import SEEDS, searched
 from kvproof.conformance.trace_io import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import prove
-from kvproof.spec.faults import FAULTS
+from kvproof.spec.faults import FAULTS, KINDS
 from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
 from kvproof.spec.profiles import PROFILES
 from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
-
-KINDS = {
-    "fault": "bug that was fixed",
-    "release": "seen in a release by replaying it",
-    "mutation": "no real bug: keeps an invariant from being vacuous",
-}
 
 
 def kill_matrix() -> str:

@@ -26,6 +26,10 @@ class Problem:
 
     invariant: str
     sentence: str
+    page: int | None = None
+    """The page of the full pool that it is about, where it is one; with its owner, and who has it by the event."""
+    owner: str = ""
+    claimant: str = ""
 
 
 @dataclass
@@ -168,10 +172,12 @@ class PageBook:
         problems = []
         for page in pages:
             if self.owner(page) != TREE:
-                problems.append(Problem("I1", f"evicted page {page} belongs to {self.owner(page)}, not to the tree"))
+                sentence = f"evicted page {page} belongs to {self.owner(page)}, not to the tree"
+                problems.append(Problem("I1", sentence, page, self.owner(page), FREE))
             elif self._pins[page] > 0:
                 readers = ", ".join(self._readers(page))
-                problems.append(Problem("I11", f"evicted page {page} is in the protected prefix of {readers}"))
+                sentence = f"evicted page {page} is in the protected prefix of {readers}"
+                problems.append(Problem("I11", sentence, page, f"{TREE}, read by {readers}", FREE))
             else:
                 self._own(page, FREE)
         return problems
@@ -210,8 +216,9 @@ class PageBook:
         if len(shared) < pages:
             moves.problems.append(Problem("I12", f"{pages} matched pages, but {len(shared)} were written to the row"))
         for page in shared:
-            if self._now(moves, page) != TREE:
-                moves.problems.append(Problem("I1", f"shared page {page} belongs to {self._now(moves, page)}"))
+            if (owner := self._now(moves, page)) != TREE:
+                sentence = f"shared page {page} belongs to {owner}"
+                moves.problems.append(Problem("I1", sentence, page, owner, f"{owner}, read by {moves.key}"))
         if moves.table is not None:
             moves.table.pages, moves.table.tree_end = shared, pages
 
@@ -226,7 +233,8 @@ class PageBook:
                 moves.problems.append(Problem("I1", f"page {page} was handed out: it is {name}"))
                 continue
             if owner != FREE:
-                moves.problems.append(Problem("I1", f"page {page} was handed out while {owner} owns it"))
+                sentence = f"page {page} was handed out while {owner} owns it"
+                moves.problems.append(Problem("I1", sentence, page, owner, moves.key))
             moves.owners[page] = moves.key
         if moves.table is not None:
             moves.table.pages[first:last] = got

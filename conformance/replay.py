@@ -136,15 +136,19 @@ def _compiled(replayer: Replayer, checker: str) -> Follow | None:
     return None
 
 
-def replayer_of(reader: TraceReader, *, strict: bool, profile: str | None = None) -> Replayer:
-    """At the beginning of a trace. Raises UserError if its header, or `profile`, asks for what this kvproof does not know."""
+def replayer_of(
+    reader: TraceReader, *, strict: bool, profile: str | None = None, make: Callable[..., Replayer] = Replayer
+) -> Replayer:
+    """At the beginning of a trace. `make`: what kind of replayer, from a trace, the deviations to follow and a profile.
+
+    Raises UserError if its header, or `profile`, asks for what this kvproof does not know."""
     path = reader.path
     if reader.header.spec != SPEC_VERSION:
         raise UserError(
             f"{at(path, 1)}: written for specification {reader.header.spec!r}; this kvproof checks {SPEC_VERSION!r}"
         )
     rules = judged_by(reader.header, reader.path, profile, strict=strict)
-    replayer = Replayer(reader, rules.known, rules.profile)
+    replayer = make(reader, rules.known, rules.profile)
     replayer.report.hint = rules.hint
     return replayer
 

@@ -19,7 +19,7 @@ from kvproof.conformance.memory_check import invariant_of, wrong_free_pages, wro
 from kvproof.conformance.pagebook import PageBook
 from kvproof.conformance.tree_faults import faults_behind_eviction
 from kvproof.conformance.verdict import Finding, Report
-from kvproof.conformance.wrong_pages import lines_of
+from kvproof.conformance.wrong_pages import claimed, lines_of, wrong_pages_of
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec.actions import ACTIONS
@@ -169,6 +169,7 @@ class Replayer:
             bad.broken(explained),
             tuple(explained),
             self.report.profile,
+            tuple(wrong_pages_of(right, key, event, self.book)),
         )
 
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
@@ -185,7 +186,8 @@ class Replayer:
         broken = {p.invariant: p.sentence for p in problems}
         rule = "the tree evicts pages that no row's protected prefix holds"
         found = ((), tuple(p.sentence for p in problems), broken, tuple(faults_behind_eviction(problems)))
-        return Finding(self.path, line, event, "tree", "evict", rule, None, *found, self.report.profile)
+        wrong = tuple(page for page in map(claimed, problems) if page is not None)
+        return Finding(self.path, line, event, "tree", "evict", rule, None, *found, self.report.profile, wrong)
 
     def _still_needs(self, key: str, position: int) -> bool:
         """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""

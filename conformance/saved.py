@@ -12,6 +12,7 @@ from kvproof.conformance.judge import Difference
 from kvproof.conformance.pagebook import FREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
 from kvproof.conformance.verdict import Finding, Report
+from kvproof.conformance.wrong_pages import WrongPage
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.state import FIELDS, Ledger
 from kvproof.spec.trace import Config, Event
@@ -72,6 +73,7 @@ def finding_as_data(finding: Finding) -> Data:
         "pages": list(finding.pages),
         "invariants": [list(pair) for pair in finding.invariants.items()],
         "explained_by": [fault.id for fault in finding.explained_by],
+        "wrong": [dict(vars(page)) for page in finding.wrong],
     }
 
 
@@ -87,6 +89,7 @@ def finding_from_data(data: Data) -> Finding:
             "pages": tuple(map(str, data["pages"])),
             "invariants": {str(name): str(sentence) for name, sentence in data["invariants"]},
             "explained_by": tuple(FAULTS[name] for name in data["explained_by"]),
+            "wrong": tuple(WrongPage(**page) for page in data.get("wrong", ())),
         }
     )
 

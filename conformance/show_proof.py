@@ -96,14 +96,12 @@ def breaks_line(proof: Proof) -> str:
 def run_lines(run: Run) -> list[Text]:
     """A counterexample as numbered states: the action's name, only what changed, and what its effects were."""
     d = Integers(run.page_size, run.row_width)
-    where = "".join(f", {name} {value}" for name, value in run.config.items() if value is not True)
-    where += "".join(f", {name}" for name, value in run.config.items() if value is True)
-    lines = [Text(f"shortest run: page size {run.page_size}, row width {run.row_width}{where}, from nothing", "dim")]
+    lines = [Text(f"shortest run: {instance_in_words(run)}, from nothing", "dim")]
     for number, taken in enumerate(run.steps, start=1):
         last = number == len(run.steps)
         seen, *truth = [*changes(taken.outcome.before, taken.outcome.after), ""]
         lines.append(
-            Text(f"{number:3} ", "dim") + Text(_call(taken), "bold red" if last else "bold") + Text(f"  {seen}")
+            Text(f"{number:3} ", "dim") + Text(call_in_words(taken), "bold red" if last else "bold") + Text(f"  {seen}")
         )
         effects = all_in_words(taken.outcome.effects, d)
         below = "; ".join(part for part in (effects, *truth) if part)
@@ -114,7 +112,14 @@ def run_lines(run: Run) -> list[Text]:
     return lines
 
 
-def _call(taken: Taken) -> str:
+def instance_in_words(run: Run) -> str:
+    """The smallest instance that shows it: page size 1, row width 6, window 1, overlap"""
+    where = "".join(f", {name} {value}" for name, value in run.config.items() if value is not True)
+    where += "".join(f", {name}" for name, value in run.config.items() if value is True)
+    return f"page size {run.page_size}, row width {run.row_width}{where}"
+
+
+def call_in_words(taken: Taken) -> str:
     given = ", ".join(f"{name}={value(name, v)}" for name, v in taken.params.items() if v is not False)
     return f"{taken.outcome.action.name}({given})"
 

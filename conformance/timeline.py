@@ -22,12 +22,13 @@ def timeline(path: Path, part: Slice) -> Iterator[str]:
 def line_of(event: Event) -> str:
     """Which event, whose, the pages that moved, and what was seen after it."""
     whose = [f"{name} {value}" for name in ("session", "turn", "row") if (value := getattr(event, name)) is not None]
-    moves = [f"{name} {_pages(pages)}" for name in _MOVES if (pages := getattr(event, name))]
+    moves = [f"{name} {pages_in_words(pages)}" for name in _MOVES if (pages := getattr(event, name))]
     after = [f"{name}={value}" for name, value in event.after.model_dump(exclude_none=True).items()]
     where = f"event {event.seq}" + (f", step {event.step}" if event.step is not None else "")
     return "  ".join(filter(None, (where, event.action, ", ".join(whose), "; ".join(moves), " ".join(after))))
 
 
-def _pages(pages: tuple[int, ...]) -> str:
+def pages_in_words(pages: tuple[int, ...]) -> str:
+    """The first eight, and how many more there are."""
     named = " ".join(map(str, pages[:MAX_PAGES]))
     return named if len(pages) <= MAX_PAGES else f"{named} and {len(pages) - MAX_PAGES} more"

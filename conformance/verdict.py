@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.judge import Difference
+from kvproof.conformance.wrong_pages import WrongPage
 from kvproof.spec.faults import Fault
 from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Config, Event
@@ -32,6 +33,8 @@ class Finding:
     explained_by: tuple[Fault, ...] = ()
     profile: str | None = None
     """The release whose rules it was judged by; None: the model's own."""
+    wrong: tuple[WrongPage, ...] = ()
+    """The pages of the full pool that moved wrongly, each with who had it and who has it now."""
 
 
 @dataclass

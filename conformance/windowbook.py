@@ -52,6 +52,10 @@ class WindowBook:
         """The full pages that have a window page."""
         return self._window_of.keys()
 
+    def entries(self) -> Iterable[tuple[int, int]]:
+        """Each of them with its window page."""
+        return self._window_of.items()
+
     def behind(self, window_page: int) -> int | None:
         """The full page that names this window page; None if none does."""
         return self._behind.get(window_page)

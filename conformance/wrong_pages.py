@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from kvproof.conformance.judge import Judgement
-from kvproof.conformance.pagebook import PageBook
+from kvproof.conformance.pagebook import FREE, PageBook, Problem
 from kvproof.spec.trace import Event
+
+
+@dataclass(frozen=True)
+class WrongPage:
+    """A page of the full pool that an event moved wrongly, and its owners in words."""
+
+    page: int
+    owner: str
+    """Before the event."""
+    became: str
+    """After it, as the event tells."""
+    rule: str
+    """After it, by the rule."""
+
+
+def wrong_pages_of(right: Judgement, key: str, event: Event, book: PageBook) -> Iterator[WrongPage]:
+    """Each page once, in the order in which `lines_of` names them. `key`: the ledger that the event is about."""
+    found = {wrong.page: wrong for wrong in map(claimed, right.moves.problems) if wrong is not None}
+    expected, seen = set(right.moves.freed), set(event.free)
+    for page in sorted(seen - expected):
+        owner = book.owner(page)
+        found.setdefault(page, WrongPage(page, owner, FREE, right.moves.owners.get(page, owner)))
+    for page in sorted(expected - seen):
+        found.setdefault(page, WrongPage(page, book.owner(page), key if book.owner(page) == key else "nobody", FREE))
+    yield from found.values()
+
+
+def claimed(problem: Problem) -> WrongPage | None:
+    """The page that a problem is about; None where it is about none."""
+    if problem.page is None:
+        return None
+    return WrongPage(problem.page, problem.owner, problem.claimant, problem.owner)
 
 
 def lines_of(right: Judgement, event: Event, book: PageBook) -> Iterable[str]:

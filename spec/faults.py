@@ -30,6 +30,12 @@ from kvproof.spec.tree import Node
 
 Run = Callable[[Domain, Any, SimpleNamespace], Step]
 
+KINDS = {
+    "fault": "bug that was fixed",
+    "release": "seen in a release by replaying it",
+    "mutation": "no real bug: keeps an invariant from being vacuous",
+}
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.campaign import Found
+from kvproof.conformance.fuzz.finding_files import REPORT, SCHEDULE, TEST, TRACE
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
 from kvproof.conformance.fuzz.play import STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
@@ -19,8 +20,6 @@ from kvproof.conformance.trace_io import write_trace
 
 if TYPE_CHECKING:
     from kvproof.conformance.fuzz.whole import Whole
-
-SCHEDULE, TRACE, REPORT, TEST = "schedule.json", "trace.jsonl", "report.txt", "test_finding.py"
 
 
 def require_writable(folder: Path) -> None:

@@ -57,7 +57,12 @@ def _lacks(replayer: Replayer, ledger: Ledger) -> str:
 def _pages(replayer: Replayer) -> str:
     book = replayer.book
     held = [f"{key} {_idle(replayer, key)}{book.count(key)}" for key in replayer.ledgers if book.count(key)]
-    parts = [f"{book.count(FREE)} free", f"{_unlocked(replayer)} of the tree and not locked", f"{book.protected} locked", *held]
+    parts = [
+        f"{book.count(FREE)} free",
+        f"{_unlocked(replayer)} of the tree and not locked",
+        f"{book.protected} locked",
+        *held,
+    ]
     return f"pages, of {book.pool_pages}: {'; '.join(parts)}"
 
 
