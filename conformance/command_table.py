@@ -43,7 +43,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command(
         TRACES,
         "explain:explain",
-        "Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault that does it.",
+        "Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.",
     ),
     "info": Command(
         TRACES,

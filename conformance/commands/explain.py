@@ -44,7 +44,7 @@ def explain(
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault that does it.
+    """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.
 
     Of a trace the exit codes are those of replay: 0 it conforms, 1 it violates a rule, 3 it is incomplete, 2 nothing was checked.
     Of a name: 0, or 2 if there is none such.
