@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray fuzz-traces lint types docs clean
+.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser bench-report fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,12 +30,12 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 	@KVPROOF=$(BIN)/kvproof bash examples/demo.sh
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
-	@echo "== test: all but slow, ray, sglang and sglang-jax"
-	$(BIN)/python -m pytest -n auto -m "not slow and not ray and not sglang and not sglang_full and not sglang_jax"
+	@echo "== test: all but slow, ray, browser, sglang and sglang-jax"
+	$(BIN)/python -m pytest -n auto -m "not slow and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
-	@echo "== test-full: all but ray, sglang and sglang-jax"
-	$(BIN)/python -m pytest -n auto -m "not ray and not sglang and not sglang_full and not sglang_jax"
+	@echo "== test-full: all but ray, browser, sglang and sglang-jax"
+	$(BIN)/python -m pytest -n auto -m "not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
@@ -55,6 +55,16 @@ test-sglang-gpu: ## a real SGLang scheduler with real forwards on a CUDA device,
 	@echo "== test-sglang-gpu: SGLang $(SGLANG_RELEASE)"
 	if [ "$(SGLANG_PYTHON)" = .venv-sglang/bin/python ]; then $(PYTHON) tests/sglang/make_env.py; fi
 	PYTHONPATH=.venv-sglang/site/$(SGLANG_RELEASE) $(SGLANG_PYTHON) -W ignore tests/sglang/record_on_device.py out/on-device
+
+CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
+
+test-browser: $(STAMP) ## reports in a real browser: Debian's chromium, without a display (installs kvproof[browser])
+	@echo "== test-browser"
+	if ! { $(CHROMIUM); } >/dev/null; then
+		apt-get update -q && apt-get install -q -y --no-install-recommends chromium || { echo "skipped: no chromium, and apt-get cannot install it"; exit 0; }
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[browser]'
+	$(BIN)/python -m pytest -m browser tests/browser
 
 test-ray: $(STAMP) ## replay on a Ray cluster of this machine, a worker killed in the middle (installs kvproof[ray])
 	@echo "== test-ray"
@@ -113,6 +123,10 @@ bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step
 	@echo "== bench-capture"
 	$(PYTHON) tests/sglang/make_env.py
 	$(BIN)/python benchmarks/capture.py
+
+bench-report: $(STAMP) ## how long a report takes to write, and to open in a browser (after make test-browser)
+	@echo "== bench-report"
+	$(BIN)/python benchmarks/report.py
 
 bench-fuzz: $(STAMP) ## how fast the fuzzer is, beside a plain Hypothesis state machine: about five minutes
 	@echo "== bench-fuzz"

@@ -120,6 +120,7 @@ class View {
     if (this.wrongNumbers.length && this.runs.pages.length > 40) this.aroundPage(this.wrongNumbers[0]);
     this.choose(this.chosen);
     this.show(this.badAt[0] - NEAR, this.badAt[0] + 6);
+    say(this.sentence(this.focus));
   }
 
   aroundPage(k) {
