@@ -30,6 +30,11 @@ COMMANDS: dict[str, Command] = {
     "drive": Command(
         PROVE, "drive:drive", "Make an implementation do what a trace says, and compare what it does, event by event."
     ),
+    "gate": Command(
+        PROVE,
+        "gate:gate",
+        "Check what a pull request must pass: the proof, known faults still found, kept traces, and a short fuzz.",
+    ),
     "record": Command(
         TRACES,
         "record:record",

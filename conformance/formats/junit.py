@@ -21,6 +21,7 @@ from kvproof.conformance.formats.run_events import (
     Fuzzed,
     GateStep,
     Judged,
+    Killed,
     LemmaSaid,
     Proved,
     Started,
@@ -106,7 +107,9 @@ def _of_trace(judged: Judged, findings: list[Found]) -> Case:
         return Case(
             case.classname, case.name, FAILURE, rule_of(first.invariants, first.explained_by), headline(first), text
         )
-    if judged.verdict == "incomplete":
+    if judged.expected is not None and judged.expected != judged.verdict:
+        return Case(case.classname, case.name, FAILURE, "golden", f"{judged.verdict}; it must be: {judged.expected}")
+    if judged.verdict == "incomplete" and judged.expected is None:
         return Case(case.classname, case.name, ERROR, "incomplete", judged.why)
     if not judged.events:
         return Case(case.classname, case.name, ERROR, "nothing checked", f"no events in {judged.path}")
@@ -153,6 +156,15 @@ def _of_campaign(campaign: Fuzzed) -> Case:
     return Case(case.classname, case.name, ERROR, "nothing checked", "no schedule was played")
 
 
+def _of_kill(kill: Killed) -> Case:
+    case = Case("kvproof.kill", kill.fault)
+    if not kill.missed_by:
+        return case
+    return Case(
+        case.classname, case.name, FAILURE, "blind", f"{kill.fault} is not found by {' nor '.join(kill.missed_by)}"
+    )
+
+
 def _of_step(step: GateStep) -> Case:
     outcome = {"passed": None, "failed": FAILURE, "not asked for": SKIPPED}.get(step.verdict, ERROR)
     return Case("kvproof.gate", step.name, outcome, step.verdict, step.detail, seconds=step.seconds)
@@ -165,6 +177,7 @@ _CASES: dict[type, Callable[[Any], Case]] = {
     Proved: _of_proof,
     Troubled: _of_trouble,
     Fuzzed: _of_campaign,
+    Killed: _of_kill,
     GateStep: _of_step,
     CouldNot: lambda c: Case("kvproof", c.what, ERROR, "could not", c.why),
 }

@@ -16,6 +16,7 @@ from kvproof.conformance.formats.printable import for_json
 RUN_FORMAT = 1
 Verdict = Literal["conforms", "violates", "incomplete"]
 Answer = Literal["proved", "broken", "unknown"]
+GateVerdict = Literal["passed", "failed", "could not run", "no verdict", "not asked for"]
 Whole = Literal["proved", "broken", "unknown", "disputed"]
 
 
@@ -77,6 +78,7 @@ class Judged(_Said):
     events: int
     page_moves: int
     findings: int
+    expected: Verdict | None = Field(default=None, description="of a trace that is kept with the verdict it must have")
     profile: str | None = None
     config: dict[str, Any] = Field(description="of the trace: page size, pages, and what else fixes the arithmetic")
     gaps: tuple[str, ...] = Field(default=(), description="what its recorder could not see")
@@ -195,12 +197,24 @@ class Fuzzed(_Said):
     seconds: float
 
 
+class Killed(_Said):
+    """A fault of the catalogue, and who found it. null: not looked for, because nothing could see it or play it."""
+
+    event: Literal["killed"] = "killed"
+    fault: str
+    actions: tuple[str, ...]
+    refuted: bool = Field(description="the proof fails with it")
+    replayed: bool | None = Field(description="the replay of its counterexample finds it, and names it")
+    fuzzed: bool | None = Field(description="the fuzzer names it, with the reference that does it")
+    missed_by: tuple[str, ...]
+
+
 class GateStep(_Said):
     """One line of the gate's table; what it is made of was said before it."""
 
     event: Literal["gate step"] = "gate step"
     name: str
-    verdict: Literal["passed", "failed", "could not run", "no verdict", "not asked for"]
+    verdict: GateVerdict
     detail: str
     seconds: float
 
@@ -224,6 +238,7 @@ RunEvent = Annotated[
     | Proved
     | Troubled
     | Fuzzed
+    | Killed
     | GateStep
     | Ended,
     Field(discriminator="event"),

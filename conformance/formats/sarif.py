@@ -23,6 +23,7 @@ from kvproof.conformance.formats.run_events import (
     Found,
     GateStep,
     Judged,
+    Killed,
     LemmaSaid,
     Started,
     Troubled,
@@ -39,7 +40,7 @@ OTHER_RULES = {
     "effect": "an effect does not keep every page with exactly one owner",
     "helper": "an auxiliary statement that the induction needs is not kept",
     "target": "a target crashed, hung, failed its own check, or did not return what it took",
-    "gate": "a step of the gate failed",
+    "blind": "a check does not find any more what it must find",
 }
 NO_VERDICT = (ExitCode.COULD_NOT_RUN, ExitCode.INCONCLUSIVE, ExitCode.INTERRUPTED)
 
@@ -143,10 +144,17 @@ def _of_trouble(trouble: Troubled) -> Iterator[Result]:
     )
 
 
-def _of_step(step: GateStep) -> Iterator[Result]:
-    """The steps whose parts say nothing themselves: a fault that is not found any more is in no file."""
-    if step.verdict == "failed" and step.name == "kill matrix":
-        yield Result("gate", f"{step.name}: {step.detail}", place=step.name, same=(step.name,))
+def _of_kill(kill: Killed) -> Iterator[Result]:
+    if kill.missed_by:
+        text = f"{kill.fault} ({FAULTS[kill.fault].summary}) is not found by {' nor '.join(kill.missed_by)}"
+        yield Result("blind", text, place=kill.fault, same=(kill.fault, *kill.missed_by))
+
+
+def _of_trace(judged: Judged) -> Iterator[Result]:
+    """A trace that is kept because it must violate, and does not any more."""
+    if judged.expected == "violates" != judged.verdict:
+        text = f"{judged.path}: {judged.verdict}; it must be: violates"
+        yield Result("blind", text, judged.path, 1, same=(judged.path,))
 
 
 _RESULTS: dict[type, Callable[[Any], Iterator[Result]]] = {
@@ -155,14 +163,15 @@ _RESULTS: dict[type, Callable[[Any], Iterator[Result]]] = {
     LemmaSaid: _of_lemma,
     Vacuous: lambda v: iter([Result("vacuous", v.what, place=v.what, same=(v.what,))]),
     Troubled: _of_trouble,
-    GateStep: _of_step,
+    Killed: _of_kill,
+    Judged: _of_trace,
 }
 
 
 def _not_done(event: Any) -> Iterator[str]:
     if isinstance(event, CouldNot):
         yield event.why
-    elif isinstance(event, Judged) and event.verdict == "incomplete":
+    elif isinstance(event, Judged) and event.verdict == "incomplete" != event.expected:
         yield f"{event.path}: {event.why}"
     elif isinstance(event, Cell | LemmaSaid) and event.verdict == "unknown":
         yield about_cell(event) if isinstance(event, Cell) else f"{event.effect} / {event.lemma}: no answer"

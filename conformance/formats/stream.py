@@ -83,7 +83,7 @@ def telling(context: typer.Context, formats: Formats) -> Iterator[Stream]:
     """A command's stream from `started` to `ended`. Raises UserError at once for a file that cannot be written."""
     stream, command = Stream(formats), str(context.info_name)
     stream.begin()
-    stream.tell(Started(command=command, arguments=_given(context), versions=_versions()))
+    stream.tell(Started(command=command, arguments=_given(context), versions=versions()))
     code: int = ExitCode.COULD_NOT_RUN
     try:
         yield stream
@@ -115,11 +115,12 @@ def _given(context: typer.Context) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of all that a verdict rests on."""
     from kvproof.spec import SPEC_VERSION
     from kvproof.spec.trace import TRACE_FORMAT
 
-    versions = {"kvproof": version("kvproof"), "spec": SPEC_VERSION, "trace format": str(TRACE_FORMAT)}
+    found = {"kvproof": version("kvproof"), "spec": SPEC_VERSION, "trace format": str(TRACE_FORMAT)}
     with suppress(PackageNotFoundError):  # only a proof needs it
-        versions["z3"] = version("z3-solver")
-    return versions
+        found["z3"] = version("z3-solver")
+    return found

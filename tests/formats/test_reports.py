@@ -246,4 +246,4 @@ def test_every_validator_refuses_a_damaged_file(
 def test_the_schema_that_is_published_is_that_of_the_events() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
     assert (docs / "run-events.schema.json").read_text(encoding="utf-8") == schema()
-    assert len(RUN_EVENT.json_schema()["oneOf"]) == 14
+    assert len(RUN_EVENT.json_schema()["oneOf"]) == 15

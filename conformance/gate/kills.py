@@ -1,0 +1,173 @@
+"""The gate's second step: whether every known fault of the changed actions is still found.
+
+Each fault that deviates one of them must be refuted by the proof; the replay of its counterexample must name it; and, where the
+reference can do it, a short fuzz must name it. A check that lets one pass has become blind.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvproof.conformance.adapters.reference import require_faults
+from kvproof.conformance.counterexample import save_counterexample
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.formats.run_events import Killed
+from kvproof.conformance.gate.needs import can_fuzz_the_reference
+from kvproof.conformance.gate.steps import FAILED, KILLS, OPEN, PASSED, SKIPPED, Outcome, Plan
+from kvproof.conformance.replay import INTERPRETED, replay
+from kvproof.conformance.verdict import VIOLATES
+from kvproof.model.prove import Proof, prove
+from kvproof.spec.faults import FAULTS, Fault
+
+SEARCH_SECONDS, ENOUGH_SCHEDULES = 30.0, 1_000
+"""Of a search by chance, at most, and what it must have tried before it may be said to miss a fault. Nearly all are named by one
+of the schedules that a campaign begins with, in less than a second."""
+SEEN_BY_NO_EVENT = ("M18",)
+"""What an admission is charged is in no event of a trace."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """How a fault was found. None: not looked for, because nothing could see it or play it."""
+
+    fault: Fault
+    refuted: bool
+    replayed: bool | None
+    fuzzed: bool | None
+
+    @property
+    def missed_by(self) -> list[str]:
+        looked = {"the proof": self.refuted, "replay": self.replayed, "fuzzing": self.fuzzed}
+        return [who for who, found in looked.items() if found is False]
+
+
+def faults_of(actions: tuple[str, ...] | None) -> list[Fault]:
+    """Those that deviate one of the actions, in a proof or in a trace; None: all."""
+    return [
+        fault
+        for fault in FAULTS.values()
+        if actions is None or not {*fault.deviations, *fault.in_traces}.isdisjoint(actions)
+    ]
+
+
+def kill_faults(plan: Plan) -> Outcome:
+    faults = faults_of(plan.actions)
+    if plan.actions is not None and not plan.actions:
+        return Outcome(KILLS, SKIPPED, "no rule changed")
+    about = "all actions" if plan.actions is None else ", ".join(plan.actions)
+    if not faults:
+        return Outcome(KILLS, SKIPPED, f"no fault of the catalogue deviates {about}")
+    kills, left = _kills(plan, faults)
+    problems = tuple(
+        f"{kill.fault.id} is not found by {' nor '.join(kill.missed_by)}" for kill in kills if kill.missed_by
+    )
+    by_fuzzing = f"{sum(bool(kill.fuzzed) for kill in kills)} by fuzzing"
+    detail = (
+        f"{about}: of {len(faults)} faults {sum(kill.refuted for kill in kills)} refuted by the proof, "
+        f"{sum(bool(kill.replayed) for kill in kills)} found by replay, "
+        f"{by_fuzzing if can_fuzz_the_reference() else 'none fuzzed (kvproof[fuzz,reference] is not installed)'}"
+    )
+    if problems:
+        return Outcome(KILLS, FAILED, detail, problems)
+    if left:
+        names = ", ".join(fault.id for fault in left)
+        return Outcome(KILLS, OPEN, f"{detail}; too little time for {names}: give more --budget, or fewer actions")
+    return Outcome(KILLS, PASSED, detail)
+
+
+def _kills(plan: Plan, faults: list[Fault]) -> tuple[list[Kill], list[Fault]]:
+    """What was looked at, and the faults for which there was no time."""
+    fuzzer = _Fuzzer() if can_fuzz_the_reference() else None
+    kills: list[Kill] = []
+    left: list[Fault] = []
+    for number, fault in enumerate(faults):
+        if plan.seconds_left <= 0:
+            return kills, [*left, *faults[number:]]
+        plan.show(f"{KILLS}: {fault.id}, {number} of {len(faults)}")
+        proof = prove(fault, asker=plan.asker)
+        try:
+            fuzzed = fuzzer.names(fault, plan) if fuzzer is not None else None
+        except _TimeUp:
+            left.append(fault)
+            continue
+        kills.append(Kill(fault, proof.verdict == "broken", _is_replayed(fault, proof), fuzzed))
+        plan.stream.tell(_told(kills[-1]))
+    return kills, left
+
+
+class _TimeUp(Exception):
+    """Too little time to say that something is not found."""
+
+
+def _is_replayed(fault: Fault, proof: Proof) -> bool | None:
+    """A mutation is no known bug, so it is found, but nothing is named."""
+    if fault.id in SEEN_BY_NO_EVENT:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "counterexample.jsonl"
+        try:
+            save_counterexample(proof.counterexample, fault, trace)
+        except UserError:
+            return False
+        report = replay(trace)
+    named = [known.id for finding in report.findings for known in finding.explained_by]
+    return report.verdict == VIOLATES and (fault.kind == "mutation" or fault.id in named)
+
+
+class _Fuzzer:
+    """The reference with a fault in it, played until the fault is named."""
+
+    def __init__(self) -> None:
+        from kvproof.conformance.fuzz.isolation import InThisProcess
+        from kvproof.conformance.fuzz.target import target_named
+
+        self._target = target_named("reference")
+        self._player = InThisProcess(self._target)
+
+    def names(self, fault: Fault, plan: Plan) -> bool | None:
+        """First the schedules that a campaign begins with, which are the same each time; then by chance. None: it cannot do it.
+
+        Raises _TimeUp where there was too little time to say that it does not.
+        """
+        try:
+            require_faults((fault.id,))
+        except UserError:
+            return None
+        for seed in self._target.seeds:
+            if plan.seconds_left <= 0:
+                raise _TimeUp
+            played = self._player.play(seed.model_copy(update={"faults": (fault.id,)}))
+            if played.trouble is not None and fault.id in played.trouble.faults:
+                return True
+        return self._searched(fault, plan)
+
+    def _searched(self, fault: Fault, plan: Plan) -> bool:
+        from kvproof.conformance.fuzz.campaign import run_campaign
+
+        campaign = run_campaign(
+            self._target,
+            seconds=min(SEARCH_SECONDS, max(0.1, plan.seconds_left)),
+            seed=plan.seed,
+            faults=(fault.id,),
+            checker=INTERPRETED,
+            is_enough=lambda campaign: bool(campaign.naming(fault.id)) or campaign.schedules >= ENOUGH_SCHEDULES,
+        )
+        if campaign.naming(fault.id):
+            return True
+        if campaign.schedules < ENOUGH_SCHEDULES:
+            raise _TimeUp
+        return False
+
+
+def _told(kill: Kill) -> Any:
+    return Killed(
+        fault=kill.fault.id,
+        actions=tuple(kill.fault.deviations),
+        refuted=kill.refuted,
+        replayed=kill.replayed,
+        fuzzed=kill.fuzzed,
+        missed_by=tuple(kill.missed_by),
+    )
