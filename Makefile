@@ -163,8 +163,12 @@ types: $(STAMP) ## mypy, on the package as it installs
 	rm -rf build
 	MYPYPATH=$(TYPED) $(BIN)/mypy -p kvproof | sed 's#^$(TYPED)/kvproof/##'
 
-docs: $(STAMP) ## write the generated pages anew: kill matrix, rules, faults, trace format
+# Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.
+docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, trace format), and all pages as a site into out/site
+	@echo "== docs"
 	$(BIN)/python -m kvproof.conformance.documentation
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	echo "see it: $(BIN)/python -m http.server -d out/site"
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-gpu .venv-sglang .venv-sglang-jax .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,6 @@
 """What is generated, not typed, most of it documentation: `python -m kvproof.conformance.documentation [--check]`.
 
-The kill matrix is computed by the prover each time: what stands in the README is what the rules do today.
+The kill matrix is computed by the prover each time: what stands in docs/kill_matrix.md is what the rules do today.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _in_readme(text: str, path: Path) -> str:
+def _between_marks(text: str, path: Path) -> str:
     begin, end = "<!-- kill-matrix:begin -->", "<!-- kill-matrix:end -->"
     before, rest = path.read_text(encoding="utf-8").split(begin)
     return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
@@ -159,8 +159,8 @@ def generated(root: Path) -> Iterator[tuple[Path, str]]:
         "docs/run-events.schema.json": ndjson.schema,
         f"conformance/fuzz/{SEEDS}": searched,
     }
-    readme = root / "README.md"
-    yield readme, _in_readme(kill_matrix(), readme)
+    matrix = root / "docs" / "kill_matrix.md"
+    yield matrix, _between_marks(kill_matrix(), matrix)
     for name, page in pages.items():
         yield root / name, page()
 

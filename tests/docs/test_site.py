@@ -1,0 +1,100 @@
+"""The site builds with every link in place, needs no network, and draws every action, invariant and fault."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import MACHINES, every_invariant
+
+pytest.importorskip("mkdocs")
+ROOT = Path(__file__).parents[2]
+FETCHED = re.compile(
+    r'<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?!canonical)[^"]*"[^>]+href="https?://'
+)
+"""What a browser would load from elsewhere when a page is opened."""
+DRAWN = {
+    "actions": [name for machine in MACHINES for name in machine.actions],
+    "invariants": [name.lower() for name in every_invariant()],
+    "faults": [name.lower() for name in FAULTS],
+}
+FIGURES = {
+    "prove.md": ("198,791", "1,502"),
+    "replay.md": ("2.06", "5,784"),
+    "fuzz.md": ("44.5 s", "0.9 s", "3.6 s"),
+}
+"""What comparison.md says was measured, and where that stands."""
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    built = build(ROOT, folder)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 40
+    assert [str(page.relative_to(site)) for page in pages if FETCHED.search(page.read_text(encoding="utf-8"))] == []
+    assert not re.search(r"url\(\s*['\"]?https?:", (site / "site.css").read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DRAWN)
+def test_each_of_them_has_its_drawing(kind: str, site: Path) -> None:
+    page = (site / "pictures" / f"{kind}.html").read_text(encoding="utf-8")
+    parts = re.split(r'<h[23] id="([^"]+)"', page)
+    drawn = {name for name, text in zip(parts[1::2], parts[2::2], strict=True) if "<svg" in text}
+    assert [name for name in DRAWN[kind] if name not in drawn] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("[code](../examples/nowhere.py)", ["links to examples/nowhere.py, which is not in the repository"]),
+        (
+            "[page](nowhere.md) [anchor](proving.md#nowhere)",
+            ["'nowhere.md', but the target is not found", "does not contain an anchor '#nowhere'"],
+        ),
+    ],
+)
+def test_a_link_that_leads_nowhere_ends_the_build(broken: str, said: list[str], tmp_path: Path) -> None:
+    for name in ("docs", "benchmarks/results", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("mkdocs.yml", "README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    with (tmp_path / "docs" / "domain.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n{broken}\n")
+    built = build(tmp_path, tmp_path / "site")
+    assert built.returncode != 0
+    assert all(line in built.stdout + built.stderr for line in said), built.stderr
+
+
+@pytest.mark.parametrize("page", FIGURES)
+def test_figures_of_the_comparison_are_those_that_were_measured(page: str) -> None:
+    said = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    measured = (ROOT / "benchmarks" / "results" / page).read_text(encoding="utf-8")
+    assert [figure for figure in FIGURES[page] if figure not in said or figure not in measured] == []
+
+
+def test_a_browser_that_fetches_is_noticed() -> None:
+    assert FETCHED.search('<script src="https://unpkg.com/x"></script>')
+    assert FETCHED.search('<link rel="stylesheet" href="https://fonts.googleapis.com/css">')
+    assert not FETCHED.search('<a href="https://github.com/x">x</a><script src="assets/x.js"></script>')

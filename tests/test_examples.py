@@ -1,0 +1,39 @@
+"""Every example ends as it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = {
+    "prove_a_variant.sh": "The first design is refuted, the second one proved.",
+    "record_and_replay.sh": "The right run conforms; the bug is named, and shown by a few events.",
+    "fuzz_a_module.sh": "Found, made small, and kept as a test that fails until the branch is repaired.",
+    "query_a_trace.py": "The history of page 5",
+}
+ELSEWHERE = {"demo.sh", "my_branch.py"}
+"""Run by test_demo.py, and by fuzz_a_module.sh."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_ends_as_it_says(example: str, tmp_path: Path) -> None:
+    if example.endswith(".py"):
+        pytest.importorskip("duckdb")
+    tools = {"KVPROOF": str(Path(sys.executable).with_name("kvproof")), "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    command = [sys.executable if example.endswith(".py") else "bash", str(ROOT / "examples" / example)]
+    done = subprocess.run(command, env={**os.environ, **tools}, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert EXAMPLES[example] in done.stdout
+
+
+def test_every_example_is_run_and_listed() -> None:
+    found = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}
+    assert found == set(EXAMPLES) | ELSEWHERE
+    readme = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in found if f"`{name}`" not in readme] == []
