@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -46,8 +46,8 @@ def gate(
         str | None,
         typer.Option(
             "--profile",
-            metavar="NAME",
-            help="Gate the rules of a release; see `kvproof list profiles`.",
+            metavar="NAME|auto",
+            help="Prove and judge by the rules of a release; auto: judge by those that a trace or target names.",
             autocompletion=completions.profiles,
         ),
     ] = None,
@@ -67,6 +67,12 @@ def gate(
     ] = "reference",
     seconds: Annotated[float, typer.Option("--fuzz-seconds", min=0.1, help="How long to fuzz.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the fuzzer: the same seed tries the same schedules.")] = 0,
+    accepted: Annotated[
+        Path | None,
+        typer.Option(
+            "--accepted", metavar="FILE", help="Signatures that fuzzing may find, one a line: known, not mended."
+        ),
+    ] = None,
     skip: Annotated[
         list[str] | None,
         typer.Option("--skip", metavar="STEP", help="Leave a step out (repeatable): proof, kills, golden, fuzz."),
@@ -115,23 +121,25 @@ def gate(
             f"{variant} is Python code, and --variant executes it with all your rights. If you trust whoever wrote it, say so "
             "with --trust-variants; never for the pull request of a stranger, whose code it is"
         )
+    known = _accepted(accepted)
     if markdown_file is not None:
         require_writable_file(markdown_file)
     with telling(context, Formats(junit, sarif, ndjson)) as stream, Progress("gate", quiet=quiet) as progress:
         rules = _loaded(variant) if variant is not None else None
         plan = Plan(
-            stream,
-            _asker(cache),
-            deadline,
-            rules,
-            profile,
-            _about(rules, since, action),
-            tuple(golden or ()),
-            target,
-            seconds,
-            seed,
-            folder,
-            progress.show,
+            stream=stream,
+            deadline=deadline,
+            cache=cache,
+            variant=rules,
+            profile=profile,
+            actions=_about(rules, since, action),
+            golden=tuple(golden or ()),
+            target=target,
+            seconds=seconds,
+            seed=seed,
+            accepted=known,
+            folder=folder,
+            show=progress.show,
         )
         outcomes = _run(plan, skipped, quiet)
         code = exit_code(outcomes)
@@ -157,10 +165,9 @@ def _skipped(names: Sequence[str]) -> set[str]:
 
 def _require_names(profile: str | None, variant: Path | None, golden: Sequence[Path]) -> None:
     """What is misspelt is said before the first step."""
-    from kvproof.spec.profiles import PROFILES
+    from ..judged_by import require_profile
 
-    if profile is not None and profile not in PROFILES:
-        raise unknown("profile", profile, PROFILES)
+    require_profile(profile)
     if profile is not None and variant is not None:
         raise UserError("--variant and --profile each change rules: choose one")
     for place in golden:
@@ -168,7 +175,18 @@ def _require_names(profile: str | None, variant: Path | None, golden: Sequence[P
             raise UserError(f"{place}: --golden names a folder of traces, and there is none")
 
 
+def _accepted(path: Path | None) -> frozenset[str]:
+    if path is None:
+        return frozenset()
+    from ..gate.needs import accepted_in
+
+    return accepted_in(path)
+
+
 def _loaded(path: Path) -> Variant:
+    from ..gate.needs import require_solver
+
+    require_solver()
     from ..variant import load_variant
 
     err().print(
@@ -178,13 +196,6 @@ def _loaded(path: Path) -> Variant:
         soft_wrap=True,
     )
     return load_variant(path)
-
-
-def _asker(cache: Path | None) -> Any:
-    from kvproof.model.cache import Remembering, Store
-    from kvproof.model.cache_folder import cache_folder
-
-    return Remembering(Store(cache or cache_folder()))
 
 
 def _about(rules: Variant | None, since: str | None, actions: list[str] | None) -> tuple[str, ...] | None:
@@ -199,25 +210,42 @@ def _about(rules: Variant | None, since: str | None, actions: list[str] | None) 
 
 def _run(plan: Plan, skipped: set[str], quiet: bool) -> list[Outcome]:
     from ..gate.golden_traces import judge_golden
-    from ..gate.kills import kill_faults
-    from ..gate.proof import prove_rules
     from ..gate.steps import FUZZ, GOLDEN, KILLS, PROOF, SKIPPED, Outcome, Step, run_step
 
-    def fuzz(plan: Plan) -> Outcome:
-        from ..gate.needs import require_fuzzer
-
-        require_fuzzer()
-        from ..gate.fuzzed import fuzz_target
-
-        return fuzz_target(plan)
-
-    steps: dict[str, Step] = {PROOF: prove_rules, GOLDEN: judge_golden, FUZZ: fuzz, KILLS: kill_faults}
+    steps: dict[str, Step] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
     done = {}
     for name, step in steps.items():
         left_out: Step = lambda _, name=name: Outcome(name, SKIPPED, "--skip")  # type: ignore[misc]  # noqa: E731
         done[name] = run_step(name, left_out if name in skipped else step, plan)
         _show_step(done[name], quiet)
     return [done[name] for name in (PROOF, KILLS, GOLDEN, FUZZ)]
+
+
+def _prove(plan: Plan) -> Outcome:
+    from ..gate.needs import require_solver
+
+    require_solver()
+    from ..gate.proof import prove_rules
+
+    return prove_rules(plan)
+
+
+def _kill(plan: Plan) -> Outcome:
+    from ..gate.needs import require_solver
+
+    require_solver()
+    from ..gate.kills import kill_faults
+
+    return kill_faults(plan)
+
+
+def _fuzz(plan: Plan) -> Outcome:
+    from ..gate.needs import require_fuzzer
+
+    require_fuzzer()
+    from ..gate.fuzzed import fuzz_target
+
+    return fuzz_target(plan)
 
 
 STYLES = {"passed": "green", "failed": "bold red", "not asked for": "dim"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvproof.conformance.formats.of_campaign import events_of_campaign
+from kvproof.conformance.fuzz.campaign import Found
 from kvproof.conformance.fuzz.campaign_state import Plan as CampaignPlan
 from kvproof.conformance.fuzz.campaign_state import State
 from kvproof.conformance.fuzz.jobs import search_here
@@ -24,29 +27,50 @@ def fuzz_target(plan: Plan) -> Outcome:
     require_writable(folder)
     target = target_named(plan.target)
     campaign = CampaignPlan(plan.target, plan.seed, profile=plan.profile).for_target(target)
-    how = How(seconds, isolates=plan.target != "reference", most=1, checker=INTERPRETED)
-    whole = Whole(
-        target,
-        State(campaign),
-        how,
-        folder,
-        lambda schedules, steps, _: plan.show(f"{FUZZ}: {schedules} schedules, {steps} steps"),
-    )
+    how = How(seconds, isolates=plan.target != "reference", checker=INTERPRETED)
+
+    def told(schedules: int, steps: int, _: int) -> None:
+        plan.show(f"{FUZZ}: {schedules} schedules, {steps} steps")
+
+    whole = _UntilNew(plan.accepted, target, State(campaign), how, folder, told)
     try:
         search_here(whole)
     finally:
         whole.end()
     leave_summary(whole, folder)
-    total = whole.total
+    return _outcome(whole, plan)
+
+
+class _UntilNew(Whole):
+    """Stops at the first kind of trouble that is not accepted; what is accepted fails no schedule."""
+
+    def __init__(self, accepted: frozenset[str], *whole: Any) -> None:
+        super().__init__(*whole)
+        self._accepted = accepted
+        for job in self.jobs:
+            job.known |= accepted
+
+    @property
+    def new(self) -> list[Found]:
+        return [found for signature, found in self.total.found.items() if signature not in self._accepted]
+
+    @property
+    def is_enough(self) -> bool:
+        return bool(self.new)
+
+
+def _outcome(whole: _UntilNew, plan: Plan) -> Outcome:
+    total, new, folder = whole.total, whole.new, whole.folder
+    accepted = len(total.found) - len(new)
+    total.found = {found.trouble.signature: found for found in new}
     plan.stream.tell(*events_of_campaign(total, plan.target, folder))
     detail = (
         f"{plan.target}: {total.schedules} schedules, {total.steps} steps in {total.elapsed:.0f} s, seed {plan.seed}"
     )
-    if total.found:
-        problems = [
-            f"{f.trouble.signature}: kvproof fuzz --replay {folder / str(f.number)}" for f in total.found.values()
-        ]
-        return Outcome(FUZZ, FAILED, f"{detail}, {len(total.found)} found", tuple(problems))
+    if new:
+        problems = [f"{f.trouble.signature}: kvproof fuzz --replay {folder / str(f.number)}" for f in new]
+        return Outcome(FUZZ, FAILED, f"{detail}, {len(new)} found", tuple(problems))
     if not total.schedules:
         return Outcome(FUZZ, COULD_NOT, f"{plan.target}: no schedule was played")
-    return Outcome(FUZZ, PASSED, f"{detail}, nothing found")
+    known = f"nothing new, {accepted} kinds that are accepted" if accepted else "nothing found"
+    return Outcome(FUZZ, PASSED, f"{detail}, {known}")

@@ -16,6 +16,7 @@ from kvproof.conformance.counterexample import save_counterexample
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.formats.run_events import Killed
 from kvproof.conformance.gate.needs import can_fuzz_the_reference
+from kvproof.conformance.gate.proof import asker_of
 from kvproof.conformance.gate.steps import FAILED, KILLS, OPEN, PASSED, SKIPPED, Outcome, Plan
 from kvproof.conformance.replay import INTERPRETED, replay
 from kvproof.conformance.verdict import VIOLATES
@@ -81,13 +82,14 @@ def kill_faults(plan: Plan) -> Outcome:
 def _kills(plan: Plan, faults: list[Fault]) -> tuple[list[Kill], list[Fault]]:
     """What was looked at, and the faults for which there was no time."""
     fuzzer = _Fuzzer() if can_fuzz_the_reference() else None
+    asker = asker_of(plan)
     kills: list[Kill] = []
     left: list[Fault] = []
     for number, fault in enumerate(faults):
         if plan.seconds_left <= 0:
             return kills, [*left, *faults[number:]]
         plan.show(f"{KILLS}: {fault.id}, {number} of {len(faults)}")
-        proof = prove(fault, asker=plan.asker)
+        proof = prove(fault, asker=asker)
         try:
             fuzzed = fuzzer.names(fault, plan) if fuzzer is not None else None
         except _TimeUp:

@@ -1,8 +1,9 @@
-"""What a step of the gate needs beside kvproof itself."""
+"""What steps of the gate need: what must be installed, and what is known of a target and accepted."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 from kvproof.conformance.errors import UserError
 
@@ -13,5 +14,23 @@ def require_fuzzer() -> None:
         raise UserError("fuzzing needs hypothesis: pip install 'kvproof[fuzz]', or leave it out with --skip fuzz")
 
 
+def require_solver() -> None:
+    """Raises UserError if it is not installed: an environment that only records may lack it."""
+    if importlib.util.find_spec("z3") is None:
+        raise UserError("a proof needs z3: pip install z3-solver, or leave it out with --skip proof --skip kills")
+
+
 def can_fuzz_the_reference() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("hypothesis", "torch"))
+
+
+def accepted_in(path: Path) -> frozenset[str]:
+    """The signatures of a file: one a line, `#` begins a comment. Raises UserError if it cannot be read, or names none."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    signatures = frozenset(line for line in lines if line and not line.startswith("#"))
+    if not signatures:
+        raise UserError(f"{path}: names no signature; a finding's stands in its report.txt")
+    return signatures

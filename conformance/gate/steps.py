@@ -14,7 +14,6 @@ from kvproof.conformance.formats.run_events import CouldNot, GateStep, GateVerdi
 
 if TYPE_CHECKING:
     from kvproof.conformance.formats.stream import Stream
-    from kvproof.model.questions import Asker
     from kvproof.model.variant import Variant
 
 PROOF, KILLS, GOLDEN, FUZZ = STEPS = ("proof", "kill matrix", "golden traces", "fuzz")
@@ -30,17 +29,21 @@ class Plan:
     """What is to be gated. `actions`: those that the change is about; None: nothing is known of it, so all."""
 
     stream: Stream
-    asker: Asker
     deadline: float
     """By `time.monotonic()`: what is not looked at by then has no verdict."""
+    cache: Path | None = None
+    """Where a solver's answers are kept; None: where they are kept for everybody."""
     variant: Variant | None = None
     profile: str | None = None
+    """Whose rules are proved, and traces and schedules judged by; `auto`: those of the release that a trace or target names."""
     actions: tuple[str, ...] | None = None
     golden: tuple[Path, ...] = ()
     target: str = "reference"
     seconds: float = 20.0
     """Of fuzzing."""
     seed: int = 0
+    accepted: frozenset[str] = frozenset()
+    """Signatures of what the fuzzer may find: known of the target, and not yet mended."""
     folder: Path = Path("out/gate")
     show: Callable[[str], None] = field(default=lambda _: None)
 

@@ -219,6 +219,29 @@ def test_a_short_fuzz_finds_what_is_wrong_with_a_target(tmp_path: Path, monkeypa
     assert "F22862a" in Path("g.xml").read_text()
 
 
+def test_what_is_known_of_a_target_can_be_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_known_target.py").write_text(
+        "from kvproof.conformance.fuzz.reference import Reference\n"
+        "class Broken(Reference):\n"
+        "    seeds = ()\n"
+        "    def start(self, settings, faults, tell, *, own_checks=True):\n"
+        "        raise ValueError('known')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = (*ALONE["fuzz"], "--target", "a_known_target:Broken", "--fuzz-seconds", 2, "--ndjson", "g.ndjson")
+    assert run("gate", *asked).exit_code == 1
+    said = map(json.loads, Path("g.ndjson").read_text().splitlines())
+    (signature,) = [event["signature"] for event in said if event["event"] == "trouble"]
+    (accepted := tmp_path / "accepted.txt").write_text(f"# known, not mended yet\n{signature}\n")
+    result = run("gate", *asked, "--accepted", accepted)
+    assert result.exit_code == 0, result.output
+    assert "nothing new, 1 kinds that are accepted" in result.stdout
+    accepted.write_text("another signature\n")
+    assert run("gate", *asked, "--accepted", accepted).exit_code == 1
+    accepted.write_text("# nothing\n")
+    assert "names no signature" in refusal("gate", *asked, "--accepted", accepted)
+
+
 def test_a_target_that_cannot_start_is_no_pass() -> None:
     assert run("gate", *ALONE["fuzz"], "--target", "no_such_module:x").exit_code == 2
 
