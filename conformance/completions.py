@@ -14,6 +14,20 @@ def faults(incomplete: str) -> Offers:
     return _beginning(incomplete, ((fault.id, fault.summary) for fault in FAULTS.values()))
 
 
+def actions(incomplete: str) -> Offers:
+    from kvproof.spec.machine import MACHINES
+
+    return _beginning(incomplete, ((a.name, a.summary) for machine in MACHINES for a in machine.actions.values()))
+
+
+def rules(incomplete: str) -> Offers:
+    """What `explain` knows by name; the shell itself offers files beside them."""
+    from kvproof.spec.machine import every_invariant
+
+    invariants = ((invariant.id, invariant.statement) for invariant in every_invariant().values())
+    return [*_beginning(incomplete, invariants), *faults(incomplete), *actions(incomplete)]
+
+
 def profiles(incomplete: str) -> Offers:
     from kvproof.spec.profiles import PROFILES
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import completions
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, out
@@ -25,6 +26,7 @@ def explain(
             metavar="TRACE|FINDING|NAME",
             help="A trace or counterexample (.jsonl, .jsonl.gz, .kvtrace), a finding's folder of kvproof fuzz; "
             "or the name of an invariant, a fault or an action.",
+            autocompletion=completions.rules,
         ),
     ],
     html: Annotated[
@@ -40,7 +42,12 @@ def explain(
     ] = False,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="NAME|auto", help="Judge by the rules of a release (kvproof list profiles)."),
+        typer.Option(
+            "--profile",
+            metavar="NAME|auto",
+            help="Judge by the rules of a release (kvproof list profiles).",
+            autocompletion=completions.profiles_and_auto,
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
 ) -> None:

@@ -56,7 +56,13 @@ def gate(
         typer.Option("--since", metavar="GITREF", help="Kill matrix of the actions whose rules changed since then."),
     ] = None,
     action: Annotated[
-        list[str] | None, typer.Option("--action", metavar="NAME", help="Kill matrix of this action (repeatable).")
+        list[str] | None,
+        typer.Option(
+            "--action",
+            metavar="NAME",
+            help="Kill matrix of this action (repeatable).",
+            autocompletion=completions.actions,
+        ),
     ] = None,
     golden: Annotated[
         list[Path] | None,

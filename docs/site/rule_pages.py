@@ -14,9 +14,11 @@ from typing import Any
 
 from pictures import drawing
 
+from kvproof.conformance.explain.runs import shortest_run_of_fault
 from kvproof.conformance.show_effects import all_in_words
 from kvproof.conformance.show_ledger import changes
-from kvproof.model.explore import Run, Taken, counterexample, shortest_run, successors
+from kvproof.conformance.show_proof import instance_in_words
+from kvproof.model.explore import Run, Taken, shortest_run, successors
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec.faults import FAULTS, Fault
@@ -127,7 +129,7 @@ def _faults_page() -> Iterator[str]:
         right_rule = fault.machine.actions[last.outcome.action.name]
         right = Oracle(_integers(run), fault.machine.actions).step(right_rule, last.outcome.before, last.params)
         steps = " → ".join(step.outcome.action.name for step in run.steps)
-        yield from (f"{_instance(run)}: {steps}.", "")
+        yield from (f"The shortest run ({instance_in_words(run)}): {steps}.", "")
         states = {"before": last.outcome.before, "by the rule": right.after, f"by {fault.id}": last.outcome.after}
         yield from (_drawn(f"{fault.id} and the right rule", states, run), "")
         yield from (
@@ -167,10 +169,6 @@ def _integers(run: Run) -> Integers:
     return Integers(run.page_size, run.row_width, **run.config)
 
 
-def _instance(run: Run) -> str:
-    return f"Page size {run.page_size}, row of {run.row_width} tokens{_config(_integers(run))}"
-
-
 def _config(d: Integers) -> str:
     said = SimpleNamespace(**{name: getattr(d, name) for name in ("overlap", "speculation", "window", "tree")})
     parts = [
@@ -188,7 +186,7 @@ def _sourced(source: str) -> str:
 
 @cache
 def _run_of(fault_id: str) -> Run:
-    run = counterexample(FAULTS[fault_id])
+    run = shortest_run_of_fault(FAULTS[fault_id])
     assert run is not None, fault_id  # pinned by a test of the model
     return run
 

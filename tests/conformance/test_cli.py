@@ -115,6 +115,9 @@ def test_starting_up_imports_neither_z3_nor_torch_nor_the_schema() -> None:
         (["drive", "t.jsonl", "--target", "referenc"], "reference"),
         (["convert", "a.jsonl", "b.jsonl", "--to", "colunmar"], "columnar"),
         (["list", "fauls"], "faults"),
+        (["explain", "F22862"], "F22862b"),
+        (["gate", "--skip", "prof"], "proof"),
+        (["gate", "--action", "match_slat"], "match_slot"),
     ],
 )
 def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(arguments: list[str], meant: str) -> None:
@@ -135,6 +138,9 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(arguments: list
         ("record --target ref", "reference"),
         ("fuzz --target s", "sglang"),
         ("list fau", "faults"),
+        ("explain F2286", "F22862a F22862b"),
+        ("explain i9", "I9"),
+        ("gate --action match_", "match_slot match_tree"),
         ("replay --strict --ch", "--checker --checkpoint"),
     ],
 )
