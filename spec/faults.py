@@ -677,7 +677,7 @@ _FAULTS = (
     Fault(
         "S0511c",
         "pass_by",
-        "a refused turn, answered while the session holds a slot, clears the marker of the turn in flight",
+        "a refused turn, answered beside a slot or aborted in the queue, clears the marker of the turn in flight",
         "a second turn on a busy session",
         "seen in sglang 0.5.11",
         ("I15",),

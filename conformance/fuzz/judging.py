@@ -7,11 +7,12 @@ By blocks the target goes on for some events before it is stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, ValidationError, to_json
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.fuzz.standstill import standstill
@@ -59,8 +60,12 @@ class Judging:
 
     @property
     def events(self) -> list[Event]:
-        """Up to the finding."""
-        return [_event(seq, seen) for seq, seen in enumerate(self._seen)]
+        """Up to the finding, or to what is no event at all."""
+        events = []
+        with suppress(ValidationError):
+            for seq, seen in enumerate(self._seen):
+                events.append(_event(seq, seen))
+        return events
 
     @property
     def seen(self) -> int:
@@ -115,13 +120,16 @@ class JudgingByBlocks(Judging):
         except PydanticSerializationError:  # fields that are objects of the target's own
             lines = None
         is_plain = lines is not None and len(lines) == len(block)
-        for batch in [lines] if is_plain else batches_of(self.events[first:]):
+        events = [] if is_plain else self.events[first:]
+        for batch in [lines] if is_plain else batches_of(events):
             if not self._checker.judge_batch(batch):
                 break
         report = self._replayer.report
         if report.findings:
             self.finding = report.findings[0]
             del self._seen[self.finding.event.seq + 1 :]
+        elif not is_plain and len(events) < len(block):
+            _event(first + len(events), block[len(events)])  # says what is wrong with it
 
 
 class NewJudging(Protocol):

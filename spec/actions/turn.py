@@ -228,7 +228,10 @@ def _finish_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """One release entry: whole committed pages go to the tree (or are freed), the rest is freed, the row returns (#12224)."""
     pages = d.floor_pages(s.kv_committed_len)
     guards = (
-        Guard("no more than the step in flight is late", d.some(s.pending == 0, d.every(d.overlap, s.pending == 1))),
+        Guard(
+            "no more than the step in flight is late",  # of chunks, results need not be told
+            d.some(s.phase == PREFILL, s.pending == 0, d.every(d.overlap, s.pending == 1)),
+        ),
         Guard("a chunk cache takes nothing", d.some(d.tree, d.no(p.inserted))),
         Guard("the tree holds whole pages", is_aligned(d, p.dup_len)),
         Guard("duplicates are of inserted pages", d.some(d.no(p.inserted), d.floor_pages(p.dup_len) <= pages)),

@@ -152,8 +152,10 @@ def test_events_that_are_none_are_the_targets_fault(by_blocks: NewJudging, refer
             return super().start(settings, faults, wrongly, own_checks=own_checks)
 
     for new in (Judging, by_blocks):
-        trouble = play(reference.seeds[0], Wrong(), new_judging=new).trouble
+        played = play(reference.seeds[0], Wrong(), new_judging=new)
+        trouble = played.trouble
         assert trouble is not None and trouble.kind == CRASH and "no such action" in trouble.sentence
+        assert played.events == []
 
 
 def test_short_campaigns_do_not_wait_for_the_compiler() -> None:

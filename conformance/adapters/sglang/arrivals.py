@@ -94,6 +94,11 @@ class Arrivals:
     def _arrive(self, req: Any) -> None:
         self._notes.event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
 
+    def _pass_by(self, req: Any, session: Any) -> None:
+        """How the session stands after the end of a turn that it had refused."""
+        params = {"fill_len": len(req.origin_input_ids)}
+        self._notes.turn_event("match", req, session, params=params, after={"attached": False, "lent": False})
+
     def abort(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
         """Of what runs only the wish is noted by the scheduler; what waits is gone at once."""
         queued = [(req, session_of(req)) for req in scheduler.waiting_queue]
@@ -104,4 +109,6 @@ class Arrivals:
                 # A refused turn that the scheduler never took up was never a turn of its session.
                 refused = self.arrive_if_due(req)
                 self._notes.turn_event("abort", req, None if refused else session, turn_ended=True)
+                if refused and session is not None and session.session_id in scheduler.session_controller.sessions:
+                    self._pass_by(req, session)
         return result
