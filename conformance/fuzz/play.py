@@ -174,8 +174,8 @@ class _Player:
         if finding is None:
             return None
         faults = tuple(fault.id for fault in finding.explained_by)
-        what = ", ".join(finding.invariants) or "order"
-        signature = f"{finding.action} breaks {what}" + (f" ({faults[0]})" if faults else "")
+        what = faults[0] if faults else f"breaks {', '.join(sorted(finding.invariants)) or 'order'}"
+        signature = f"{finding.action}: {what}"
         return Trouble(VIOLATION, signature, finding.rule, faults, finding)
 
     def _play(self) -> None:

@@ -111,7 +111,8 @@ def test_a_finding_of_the_model_names_the_fault() -> None:
     trouble = play(schedule, Reference()).trouble
     assert trouble is not None
     assert (trouble.kind, trouble.faults) == (VIOLATION, ("F22862a",))
-    assert "I7" in trouble.signature
+    assert trouble.signature == "match_slot: F22862a"
+    assert trouble.finding is not None and "I7" in trouble.finding.invariants
 
 
 def test_what_the_census_finds_first_is_its_own() -> None:
