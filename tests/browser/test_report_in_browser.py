@@ -169,6 +169,20 @@ def test_all_can_be_done_by_keys(retract: Opened) -> None:
     assert retract.view("view.pageRange[1] - view.pageRange[0]") < 9
 
 
+def test_the_bad_page_is_seen_after_every_way_to_it(browser: Any, traces: Path) -> None:
+    with opened(browser, traces / "storm.html") as shown:
+        number = shown.view("view.runs.number.get(35)") + 0.5
+        assert red_pixels(shown, "map", 364, number) > 10, "as it opens"
+        shown.page.locator("#to-bad").click()
+        assert red_pixels(shown, "map", 364, number) > 20, "zoomed to it"
+        assert shown.view("view.chart('lengths').plot.scales.y.max") > 13, "lengths of session s7 fit"
+        shown.page.locator("#pages-in").click()
+        shown.page.locator("#whole").click()
+        shown.page.locator("#theme").click()
+        assert red_pixels(shown, "map", 364, number) > 10, "in the dark, all in view again"
+        assert "session s7" in shown.point("map", 360, number)
+
+
 def test_every_control_is_reached_by_tab_and_has_a_name(retract: Opened) -> None:
     names = retract.page.evaluate(
         "() => [...document.querySelectorAll('button, select')].map((e) => e.ariaLabel || e.textContent || '')"

@@ -59,6 +59,7 @@ function timelineChart(view) {
   const label = (who) => shortName(story.owners[who]);
   return {
     name: "timeline",
+    across: y,
     data: () => [view.xs, view.nothing],
     options: () => frame(view, height, y, {
       badName: view.badName,
@@ -183,10 +184,12 @@ function glyph(ctx, kind, x, y, s) {
 // ---- page map: pages by events, coloured by owner ----
 
 function mapChart(view) {
+  const range = () => view.pageRange;
   return {
     name: "map",
+    across: range,
     data: () => [view.xs, view.nothing],
-    options: () => frame(view, HEIGHTS.map, () => view.pageRange, {
+    options: () => frame(view, HEIGHTS.map, range, {
       drag: { y: true, uni: 24 },
       yAxis: {
         splits: (u) => pageTicks(view, u),
@@ -336,6 +339,7 @@ function lengthsChart(view) {
   const range = () => [0, Math.max(1, view.longest * 1.12)];
   return {
     name: "lengths",
+    across: range,
     data: () => {
       const mine = view.story.ofLedger.get(view.chosen) ?? [];
       const end = mine.length && mine[mine.length - 1] + 1 < view.story.count ? [] : [view.story.count];

@@ -88,11 +88,17 @@ class View {
     this.placeCursor();
   }
 
+  showPages() {
+    const [min, max] = this.pageRange;
+    this.chart("map").plot.setScale("y", { min, max });
+  }
+
   redraw() {
     this.theme = themeOf(this.root);
     for (const chart of this.charts) {
       if (chart.name === "lengths") chart.plot.setData(chart.data(), false);
-      chart.plot.setScale("y", { min: 0, max: 1 });
+      const [low, high] = chart.across();
+      chart.plot.setScale("y", { min: low, max: high });
       chart.plot.setScale("x", { min: this.range[0], max: this.range[1] });
       chart.plot.redraw(false, true);
     }
@@ -109,7 +115,7 @@ class View {
 
   whole() {
     this.pageRange = [0, Math.max(1, this.runs.pages.length)];
-    this.chart("map").plot.setScale("y", { min: 0, max: 1 });
+    this.showPages();
     this.show(this.xs[0], this.end);
   }
 
@@ -126,7 +132,7 @@ class View {
   aroundPage(k) {
     const half = 12, low = Math.max(0, Math.min(k - half, this.runs.pages.length - 2 * half));
     this.pageRange = [low, Math.min(this.runs.pages.length, low + 2 * half)];
-    this.chart("map").plot.setScale("y", { min: 0, max: 1 });
+    this.showPages();
   }
 
   zoom(by, around) {
@@ -155,7 +161,7 @@ class View {
   zoomPages(u) {
     const [a, b] = [u.posToVal(u.select.top + u.select.height, "y"), u.posToVal(u.select.top, "y")];
     if (b - a >= 1) this.pageRange = [Math.floor(a), Math.ceil(b)];
-    u.setScale("y", { min: 0, max: 1 });
+    this.showPages();
   }
 
   zoomTo(u) {
