@@ -123,14 +123,14 @@ class View {
     if (!this.badAt.length) return;
     this.chosen = this.usual();
     this.focus = this.story.bad[0].index;
-    if (this.wrongNumbers.length && this.runs.pages.length > 40) this.aroundPage(this.wrongNumbers[0]);
+    if (this.wrongNumbers.length && this.runs.pages.length > 24) this.aroundPage(this.wrongNumbers[0]);
     this.choose(this.chosen);
     this.show(this.badAt[0] - NEAR, this.badAt[0] + 6);
     say(this.sentence(this.focus));
   }
 
   aroundPage(k) {
-    const half = 12, low = Math.max(0, Math.min(k - half, this.runs.pages.length - 2 * half));
+    const half = 9, low = Math.max(0, Math.min(k - half, this.runs.pages.length - 2 * half));
     this.pageRange = [low, Math.min(this.runs.pages.length, low + 2 * half)];
     this.showPages();
   }
