@@ -119,6 +119,13 @@ RUNS: tuple[Expected, ...] = (
         config=OVERLAP,
     ),
     Expected(
+        "with overlap a request may end between chunks, whose results need not be told",
+        "ledger",
+        (*LATER_CHUNK, _do("finish_plain", dup_len=0, inserted=False)),
+        {"phase": 0, "rows": 0},
+        config=OVERLAP,
+    ),
+    Expected(
         "with overlap a retracted turn's step in flight still writes its KV",
         "ledger",
         (*_turn(1), ONE, DECODE, _do("retract")),
