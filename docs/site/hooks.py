@@ -24,6 +24,7 @@ from rule_pages import drawn  # noqa: E402
 RESULTS = "benchmarks/results/"
 LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".toml": "toml"}
 LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
+ITEM = re.compile(r"(?:[-*] |\d+\. )\S")
 FENCE = re.compile(r"^(```|~~~)")
 
 _page_for = {"README.md": "index.md", "docs": "index.md"}
@@ -52,8 +53,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links that leave docs/ lead to the page that stands for the file."""
-    return _rewritten(markdown, page.file.src_uri)
+    """Links that leave docs/ lead to the page that stands for the file; lists are told from the lines before them."""
+    return _with_lists_apart(_rewritten(markdown, page.file.src_uri))
 
 
 def _add(files: Files, config: Any, name: str, text: str) -> File:
@@ -110,6 +111,17 @@ def _rewritten(markdown: str, uri: str) -> str:
         return f"[{match[1]}]({leads}{match[3] or ''})"
 
     return "\n".join(LINK.sub(site, line) if is_prose else line for line, is_prose in _lines(markdown))
+
+
+def _with_lists_apart(markdown: str) -> str:
+    """A blank line before each list: mkdocs, unlike others, takes one that follows a line of text for its continuation."""
+    lines: list[str] = []
+    for line, is_prose in _lines(markdown):
+        before = lines[-1] if lines else ""
+        if is_prose and ITEM.match(line) and before.strip() and not ITEM.match(before) and before[0] not in " #|":
+            lines.append("")
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _prose(markdown: str) -> list[str]:

@@ -28,10 +28,9 @@ def drawing(title: str, states: dict[str, Any], d: Integers) -> str:
     """States one below the other, each under its name."""
     draw = _rows if all(isinstance(s, Ledger) for s in states.values()) else _fields
     body, width, height = draw(states, d)
-    return (
-        f'<div class="scrolls"><svg class="row-picture" role="img" viewBox="0 0 {width} {height}" width="{width}" '
-        f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{"".join(body)}</svg></div>'
-    )
+    size = f'viewBox="0 0 {width} {height}" width="{width}" xmlns="http://www.w3.org/2000/svg"'
+    svg = f'<svg class="row-picture" role="img" {size}><title>{escape(title)}</title>{"".join(body)}</svg>'
+    return f'<div class="scrolls" data-search-exclude>{svg}</div>'
 
 
 def _rows(states: dict[str, Any], d: Integers) -> tuple[list[str], int, int]:
@@ -63,7 +62,7 @@ def _rows(states: dict[str, Any], d: Integers) -> tuple[list[str], int, int]:
             top += LINE + 3
         parts.append(_text(LEFT, top, _protocol(s), size=11))
         top += LINE + 6
-    parts.append(_text(LEFT, top + 6, "black bar: tokens whose KV is that of the session; marks: tokens", size=11))
+    parts.append(_text(LEFT, top + 6, "the bar: tokens whose KV is valid; marks: after so many tokens", size=11))
     width = LEFT + pages * d.page_size * TOKEN + 40 + orphans * (d.page_size * TOKEN + 6)
     return parts, max(width, 480), top + 12
 
@@ -91,7 +90,7 @@ def _protocol(s: Ledger) -> str:
     session = "an ordinary request" if s.plain else "session open" if s.is_open else "no session"
     said = [session, "in flight" * bool(s.inflight), "closing" * bool(s.closing), "slot lent" * bool(s.lent)]
     turn = f"turn {PHASE_NAMES[s.phase]}" if s.phase else "no turn"
-    steps = f"{s.pending} steps without their result" if s.pending else ""
+    steps = f"results still out: {s.pending}" if s.pending else ""
     return ", ".join(part for part in (*said, turn, steps) if part)
 
 
@@ -101,7 +100,8 @@ def _marks(s: Ledger) -> dict[str, dict[int, list[str]]]:
     if s.phase in (PREFILL, RUNNING):
         found["of the turn"] = _at({letter: getattr(s, name) for name, letter in LENGTHS.items()})
     elif s.phase == WAITING and s.matched:
-        found["of the turn"] = _at({"prefix": s.prefix_len, **{letter: getattr(s, n) for n, letter in LENGTHS.items()}})
+        found["what is kept"] = _at({"prefix": s.prefix_len})
+        found["of the turn"] = _at({letter: getattr(s, name) for name, letter in LENGTHS.items()})
     if s.slot_held:
         found["of the slot"] = _at({letter: getattr(s, f"slot_{name}") for name, letter in LENGTHS.items()})
     return found

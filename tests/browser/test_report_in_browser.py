@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'kvproof[browser]'")
+pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'kvproof[browser]'")
 
-from command_line import run  # noqa: E402
-from report_pages import OPTIONS, Opened, browser_path, opened, report  # noqa: E402
+from command_line import run
+from report_pages import Opened, opened, report
 
 pytestmark = pytest.mark.browser
 HOSTILE = "</script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = browser_path()
-    if path is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(OPTIONS))
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,16 @@ def test_a_page_says_what_happens(page: str, tmp_path: Path) -> None:
     assert walk(ROOT / page, tmp_path) == PAGES[page]
 
 
+@pytest.mark.slow
+def test_the_commands_of_the_readme_end_as_they_should(tmp_path: Path) -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    typed = [line.partition("#")[0].strip() for line in lines if line.startswith("    kvproof ")]
+    page = tmp_path / "readme.md"
+    blocks = [f"$ {command}\n(exit {code})" for command, code in zip(typed, (0, 0, 0, 1, 1), strict=True)]
+    page.write_text("```console\n" + "\n".join(blocks) + "\n```\n")
+    assert walk(page, tmp_path) == 5
+
+
 def test_every_page_with_commands_is_walked_through() -> None:
     found = [path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if "```console" in path.read_text()]
     assert sorted(str(path.relative_to(ROOT)) for path in found) == sorted(PAGES)
