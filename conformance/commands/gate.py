@@ -48,7 +48,7 @@ def gate(
             "--profile",
             metavar="NAME|auto",
             help="Prove and judge by the rules of a release; auto: judge by those that a trace or target names.",
-            autocompletion=completions.profiles,
+            autocompletion=completions.profiles_and_auto,
         ),
     ] = None,
     since: Annotated[
