@@ -1,4 +1,4 @@
-"""The options that every command has that says a verdict: its events in the formats of other people's tools."""
+"""Options of `replay`, `prove`, `fuzz` and `gate`: what they say, in the formats of other people's tools."""
 
 from __future__ import annotations
 
