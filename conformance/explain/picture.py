@@ -54,7 +54,7 @@ def strip(lengths: Lengths, page_size: int, longest: int, unit: int) -> str:
         if token and page_size >= 2 * unit and token % page_size < unit:
             letters.append("│")
         letters.append(_letter(lengths, token))
-    return "".join(letters).rstrip()
+    return "".join(letters).rstrip(" │")
 
 
 def _letter(s: Lengths, token: int) -> str:

@@ -170,6 +170,20 @@ def test_the_bad_page_is_seen_after_every_way_to_it(browser: Any, traces: Path) 
         assert "session s7" in shown.point("map", 360, number)
 
 
+def test_lengths_are_drawn_until_the_row_is_gone(browser: Any, traces: Path) -> None:
+    """A session holds its slot between its last turn and its close: the lengths hold until then."""
+    with opened(browser, traces / "window.html") as shown:
+        ends = shown.view(
+            """(() => {
+              const { events } = view.story, mine = view.story.ofLedger.get(view.chosen);
+              const n = mine.findIndex((i, n) => n && events.told_by[mine[n - 1]] && !events.told_by[i]);
+              const [xs, c] = view.chart('lengths').data(), at = xs.indexOf(view.xs[mine[n]]);
+              return [c[at], c[at - 1], events.c[mine[n - 1]], xs[at] - xs[at - 1]];
+            })()"""
+        )
+        assert ends[0] is None and ends[1] == ends[2] and ends[3] < 0.02
+
+
 def test_every_control_is_reached_by_tab_and_has_a_name(retract: Opened) -> None:
     names = retract.page.evaluate(
         "() => [...document.querySelectorAll('button, select')].map((e) => e.ariaLabel || e.textContent || '')"

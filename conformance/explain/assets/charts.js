@@ -342,13 +342,18 @@ function lengthsChart(view) {
     across: range,
     data: () => {
       const mine = view.story.ofLedger.get(view.chosen) ?? [];
-      const end = mine.length && mine[mine.length - 1] + 1 < view.story.count ? [] : [view.story.count];
-      const all = [...mine, ...end];
-      const value = (name) => all.map((i, n) => {
-        const at = mine[Math.min(n, mine.length - 1)];
-        return view.story.events.told_by[at] ? view.story.events[name][at] : null;
+      const { events, count } = view.story, xs = [], columns = LENGTHS.map(() => []);
+      const put = (x, i) => {
+        xs.push(x);
+        LENGTHS.forEach((name, n) => columns[n].push(events.told_by[i] ? events[name][i] : null));
+      };
+      mine.forEach((i, n) => {
+        // A step is drawn towards the next value: where there is none any more, the last one holds until then.
+        if (n && events.told_by[mine[n - 1]] && !events.told_by[i]) put(view.xs[i] - 0.01, mine[n - 1]);
+        put(view.xs[i], i);
       });
-      return [all.map((i) => view.xs[0] + i), ...LENGTHS.map(value)];
+      if (mine.length) put(view.xs[count], mine[mine.length - 1]);
+      return [xs, ...columns];
     },
     options: () => frame(view, HEIGHTS.lengths, range, {
       xAxis: { label: "event", labelSize: 18, size: 34, labelFont: "11px system-ui, sans-serif" },
