@@ -117,12 +117,12 @@ def lock_holders(state: EngineState, window: int | None = None) -> dict[int, int
 def tree_pages(state: EngineState) -> KVIndices:
     """The pages of the tree, each by its first slot; none where there is no tree."""
     page_size = state.config.page_size
-    return np.concatenate([NO_INDICES, *(value[::page_size] // page_size for value in tree_values(state))])
+    return np.concatenate([NO_INDICES, *(value[::page_size] for value in tree_values(state))]) // page_size
 
 
 def window_pages_of_tree(state: EngineState, pool: WindowAllocator) -> KVIndices:
     """The window pages that pages of the tree have; a tombstone has none."""
-    found = np.concatenate([NO_INDICES, *map(pool.window_pages_of, tree_values(state))])
+    found = pool.mapped(tree_pages(state))
     return found[found > 0]
 
 

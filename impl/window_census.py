@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kvproof.impl.owners import Holder, lock_holders
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
@@ -27,14 +25,17 @@ def window_book_violations(state: EngineState, holders: list[Holder]) -> list[st
 
 def _reach_violations(state: EngineState, pool: WindowAllocator, holders: list[Holder]) -> list[str]:
     """Rows that lack a window page of a position that their next token looks back to."""
-    wrong = []
-    for holder in holders:
-        end = _next_position(state, holder.of)
-        start = max(end - pool.window, 0)
-        named = state.rows.read(holder.row, start - start % pool.page_size, end)
-        if not pool.window_pages_of(named).all():
-            wrong.append(f"{holder.name} lacks window pages of positions [{start}, {end})")
-    return wrong
+    ends = [_next_position(state, holder.of) for holder in holders]
+    starts = [max(end - pool.window, 0) for end in ends]
+    named = [
+        state.rows.table[holder.row, start - start % pool.page_size : end]
+        for holder, start, end in zip(holders, starts, ends, strict=True)
+    ]
+    return [
+        f"{holder.name} lacks window pages of positions [{start}, {end})"
+        for holder, start, end, there in zip(holders, starts, ends, pool.window_pages_of_each(named), strict=True)
+        if not all(there)
+    ]
 
 
 def _next_position(state: EngineState, holder: Request | SessionSlot) -> int:
@@ -52,8 +53,9 @@ def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
     tree = state.prefixes.tree
     expected = lock_holders(state, pool.window)
     wrong, sizes = [], {True: 0, False: 0}
-    for node in tree.nodes():
-        sizes[node.window_lock_ref > 0] += int(np.count_nonzero(pool.window_pages_of(node.value))) * pool.page_size
+    nodes = list(tree.nodes())
+    for node, there in zip(nodes, pool.window_pages_of_each([node.value for node in nodes]), strict=True):
+        sizes[node.window_lock_ref > 0] += sum(map(bool, there)) * pool.page_size
         if node.window_lock_ref != (held_by := expected.get(id(node), 0)):
             wrong.append(
                 f"a node of {len(node.key)} tokens has window_lock_ref {node.window_lock_ref}, and the windows of "

@@ -6,10 +6,13 @@ and keeps its page of the full pool, whose layers still look at it: a tombstone,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
 import numpy as np
 import torch
 
-from kvproof.impl.pools import KVAllocator, KVIndices, OutOfPages
+from kvproof.impl.pools import NO_INDICES, KVAllocator, KVIndices, OutOfPages
 
 
 class WindowAllocator(KVAllocator):
@@ -40,6 +43,13 @@ class WindowAllocator(KVAllocator):
     def window_pages_of(self, kv_indices: KVIndices) -> KVIndices:
         """The window page of each page that these whole pages of KV indices lie in, 0 for none."""
         return self.mapped(kv_indices[:: self.page_size] // self.page_size)
+
+    def window_pages_of_each(self, parts: Sequence[KVIndices]) -> list[list[int]]:
+        """The same of several parts, looked up at once: many parts of few pages each take most of the time to begin."""
+        first = [part[:: self.page_size] for part in parts]
+        found = self.mapped(np.concatenate([NO_INDICES, *first]) // self.page_size).tolist()
+        ends = [0, *accumulate(map(len, first))]
+        return [found[begin:end] for begin, end in pairwise(ends)]
 
     def mapped(self, pages: KVIndices) -> KVIndices:
         """The window page of each page, 0 for none."""

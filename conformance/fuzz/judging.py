@@ -162,8 +162,7 @@ def _event(seq: int, seen: Any) -> Event:
 
 def _line(seq: int, fields: Mapping[str, Any]) -> bytes:
     """An event as the scanner takes it. What it does not take is read by other means."""
-    body = {"record": "event", "seq": seq}
-    body |= {
-        name: value for name, value in fields.items() if value is not None and (value or name not in EMPTY_UNLESS_SEEN)
+    seen = {
+        name: value for name, value in fields.items() if value or (value is not None and name not in EMPTY_UNLESS_SEEN)
     }
-    return to_json(body) + b"\n"
+    return b'{"record":"event","seq":%d,' % seq + to_json(seen)[1:] + b"\n"
