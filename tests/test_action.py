@@ -165,7 +165,7 @@ def documented() -> list[dict[str, Any]]:
     """The workflows of docs/gate.md."""
     blocks = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8").split("```yaml\n")[1:]
     found = [yaml.safe_load(block.split("```")[0]) for block in blocks]
-    return [block for block in found if "jobs" in block]
+    return [block for block in found if isinstance(block, dict) and "jobs" in block]
 
 
 def test_the_documented_workflows_are_workflows_and_use_inputs_that_there_are(tmp_path: Path) -> None:

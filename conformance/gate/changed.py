@@ -209,7 +209,10 @@ _NO_DEFAULT = object()
 
 def _git(*arguments: str, missing_is: Any = _NO_DEFAULT) -> str:
     """`missing_is`: the answer where git has none. Raises UserError otherwise."""
-    hint = "name what changed with --action, or leave --since out"
+    hint = (
+        "name what changed with --action, or leave --since out; it is for a checkout of kvproof that is installed by "
+        "pip install -e ., with its history (in a workflow: actions/checkout with fetch-depth: 0)"
+    )
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=RULES, capture_output=True, text=True, timeout=GIT_SECONDS, check=False
@@ -221,6 +224,4 @@ def _git(*arguments: str, missing_is: Any = _NO_DEFAULT) -> str:
     if missing_is is not _NO_DEFAULT:
         return str(missing_is) if missing_is is not None else ""
     why = (done.stderr.strip().splitlines() or ["no reason given"])[0]
-    raise UserError(
-        f"git cannot say what changed in {RULES}: {why}; {hint} (in a workflow: actions/checkout with fetch-depth: 0)"
-    )
+    raise UserError(f"git cannot say what changed in {RULES}: {why}; {hint}")

@@ -60,6 +60,11 @@ def test_a_violation_is_a_failure_a_result_and_a_found_event(tmp_path: Path, vio
     assert place["logicalLocations"] == [{"name": "event 7: match_slot", "kind": "element"}]
 
 
+def test_the_same_run_says_the_same(tmp_path: Path, violating: Path) -> None:
+    first, second = (reported(tmp_path, "replay", violating).ndjson.read_bytes() for _ in range(2))
+    assert first == second
+
+
 def test_what_has_no_verdict_is_an_error_and_no_successful_run(tmp_path: Path, incomplete: Path) -> None:
     run = reported(tmp_path, "replay", incomplete)
     run.all_valid()
