@@ -115,6 +115,9 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
             except Exception as error:
+                if _is_ctrl_c(error):
+                    complain("interrupted")
+                    raise typer.Exit(ExitCode.INTERRUPTED) from error
                 traceback.print_exc()
                 complain(f"this is a bug in kvproof, not in what it checked: {type(error).__name__}: {error}")
                 raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
@@ -124,6 +127,11 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
     with_verbose = signature.replace(parameters=[*signature.parameters.values(), option])
     answered.__signature__ = with_verbose  # type: ignore[attr-defined]
     return answered
+
+
+def _is_ctrl_c(error: Exception) -> bool:
+    """Z3 is called by ctypes, which says so in an error of its own where Ctrl-C comes while an argument is converted."""
+    return type(error).__name__ == "ArgumentError" and "KeyboardInterrupt" in str(error)
 
 
 _VERBOSE = Annotated[

@@ -62,4 +62,4 @@ CHECKERS = of(["auto", "compiled", "interpreted"])
 
 
 def _beginning(incomplete: str, offers: Iterable[tuple[str, str]]) -> Offers:
-    return [(name, line) for name, line in offers if name.casefold().startswith(incomplete.casefold())]
+    return [(name, line) for name, line in offers if name.startswith(incomplete)]

@@ -1,3 +1,4 @@
+import ctypes
 import os
 import subprocess
 import sys
@@ -215,6 +216,12 @@ def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: in
     result = _raising(error)
     assert result.exit_code == code
     assert said in result.stderr
+
+
+def test_ctrl_c_inside_a_call_of_the_solver_is_ctrl_c() -> None:
+    """ctypes answers it with an error of its own where it comes while an argument is converted."""
+    result = _raising(ctypes.ArgumentError("argument 3: KeyboardInterrupt: "))
+    assert (result.exit_code, result.stderr) == (130, "error: interrupted\n")
 
 
 def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
