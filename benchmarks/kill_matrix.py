@@ -19,11 +19,9 @@ from pathlib import Path
 
 from measuring import machine, say
 
-from kvproof.conformance.adapters.reference import require_faults
-from kvproof.conformance.errors import UserError
+from kvproof.conformance.adapters.reference import faults_of_the_reference
 from kvproof.conformance.fuzz.campaign import Campaign, run_campaign
 from kvproof.conformance.fuzz.reference import Reference
-from kvproof.spec.faults import FAULTS
 
 HERE = Path(__file__).parent
 PAGE = HERE / "results" / "kill_matrix.md"
@@ -62,18 +60,6 @@ def reference_without_seeds() -> Reference:
     target = Reference()
     target.seeds = ()
     return target
-
-
-def in_the_reference() -> list[str]:
-    """The faults of the catalogue that it has."""
-    found = []
-    for fault in FAULTS:
-        try:
-            require_faults((fault,))
-        except UserError:
-            continue
-        found.append(fault)
-    return found
 
 
 def hunt(target: Reference, fault: str, seeds: int, seconds: float) -> Hunts:
@@ -122,7 +108,7 @@ def main() -> int:
     asked = parser.parse_args()
 
     rows, medians, missed = [], [], []
-    for fault in asked.faults or in_the_reference():
+    for fault in asked.faults or faults_of_the_reference():
         hunts = hunt(Reference(), fault, asked.seeds, asked.seconds)
         alone = hunt(reference_without_seeds(), fault, asked.alone, asked.seconds)
         rows.append(row(hunts, alone, asked.seeds, asked.alone))

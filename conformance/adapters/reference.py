@@ -237,6 +237,14 @@ def require_faults(faults: Sequence[str]) -> None:
             raise unknown("fault of reference", name, FAULTS)
 
 
+def faults_of_the_reference() -> list[str]:
+    """Those of the catalogue that it has; others are of the tree's rules alone, or of releases with another design."""
+    from kvproof.impl.faults import FAULTS
+    from kvproof.spec.faults import FAULTS as CATALOGUE
+
+    return [fault for fault in CATALOGUE if fault in FAULTS]
+
+
 def _require_settings(settings: Mapping[str, Any]) -> None:
     from kvproof.impl.script import SETTINGS
 
