@@ -1,8 +1,8 @@
 """False alarms, and whether the interpreters agree: figures for docs/trust.md.
 
-`python benchmarks/soak.py [--steps N] [--agree N] [--seed S] [--seconds S]`. Fuzzes the reference without a fault for so many checked
-steps: every event judged, every page counted after every step, outputs computed anew where a model runs; each finding is a
-false alarm. Then plays schedules, with faults and without, until so many steps of the rules were taken by the oracle, by Z3 and
+`python benchmarks/soak.py [--steps N] [--agree N] [--seed S] [--seconds S]`. Fuzzes the reference without a fault for so many
+checked steps: every event judged, every page counted after every step, outputs computed anew where a model runs; each finding is
+a false alarm. Then plays schedules, with faults and without, until so many steps of the rules were taken by the oracle, by Z3 and
 by the compiled checker, and compares them. `--seconds` bounds each part; what was not reached is said. Exit code 1 if
 anything is found. Writes benchmarks/results/soak.md, unless it is bounded.
 """

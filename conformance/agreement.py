@@ -1,7 +1,7 @@
 """Whether the three interpreters of the rules agree on what happened: the oracle, Z3's terms, the compiled checker.
 
-Step by step the oracle is compared with Z3 (`model/agreement.py`), and every few events the compiled checker's state with that of the
-interpreted one; where the two differ, they are compared once more after each event, so that the first is named.
+Step by step the oracle is compared with Z3 (`model/agreement.py`), and every few events the compiled checker's state with that of
+the interpreted one; where the two differ, they are compared once more after each event, so that the first is named.
 """
 
 from __future__ import annotations

@@ -43,23 +43,22 @@ class Census:
 def take_census(state: EngineState, terms: MemoryTerms | None = None) -> None:
     """Raise if a page or row has not exactly one owner, or if a lock count or a running counter is not what is counted."""
     holders = row_holders(state)
-    names = [holder.name for holder in holders]
     wrong = [
-        *page_violations(state, holders, names),
+        *page_violations(state, holders),
         *book_violations(state, holders, terms or state.all_memory_terms()),
     ]
     if wrong:
         raise CensusViolation.of_step(state.tell.step, wrong)
 
 
-def page_violations(state: EngineState, holders: list[Holder], names: list[str]) -> list[str]:
+def page_violations(state: EngineState, holders: list[Holder]) -> list[str]:
     """Pages of either pool without exactly one owner, and rows that begin with pages that the tree does not own."""
     pool, wrong = state.window_pool, []
     if not every_page_has_one_owner(state, holders):
-        wrong += _count(page_owners(state, holders, tables_of_books(state)), names)
+        wrong += _count(page_owners(state, holders, tables_of_books(state)), holders)
     if pool is not None and not every_window_page_has_one_owner(state, pool, holders):
         owners = window_page_owners(state, pool, holders, tables_of_books(state))
-        wrong += [f"{WINDOW}{each}" for each in _count(owners, names)]
+        wrong += [f"{WINDOW}{each}" for each in _count(owners, holders)]
     return wrong
 
 
@@ -121,8 +120,9 @@ def sum_violations(terms: dict[str, int] | None, of_pool: str) -> list[str]:
     return [f"the terms{of_pool} do not add up: {terms}"]
 
 
-def _count(owners: PageOwners, names: list[str]) -> list[str]:
+def _count(owners: PageOwners, holders: list[Holder]) -> list[str]:
     census = page_census(owners)
+    names = [holder.name for holder in holders]
     return describe(census, names, limit=MOST_OF_A_KIND) if int(census.verdict) else []
 
 

@@ -20,23 +20,32 @@ def _decisions(rules: Mapping[str, Action]) -> list[tuple[Decision, ...]]:
 
 def coverage_of(seen: Array, actions: Counter[str], rules: Mapping[str, Action]) -> Coverage:
     """The counts of all bits under their names. The last branch of a guard has no bit: it took what the others did not."""
-    decisions_of = _decisions(rules)
-    most = len(COUNTED) + max([sum([len(d.taken) for d in of_one]) for of_one in decisions_of])
+    used = np.flatnonzero(seen.any(axis=1))
     planes = (
         int(np.flatnonzero(seen.any(axis=0)).max(initial=-1)) + 1
     )  # those above hold nothing: most, in a short trace
-    bits = (seen[:, :planes, None] >> np.arange(most)) & 1
-    times = (bits << _PLACES[:planes, None]).sum(axis=1).tolist()
-    invariants = dict(zip(COUNTED, map(sum, zip(*times, strict=True)), strict=False))
+    width = _bits(rules)
+    nothing = [0] * width
+    bits = (seen[used, :planes, None] >> np.arange(width)) & 1
+    times = (bits << _PLACES[:planes, None]).sum(axis=1)
+    invariants = dict(zip(COUNTED, times.sum(axis=0).tolist(), strict=False))
+    counted = dict(zip(used.tolist(), times.tolist(), strict=True))
     branches: dict[str, int] = {}
-    for name, counted, decisions in zip(rules, times, decisions_of, strict=False):
-        bit = len(COUNTED)
-        for decision in decisions:
-            taken = counted[bit : bit + len(decision.taken)]
+    for row, (name, action) in enumerate(rules.items()):
+        if not actions[name]:
+            continue
+        bit, of_row = len(COUNTED), counted.get(row, nothing)
+        for decision in decisions_in(action):
+            taken = of_row[bit : bit + len(decision.taken)]
             bit += len(taken)
             for place, count in enumerate([*taken, actions[name] - sum(taken)]):
                 branches[decision.key(place)] = count
     return Coverage(actions, _without_zeros(branches), _without_zeros(invariants))
+
+
+def _bits(rules: Mapping[str, Action]) -> int:
+    """The most that a row of `seen` has."""
+    return len(COUNTED) + max([sum([len(d.taken) for d in of_one]) for of_one in _decisions(rules)])
 
 
 def write_coverage(seen: Array, coverage: Coverage, rules: Mapping[str, Action]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,6 +161,14 @@ def test_events_that_are_none_are_the_targets_fault(by_blocks: NewJudging, refer
 
 def test_short_campaigns_do_not_wait_for_the_compiler() -> None:
     assert judging_by("auto", 1) is Judging and judging_by("interpreted", 1000) is Judging
+
+
+def test_without_what_writes_lines_each_event_is_judged_at_once(monkeypatch: Any) -> None:
+    right = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "orjson" else right(name))
+    assert judging_by("auto", 1000) is Judging
+    with pytest.raises(UserError, match="needs orjson"):
+        judging_by("compiled", 1000)
 
 
 @pytest.mark.slow

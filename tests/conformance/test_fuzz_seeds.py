@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
+from kvproof.conformance.adapters.reference import faults_of_the_reference
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.seeds import searched, seeds
