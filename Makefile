@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser bench-report fuzz-traces lint types docs clean
+.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -91,9 +91,13 @@ bench-gpu: ## what the kernels cost on a CUDA device, beside the floor that its 
 	echo "== bench-gpu"
 	$(GPU_PYTHON) benchmarks/gpu.py
 
-soak: $(STAMP) ## random load on the reference, everything counted after every step: two minutes (SOAK="--steps 1000000 --seed 7")
+test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, examples, the site without a broken link
+	@echo "== test-docs"
+	$(BIN)/python -m pytest -n auto tests/docs tests/test_examples.py
+
+soak: $(STAMP) ## a million checked steps without a false alarm, and whether the interpreters agree (SOAK="--seconds 60")
 	@echo "== soak"
-	$(BIN)/python -m kvproof.impl.soak $(SOAK)
+	$(BIN)/python benchmarks/soak.py $(SOAK)
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
