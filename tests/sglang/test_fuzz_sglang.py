@@ -100,3 +100,39 @@ def test_without_sglang_it_says_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "SGLang is not installed" in done.stderr
     assert "make test-sglang" in done.stderr
+
+
+OPEN, TURN, STEP, ABORT = {"do": "open"}, {"do": "turn"}, {"do": "step"}, {"do": "abort"}
+NEWEST = "0.5.23"
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize(
+    ("settings", "acts", "code", "said"),
+    [
+        pytest.param({}, [OPEN, TURN, TURN, ABORT], 1, "S0511c", id="the abort of a refused turn clears the marker"),
+        pytest.param(
+            {"overlap": True, "chunk": "page"},
+            [{"do": "send", "new_tokens": 3}, STEP, STEP, ABORT],
+            0,
+            CHECKED_FOR,
+            id="an abort between chunks is behind results that nobody told",
+        ),
+        pytest.param(
+            {"pool": "hopeless", "window": "page", "window_pool": "tight", "page_size": 4},
+            [OPEN],
+            2,
+            "refuses",
+            id="settings that the release refuses are no finding",
+        ),
+    ],
+)
+def test_what_the_newest_release_does(
+    tmp_path: Path, settings: dict[str, object], acts: list[dict[str, object]], code: int, said: str
+) -> None:
+    schedule = {"kvproof_schedule": 1, "target": "sglang", "profile": "auto", "settings": settings, "acts": acts}
+    place = tmp_path / "schedule.json"
+    place.write_text(json.dumps(schedule))
+    done = play(NEWEST, place, tmp_path / "again")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout + done.stderr

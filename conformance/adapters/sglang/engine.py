@@ -119,11 +119,14 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     ranks = [
         name for name in inspect.signature(module.Scheduler).parameters if name not in ("server_args", "port_args")
     ]
-    scheduler = module.Scheduler(
-        server_args,
-        arguments.PortArgs.init_new(server_args),
-        **{name: None if name == "dp_rank" else 0 for name in ranks},
-    )
+    try:
+        scheduler = module.Scheduler(
+            server_args,
+            arguments.PortArgs.init_new(server_args),
+            **{name: None if name == "dp_rank" else 0 for name in ranks},
+        )
+    except ValueError as error:  # from 0.5.23 on: a window pool that is too small for the window
+        raise UserError(f"SGLang {release.version} refuses {settings}: {error}") from error
     release.send(scheduler, _Collector(replies))
     if not settings.real_forward:
         made_up = functools.partial(_made_up_forward, settings.device, make_tokens)
