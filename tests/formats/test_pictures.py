@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -125,22 +124,6 @@ def test_the_check_of_the_time_line_refuses_a_damaged_one(tmp_path: Path, damage
             next(event for event in events if event["ph"] == "C")["args"] = {"pages": "many"}
     with pytest.raises((AssertionError, KeyError)):
         require_chrome_trace(document)
-
-
-@pytest.mark.skipif(
-    "KVPROOF_TRACE_PROCESSOR" not in os.environ,
-    reason="KVPROOF_TRACE_PROCESSOR names no trace_processor_shell; `perfetto` downloads it, it is in no package",
-)
-def test_perfettos_own_trace_processor_reads_a_time_line(tmp_path: Path) -> None:
-    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
-
-    convert(PRESSURE, out := tmp_path / "o.perfetto.json")
-    config = TraceProcessorConfig(bin_path=os.environ["KVPROOF_TRACE_PROCESSOR"])
-    with TraceProcessor(trace=str(out), config=config) as reader:
-        (slices,) = reader.query("select count(*) as n from slice where category = 'event'")
-        assert slices.n == 526
-        (problems,) = reader.query("select coalesce(sum(value), 0) as n from stats where severity = 'error'")
-        assert problems.n == 0
 
 
 def test_every_state_of_a_trace_is_read_by_itf_py(tmp_path: Path) -> None:
