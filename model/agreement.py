@@ -7,7 +7,7 @@ successor, guards, side conditions and invariants.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -52,7 +52,7 @@ def step_by_z3(
     machine: Machine, action: Action, d: Integers, before: Any, params: Mapping[str, Any]
 ) -> dict[str, int | bool]:
     """The step's parts as the proof has them, with numbers in place of its symbols."""
-    symbols, state, given, terms = _symbolic(machine, action)
+    symbols, state, given, terms, together = _symbolic(machine, action)
     pairs = [(symbols.page_size, z3.IntVal(d.page_size))]
     for name in LENGTHS:
         pairs += _pairs("length", getattr(symbols, name), getattr(d, name), d.page_size)
@@ -62,11 +62,15 @@ def step_by_z3(
         pairs += _pairs(f.metadata["sort"], getattr(state, f.name), getattr(before, f.name), d.page_size)
     for name, sort in action.params.items():
         pairs += _pairs(sort, getattr(given, name), params[name], d.page_size)
-    return {name: _value(term, pairs, d.page_size) for name, term in terms.items()}
+    values = iter(z3.simplify(z3.substitute(together, *pairs)).children())
+    return {name: _value(term, values, d.page_size) for name, term in terms.items()}
 
 
-def _symbolic(machine: Machine, action: Action) -> tuple[Symbols, Any, SimpleNamespace, dict[str, Any]]:
-    """The step as Z3 terms, made once for each rule."""
+Symbolic = tuple[Symbols, Any, SimpleNamespace, dict[str, Any], Any]
+
+
+def _symbolic(machine: Machine, action: Action) -> Symbolic:
+    """The step as Z3 terms, made once for each rule, and all its terms as arguments of one: they share most of themselves."""
     return _terms(_ById((machine, action)))
 
 
@@ -84,11 +88,20 @@ class _ById:
 
 
 @cache
-def _terms(rule: _ById) -> tuple[Symbols, Any, SimpleNamespace, dict[str, Any]]:
+def _terms(rule: _ById) -> Symbolic:
     machine, action = rule.of
     d = Symbols()
     before, params = d.arbitrary(machine.state), d.parameters(action.params)
-    return d, before, params, parts_of_step(d, machine, action, before, params)
+    parts = parts_of_step(d, machine, action, before, params)
+    terms = [term for part in parts.values() for term in _z3_terms(part)]
+    step = z3.Function("step", *(term.sort() for term in terms), z3.BoolSort())
+    return d, before, params, parts, step(*terms)
+
+
+def _z3_terms(part: Any) -> list[Any]:
+    if isinstance(part, PagedLength):
+        return [*_z3_terms(part.pages), *_z3_terms(part.offset)]
+    return [part] if z3.is_expr(part) else []
 
 
 def _pairs(sort: str, symbol: Any, value: Any, page_size: int) -> list[tuple[Any, Any]]:
@@ -97,10 +110,12 @@ def _pairs(sort: str, symbol: Any, value: Any, page_size: int) -> list[tuple[Any
     return [(symbol, z3.BoolVal(value) if sort == "flag" else z3.IntVal(value))]
 
 
-def _value(term: Any, pairs: list[tuple[Any, Any]], page_size: int) -> Any:
-    if isinstance(term, PagedLength):
-        return _value(term.pages, pairs, page_size) * page_size + _value(term.offset, pairs, page_size)
-    if not z3.is_expr(term):
-        return term
-    value = z3.simplify(z3.substitute(term, *pairs))
+def _value(part: Any, values: Iterator[Any], page_size: int) -> Any:
+    """A part of the step in numbers; `values` are those of its terms, in order."""
+    if isinstance(part, PagedLength):
+        pages = _value(part.pages, values, page_size)
+        return pages * page_size + _value(part.offset, values, page_size)
+    if not z3.is_expr(part):
+        return part
+    value = next(values)
     return value.as_long() if z3.is_int_value(value) else z3.is_true(value)
