@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kvproof.conformance.formats import ndjson
-from kvproof.conformance.fuzz.seeds import SEEDS, searched
+from kvproof.conformance.fuzz.seed_search import searched
+from kvproof.conformance.fuzz.seeds import SEEDS
 from kvproof.conformance.trace_io import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import prove

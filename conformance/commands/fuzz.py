@@ -218,7 +218,7 @@ def _show(whole: Whole, folder: Path, quiet: bool) -> None:
         )
         say(
             f"  exercised {len(coverage.actions)} actions, {len(coverage.branches)} branches of guards, "
-            f"{len(coverage.invariants)} invariants",
+            f"{len(coverage.invariants)} invariants, {campaign.states} abstract states",
             "dim",
         )
         say(f"  summary: {folder / 'summary.html'}", "dim")

@@ -2,7 +2,7 @@
 
 Hypothesis draws. What was found in an earlier round is counted and fails no more, so that the search goes on behind it. The
 search is led to what was rarely exercised: a schedule scores by the actions, branches of guards and invariants that it
-exercised, each the more the fewer others did.
+exercised and the abstract states that it saw, each the more the fewer others did.
 
 A campaign can be stopped at any time and go on later (`campaign_state.py`), and several jobs can search together (`jobs.py`).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ from hypothesis.database import ExampleDatabase
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.abstract_states import PREFIX
 from kvproof.conformance.fuzz.generate import schedules
 from kvproof.conformance.fuzz.isolation import InThisProcess, Player
 from kvproof.conformance.fuzz.judging import judging_by
@@ -83,11 +84,16 @@ class Campaign:
     elapsed: float = 0.0
     coverage: Coverage = field(default_factory=Coverage)
     seen_in: Counter[str] = field(default_factory=Counter)
-    """In how many schedules each action, branch and invariant was exercised."""
+    """In how many schedules each action, branch and invariant was exercised, and each abstract state seen."""
 
     def naming(self, fault: str) -> list[Found]:
         """What was found that this fault of the catalogue explains."""
         return [found for found in self.found.values() if fault in found.trouble.faults]
+
+    @property
+    def states(self) -> int:
+        """How many abstract states were seen."""
+        return sum(name.startswith(PREFIX) for name in self.seen_in)
 
     @property
     def seed_of_round(self) -> int:
@@ -187,7 +193,9 @@ class _Search:
         with _Telling(self):
             for seed in campaign.target.seeds:
                 settings = {**seed.settings, **campaign.pinned}
-                self._try_one(seed.model_copy(update={"settings": settings, "faults": campaign.faults}))
+                played = self._try_one(seed.model_copy(update={"settings": settings, "faults": campaign.faults}))
+                if played is not None:
+                    campaign.seen_in.update(exercised_in(played))
 
     def round(self) -> None:
         """One run of Hypothesis, up to new trouble, which is then shrunk. The first begins with what its database kept."""
@@ -212,8 +220,8 @@ class _Search:
         played = self._try_one(schedule)
         if played is None:
             hypothesis.reject()
-        exercised, seen_in = _exercised(played), self.campaign.seen_in
-        hypothesis.target(sum(1.0 / (1 + seen_in[name]) for name in exercised), label="rarely exercised")
+        exercised, seen_in = exercised_in(played), self.campaign.seen_in
+        hypothesis.target(rarity(exercised, seen_in), label="rarely exercised")
         seen_in.update(exercised)
         if played.trouble is not None and played.trouble.signature not in self.campaign.known:
             raise _New(played.trouble.signature)
@@ -302,6 +310,12 @@ class _Telling:
         self._running.tell_new(shrinks=not is_stopped)
 
 
-def _exercised(played: Played) -> set[str]:
+def exercised_in(played: Played) -> set[str]:
+    """Actions, branches of guards, invariants and abstract states, by name."""
     coverage = played.coverage
-    return {*coverage.actions, *coverage.branches, *coverage.invariants}
+    return {*coverage.actions, *coverage.branches, *coverage.invariants, *played.states}
+
+
+def rarity(exercised: Set[str], seen_in: Mapping[str, int]) -> float:
+    """What a schedule is worth to the search: each thing that it met counts one over the schedules that met it."""
+    return sum(1.0 / (1 + seen_in.get(name, 0)) for name in exercised)

@@ -18,7 +18,7 @@ from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.saved import coverage_as_data, coverage_from_data
 from kvproof.spec import SPEC_VERSION
 
-FORMAT = 1
+FORMAT = 2
 STATE = "campaign.json"
 
 

@@ -19,6 +19,7 @@ class Sample(NamedTuple):
     actions: int
     branches: int
     invariants: int
+    states: int
     found: int
 
 
@@ -33,5 +34,6 @@ class Growth:
         last = self.samples[-1].seconds if self.samples else -SHORTEST
         if at_once or campaign.elapsed >= last + max(SHORTEST, SHARE * campaign.elapsed):
             coverage = campaign.coverage
-            counted = (len(coverage.actions), len(coverage.branches), len(coverage.invariants), len(campaign.found))
-            self.samples.append(Sample(round(campaign.elapsed, 2), campaign.schedules, campaign.steps, *counted))
+            counted = (len(coverage.actions), len(coverage.branches), len(coverage.invariants), campaign.states)
+            tried = (round(campaign.elapsed, 2), campaign.schedules, campaign.steps)
+            self.samples.append(Sample(*tried, *counted, len(campaign.found)))

@@ -131,7 +131,7 @@ class Isolated:
             self._process.join(JOIN_SECONDS)
             trouble = self._exited()
         header, events = _told(Path(self._folder.name) / TOLD) if keeps_events else (None, [])
-        return Played(schedule, header, Told(events, len(events), Coverage()), self._beats[1], trouble)
+        return Played(schedule, header, Told(events, len(events), Coverage(), frozenset()), self._beats[1], trouble)
 
     def _begun(self) -> Connection:
         if self._connection is None:
@@ -198,7 +198,7 @@ def _played(schedule: Schedule, answer: Mapping[str, Any]) -> Played:
         raise UserError(str(answer["refused"]))
     if "played" in answer:
         return played_from_data(answer["played"])
-    told = Told([], answer["seen"], coverage_from_data(answer["coverage"]))
+    told = Told([], answer["seen"], coverage_from_data(answer["coverage"]), frozenset(answer["states"]))
     return Played(schedule, None, told, answer["steps"])
 
 
@@ -254,7 +254,11 @@ def _answer_to(schedule: Schedule, target: Any, step_seconds: float, new_judging
     except UserError as error:
         return {"refused": error.message}
     data = played_as_data(played)
-    return {"played": data} if played.trouble is not None else {n: data[n] for n in ("steps", "seen", "coverage")}
+    return (
+        {"played": data}
+        if played.trouble is not None
+        else {n: data[n] for n in ("steps", "seen", "coverage", "states")}
+    )
 
 
 def _speak_into(descriptor: int) -> None:

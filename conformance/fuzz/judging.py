@@ -17,6 +17,7 @@ from pydantic_core import ValidationError
 
 from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.abstract_states import abstract_states
 from kvproof.conformance.fuzz.standstill import standstill
 from kvproof.conformance.judged_by import judged_by, rules_of
 from kvproof.conformance.replay import AUTO, COMPILED, INTERPRETED, is_installed
@@ -68,6 +69,11 @@ class Judging:
             for seq, seen in enumerate(self._seen):
                 events.append(_event(seq, seen))
         return events
+
+    @property
+    def states(self) -> frozenset[str]:
+        """The abstract states behind all events that were seen, by name."""
+        return abstract_states(self._seen)
 
     @property
     def seen(self) -> int:

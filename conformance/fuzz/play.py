@@ -55,6 +55,8 @@ class Heard(Protocol):
     def seen(self) -> int: ...
     @property
     def coverage(self) -> Coverage: ...
+    @property
+    def states(self) -> frozenset[str]: ...
 
 
 @dataclass
@@ -79,6 +81,11 @@ class Played:
     @property
     def coverage(self) -> Coverage:
         return Coverage() if self.judging is None else self.judging.coverage
+
+    @property
+    def states(self) -> frozenset[str]:
+        """Abstract states that were seen, by name."""
+        return frozenset() if self.judging is None else self.judging.states
 
 
 class Hung(BaseException):

@@ -21,6 +21,7 @@ class Told:
     events: list[Event]
     seen: int
     coverage: Coverage
+    states: frozenset[str]
 
 
 def played_as_data(played: Played) -> Data:
@@ -33,6 +34,7 @@ def played_as_data(played: Played) -> Data:
         "seen": played.seen,
         "steps": played.steps,
         "coverage": coverage_as_data(played.coverage),
+        "states": sorted(played.states),
         "trouble": None if played.trouble is None else _trouble_as_data(played.trouble),
     }
 
@@ -43,7 +45,7 @@ def played_from_data(data: Data) -> Played:
     return Played(
         Schedule.model_validate(data["schedule"]),
         None if data["header"] is None else Header.model_validate(data["header"]),
-        Told(events, int(data["seen"]), coverage_from_data(data["coverage"])),
+        Told(events, int(data["seen"]), coverage_from_data(data["coverage"]), frozenset(map(str, data["states"]))),
         int(data["steps"]),
         None if data["trouble"] is None else _trouble_from_data(data["trouble"]),
     )

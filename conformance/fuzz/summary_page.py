@@ -18,6 +18,7 @@ CHARTS: tuple[tuple[str, tuple[tuple[str, str], ...], bool], ...] = (
         (("branches", "branches of guards"), ("actions", "actions"), ("invariants", "invariants")),
         False,
     ),
+    ("Abstract states", (("states", "states"),), False),
     ("Kinds of trouble", (("found", "found"),), True),
 )
 """Title, the curves with their names, and whether they go in stairs."""

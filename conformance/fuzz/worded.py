@@ -13,6 +13,11 @@ ANY_NUMBER = ("page_size", "rows", "drafts")
 """Settings that a user may also give another number than those that are tried."""
 
 
+def longest_row(page_size: int) -> int:
+    """Tokens that a row holds, in every target."""
+    return 8 * page_size + 24
+
+
 class WordedSettings:
     """What a target has in common with the others: how its settings are read."""
 
@@ -24,7 +29,7 @@ class WordedSettings:
 
     def longest(self, settings: Mapping[str, Setting]) -> int:
         """Tokens that a row holds."""
-        return 8 * self.page_size(settings) + 24
+        return longest_row(self.page_size(settings))
 
     def _pool_pages(self, settings: Mapping[str, Setting]) -> int:
         row_pages = -(-self.longest(settings) // self.page_size(settings))

@@ -93,8 +93,8 @@ def test_the_database_drops_what_never_failed(tmp_path: Path) -> None:
     [
         (None, "no campaign to go on with"),
         ("{", "not JSON"),
-        ("{}", "not the state of a campaign of format 1"),
-        ("[]", "not the state of a campaign of format 1"),
+        ("{}", "not the state of a campaign of format 2"),
+        ("[]", "not the state of a campaign of format 2"),
     ],
 )
 def test_a_state_that_is_none_is_named(tmp_path: Path, text: str | None, said: str) -> None:

@@ -14,8 +14,8 @@ HOSTILE = "<script>alert('x')</script>"
 
 
 def summary(**other: Any) -> dict[str, Any]:
-    names = ("seconds", "schedules", "steps", "actions", "branches", "invariants", "found")
-    rows = [(0.5, 3, 40, 9, 12, 8, 0), (2.0, 20, 700, 15, 20, 12, 1), (9.5, 90, 4200, 22, 27, 17, 2)]
+    names = ("seconds", "schedules", "steps", "actions", "branches", "invariants", "states", "found")
+    rows = [(0.5, 3, 40, 9, 12, 8, 30, 0), (2.0, 20, 700, 15, 20, 12, 71, 1), (9.5, 90, 4200, 22, 27, 17, 160, 2)]
     found = {"number": 1, "signature": "stuck: I18", "faults": ["F994e"], "times": 7, "after_seconds": 1.25, "acts": 3}
     whole = {
         "target": "reference",
@@ -61,7 +61,7 @@ def test_it_says_what_the_summary_says() -> None:
     for said in ("1,234", "45,678", "4,808", "98,765", "stuck: I18", "F994e", "new", "1.2 s", "page_size=4", "seed 7"):
         assert said in page
     tags = Tags(page)
-    assert not tags.open and tags.tags.count("svg") == 3 and tags.tags.count("polyline") == 5
+    assert not tags.open and tags.tags.count("svg") == 4 and tags.tags.count("polyline") == 6
 
 
 def test_it_needs_nothing_from_elsewhere() -> None:

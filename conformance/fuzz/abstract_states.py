@@ -1,0 +1,65 @@
+"""Abstract states: what a ledger, or the pool, was like behind an event, as far as it can matter to a rule.
+
+Lengths are left out but for how they stand to each other, so there are a few hundred states and not as many as there are runs.
+Which were seen, and how often, leads the search to rare ones (`campaign.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+PREFIX = "state: "
+"""What tells the name of an abstract state from those of actions, branches and invariants."""
+FLAGS = ("inflight", "closing", "slot_held", "attached", "lent")
+LENGTHS = ("prefix_len", "cache_protected_len", "swa_evicted_seqlen", "output_len", "checkpoint_len")
+"""Told by whether they are zero."""
+PAIRS = (
+    ("kv_committed_len", "kv_allocated_len"),
+    ("cache_protected_len", "kv_committed_len"),
+    ("slot_kv_committed_len", "slot_kv_allocated_len"),
+    ("slot_kv_committed_len", "checkpoint_len"),
+    ("slot_cache_protected_len", "slot_kv_committed_len"),
+)
+"""Told by which is the larger."""
+TERMS = ("available", "evictable", "protected", "session_held", "uncached")
+"""Of a memory check, told by whether they are zero."""
+
+State = tuple[Any, ...]
+
+
+def abstract_states(seen: Iterable[Any]) -> frozenset[str]:
+    """The states behind these events, each an object with the fields of docs/events.md, by name."""
+    return frozenset(map(_name, {_state(event) for event in seen}))
+
+
+def _state(event: Any) -> State:
+    after = event.after if isinstance(event.after, Mapping) else dict(event.after or ())
+    terms = event.terms
+    return (
+        event.action,
+        *[after.get(name) for name in FLAGS],
+        *[_is_there(after.get(name)) for name in LENGTHS],
+        *[_order(after.get(one), after.get(other)) for one, other in PAIRS],
+        *([] if terms is None else [_is_there(dict(terms).get(name)) for name in TERMS]),
+    )
+
+
+def _is_there(value: int | None) -> bool | None:
+    return None if value is None else value > 0
+
+
+def _order(one: int | None, other: int | None) -> str | None:
+    if one is None or other is None:
+        return None
+    return "<" if one < other else "=" if one == other else ">"
+
+
+def _name(state: State) -> str:
+    """`state: finish inflight=False … kv_committed_len<kv_allocated_len`, without what was not seen."""
+    action, *values = state
+    flags = [f"{name}={value}" for name, value in zip((*FLAGS, *LENGTHS), values, strict=False) if value is not None]
+    rest = values[len(FLAGS) + len(LENGTHS) :]
+    pairs = [f"{a}{order}{b}" for (a, b), order in zip(PAIRS, rest, strict=False) if order is not None]
+    terms = [f"{name}={value}" for name, value in zip(TERMS, rest[len(PAIRS) :], strict=False)]
+    return PREFIX + " ".join([action, *flags, *pairs, *terms])
