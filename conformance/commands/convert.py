@@ -11,6 +11,7 @@ import typer
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, say
+from .options import SilentButForErrors
 
 if TYPE_CHECKING:
     from ..trace_io import TraceReader
@@ -38,7 +39,7 @@ def convert(
             help="itf, perfetto: follow the rules of a release (kvproof list profiles).",
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+    quiet: SilentButForErrors = False,
 ) -> None:
     """Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.
 

@@ -12,6 +12,7 @@ from .. import completions
 from ..errors import unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, out, say, write_json
+from .options import JsonFile
 
 TARGETS = ("reference",)
 """Implementations that can be told what to do next, event by event."""
@@ -39,9 +40,7 @@ def drive(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save what the implementation did as a trace.")
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
-    ] = None,
+    json_file: JsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line.")] = False,
 ) -> None:
     """Make an implementation do what a trace says, and compare what it does, event by event.

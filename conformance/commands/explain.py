@@ -12,6 +12,7 @@ from .. import completions
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, out
+from .options import JudgedBy, SilentButForErrors, Strict
 
 if TYPE_CHECKING:
     from ..explain.story import Story
@@ -37,19 +38,9 @@ def explain(
         int,
         typer.Option("--events", min=1, help="With --html: show at most so many events, the last before the verdict."),
     ] = 200_000,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
-    ] = False,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME|auto",
-            help="Judge by the rules of a release (kvproof list profiles).",
-            autocompletion=completions.profiles_and_auto,
-        ),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+    strict: Strict = False,
+    profile: JudgedBy = None,
+    quiet: SilentButForErrors = False,
 ) -> None:
     """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.
 

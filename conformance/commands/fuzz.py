@@ -13,7 +13,7 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, note, out, say
-from .formats import JUnitFile, NdjsonFile, SarifFile
+from .options import FuzzTarget, JUnitFile, NdjsonFile, RayAddress, SarifFile
 from .settings import parse_settings
 
 if TYPE_CHECKING:
@@ -26,13 +26,7 @@ INSTALL = "pip install 'kvproof[fuzz]'"
 
 def fuzz(
     context: typer.Context,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="What to fuzz: reference, sglang, or module:factory of your own.",
-            autocompletion=completions.of(["reference", "sglang"]),
-        ),
-    ] = "reference",
+    target: FuzzTarget = "reference",
     seconds: Annotated[
         float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")
     ] = 60,
@@ -76,14 +70,7 @@ def fuzz(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=0, help="Searches at a time, by processes; 0: one a core.")
     ] = 1,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Spread the jobs over a Ray cluster (kvproof\\[ray]); local: one made here.",
-        ),
-    ] = None,
+    ray: RayAddress = None,
     isolate: Annotated[
         bool | None,
         typer.Option(

@@ -16,7 +16,7 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, err, note, out, say
-from .formats import JUnitFile, NdjsonFile, SarifFile
+from .options import CacheFolder, FuzzTarget, JUnitFile, NdjsonFile, SarifFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,9 +68,7 @@ def gate(
         list[Path] | None,
         typer.Option("--golden", metavar="DIR", help="Traces that are kept (repeatable), in place of those shipped."),
     ] = None,
-    target: Annotated[
-        str, typer.Option("--target", help="What to fuzz: reference, sglang, or module:factory of your own.")
-    ] = "reference",
+    target: FuzzTarget = "reference",
     seconds: Annotated[float, typer.Option("--fuzz-seconds", min=0.1, help="How long to fuzz.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the fuzzer: the same seed tries the same schedules.")] = 0,
     accepted: Annotated[
@@ -92,12 +90,7 @@ def gate(
     folder: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is found by fuzzing goes.")
     ] = Path("out/gate"),
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache", metavar="DIR", help="Where answers are kept, else KVPROOF_CACHE or the user's cache folder."
-        ),
-    ] = None,
+    cache: CacheFolder = None,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
     ndjson: NdjsonFile = None,

@@ -11,7 +11,7 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, detail, err, note, out, say, write_json
-from .formats import JUnitFile, NdjsonFile, SarifFile
+from .options import CacheFolder, JsonFile, JUnitFile, NdjsonFile, SarifFile
 
 WIDEST_TABLE = 120
 
@@ -61,19 +61,12 @@ def prove(
         Path | None,
         typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs a rule that is changed."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
-    ] = None,
+    json_file: JsonFile = None,
     itf: Annotated[
         Path | None,
         typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for the viewers of TLA+."),
     ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache", metavar="DIR", help="Where answers are kept, else KVPROOF_CACHE or the user's cache folder."
-        ),
-    ] = None,
+    cache: CacheFolder = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask everything anew and keep nothing.")] = False,
     junit: JUnitFile = None,
     sarif: SarifFile = None,

@@ -14,6 +14,7 @@ from ..errors import UserError, unknown
 from ..scenarios import TARGETS, load, require_scenario
 from ..terminal import Progress, note, say
 from ..workload import WorkloadRequest, read_workload
+from .options import SilentButForErrors
 from .settings import parse_settings
 
 # No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
@@ -73,7 +74,7 @@ def record(
             help="A setting of the target (repeatable); ranks=N gives one trace of each rank.",
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+    quiet: SilentButForErrors = False,
 ) -> None:
     """Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.
 

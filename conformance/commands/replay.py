@@ -12,7 +12,7 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, out, say, write_json
-from .formats import JUnitFile, NdjsonFile, SarifFile
+from .options import JsonFile, JudgedBy, JUnitFile, NdjsonFile, RayAddress, SarifFile, Strict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,18 +28,8 @@ def replay(
         list[Path],
         typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz, .kvtrace), folders of them, or patterns."),
     ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
-    ] = False,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME|auto",
-            help="Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names.",
-            autocompletion=completions.profiles_and_auto,
-        ),
-    ] = None,
+    strict: Strict = False,
+    profile: JudgedBy = None,
     checker: Annotated[
         str,
         typer.Option(
@@ -51,14 +41,7 @@ def replay(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=0, help="Traces at a time, by processes; 0: one a core.")
     ] = 1,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Spread the traces over a Ray cluster (kvproof\\[ray]); local: one made here.",
-        ),
-    ] = None,
+    ray: RayAddress = None,
     first: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="Show findings from this event on.")] = 0,
     last: Annotated[
         int | None, typer.Option("--to", metavar="SEQ", min=0, help="Judge up to this event: no verdict of the whole.")
@@ -82,9 +65,7 @@ def replay(
             help="What a pass must have exercised: actions=, guards=, invariants=. Else the exit code is 2.",
         ),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
-    ] = None,
+    json_file: JsonFile = None,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
     ndjson: NdjsonFile = None,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import completions
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, complain, say
+from .options import JudgedBy
 
 if TYPE_CHECKING:
     from ..shrink_trace import Shrunk
@@ -26,15 +26,7 @@ def shrink(
             "--out", "-o", metavar="FILE", help="The small trace. Default: TRACE.small.jsonl beside the trace."
         ),
     ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME|auto",
-            help="Judge by the rules of a release; auto: of the one that the trace names.",
-            autocompletion=completions.profiles_and_auto,
-        ),
-    ] = None,
+    profile: JudgedBy = None,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="How long to make it smaller, once the first finding is known.")
     ] = 60,

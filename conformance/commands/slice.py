@@ -12,6 +12,7 @@ from .. import completions
 from ..errors import UserError
 from ..exit_codes import ExitCode
 from ..terminal import Progress, say
+from .options import SilentButForErrors
 
 if TYPE_CHECKING:
     from ..slices import Slice
@@ -43,7 +44,7 @@ def slice_(
             autocompletion=completions.profiles_and_auto,
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")] = False,
+    quiet: SilentButForErrors = False,
 ) -> None:
     """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
 

@@ -14,24 +14,15 @@ from .. import completions
 from ..errors import UserError, unknown
 from ..exit_codes import ExitCode
 from ..terminal import out, say, write_json
+from .options import JsonFile, JudgedBy, Strict
 
 
 def watch(
     trace: Annotated[
         Path, typer.Argument(metavar="TRACE", help="The trace, .jsonl or .kvtrace; it need not be there yet.")
     ],
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
-    ] = False,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME|auto",
-            help="Judge by the rules of a release; auto: of the one the trace names.",
-            autocompletion=completions.profiles_and_auto,
-        ),
-    ] = None,
+    strict: Strict = False,
+    profile: JudgedBy = None,
     checker: Annotated[
         str,
         typer.Option(
@@ -60,9 +51,7 @@ def watch(
     no_view: Annotated[
         bool, typer.Option("--no-view", help="Plain lines, for logs; so is it where stdout is no terminal.")
     ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")
-    ] = None,
+    json_file: JsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Violations and the verdict, nothing between.")] = False,
 ) -> None:
     """Follow a trace that is being written; show pools, sessions, rates and the verdict; tell each violation at once.
