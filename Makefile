@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces lint types docs clean
+.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -102,6 +102,12 @@ soak: $(STAMP) ## a million checked steps without a false alarm, and whether the
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
 	$(BIN)/python -m kvproof.model.mutate --page docs/trust.md
+
+mutants: $(STAMP) ## mutation test over the reference implementation and SGLang's sessions; goes on where it was stopped (MUTANTS="--jobs 1")
+	@echo "== mutants: small mistakes in what is under test, and who notices them"
+	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
+	$(PYTHON) tests/sglang/make_env.py
+	PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python -W ignore benchmarks/mutants.py --subject sglang $(MUTANTS_SGLANG)
 
 bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
 	@echo "== bench-prove"

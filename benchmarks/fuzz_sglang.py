@@ -15,41 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import hypothesis
-from hypothesis import HealthCheck, Phase
 from measuring import machine
 
-from kvproof.conformance.coverage import Coverage
-from kvproof.conformance.fuzz.generate import schedules
-from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
+from kvproof.conformance.fuzz.generate import drawn
+from kvproof.conformance.fuzz.judging import NewJudging, Unjudged, judging_by
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.sglang import SGLang
 from kvproof.conformance.replay import CHECKERS, COMPILED
-from kvproof.spec.trace import Event, Header
-
-
-class Unjudged(Judging):
-    """Of a run that tells nothing."""
-
-    def __init__(self, header: Header, profile: str | None = None) -> None:
-        self.finding = None
-
-    @property
-    def events(self) -> list[Event]:
-        return []
-
-    @property
-    def seen(self) -> int:
-        return 0
-
-    @property
-    def followed(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def coverage(self) -> Coverage:
-        return Coverage()
 
 
 class Timed:
@@ -85,24 +58,13 @@ class Rates:
 def untroubled(target: SGLang, count: int, seed: int) -> list[Schedule]:
     """As the fuzzer draws them; without those that end in a finding, as the bare run would go on behind it."""
     kept: list[Schedule] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=20 * count,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate,),
-    )
-    @hypothesis.given(schedules(target, {}, ()))
-    def draw(schedule: Schedule) -> None:
-        if len(kept) < count:
-            schedule = schedule.model_copy(update={"profile": target.profile})
-            played = play(schedule, target)
-            if played.trouble is None and played.steps >= 20:
-                kept.append(schedule)
-
-    draw()
+    for schedule in drawn(target, 20 * count, seed):
+        judged = schedule.model_copy(update={"profile": target.profile})
+        played = play(judged, target)
+        if played.trouble is None and played.steps >= 20:
+            kept.append(judged)
+        if len(kept) == count:
+            break
     return kept
 
 

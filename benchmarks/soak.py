@@ -15,8 +15,6 @@ import sys
 import time
 from pathlib import Path
 
-import hypothesis
-from hypothesis import HealthCheck, Phase
 from measuring import machine, say
 
 from kvproof.conformance.adapters.reference import faults_of_the_reference
@@ -24,10 +22,9 @@ from kvproof.conformance.agreement import Asked, Disagreement, compare
 from kvproof.conformance.compiled.warm import warmed
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.campaign import run_campaign
-from kvproof.conformance.fuzz.generate import schedules
+from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
-from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.judged_by import rules_of
 
 HERE = Path(__file__).parent
@@ -61,7 +58,7 @@ def interpreters_agree(steps: int, seed: int, seconds: float) -> tuple[str, Disa
     began, asked, smallest, played, faulty = time.monotonic(), Asked(), None, 0, 0
     target, judge, faults = Reference(), warmed(rules_of(None)), faults_of_the_reference()
     while asked.steps < steps and time.monotonic() - began < seconds:
-        for schedule in _drawn(target, seed * 1_000_003 + played):
+        for schedule in drawn(target, DRAWN_AT_ONCE, seed * 1_000_003 + played):
             played += 1
             fault = (faults[played // FAULTY % len(faults)],) if played % FAULTY == 0 else ()
             faulty += len(fault)
@@ -79,25 +76,6 @@ def interpreters_agree(steps: int, seed: int, seconds: float) -> tuple[str, Disa
         f"{played:,} schedules, {faulty:,} of them with a fault on; {steps:,} steps were asked for; "
         f"{time.monotonic() - began:.0f} s: **{'they agree' if smallest is None else 'they disagree'}**."
     ), smallest
-
-
-def _drawn(target: Reference, seed: int) -> list[Schedule]:
-    some: list[Schedule] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=DRAWN_AT_ONCE,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
-    @hypothesis.given(schedules(target))
-    def draw(schedule: Schedule) -> None:
-        some.append(schedule)
-
-    draw()
-    return some
 
 
 def main() -> int:

@@ -88,7 +88,7 @@ def mutants_of(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
     where = f"spec/{path.relative_to(SPEC).as_posix()}"
     for function, scope, edit in _edits_in_order(tree):
         seen.add((id(scope), ast.dump(scope)))
-        with _applied(edit):
+        with applied(edit):
             form = (id(scope), ast.dump(scope))
             if form in seen:
                 continue
@@ -100,7 +100,7 @@ def mutants_of(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
 
 
 @contextmanager
-def _applied(edit: Edit) -> Iterator[None]:
+def applied(edit: Edit) -> Iterator[None]:
     before = getattr(edit.node, edit.name)
     setattr(edit.node, edit.name, edit.value)
     try:
@@ -189,8 +189,8 @@ def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Itera
         yield from _flipped(node, d_known)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         sign, op = ("-", ast.Sub()) if isinstance(node.op, ast.Add) else ("+", ast.Add())
-        text = f"{_text(node.left)} {sign} {_text(node.right)}"
-        yield Edit("other sign", node, "op", op, _text(node), text, node.lineno, node.col_offset)
+        text = f"{text_of(node.left)} {sign} {text_of(node.right)}"
+        yield Edit("other sign", node, "op", op, text_of(node), text, node.lineno, node.col_offset)
     elif isinstance(node, ast.Tuple):
         yield from _dropped_elements(node, effects)
     elif isinstance(node, ast.Call):
@@ -207,33 +207,33 @@ def _flipped(node: ast.Compare, d_known: bool) -> Iterator[Edit]:
     """`<` for `<=` and back; the opposite of an equality."""
     op = node.ops[0]
     at = (node.lineno, node.col_offset)
-    left, right = _text(node.left), _text(node.comparators[0])
+    left, right = text_of(node.left), text_of(node.comparators[0])
     if type(op) in COMPARISONS:
         other = COMPARISONS[type(op)]()
-        text = _text(ast.Compare(node.left, [other], node.comparators))
-        yield Edit("flip comparison", node, "ops", [other], _text(node), text, *at)
+        text = text_of(ast.Compare(node.left, [other], node.comparators))
+        yield Edit("flip comparison", node, "ops", [other], text_of(node), text, *at)
     elif isinstance(op, ast.Eq | ast.NotEq):
         # Terms have no `!=` of their own, so the equality is made of the same parts in a way that both domains have.
         flipped = ast.NotEq() if isinstance(op, ast.Eq) else ast.Eq()
         sign = "!=" if isinstance(op, ast.Eq) else "=="
-        yield Edit("flip comparison", node, "ops", [flipped], _text(node), f"{left} {sign} {right}", *at)
+        yield Edit("flip comparison", node, "ops", [flipped], text_of(node), f"{left} {sign} {right}", *at)
 
 
 def _of_call(node: ast.Call, effects: dict[str, list[str]], d_known: bool) -> Iterator[Edit]:
-    name = _called(node)
+    name = called(node)
     at = (node.lineno, node.col_offset)
     if name == "but":
         for i, keyword in enumerate(node.keywords):
             if keyword.arg is not None:
                 rest = node.keywords[:i] + node.keywords[i + 1 :]
                 line, column = keyword.lineno, keyword.col_offset
-                yield Edit("drop update", node, "keywords", rest, _text(keyword), "(dropped)", line, column)
+                yield Edit("drop update", node, "keywords", rest, text_of(keyword), "(dropped)", line, column)
     if name in TWINS:
-        yield Edit("swap twin", node.func, _name_field(node.func), TWINS[name], name, TWINS[name], *at)
+        yield Edit("swap twin", node.func, name_field(node.func), TWINS[name], name, TWINS[name], *at)
     if name in ALL_OR_ANY and _is_of_domain(node):
         yield from _of_connective(node, name)
     if name == "no" and _is_of_domain(node):
-        yield Edit("negate condition", node.func, "attr", "every", _text(node), _text(node.args[0]), *at)
+        yield Edit("negate condition", node.func, "attr", "every", text_of(node), text_of(node.args[0]), *at)
     if d_known:
         yield from _negated_arguments(node, name, effects)
         if name not in NOT_OF_NUMBERS:
@@ -250,12 +250,12 @@ def _of_connective(node: ast.Call, name: str) -> Iterator[Edit]:
     """Any for all and back; one operand left out."""
     at = (node.lineno, node.col_offset)
     if len(node.args) != 1 or isinstance(node.args[0], ast.Starred):
-        mutated = _text(node).replace(name, ALL_OR_ANY[name], 1)
-        yield Edit("swap every/some", node.func, "attr", ALL_OR_ANY[name], _text(node), mutated, *at)
+        mutated = text_of(node).replace(name, ALL_OR_ANY[name], 1)
+        yield Edit("swap every/some", node.func, "attr", ALL_OR_ANY[name], text_of(node), mutated, *at)
     if len(node.args) > 1:
         for i, operand in enumerate(node.args):
             rest = node.args[:i] + node.args[i + 1 :]
-            yield Edit("drop operand", node, "args", rest, _text(operand), "(dropped)", *_at(operand))
+            yield Edit("drop operand", node, "args", rest, text_of(operand), "(dropped)", *place_of(operand))
 
 
 def _negated_arguments(node: ast.Call, name: str, effects: dict[str, list[str]]) -> Iterator[Edit]:
@@ -272,15 +272,15 @@ def _negated_arguments(node: ast.Call, name: str, effects: dict[str, list[str]])
     for i in flags:
         if i < len(node.args):
             argument = node.args[i]
-            covered = _is_equality(argument) or isinstance(argument, ast.Starred) or _called(argument) == "no"
+            covered = _is_equality(argument) or isinstance(argument, ast.Starred) or called(argument) == "no"
             if not covered:
                 yield _negated(node, "args", argument, i)
 
 
 def _negated(node: Any, name: str, flag: ast.expr, index: int | None) -> Edit:
     opposite = ast.Call(ast.Attribute(ast.Name("d", ast.Load()), "no", ast.Load()), [flag], [])
-    value = _with(getattr(node, name), index, opposite)
-    return Edit("negate condition", node, name, value, _text(flag), f"d.no({_text(flag)})", *_at(flag))
+    value = with_element(getattr(node, name), index, opposite)
+    return Edit("negate condition", node, name, value, text_of(flag), f"d.no({text_of(flag)})", *place_of(flag))
 
 
 def _shifted(node: Any, name: str, number: ast.expr, index: int | None) -> Iterator[Edit]:
@@ -289,19 +289,19 @@ def _shifted(node: Any, name: str, number: ast.expr, index: int | None) -> Itera
         return
     if isinstance(number, ast.Constant) and not isinstance(number.value, int):
         return
-    if isinstance(number, ast.Call) and (_called(number) in NOT_OF_NUMBERS or _called(number) == "but"):
+    if isinstance(number, ast.Call) and (called(number) in NOT_OF_NUMBERS or called(number) == "but"):
         return
-    is_zero = _text(number) in ("0", "d.zero")
+    is_zero = text_of(number) in ("0", "d.zero")
     for helper, sign in ((ONE_MORE, "+"),) if is_zero else ((ONE_MORE, "+"), (ONE_LESS, "-")):
         shifted = ast.Call(ast.Name(helper, ast.Load()), [ast.Name("d", ast.Load()), number], [])
-        value = _with(getattr(node, name), index, shifted)
-        yield Edit("off by one", node, name, value, _text(number), f"{_text(number)} {sign} 1", *_at(number))
+        value = with_element(getattr(node, name), index, shifted)
+        yield Edit("off by one", node, name, value, text_of(number), f"{text_of(number)} {sign} 1", *place_of(number))
 
 
 def _dropped_elements(node: ast.Tuple, effects: dict[str, list[str]]) -> Iterator[Edit]:
     """A guard, a condition or an effect left out of its tuple; a name left out of a tuple of field names."""
     for i, element in enumerate(node.elts):
-        name = _called(element)
+        name = called(element)
         is_field = isinstance(element, ast.Constant) and isinstance(element.value, str)
         kind = (
             "guard" if name == "Guard" else "condition" if name == "Condition" else "effect" if name in effects else ""
@@ -309,7 +309,7 @@ def _dropped_elements(node: ast.Tuple, effects: dict[str, list[str]]) -> Iterato
         kind = kind or ("update" if is_field else "")
         if kind:
             rest = node.elts[:i] + node.elts[i + 1 :]
-            yield Edit(f"drop {kind}", node, "elts", rest, _text(element), "(dropped)", *_at(element))
+            yield Edit(f"drop {kind}", node, "elts", rest, text_of(element), "(dropped)", *place_of(element))
 
 
 def _conditions_dropped(returned: ast.Tuple) -> Iterator[Edit]:
@@ -321,7 +321,9 @@ def _conditions_dropped(returned: ast.Tuple) -> Iterator[Edit]:
         for i, element in enumerate(conditions.elts):
             if isinstance(element, ast.Name):
                 rest = conditions.elts[:i] + conditions.elts[i + 1 :]
-                yield Edit("drop condition", conditions, "elts", rest, _text(element), "(dropped)", *_at(element))
+                yield Edit(
+                    "drop condition", conditions, "elts", rest, text_of(element), "(dropped)", *place_of(element)
+                )
 
 
 def _effects_dropped(step: ast.Call) -> Iterator[Edit]:
@@ -332,26 +334,26 @@ def _effects_dropped(step: ast.Call) -> Iterator[Edit]:
     found += [(step, "args", step.args[i], i) for i in range(2, len(step.args))]
     for node, name, effects, index in found:
         if not isinstance(effects, ast.Tuple):
-            value = _with(getattr(node, name), index, ast.Tuple([], ast.Load()))
-            yield Edit("drop effect", node, name, value, _text(effects), "()", *_at(effects))
+            value = with_element(getattr(node, name), index, ast.Tuple([], ast.Load()))
+            yield Edit("drop effect", node, name, value, text_of(effects), "()", *place_of(effects))
             continue
         for i, element in enumerate(effects.elts):
             rest = effects.elts[:i] + effects.elts[i + 1 :]
-            yield Edit("drop effect", effects, "elts", rest, _text(element), "(dropped)", *_at(element))
+            yield Edit("drop effect", effects, "elts", rest, text_of(element), "(dropped)", *place_of(element))
 
 
-def _with(value: Any, index: int | None, new: ast.expr) -> Any:
+def with_element(value: Any, index: int | None, new: ast.expr) -> Any:
     return new if index is None else [*value[:index], new, *value[index + 1 :]]
 
 
-def _called(node: ast.AST) -> str:
+def called(node: ast.AST) -> str:
     """Name of the function that a call calls; empty where it is no call."""
     if not isinstance(node, ast.Call):
         return ""
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
-def _name_field(function: ast.expr) -> str:
+def name_field(function: ast.expr) -> str:
     return "id" if isinstance(function, ast.Name) else "attr"
 
 
@@ -363,9 +365,9 @@ def _is_equality(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
 
 
-def _at(node: ast.AST) -> tuple[int, int]:
+def place_of(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def _text(node: ast.AST) -> str:
+def text_of(node: ast.AST) -> str:
     return ast.unparse(node)

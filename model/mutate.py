@@ -7,9 +7,7 @@ work; results are kept, so an interrupted run goes on where it stopped, and a ch
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib
-import json
 import multiprocessing
 import signal
 import sys
@@ -20,6 +18,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from kvproof.model.mutant_results import Result, begin_of, digest_of_modules, load, save, write_part
 from kvproof.model.mutant_spec import JUDGING
 from kvproof.model.mutant_verdicts import (
     BY_PROOF,
@@ -38,37 +37,15 @@ from kvproof.model.mutants import Mutant, all_mutants, mutants_of, rule_modules
 
 PROCESSES = 2
 SAVE_EVERY = 5.0
-BEGIN, END = "<!-- mutation-score:begin -->", "<!-- mutation-score:end -->"
-
-Result = dict[str, Any]
+SCORE = "mutation-score"
+"""The part of a page that is generated."""
 
 
 def source_digest() -> str:
     """Of everything that a verdict depends on: the specification, its interpreters and the judges."""
     for name in JUDGING:
         importlib.import_module(f"kvproof.{name}")
-    parts = ("kvproof.spec", "kvproof.model")
-    modules = sorted(name for name in sys.modules if name.startswith(parts))
-    digest = hashlib.sha256()
-    for name in modules:
-        digest.update(Path(str(sys.modules[name].__file__)).read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def load(path: Path, digest: str) -> dict[str, Result]:
-    """Results of an earlier run over the same sources."""
-    if not path.exists():
-        return {}
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    return dict(kept["results"]) if kept.get("sources") == digest else {}
-
-
-def save(path: Path, digest: str, results: dict[str, Result]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"sources": digest, "results": results}, indent=1, ensure_ascii=False)
-    draft = path.with_suffix(".tmp")
-    draft.write_text(text + "\n", encoding="utf-8")
-    draft.replace(path)
+    return digest_of_modules(("kvproof.spec", "kvproof.model"))
 
 
 def judge_share(share: int, done: frozenset[str], queue: Any) -> None:
@@ -193,19 +170,15 @@ def _row(name: str, results: list[Result]) -> str:
     return f"| {name} | {' | '.join(str(c or '') for c in cells)} |"
 
 
-def write_page(page: Path, text: str) -> None:
-    """The generated part of a page, between its markers."""
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvproof.model.mutate", description="Mutation test over the rules.")
     parser.add_argument("--results", type=Path, default=Path("out/mutants-spec.json"), help="kept between runs")
     parser.add_argument("--page", type=Path, help="write the report between this page's markers")
     given = parser.parse_args(arguments)
-    if given.page is not None and (not given.page.exists() or BEGIN not in given.page.read_text(encoding="utf-8")):
-        print(f"{given.page}: no such page, or it has no line {BEGIN}", file=sys.stderr)
+    if given.page is not None and (
+        not given.page.exists() or begin_of(SCORE) not in given.page.read_text(encoding="utf-8")
+    ):
+        print(f"{given.page}: no such page, or it has no line {begin_of(SCORE)}", file=sys.stderr)
         return 2
     try:
         mutants, results = run(given.results)
@@ -215,7 +188,7 @@ def main(arguments: list[str]) -> int:
     text = report(mutants, results)
     print(text)
     if given.page is not None:
-        write_page(given.page, text)
+        write_part(given.page, SCORE, text)
     return 0
 
 

@@ -81,6 +81,11 @@ class Judging:
         return len(self._seen)
 
     @property
+    def told(self) -> Sequence[Any]:
+        """The events as the target told them."""
+        return self._seen
+
+    @property
     def coverage(self) -> Coverage:
         return self._replayer.report.coverage
 
@@ -138,6 +143,35 @@ class JudgingByBlocks(Judging):
             del self._seen[self.finding.event.seq + 1 :]
         elif not is_plain and len(events) < len(block):
             _event(first + len(events), block[len(events)])  # says what is wrong with it
+
+
+class Unjudged(Judging):
+    """The model is not asked."""
+
+    def __init__(self, header: Header, profile: str | None = None) -> None:
+        self.finding = None
+
+    def see(self, seen: Any) -> None:
+        pass
+
+    def standstill(self, unfinished: Sequence[str]) -> list[str]:
+        return []
+
+    @property
+    def events(self) -> list[Event]:
+        return []
+
+    @property
+    def seen(self) -> int:
+        return 0
+
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage()
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        return ()
 
 
 class NewJudging(Protocol):

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -114,9 +114,9 @@ def _play(
     schedule: Schedule, target: Target, step_seconds: float, new_judging: NewJudging, *, own_checks: bool
 ) -> Played:
     heard: list[Judging] = []
-    with _alarms():
+    with alarms():
         try:
-            with _alarm(START_SECONDS):
+            with alarm(START_SECONDS):
                 run = target.start(
                     schedule.settings, schedule.faults, lambda event: heard[0].see(event), own_checks=own_checks
                 )
@@ -132,7 +132,9 @@ def _play(
     return Played(schedule, run.header, judging, player.steps, trouble)
 
 
-class _Wrong(Exception):
+class Wrong(Exception):
+    """What the player itself sees: nobody comes to an end, or not all came back."""
+
     def __init__(self, kind: str, sentence: str, signature: str) -> None:
         super().__init__(sentence)
         self.kind, self.signature = kind, signature
@@ -151,46 +153,17 @@ class _Player:
     _requests: list[str] = field(default_factory=list)
 
     def trouble_of(self, target: Target) -> Trouble | None:
-        """A finding of the model comes first: what is raised in the same act, or later, follows from it."""
-        raised = self._ends_by(target)
-        try:
-            self.judging.settle()
-        except Exception as error:
-            raised = _raised(error, "judging", self.step_seconds)
-        if raised is not None and raised.kind == STUCK:
-            raised = replace(raised, trace="\n".join(self.judging.standstill(self.run.unfinished())))
-        trouble = self._found() or raised
+        trouble = trouble_in(self._play, self.judging, target.own_errors, self.step_seconds)
+        if trouble is not None and trouble.kind == STUCK:
+            trouble = replace(trouble, trace="\n".join(self.judging.standstill(self.run.unfinished())))
         return _after(trouble, self.judging.followed) if trouble is not None else None
-
-    def _ends_by(self, target: Target) -> Trouble | None:
-        try:
-            self._play()
-        except _Violated:
-            pass
-        except _Wrong as wrong:
-            return Trouble(wrong.kind, wrong.signature, str(wrong))
-        except target.own_errors as error:
-            signature = f"{OWN_CHECK}: {_without_numbers(str(error).partition(';')[0])}"
-            return Trouble(OWN_CHECK, signature, str(error), trace=_raised_at(error))
-        except (Exception, SystemExit, Hung) as error:
-            return _raised(error, "a step", self.step_seconds)
-        return None
-
-    def _found(self) -> Trouble | None:
-        finding = self.judging.finding
-        if finding is None:
-            return None
-        faults = tuple(fault.id for fault in finding.explained_by)
-        what = faults[0] if faults else f"breaks {', '.join(sorted(finding.invariants)) or 'order'}"
-        signature = f"{finding.action}: {what}"
-        return Trouble(VIOLATION, signature, finding.rule, faults, finding)
 
     def _play(self) -> None:
         for act in self.schedule.acts:
             self._do(act)
         try:
             self._drain()
-        except _Wrong:
+        except Wrong:
             if not self.sessions_may_fill_it:
                 raise
             self._close_all()
@@ -200,7 +173,7 @@ class _Player:
             missing = self.run.not_returned()
             self.run.stop()
         if missing:
-            raise _Wrong(LEAK, missing, f"{LEAK}: {_without_numbers(missing)}")
+            raise Wrong(LEAK, missing, f"{LEAK}: {without_numbers(missing)}")
 
     def _close_all(self) -> None:
         while self._sessions:
@@ -264,23 +237,60 @@ class _Player:
             self._step()
         waiting = self.run.unfinished()
         told = f"{', '.join(waiting[:5])} never end{'s' if len(waiting) == 1 else ''}: I18"
-        raise _Wrong(STUCK, told, f"{STUCK}: I18")
+        raise Wrong(STUCK, told, f"{STUCK}: I18")
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
         """One act on the target, in a limited time; where the model has found something, it is the last."""
-        with _alarm(self.step_seconds):
+        with alarm(self.step_seconds):
             yield
         if self.judging.finding is not None:
-            raise _Violated
+            raise Violated
 
 
-class _Violated(Exception):
+class Violated(Exception):
     """The model has a finding: the rest of the schedule says nothing."""
 
 
+def trouble_in(
+    playing: Callable[[], None], judging: Judging, own_errors: tuple[type[Exception], ...], seconds: float
+) -> Trouble | None:
+    """What went wrong in it. A finding of the model comes first: what is raised in the same act, or later, follows from it.
+
+    `seconds`: what one act of it may take, if it sees to that."""
+    raised = _ends_by(playing, own_errors, seconds)
+    try:
+        judging.settle()
+    except Exception as error:
+        raised = _raised(error, "judging", seconds)
+    return _found(judging.finding) or raised
+
+
+def _ends_by(playing: Callable[[], None], own_errors: tuple[type[Exception], ...], seconds: float) -> Trouble | None:
+    try:
+        playing()
+    except Violated:
+        pass
+    except Wrong as wrong:
+        return Trouble(wrong.kind, wrong.signature, str(wrong))
+    except own_errors as error:
+        signature = f"{OWN_CHECK}: {without_numbers(str(error).partition(';')[0])}"
+        return Trouble(OWN_CHECK, signature, str(error), trace=_raised_at(error))
+    except (Exception, SystemExit, Hung) as error:
+        return _raised(error, "a step", seconds)
+    return None
+
+
+def _found(finding: Finding | None) -> Trouble | None:
+    if finding is None:
+        return None
+    faults = tuple(fault.id for fault in finding.explained_by)
+    what = faults[0] if faults else f"breaks {', '.join(sorted(finding.invariants)) or 'order'}"
+    return Trouble(VIOLATION, f"{finding.action}: {what}", finding.rule, faults, finding)
+
+
 @contextmanager
-def _alarms() -> Iterator[None]:
+def alarms() -> Iterator[None]:
     """Inside, an alarm raises Hung. Only the main thread can be told so; elsewhere nothing is limited."""
     if not _is_main_thread():
         yield
@@ -297,7 +307,7 @@ def _alarms() -> Iterator[None]:
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float) -> Iterator[None]:
     """Rings after so long, if what is inside is not over by then."""
     if not _is_main_thread():
         yield
@@ -320,7 +330,7 @@ def _after(trouble: Trouble, followed: tuple[str, ...]) -> Trouble:
     return replace(trouble, after=followed, signature=f"{trouble.signature} (after {', '.join(sorted(followed))})")
 
 
-def _without_numbers(text: str) -> str:
+def without_numbers(text: str) -> str:
     return re.sub(r"-?\d+", "#", text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvproof.conformance.adapters.reference import header_of, require_faults, require_torch
 from kvproof.conformance.errors import UserError
@@ -12,7 +12,11 @@ from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.conformance.fuzz.worded import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.impl.config import ConfigError, EngineConfig
-from kvproof.impl.request import Request
+
+if TYPE_CHECKING:
+    from kvproof.impl.request import Request
+    from kvproof.impl.scheduler import Scheduler
+    from kvproof.impl.state import EngineState
 
 LARGEST_PAGE_OF_A_FORWARD = 16
 """Inputs of pages that are larger are long, and to compute them takes longer than all else."""
@@ -50,7 +54,7 @@ class Reference(WordedSettings):
         from kvproof.impl.census import CensusViolation
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-        self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput)
+        self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput, GivenUpInVain)
         self.seeds: Sequence[Schedule] = seeds()
 
     def start(
@@ -102,7 +106,12 @@ class Reference(WordedSettings):
 
 
 class WrongOutput(Exception):
-    """A request did not put out what its input gives without a cache: it read pages that are not its own."""
+    """A request did not put out what its input gives without a cache (it read pages that are not its own), or not as much of
+    it as was asked for."""
+
+
+class GivenUpInVain(Exception):
+    """A request was given up for lack of room, and there was room."""
 
 
 class ReferenceRun:
@@ -113,11 +122,10 @@ class ReferenceRun:
         from kvproof.impl.scheduler import Scheduler
 
         self.header = header_of(config)
-        self._scheduler = Scheduler(config, _Telling(tell))
+        self._scheduler = Scheduler(config, Telling(tell))
         self._launched = False
         self._own_checks = own_checks
-        self._requests: dict[str, Request] = {}
-        """Those whose output is computed anew."""
+        self._requests = Requests(self._scheduler)
 
     def open(self, session: str) -> None:
         self._scheduler.open_session(session)
@@ -136,11 +144,11 @@ class ReferenceRun:
         if session in self._scheduler.state.controller.sessions:  # else a close that had waited was carried out
             tokens = _tokens(turn, new_tokens, shared)
             self._scheduler.submit_turn(session, turn, tokens, max_new_tokens, logprob=logprob, priority=priority)
-            self._remember()
+            self._requests.remember()
 
     def send(self, turn: str, new_tokens: int, max_new_tokens: int, *, shared: int, priority: int) -> None:
         self._scheduler.submit(turn, _tokens(turn, new_tokens, shared), max_new_tokens, priority=priority)
-        self._remember()
+        self._requests.remember()
 
     def abort(self, turn: str) -> None:
         self._scheduler.abort(turn)
@@ -156,6 +164,8 @@ class ReferenceRun:
         if not self._launched:
             self._scheduler.launch_step()
             self._launched = True
+            if self._own_checks:
+                self._requests.require_room_was_lacking()
 
     def step(self) -> None:
         self.launch()
@@ -169,27 +179,39 @@ class ReferenceRun:
         return [req.rid for req in self._scheduler.known_requests()]
 
     def not_returned(self) -> str | None:
-        self._compare_outputs()
-        state = self._scheduler.state
-        for pool, terms in (("pages", state.memory_terms()), ("window pages", state.window_terms())):
-            if terms and terms["available"] + terms["evictable"] != terms["total"]:
-                missing = terms["total"] - terms["available"] - terms["evictable"]
-                return f"{missing} of {terms['total']} {pool} are missing"
-        free = state.rows.available_rows
-        return (
-            None if free == state.config.rows else f"{state.config.rows - free} of {state.config.rows} rows are missing"
-        )
+        if self._own_checks:
+            self._requests.compare_outputs()
+        return not_returned(self._scheduler.state)
 
     def stop(self) -> None:
         self._scheduler.settle()
 
-    def _remember(self) -> None:
-        """The request that was just sent; one that its session refused is over."""
-        if self._own_checks and self._scheduler.config.forward != "none":
-            self._requests |= {req.rid: req for req in self._scheduler.state.waiting}
 
-    def _compare_outputs(self) -> None:
-        """Of all that ended well."""
+def not_returned(state: EngineState) -> str | None:
+    """When all is over and every session closed: what did not come back, in words."""
+    for pool, terms in (("pages", state.memory_terms()), ("window pages", state.window_terms())):
+        if terms and terms["available"] + terms["evictable"] != terms["total"]:
+            missing = terms["total"] - terms["available"] - terms["evictable"]
+            return f"{missing} of {terms['total']} {pool} are missing"
+    free = state.rows.available_rows
+    return None if free == state.config.rows else f"{state.config.rows - free} of {state.config.rows} rows are missing"
+
+
+class Requests:
+    """What every request was promised: an output as long as it was asked for, which is, where a model runs, the one that a
+    computation without a cache gives; and that it is not given up for lack of room while there is room."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._requests: dict[str, Request] = {}
+        self._over = 0
+
+    def remember(self) -> None:
+        """The request that was just sent; one that its session refused is over."""
+        self._requests |= {req.rid: req for req in self._scheduler.state.waiting}
+
+    def compare_outputs(self) -> None:
+        """Raises WrongOutput."""
         from kvproof.impl.recomputation import recomputed_output
 
         config = self._scheduler.config
@@ -198,14 +220,46 @@ class ReferenceRun:
             if outcome is None or not outcome.finished:
                 continue
             seen, inputs = list(outcome.output_ids), req.origin_input_ids
+            if len(seen) != req.max_new_tokens:
+                raise WrongOutput(f"{rid} put out {len(seen)} tokens, {req.max_new_tokens} were asked for")
+            if config.forward == "none":
+                continue
             if (right := recomputed_output(inputs, seen, seed=config.seed, window=config.window)) != seen:
                 place = next(n for n, pair in enumerate(zip(right, seen, strict=True)) if pair[0] != pair[1])
                 raise WrongOutput(
                     f"output token {place} of {rid} is {seen[place]}; without a cache it is {right[place]}"
                 )
 
+    def require_room_was_lacking(self) -> None:
+        """Right behind a launch, before results free anything. Whoever was given up there for want of pages must want them: less
+        is free or can be evicted than it will ever need. Raises GivenUpInVain."""
+        from kvproof.impl.decode import OUT_OF_MEMORY
+        from kvproof.impl.scheduler import DOES_NOT_FIT
 
-class _Telling:
+        over = list(self._scheduler.outcomes.items())
+        new, self._over = over[self._over :], len(over)
+        for rid, outcome in new:
+            req = self._requests.get(rid)
+            if outcome.reason in (DOES_NOT_FIT, OUT_OF_MEMORY) and req is not None:
+                self._require_lack(req)
+
+    def _require_lack(self, req: Request) -> None:
+        scheduler = self._scheduler
+        config, rows = scheduler.config, scheduler.state.rows.available_rows
+        tokens = len(req.origin_input_ids) + req.max_new_tokens + config.overshoot + scheduler.decoding.round_len
+        needed = -(-tokens // config.page_size) + -(-config.window // config.page_size) + 1
+        terms = filter(None, scheduler.state.all_memory_terms())
+        obtainable = min(of_pool["available"] + of_pool["evictable"] for of_pool in terms)
+        if rows and needed <= obtainable:
+            raise GivenUpInVain(
+                f"{req.rid} is given up for want of room: it needs {needed} pages and a row, {obtainable} pages can be had "
+                f"and {rows} rows (I18)"
+            )
+
+
+class Telling:
+    """An observer that hands each event on."""
+
     def __init__(self, tell: Tell) -> None:
         self.on_event = tell
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.model.mutant_results import begin_of, load, save, write_part
 from kvproof.model.mutant_spec import copy_of_spec
 from kvproof.model.mutant_verdicts import (
     EQUIVALENT,
@@ -21,7 +22,7 @@ from kvproof.model.mutant_verdicts import (
     Verdict,
 )
 from kvproof.model.mutants import Mutant, all_mutants, mutants_of, rule_modules
-from kvproof.model.mutate import BEGIN, END, load, main, report, save, write_page
+from kvproof.model.mutate import SCORE, main, report
 from kvproof.spec.actions import ACTIONS
 
 MUTANTS = list(all_mutants())
@@ -139,13 +140,14 @@ def test_the_report_counts_and_lists_survivors(tmp_path: Path) -> None:
     assert "4 mutants, 1 of them equivalent. Killed: **2 of 3 (66.7%)**" in text
     assert "`spec/a.py:4`" in text
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    write_page(page, text)
-    assert page.read_text(encoding="utf-8") == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
+    begin, end = begin_of(SCORE), begin_of(SCORE).replace("begin", "end")
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
+    write_part(page, SCORE, text)
+    assert page.read_text(encoding="utf-8") == f"before\n{begin}\n{text}\n{end}\nafter\n"
 
 
 def test_a_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing", encoding="utf-8")
     assert main(["--page", str(page)]) == 2
-    assert BEGIN in capsys.readouterr().err
+    assert begin_of(SCORE) in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Is every small mistake in an implementation noticed? `make mutants`.
+
+    python benchmarks/mutants.py [--jobs N] [--sample N] [--results FILE]
+    PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python benchmarks/mutants.py --subject sglang
+
+Makes mutants of the reference implementation, or of SGLang's streaming sessions, in memory; plays the same runs on each until a
+check notices something, and tells which one did. What was judged is kept: a run that was stopped goes on. Writes its part of
+benchmarks/results/mutants.md. Exit code 1 if a mutant survives that `conformance/mutation/reviewed.py` has no word on, if a word
+there is on no mutant or on one that is noticed, or if fewer than 95% of those that break something are noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import signal
+import sys
+from pathlib import Path
+
+from measuring import machine
+from rich.console import Console
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.mutation.accused import SUBJECTS
+from kvproof.conformance.mutation.bench import Bench, judge
+from kvproof.conformance.mutation.page import report
+from kvproof.conformance.mutation.sample import evenly
+from kvproof.model.mutant_results import write_part
+
+PAGE = Path(__file__).parent / "results" / "mutants.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--subject", choices=SUBJECTS, default="reference")
+    parser.add_argument("--results", type=Path, help="kept between runs; out/mutants-SUBJECT.json")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the tables go between its markers")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedules, and of the sample")
+    parser.add_argument("--schedules", type=int, default=120, help="by chance, beside the seeds and the scenarios")
+    parser.add_argument("--with-a-model", type=int, default=24, help="and so many more in which a model runs")
+    parser.add_argument(
+        "--sample", type=int, help="judge so many mutants, spread evenly over files and kinds; else all"
+    )
+    asked = parser.parse_args()
+    console = Console(stderr=True)
+    path = asked.results or Path(f"out/mutants-{asked.subject}.json")
+    try:
+        bench = Bench(SUBJECTS[asked.subject](), asked.seed, asked.schedules, asked.with_a_model, console)
+        everything = [mistake.mutant for mistake in bench.mistakes()]
+        chosen = evenly(everything, asked.sample, asked.seed)
+        console.print(f"{len(everything)} changes in all, {len(chosen)} are tried; results in {path}")
+        results = judge(bench, chosen, path, asked.jobs, console)
+    except KeyboardInterrupt:
+        console.print(f"interrupted; what was judged is in {path}, the next run goes on")
+        return 130
+    except UserError as error:
+        console.print(error.message)
+        return 2
+    told = report(bench.subject, everything, chosen, results, [_head(asked, len(bench.plan.runs))])
+    print(told.text)
+    write_part(asked.page, f"mutants-{asked.subject}", told.text)
+    for sentence in told.complaints:
+        console.print(sentence)
+    return 1 if told.complaints else 0
+
+
+def _head(asked: argparse.Namespace, runs: int) -> str:
+    drawn = f"{asked.schedules} schedules by chance" + (
+        f", {asked.with_a_model} more with a model" if asked.subject == "reference" else ""
+    )
+    return (
+        f"{machine()}; {datetime.date.today()}; load at the end: {os.getloadavg()[0]:.0f}. Seed {asked.seed}; {runs} runs, "
+        f"{drawn} among them; a mutant is played on those that come to its line, until one notices it."
+    )
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(main())

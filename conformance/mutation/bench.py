@@ -1,0 +1,113 @@
+"""The bench that mutants are judged on: the runs that all of them pass without a mutant, the lines that each comes to, and what
+was judged so far.
+
+Results are kept: a run that was stopped goes on, and starts anew when a source changed that a verdict depends on.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.judging import Unjudged, judging_by
+from kvproof.conformance.mutation import in_place
+from kvproof.conformance.mutation.accused import Subject, twins
+from kvproof.conformance.mutation.mistakes import Mistake, mistakes
+from kvproof.conformance.mutation.runs import can_be_played
+from kvproof.conformance.mutation.verdicts import EQUIVALENT, NOT_RUN, SAME_CODE, SURVIVED, Case, Plan, judged
+from kvproof.conformance.replay import AUTO
+from kvproof.model.mutant_results import Result, digest_of_modules, load, save
+from kvproof.model.mutants import Mutant
+
+SAVE_EVERY = 20
+"""Verdicts."""
+DEPENDS_ON = ("spec", "impl", "kernels", "conformance.fuzz", "conformance.compiled", "conformance.replayer")
+LONG = 3600.0
+"""Seconds of a campaign that are many: the compiled checker pays."""
+
+
+class Bench:
+    """Everything that judges the mutants of one subject."""
+
+    def __init__(self, subject: Subject, seed: int, schedules: int, with_a_model: int, console: Console) -> None:
+        self.subject = subject
+        self.files = {str(in_place.module_of(accused).__file__) for accused in subject.accused}
+        new_judging = judging_by(AUTO, LONG)
+        runs, told, self.lines = [], [], list[set[tuple[str, int]]]()
+        for run in subject.runs(seed, schedules, with_a_model):
+            passed = can_be_played(run, new_judging)
+            if passed is None or (passed.trouble is not None and subject.hides_source):
+                continue  # settings that cannot work; or something that is known of the release and has its own page
+            if passed.trouble is not None:
+                raise UserError(f"{run.name} finds something without a mutant: {passed.trouble.sentence}")
+            lines = in_place.lines_of(self.files, lambda run=run: run.play(Unjudged))  # type: ignore[misc]
+            runs.append(run)
+            told.append(passed.told)
+            self.lines.append(lines)
+        others = set[tuple[str, int]]().union(
+            *(found for run, found in zip(runs, self.lines, strict=True) if not run.for_its_own_lines)
+        )
+        self.lines = [
+            found - others if run.for_its_own_lines else found for run, found in zip(runs, self.lines, strict=True)
+        ]
+        self.plan = Plan(runs, told, new_judging, twins())
+        console.print(f"{len(runs)} runs, all passed without a mutant")
+
+    def digest(self) -> str:
+        """Of all that a verdict depends on. Not of what makes the runs: a mutant that was noticed stays so when runs are added,
+        and one that survived fewer runs than there are now is judged again."""
+        own = [f"kvproof.{name}" for name in DEPENDS_ON]
+        return digest_of_modules([*own, *(accused.module for accused in self.subject.accused)])
+
+    def mistakes(self) -> Iterator[Mistake]:
+        for accused in self.subject.accused:
+            yield from mistakes(accused, in_place.source_of(accused))
+
+    def cases(self, wanted: set[str], results: dict[str, Result]) -> Iterator[Case]:
+        """Those that have to be run. What needs no run, because nothing differs or nothing comes there, is judged here."""
+        for accused in self.subject.accused:
+            file = str(in_place.module_of(accused).__file__)
+            for mistake in mistakes(accused, in_place.source_of(accused)):
+                key = mistake.mutant.key
+                if key not in wanted:
+                    continue
+                function = in_place.live_function(accused, mistake.mutant.function, mistake.function)
+                code = in_place.mutated_code(function, mistake.function, mistake.tree)
+                if in_place.is_same(code, function.__code__):
+                    results[key] = {"outcome": EQUIVALENT, "detail": SAME_CODE}
+                    continue
+                span = range(mistake.first_line, mistake.mutant.line + 1)
+                runs = [n for n, lines in enumerate(self.lines) if any((file, line) in lines for line in span)]
+                if not runs:
+                    results[key] = {"outcome": SURVIVED, "runs": 0, "of": len(self.plan.runs), "detail": NOT_RUN}
+                    continue
+                yield Case(key, function, code, runs)
+
+
+def judge(bench: Bench, mutants: Sequence[Mutant], path: Path, jobs: int, console: Console) -> dict[str, Result]:
+    """All of these, those of an earlier run included."""
+    digest = bench.digest()
+    results = load(path, digest)
+    of = len(bench.plan.runs)
+    results = {key: one for key, one in results.items() if one["outcome"] != SURVIVED or one["of"] >= of}
+    wanted = {mutant.key for mutant in mutants} - set(results)
+    gc.collect()
+    gc.freeze()  # what a fork does not look at, it does not copy
+    columns = (TextColumn("mutants"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    try:
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            task = progress.add_task("", total=len(mutants))
+            for number, (key, result) in enumerate(judged(bench.cases(wanted, results), bench.plan, jobs), 1):
+                results[key] = result
+                survived = sum(1 for one in results.values() if one["outcome"] == SURVIVED)
+                progress.update(task, completed=len(results), description=f"{survived} survived")
+                if number % SAVE_EVERY == 0:
+                    save(path, digest, results)
+    finally:
+        save(path, digest, results)
+    return results

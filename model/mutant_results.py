@@ -1,0 +1,49 @@
+"""Verdicts on mutants as they are kept between runs, and the pages that they are told on. Of any mutation test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Result = dict[str, Any]
+
+
+def digest_of_modules(packages: Sequence[str]) -> str:
+    """Of the sources of all modules of these packages that are loaded."""
+    digest = hashlib.sha256()
+    for name in sorted(sys.modules):
+        if any(name == package or name.startswith(f"{package}.") for package in packages):
+            digest.update(Path(str(sys.modules[name].__file__)).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def load(path: Path, digest: str) -> dict[str, Result]:
+    """Results of an earlier run over the same sources."""
+    if not path.exists():
+        return {}
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return dict(kept["results"]) if kept.get("sources") == digest else {}
+
+
+def save(path: Path, digest: str, results: dict[str, Result]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"sources": digest, "results": results}, indent=1, ensure_ascii=False)
+    draft = path.with_suffix(".tmp")
+    draft.write_text(text + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def begin_of(part: str) -> str:
+    """The line that a generated part of a page begins behind."""
+    return f"<!-- {part}:begin -->"
+
+
+def write_part(page: Path, part: str, text: str) -> None:
+    """Write the generated part of a page anew, between its markers."""
+    begin, end = begin_of(part), f"<!-- {part}:end -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
