@@ -38,14 +38,15 @@ PASSES_ON = frozenset(
 
 @dataclass(frozen=True)
 class Subject:
-    """`hides_source`: its text is somebody else's and is not repeated; its mutants go by function, line and kind."""
-
     name: str
     title: str
     accused: Sequence[Accused]
     runs: Callable[[int, int, int], list[Run]]
     """Of a seed, so many schedules by chance, and so many more in which a model runs."""
-    hides_source: bool = False
+    has_findings: bool = False
+    """What its runs find without a mutant is known and has pages of its own: such runs are left out."""
+    has_threads: bool = False
+    """The code runs in a thread of its own, where nobody sees which lines a run comes to: every mutant is played on every run."""
 
 
 def reference() -> Subject:
@@ -65,13 +66,20 @@ def sglang() -> Subject:
     release = import_sglang()
     _leave_alone_what_one_process_says_to_itself()
     module = "sglang.srt.session.streaming_session"
-    accused = Accused(module, "streaming_session.py", NOT_HERE, lambda name: name.rpartition(".")[2] not in PASSES_ON)
+    accused = Accused(
+        module,
+        f"sglang {release.version} streaming_session.py",
+        NOT_HERE,
+        lambda name: name.rpartition(".")[2] not in PASSES_ON,
+        hides_text=True,
+    )
     return Subject(
         "sglang",
         f"streaming sessions of SGLang {release.version}",
         [accused],
         lambda seed, schedules, with_a_model: sglang_runs(seed, schedules),
-        hides_source=True,
+        has_findings=True,
+        has_threads=True,
     )
 
 

@@ -41,19 +41,19 @@ class Bench:
         runs, told, self.lines = [], [], list[set[tuple[str, int]]]()
         for run in subject.runs(seed, schedules, with_a_model):
             passed = can_be_played(run, new_judging)
-            if passed is None or (passed.trouble is not None and subject.hides_source):
-                continue  # settings that cannot work; or something that is known of the release and has its own page
+            if passed is None or (passed.trouble is not None and subject.has_findings):
+                continue  # its settings cannot work; or it finds what is known
             if passed.trouble is not None:
                 raise UserError(f"{run.name} finds something without a mutant: {passed.trouble.sentence}")
-            lines = in_place.lines_of(self.files, lambda run=run: run.play(Unjudged))  # type: ignore[misc]
             runs.append(run)
             told.append(passed.told)
-            self.lines.append(lines)
+            if not subject.has_threads:
+                self.lines.append(in_place.lines_of(self.files, lambda run=run: run.play(Unjudged)))  # type: ignore[misc]
         others = set[tuple[str, int]]().union(
-            *(found for run, found in zip(runs, self.lines, strict=True) if not run.for_its_own_lines)
+            *(found for run, found in zip(runs, self.lines, strict=False) if not run.for_its_own_lines)
         )
         self.lines = [
-            found - others if run.for_its_own_lines else found for run, found in zip(runs, self.lines, strict=True)
+            found - others if run.for_its_own_lines else found for run, found in zip(runs, self.lines, strict=False)
         ]
         self.plan = Plan(runs, told, new_judging, twins())
         console.print(f"{len(runs)} runs, all passed without a mutant")
@@ -81,12 +81,17 @@ class Bench:
                 if in_place.is_same(code, function.__code__):
                     results[key] = {"outcome": EQUIVALENT, "detail": SAME_CODE}
                     continue
-                span = range(mistake.first_line, mistake.mutant.line + 1)
-                runs = [n for n, lines in enumerate(self.lines) if any((file, line) in lines for line in span)]
+                runs = self._runs_to(file, range(mistake.first_line, mistake.mutant.line + 1))
                 if not runs:
                     results[key] = {"outcome": SURVIVED, "runs": 0, "of": len(self.plan.runs), "detail": NOT_RUN}
                     continue
                 yield Case(key, function, code, runs)
+
+    def _runs_to(self, file: str, span: range) -> list[int]:
+        """The runs that come to one of these lines; all, where that was not seen."""
+        if self.subject.has_threads:
+            return list(range(len(self.plan.runs)))
+        return [n for n, lines in enumerate(self.lines) if any((file, line) in lines for line in span)]
 
 
 def judge(bench: Bench, mutants: Sequence[Mutant], path: Path, jobs: int, console: Console) -> dict[str, Result]:

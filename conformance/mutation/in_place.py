@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -70,7 +69,7 @@ def exchange(function: FunctionType, code: CodeType, numbers: Numbers, twins: di
 
 
 def lines_of(files: set[str], run: Callable[[], object]) -> set[tuple[str, int]]:
-    """The lines of these files that the run comes to."""
+    """The lines of these files that the run comes to, in this thread."""
     met: set[tuple[str, int]] = set()
 
     def local(frame: FrameType, event: str, argument: object) -> Any:
@@ -82,12 +81,10 @@ def lines_of(files: set[str], run: Callable[[], object]) -> set[tuple[str, int]]
 
     before = sys.gettrace()
     sys.settrace(of_call)
-    threading.settrace(of_call)  # SGLang's event loop lives in one of its own
     try:
         run()
     finally:
         sys.settrace(before)
-        threading.settrace(before)
     return met
 
 

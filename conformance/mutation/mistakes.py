@@ -73,6 +73,8 @@ class Accused:
     telling: frozenset[str] = frozenset()
     """Statements that name one of these do nothing but tell, or are for what does not run here."""
     functions: Callable[[str], bool] = lambda name: True
+    hides_text: bool = False
+    """It is somebody else's code, which is not repeated: its mutants go by line and kind."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Numbers:
 def mistakes(accused: Accused, source: str) -> Iterator[Mistake]:
     """In the order of the source. Two that come to the same tree are one."""
     tree = ast.parse(source)
-    named: Counter[tuple[str, ...]] = Counter()
+    named: Counter[str] = Counter()
     for name, function in _functions(tree):
         if not accused.functions(name):
             continue
@@ -134,7 +136,7 @@ def mistakes(accused: Accused, source: str) -> Iterator[Mistake]:
                 if form in seen:
                     continue
                 seen.add(form)
-                what = (name, edit.operator, edit.original, edit.mutated)
+                what = f"{accused.path} {name} {_said_of(edit, accused)}"
                 named[what] += 1
                 nth = f" ({named[what]})" if named[what] > 1 else ""
                 mutant = Mutant(
@@ -145,9 +147,15 @@ def mistakes(accused: Accused, source: str) -> Iterator[Mistake]:
                     edit.operator,
                     edit.original,
                     edit.mutated,
-                    f"{accused.path} {name} {edit.operator}: {edit.original} -> {edit.mutated}{nth}",
+                    f"{what}{nth}",
                 )
                 yield Mistake(mutant, function, ast.fix_missing_locations(tree), statement.lineno)
+
+
+def _said_of(edit: Edit, accused: Accused) -> str:
+    if accused.hides_text:
+        return f"line {edit.line}: {edit.operator}"
+    return f"{edit.operator}: {edit.original} -> {edit.mutated}"
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:

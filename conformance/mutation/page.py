@@ -22,10 +22,8 @@ class Told:
     complaints: list[str]
 
 
-def named(subject: Subject, mutant: Mutant) -> str:
-    """How the page and `reviewed.py` call it, behind its function."""
-    if subject.hides_source:
-        return f"line {mutant.line}: {mutant.operator}"
+def named(mutant: Mutant) -> str:
+    """How the page and `reviewed.py` call it, behind its path and function."""
     return mutant.key.partition(f"{mutant.path} {mutant.function} ")[2]
 
 
@@ -46,15 +44,15 @@ def report(
     word_on: dict[str, Word] = {}
     for mutant in judged:
         outcome = str(results[mutant.key]["outcome"])
-        word = by_name.get((mutant.path, mutant.function, named(subject, mutant)))
+        word = by_name.get((mutant.path, mutant.function, named(mutant)))
         if word is not None and outcome == KILLED:
             complaints.append(f"reviewed.py has a word on a mutant that is noticed: {mutant.key}")
         if word is not None and outcome == SURVIVED:
             outcome, word_on[mutant.key] = word.verdict, word
         elif outcome == SURVIVED:
-            complaints.append(f"survived, and reviewed.py has no word on it: {mutant.path}:{mutant.line} {mutant.key}")
+            complaints.append(f"survived, and reviewed.py has no word on it: {mutant.key}")
         final[mutant.key] = outcome
-    known = {(m.path, m.function, named(subject, m)) for m in everything}
+    known = {(m.path, m.function, named(m)) for m in everything}
     complaints += [f"reviewed.py: no mutant is called {' '.join(name)}" for name in by_name if name not in known]
     matter = [m for m in judged if final[m.key] not in (EQUIVALENT, ALLOWED)]
     killed = sum(1 for m in matter if final[m.key] == KILLED)
@@ -62,6 +60,8 @@ def report(
         complaints.append(f"{killed} of {len(matter)} were noticed: fewer than {ENOUGH:.0%}")
     counted = Counter(final.values())
     differing = len(judged) - counted[EQUIVALENT]
+    by_file, by_function = ("file", lambda m: m.path), ("function", lambda m: m.function)
+    place, of_place = by_file if len(subject.accused) > 1 else by_function
     lines = [
         *head,
         "",
@@ -73,12 +73,12 @@ def report(
         f"- {_share(killed, differing)} of all that are not equivalent, the allowed ones among them;",
         f"- {_share(_by_checks(judged, results), len(matter))} by a check, the others by a crash or a hang.",
         "",
-        *_table(subject, "mistake", judged, results, final, lambda m: m.operator),
+        *_table("mistake", judged, results, final, lambda m: m.operator),
         "",
-        *_table(subject, "file" if not subject.hides_source else "function", judged, results, final, _place(subject)),
+        *_table(place, judged, results, final, of_place),
         "",
         *_without_model(judged, results),
-        *_survivors(subject, judged, final, word_on),
+        *_survivors(judged, final, word_on),
     ]
     return Told("\n".join(lines).rstrip(), complaints)
 
@@ -91,12 +91,7 @@ def _by_checks(judged: Sequence[Mutant], results: dict[str, Result]) -> int:
     return sum(1 for m in judged if results[m.key].get("by") in CHECKS)
 
 
-def _place(subject: Subject) -> Callable[[Mutant], str]:
-    return (lambda m: m.function) if subject.hides_source else (lambda m: m.path)
-
-
 def _table(
-    subject: Subject,
     head: str,
     judged: Sequence[Mutant],
     results: dict[str, Result],
@@ -129,9 +124,7 @@ def _without_model(judged: Sequence[Mutant], results: dict[str, Result]) -> list
     ]
 
 
-def _survivors(
-    subject: Subject, judged: Sequence[Mutant], final: dict[str, str], word_on: dict[str, Word]
-) -> list[str]:
+def _survivors(judged: Sequence[Mutant], final: dict[str, str], word_on: dict[str, Word]) -> list[str]:
     lines: list[str] = []
     unread = [m for m in judged if final[m.key] == SURVIVED]
     titles = {MISSED: "Missed", ALLOWED: "Allowed", EQUIVALENT: "Equivalent, as read by hand"}
@@ -140,12 +133,12 @@ def _survivors(
         if some:
             lines += [f"### {title}", "", "| where | mutants | why |", "| --- | --- | --- |"]
             for word in dict.fromkeys(word_on[m.key] for m in some):
-                names = [named(subject, m) for m in some if word_on[m.key] == word]
+                names = [named(m) for m in some if word_on[m.key] == word]
                 lines.append(f"| `{word.path}` `{word.function}` | {_listed(names)} | {word.reason} |")
             lines.append("")
     if unread:
         lines += ["### Survived, and not read yet", ""]
-        lines += [f"- `{m.path}` `{m.function}`, {_listed([named(subject, m)])}" for m in unread]
+        lines += [f"- `{m.path}` `{m.function}`, {_listed([named(m)])}" for m in unread]
     return lines
 
 
