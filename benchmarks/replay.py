@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.json as json
 from measuring import CLI, machine, say
 
-from kvproof.conformance.columnar import _stream_of
+from kvproof.conformance.columnar import stream_of_batch
 from kvproof.conformance.columnar_blocks import Kind, blocks, packed
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.compiled.build import checker_source, compiled_judge
@@ -210,7 +210,7 @@ def write_columns(recorded: Recorded, path: Path, events: int) -> int:
         file.write(packed(0, Kind.HEADER, 0, 0, line_of(read_trace(recorded.path).header)))
         for number, batch in enumerate(repeated(recorded, events), 1):
             seqs = pa.array(np.arange(seq, seq + len(batch)), pa.int64())
-            file.write(packed(number, Kind.EVENTS, seq, len(batch), _stream_of(batch.set_column(0, "seq", seqs))))
+            file.write(packed(number, Kind.EVENTS, seq, len(batch), stream_of_batch(batch.set_column(0, "seq", seqs))))
             seq += len(batch)
         file.write(packed(number + 1, Kind.END, seq, 0, line_of(End(events=seq))))
     return seq

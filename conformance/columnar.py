@@ -7,6 +7,7 @@ The file format is in docs/columnar.md; blocks are framed in `columnar_blocks.py
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,11 +38,12 @@ class ColumnarWriter(TraceWriter):
         if not len(self._columns):
             return
         first_seq, events = self._columns.first_seq, len(self._columns)
-        self._write_block(Kind.EVENTS, first_seq, events, _stream_of(self._columns.take()))
+        self._write_block(Kind.EVENTS, first_seq, events, stream_of_batch(self._columns.take()))
 
     def abandon(self) -> None:
         if not self.closed:
-            self.flush()
+            with suppress(OSError):
+                self.flush()
         super().abandon()
 
     def _open(self) -> IO[bytes]:
@@ -187,7 +189,7 @@ class ColumnarReader(TraceReader):
         return f"{self.path}: {self._at}"
 
 
-def _stream_of(batch: Any) -> Any:
+def stream_of_batch(batch: Any) -> Any:
     """A record batch as an Arrow stream (`pyarrow.Buffer`), without the columns that a reader fills in by itself."""
     pa = pyarrow()
     seqs = batch["seq"]

@@ -12,7 +12,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from itertools import islice
 from pathlib import Path
@@ -51,12 +51,16 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self.events = 0
         """How many events were written so far."""
         self._next_seq = 0
+        if is_being_written(self.path):
+            raise UserError(
+                f"{self.path} is being written by a running server: choose another name, or stop that one first"
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._open()
+            self._put_header(header)
         except OSError as error:
-            raise UserError(f"cannot write the trace {self.path}: {error.strerror or error}") from error
-        self._put_header(header)
+            raise self._broken(error) from error
 
     @property
     def closed(self) -> bool:
@@ -70,7 +74,10 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
 
     def write(self, event: Event) -> None:
         """Write an event of another trace as it stands, its seq included."""
-        self._put_event(event)
+        try:
+            self._put_event(event)
+        except OSError as error:
+            raise self._broken(error) from error
         self.events += 1
         self._next_seq = event.seq + 1
 
@@ -82,12 +89,16 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         """Write the End record and close the file. Closing twice does nothing, so a recorder may close early."""
         if self.closed:
             return
-        self._put_end(End(events=self.events, dropped=dropped, reason=reason))
-        self._file.close()
+        try:
+            self._put_end(End(events=self.events, dropped=dropped, reason=reason))
+            self._file.close()
+        except OSError as error:
+            raise self._broken(error) from error
 
     def abandon(self) -> None:
-        """Flush and close without an End record: the trace stays incomplete."""
-        self._file.close()
+        """Flush and close without an End record: the trace stays incomplete. A full disk was the caller's error before."""
+        with suppress(OSError):
+            self._file.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,6 +107,9 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
             self.close()
         else:
             self.abandon()
+
+    def _broken(self, error: OSError) -> UserError:
+        return UserError(f"cannot write the trace {self.path}: {error.strerror or error}")
 
     def _open(self) -> IO[bytes]:
         return _open_for_writing(self.path)
@@ -413,6 +427,20 @@ def write_trace(path: str | Path, header: Header) -> TraceWriter:
 
         return ColumnarWriter(path, header)
     return TraceWriter(path, header)
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a server writes its trace into this file now: the process that writes holds a lock on it."""
+    try:
+        import fcntl
+
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # no such file, or a system that has no such locks
+        return False
+    return False
 
 
 def is_columnar(path: str | Path) -> bool:

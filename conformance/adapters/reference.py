@@ -169,6 +169,8 @@ def _record(
 
         try:
             run([_Recorder(writer, progress, written) for writer in writers])
+        except UserError:  # the trace cannot be written: that is no crash of the implementation
+            raise
         except Exception as error:
             # A fault may break anything, and the trace up to there is what shows it. Without a fault, a crash is a
             # defect of the implementation itself: the trace names it too, and the error goes on to whoever asked.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kvproof.conformance import cli, columnar_blocks, columnar_check
-from kvproof.conformance.columnar import ColumnarReader, ColumnarWriter, _stream_of
+from kvproof.conformance.columnar import ColumnarReader, ColumnarWriter, stream_of_batch
 from kvproof.conformance.columnar_blocks import HEAD_SIZE, Kind, blocks, packed
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.errors import UserError
@@ -226,14 +226,14 @@ def test_events_of_a_wrong_seq_are_refused(tmp_path: Path, first_seq: int) -> No
     (batch,) = batches_of([Event(seq=first_seq, action="open")])
     path.write_bytes(
         packed(0, Kind.HEADER, 0, 0, line_of(HEADER))
-        + packed(1, Kind.EVENTS, 0, 2, _stream_of(two_events()))
-        + packed(2, Kind.EVENTS, first_seq, 1, _stream_of(batch))
+        + packed(1, Kind.EVENTS, 0, 2, stream_of_batch(two_events()))
+        + packed(2, Kind.EVENTS, first_seq, 1, stream_of_batch(batch))
     )
     assert f"event seq {first_seq}, expected 2" in error_of(path)
 
 
 def test_an_end_record_that_counts_other_events_is_refused(tmp_path: Path) -> None:
-    path = with_events(tmp_path, _stream_of(two_events()))
+    path = with_events(tmp_path, stream_of_batch(two_events()))
     data = path.read_bytes()[: offsets_of(path)[2]]
     path.write_bytes(data + packed(2, Kind.END, 2, 0, line_of(End(events=3))))
     assert "the end record counts 3 events, the file holds 2" in error_of(path)
@@ -373,7 +373,7 @@ def test_crafted_payloads_with_right_checksums_end_in_a_sentence(
 ) -> None:
     """Byte flips inside the Arrow stream, sealed again: whatever comes of it, no traceback and no huge allocation."""
     (batch,) = batches_of(Event(seq=i, **fields) for i, fields in enumerate(EVENTS))
-    stream = bytearray(_stream_of(batch).to_pybytes())
+    stream = bytearray(stream_of_batch(batch).to_pybytes())
     for _ in range(data.draw(st.integers(1, 4))):
         stream[data.draw(st.integers(0, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
     path = with_events(tmp_path_factory.mktemp("crafted"), pa.py_buffer(bytes(stream)), events=len(EVENTS))

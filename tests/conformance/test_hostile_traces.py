@@ -23,7 +23,7 @@ from command_line import run
 from test_trace_io import HEADER
 
 from kvproof.conformance import columnar_blocks, columnar_check, trace_io
-from kvproof.conformance.columnar import ColumnarWriter, _stream_of
+from kvproof.conformance.columnar import ColumnarWriter, stream_of_batch
 from kvproof.conformance.columnar_blocks import Kind, packed
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.errors import UserError
@@ -241,7 +241,7 @@ def in_blocks(path: Path, *events: Event, head: bytes | None = None) -> Path:
     (batch,) = batches_of(events)
     path.write_bytes(
         packed(0, Kind.HEADER, 0, 0, header() if head is None else head)
-        + packed(1, Kind.EVENTS, events[0].seq, len(events), _stream_of(batch))
+        + packed(1, Kind.EVENTS, events[0].seq, len(events), stream_of_batch(batch))
         + packed(2, Kind.END, 0, 0, line_of(End(events=len(events))))
     )
     return path
@@ -274,7 +274,7 @@ def test_events_out_of_order_in_columns_are_refused(tmp_path: Path, checker: str
 def test_a_truncated_zstd_frame_is_named(tmp_path: Path, checker: str) -> None:
     """Its checksum is right: whoever wrote it wrote it so."""
     (batch,) = batches_of([Event(seq=0, action="open", session="s")])
-    whole = _stream_of(batch)
+    whole = stream_of_batch(batch)
     stored = pa.Codec("zstd").compress(whole, asbytes=True)[:-7]
     head = packed(1, Kind.EVENTS, 0, 1, whole)[: columnar_blocks.HEAD_SIZE]
     fields = list(columnar_blocks._FIELDS.unpack_from(head))

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from model_runs import CONFIGURATIONS, walk
 
-from kvproof.conformance.columnar import ColumnarWriter, _stream_of
+from kvproof.conformance.columnar import ColumnarWriter, stream_of_batch
 from kvproof.conformance.columnar_blocks import blocks
 from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.counterexample import write_witness
@@ -47,7 +47,7 @@ def write_seeds(path: Path, folder: Path, seed: int) -> None:
         "behind": b"\1" + lines + end,
         "plain": b"\1" + lines,
         "columns": b"\2" + columns.read_bytes(),
-        "payload": b"\3" + len(events).to_bytes(2, "little") + _stream_of(batch).to_pybytes(),
+        "payload": b"\3" + len(events).to_bytes(2, "little") + stream_of_batch(batch).to_pybytes(),
         "header": b"\6" + next(blocks(columns.open("rb"))).payload,
     }
     for name, data in seeds.items():
