@@ -7,6 +7,7 @@ block as it was written is damage. Lengths are believed only below fixed limits,
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -32,6 +33,21 @@ class Kind(IntEnum):
     HEADER = 1
     EVENTS = 2
     END = 3
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a block says of itself, within the limits."""
+
+    kind: Kind
+    first_seq: int
+    events: int
+    stored: int
+    """bytes of its payload in the file"""
+    unpacked: int
+    checksum: int
+    """of the payload as it is stored"""
+    payload_at: int
 
 
 @dataclass(frozen=True)
@@ -88,10 +104,23 @@ def next_block(file: IO[bytes], number: int, offset: int) -> Block | None:
     return _block(file, number, offset, head) if head else None
 
 
-def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:
+def heads(file: IO[bytes]) -> Iterator[Head]:
+    """The heads of the blocks of a file. Raises as `blocks` does, but of payloads only their length is checked."""
+    size, number, offset = file.seek(0, os.SEEK_END), 0, 0
+    while offset < size:
+        file.seek(offset)
+        head = _head(number, offset, _read(file, HEAD_SIZE))
+        offset = head.payload_at + head.stored
+        if offset > size:
+            raise TornBlock(number, head.payload_at - HEAD_SIZE, "the file ends within its payload")
+        yield head
+        number += 1
+
+
+def _head(number: int, offset: int, head: bytes) -> Head:
     if len(head) < HEAD_SIZE:
         raise TornBlock(number, offset, "the file ends within the head of a block")
-    magic, version, kind, named, first_seq, events, stored, unpacked, checksum = _FIELDS.unpack_from(head)
+    magic, version, kind, named, first_seq, events, stored, unpacked, checksum_of_payload = _FIELDS.unpack_from(head)
     if magic != COLUMNAR_MAGIC:
         raise BlockError(number, offset, "no block begins here")
     if version != VERSION:
@@ -116,12 +145,18 @@ def _block(file: IO[bytes], number: int, offset: int, head: bytes) -> Block:
         )
     if kind != Kind.EVENTS and stored > LONGEST_RECORD:
         raise BlockError(number, offset, f"claims a record of {stored} bytes; one has at most {LONGEST_RECORD}")
-    payload = _read(file, stored)
-    if len(payload) < stored:
-        raise TornBlock(number, offset, f"the file ends after {len(payload)} of {stored} bytes of its payload")
-    if zlib.crc32(payload) != checksum:
+    return Head(Kind(kind), first_seq, events, stored, unpacked, checksum_of_payload, offset + HEAD_SIZE)
+
+
+def _block(file: IO[bytes], number: int, offset: int, packed_head: bytes) -> Block:
+    head = _head(number, offset, packed_head)
+    payload = _read(file, head.stored)
+    if len(payload) < head.stored:
+        raise TornBlock(number, offset, f"the file ends after {len(payload)} of {head.stored} bytes of its payload")
+    if zlib.crc32(payload) != head.checksum:
         raise BlockError(number, offset, "wrong checksum of its payload: the file is damaged")
-    return Block(number, offset, Kind(kind), first_seq, events, _unpacked(number, offset, kind, payload, unpacked))
+    unpacked = _unpacked(number, offset, head.kind, payload, head.unpacked)
+    return Block(number, offset, head.kind, head.first_seq, head.events, unpacked)
 
 
 def _unpacked(number: int, offset: int, kind: int, payload: bytes, size: int) -> Any:

@@ -17,16 +17,17 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.sglang import capture
+from kvproof.conformance.adapters.sglang import live
 from kvproof.conformance.adapters.sglang.assembly import DECODE, RESULT, Assembly
 from kvproof.conformance.adapters.sglang.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
+from kvproof.conformance.adapters.sglang.left_behind import close_what_was_left
 from kvproof.conformance.adapters.sglang.lines import event_line
 from kvproof.conformance.adapters.sglang.observe import SESSION, TURN
 from kvproof.conformance.adapters.sglang.page_ids import PageIds
-from kvproof.conformance.adapters.sglang.writer import frames, header_line, revoke_end, write_trace
+from kvproof.conformance.adapters.sglang.writer import frames, header_line, write_trace
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.trace_io import TraceWriter, read_trace
-from kvproof.spec.trace import Config, Event, Header, Producer
+from kvproof.spec.trace import Config, End, Event, Header, Producer
 
 HEADER = Header(
     spec="1",
@@ -72,10 +73,10 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def to_a_writer(path: Path, page_ids: PageIds) -> Handover:
     """A handover to a real process that writes `path`, as a server has it."""
-    named, file = capture._new_file(str(path), None)
-    writing = capture._start_writer(file)
+    named, file = live.new_file(str(path), None)
+    writing = live.start_writer(file)
     os.close(file)
-    os.write(writing, frame((file, named.suffix == ".gz", 4, header_line(HEADER))))
+    os.write(writing, frame((file, named.suffix, 4, header_line(HEADER))))
     handover = Handover(writing)
     handover.page_ids = page_ids
     return handover
@@ -83,7 +84,7 @@ def to_a_writer(path: Path, page_ids: PageIds) -> Handover:
 
 def wait_until_written(path: Path) -> None:
     deadline = time.monotonic() + 30
-    while capture.is_being_written(path):
+    while live.is_being_written(path):
         assert time.monotonic() < deadline, f"{path} is still being written"
         time.sleep(0.02)
 
@@ -193,12 +194,12 @@ def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:
     script = f"""
 import resource, os, sys
 from kvproof.conformance.adapters.sglang.lines import Lines
-from kvproof.conformance.adapters.sglang.writer import LiveTrace, header_line
+from kvproof.conformance.adapters.sglang.writer import LinesFile, header_line
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_recorder_handover import CHECK, HEADER
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 file = os.open({str(tmp_path / "t.jsonl")!r}, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-trace, lines = LiveTrace(file, header_line(HEADER), packed=False), Lines(4)
+trace, lines = LinesFile(file, header_line(HEADER)), Lines(4)
 try:
     for _ in range(100):
         trace.add(lines.of([CHECK] * 3))
@@ -219,7 +220,7 @@ except OSError as error:
 def test_a_batch_that_was_cut_in_the_pipe_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     file = os.open(path, os.O_WRONLY | os.O_CREAT)
-    whole = frame((file, False, 4, header_line(HEADER))) + frame([OPEN])
+    whole = frame((file, ".jsonl", 4, header_line(HEADER))) + frame([OPEN])
     reading, writing = os.pipe()
     os.write(writing, whole + frame([{**OPEN, "session": "t"}])[:-3])
     os.close(writing)
@@ -234,9 +235,11 @@ def test_an_end_that_is_no_longer_true_is_revoked(tmp_path: Path) -> None:
     with TraceWriter(path, HEADER) as writer:
         writer.event(**CHECK)
     assert replay(path).verdict == CONFORMS
-    revoke_end(path, "the process that writes the trace is gone", 1)
+    close_what_was_left(path, "the process that writes the trace is gone", 2)
     assert replay(path).verdict == INCOMPLETE
-    assert [record for _, record in read_trace(path)][-1].reason == "the process that writes the trace is gone"
+    end = [record for _, record in read_trace(path)][-1]
+    assert isinstance(end, End) and (end.events, end.dropped) == (1, 1)
+    assert end.reason == "the process that writes the trace is gone"
 
 
 # -- the buffer --
@@ -349,12 +352,12 @@ def test_a_batch_waits_for_its_page_ids_and_keeps_its_order(
 
 def test_two_servers_with_one_name_do_not_share_a_file(tmp_path: Path) -> None:
     wanted = str(tmp_path / "a" / "trace.jsonl.gz")
-    first, file = capture._new_file(wanted, None)
-    second, other = capture._new_file(wanted, None)
+    first, file = live.new_file(wanted, None)
+    second, other = live.new_file(wanted, None)
     assert first.name == "trace.jsonl.gz" and second.name == f"trace.{os.getpid()}.jsonl.gz"
-    assert capture.is_being_written(first) and capture.is_being_written(second)
+    assert live.is_being_written(first) and live.is_being_written(second)
     os.close(file)
-    assert not capture.is_being_written(first)
+    assert not live.is_being_written(first)
     os.close(other)
 
 
@@ -368,6 +371,6 @@ def test_two_servers_with_one_name_do_not_share_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_name_of_the_trace(tmp_path: Path, wanted: str, rank: str | None, name: str) -> None:
-    path, file = capture._new_file(str(tmp_path / wanted), rank)
+    path, file = live.new_file(str(tmp_path / wanted), rank)
     os.close(file)
     assert path == tmp_path / name.format(pid=os.getpid())

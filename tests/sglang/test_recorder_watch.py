@@ -213,3 +213,18 @@ def test_it_is_found_below_a_wrapper_of_somebody_else() -> None:
         assert group.asked == [True]
     finally:
         watch.take_away()
+
+
+def test_who_cannot_even_hear_of_an_error_does_not_hurt_the_code() -> None:
+    """No memory for a line in the log, say."""
+
+    def hears(_error: Exception) -> None:
+        raise MemoryError
+
+    watch = Watch(hears)
+    watch.around(Pool, "take", breaks_before)
+    watch.after(Pool, "take", lambda *_args, **_kwargs: 1 / 0)  # type: ignore[arg-type,return-value]
+    try:
+        assert Pool().take(2) == 4
+    finally:
+        watch.take_away()

@@ -6,35 +6,23 @@ asked for. `PATH` of `KVPROOF_TRACE` may hold `{pid}` and `{rank}`; a file that 
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.file_names import of_rank, with_word
-
-from .handover import Handover, TraceLost, frame
+from .handover import TraceLost
 from .header import header_of
+from .live import PATH_VARIABLE, LiveTrace, sentence
 from .recorder import Recorder
 from .releases import full_pool, installed_release
-from .writer import header_line, revoke_end
 
-PATH_VARIABLE = "KVPROOF_TRACE"
 # An idle check lists the free pages of pools up to this size; of larger ones it would be most of the trace.
 LISTED_PAGES = 4096
-# What the pipe holds beside the buffer, where the system allows it.
-PIPE_BYTES = 1 << 20
-# Runs into one name that are all kept. Who starts as many wants `{pid}` in the name, or another folder.
-MOST_NAMES = 100
-# The process that writes leaves its parent at once: SGLang kills its children and theirs when it stops.
-WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.sglang.writer import main; main()"
 
 # The number of a scheduler's step.
 STEP = attrgetter("forward_ct")
@@ -70,7 +58,7 @@ class Capture:
         try:
             capture = cls(scheduler, path)
         except Exception as error:
-            logger.warning("kvproof records nothing: %s", _sentence(error))
+            logger.warning("kvproof records nothing: %s", sentence(error))
             return None
         cls._of_this_process = capture
         capture.start()
@@ -79,19 +67,16 @@ class Capture:
     def __init__(self, scheduler: Any, path: str) -> None:
         release = installed_release()
         self._scheduler = scheduler
-        self._ended = False
         header = header_of(release, scheduler, scenario=None, extra=_settings(scheduler))
-        self.path, file = _new_file(path, rank_of(scheduler))
-        try:
-            pipe = _start_writer(file)
-        finally:
-            os.close(file)
-        os.write(pipe, frame((file, self.path.suffix == ".gz", scheduler.page_size, header_line(header))))
-        self._handover = Handover(pipe)
+        self.trace = LiveTrace(path, rank_of(scheduler), header)
+        self._handover = self.trace.handover
         step = partial(STEP, scheduler)
         self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail)
         self._handover.page_ids = self._recorder.page_ids
-        logger.info("kvproof records %s into %s", header.producer.target, self.path)
+
+    @property
+    def path(self) -> Path:
+        return self.trace.path
 
     def start(self) -> None:
         obstacle = obstacle_to_recording(self._scheduler)
@@ -108,20 +93,20 @@ class Capture:
                 recorder.watch.around(type(checker), name, self._busy_check)
             recorder.watch.around(scheduler, "flush_cache", self._flush_cache)
         except Exception as error:
-            self._stop(_sentence(error), dropped=0)
+            self._stop(sentence(error), dropped=0)
 
     def end(self, reason: str | None = None) -> None:
         """The event loop is over. Without a reason it was left regularly, or interrupted, as a server in a terminal is."""
-        if self._ended:
+        if self.trace.has_ended:
+            self.trace.end(reason or "finished")
             return
-        self._ended = True
         try:
             self._recorder.stop()
             if reason is None:
                 reason = "finished" if is_idle(self._scheduler) else "interrupted while requests ran"
-            self._handover.end(reason, dropped=self._recorder.stray_frees)
+            self.trace.end(reason, dropped=self._recorder.stray_frees)
         except Exception as error:
-            logger.warning("kvproof could not close %s: %s", self.path, _sentence(error))
+            logger.warning("kvproof could not close %s: %s", self.path, sentence(error))
 
     # -- while it runs --
 
@@ -157,22 +142,27 @@ class Capture:
         return flushed
 
     def _fail(self, error: Exception) -> None:
-        self._stop(_sentence(error), dropped=1)
+        # What the handover could not carry had been put; any other error kept an event from being put.
+        self._stop(sentence(error), dropped=0 if isinstance(error, TraceLost) else 1)
 
     def _stop(self, reason: str, *, dropped: int) -> None:
-        """Give up for good. A trace with a hole in the middle would judge nothing."""
-        if self._ended:
+        """Give up for good. `dropped`: events that were not even put."""
+        if self.trace.has_ended:
             return
-        self._ended = True
-        logger.warning("kvproof stops recording into %s: %s", self.path, reason)
         with suppress(Exception):
             self._recorder.stop()
+        self.trace.stop(reason, dropped=dropped)
+
+
+def _leave_to_the_parent() -> None:
+    """This process is a fork of one that is recorded (`live.py`): what its scheduler does is no part of that."""
+    capture, Capture._of_this_process = Capture._of_this_process, None
+    if capture is not None:
         with suppress(Exception):
-            self._handover.end(reason, dropped=dropped, patience=0)
-        if self.path.suffix != ".gz":
-            with suppress(Exception):
-                if not is_being_written(self.path):
-                    revoke_end(self.path, reason, dropped)
+            capture._recorder.watch.take_away()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _checked(check: Callable[[], Any], record: Callable[[bool], None]) -> Any:
@@ -224,63 +214,3 @@ def _lists_free_pages(scheduler: Any) -> bool:
     """Of two pools the full one is the larger."""
     pool = full_pool(scheduler.token_to_kv_pool_allocator)
     return bool(pool.size // scheduler.page_size <= LISTED_PAGES)
-
-
-def _new_file(wanted: str, rank: str | None) -> tuple[Path, int]:
-    """Make the file; its path and descriptor. A name that is taken, by an earlier run or another server, gets words into it."""
-    named = of_rank(wanted.replace("{pid}", str(os.getpid())), rank)
-    named.parent.mkdir(parents=True, exist_ok=True)
-    for path in (named, *_other_names(named)):
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            continue
-        if path != named:
-            logger.warning("kvproof: %s is there already and stays as it is; this server's trace is %s", named, path)
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by the process that writes: see `is_being_written`
-        return path, file
-    raise FileExistsError(f"{named} is there already, and so are all names that could stand for it")
-
-
-def _other_names(named: Path) -> Iterator[Path]:
-    """With the process id; in containers a server started again has the one that it had before, so then with a number too."""
-    for number in range(1, MOST_NAMES):
-        yield with_word(named, str(os.getpid()) if number == 1 else f"{os.getpid()}-{number}")
-
-
-def is_being_written(path: Path) -> bool:
-    """Whether a server writes its trace into this file now."""
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
-def _start_writer(file: int) -> int:
-    """Start the process that writes; the descriptor of the pipe to it."""
-    environment = {name: value for name, value in os.environ.items() if name != PATH_VARIABLE}
-    reading, writing = os.pipe()
-    try:
-        subprocess.run(
-            [sys.executable, "-c", WRITER],
-            stdin=reading,
-            pass_fds=(file,),
-            env=environment,
-            start_new_session=True,
-            check=True,
-        )
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
-    with suppress(OSError):
-        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    return writing
-
-
-def _sentence(error: Exception) -> str:
-    message = str(error).strip().partition("\n")[0]
-    return message if isinstance(error, TraceLost | OSError | RuntimeError) else f"{type(error).__name__}: {message}"

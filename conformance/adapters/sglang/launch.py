@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kvproof.conformance.errors import UserError
 
-from .capture import PATH_VARIABLE, is_being_written
+from .live import PATH_VARIABLE, is_being_written
 
 PRELOAD = Path(__file__).with_name("preload")
 # How long the processes that write may take for their last lines once the server is gone.
@@ -37,13 +37,12 @@ class Launched:
 
 def launch(command: list[str], out: Path) -> Launched:
     """Run the command to its end. A trace of an earlier run at `out` is replaced, never one that is being written."""
-    started = time.time_ns()
     _make_room(out)
-    earlier = {path: path.stat().st_mtime_ns for path in traces_at(out)}
+    earlier = set(traces_at(out))
     path = os.pathsep.join(filter(None, [str(PRELOAD), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, PATH_VARIABLE: str(out.resolve())}
     exit_code = _run(command, environment)
-    traces = tuple(path for path in traces_at(out) if path not in earlier and path.stat().st_mtime_ns >= started)
+    traces = tuple(path for path in traces_at(out) if path not in earlier)
     deadline = time.monotonic() + WRITERS_SECONDS
     while any(is_being_written(path) for path in traces) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -15,6 +15,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -161,4 +162,5 @@ class Watch:
             raise error
         if not self._idle:
             self._idle = True
-            self._on_error(error)
+            with suppress(Exception):  # who cannot even hear of it must not hurt the code either
+                self._on_error(error)

@@ -11,78 +11,121 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import marshal
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, cast
 
+from kvproof.conformance.columnar_blocks import Kind, packed
+from kvproof.conformance.trace_io import COLUMNAR_SUFFIX
 from kvproof.spec.trace import End, Header
 
 from .handover import IDLE, LENGTH_BYTES
 from .lines import Lines, encode
+
+# Cut off the end of a file on a full disk, so that its end record fits: more than a block of most file systems.
+ROOM_BYTES = 8192
 
 
 def header_line(header: Header) -> bytes:
     return encode(header.model_dump(mode="json", exclude_none=True)).encode() + b"\n"
 
 
+def beginning(suffix: str, header_line: bytes) -> bytes:
+    """The first bytes of a trace in the form that its name asks for; none of one that is packed as a whole."""
+    if suffix == COLUMNAR_SUFFIX:
+        return packed(0, Kind.HEADER, 0, 0, header_line.rstrip(b"\n"))
+    return b"" if suffix == ".gz" else header_line
+
+
 def end_line(end: End) -> bytes:
     return encode(end.model_dump(mode="json")).encode() + b"\n"
 
 
-def revoke_end(path: Path, reason: str, dropped: int) -> None:
-    """The process that wrote this trace died while the server was idle: its end record is no longer true."""
-    with path.open("r+b") as file:
-        last_line = file.read().splitlines(keepends=True)[-1]
-        fields = json.loads(last_line)
-        if fields["record"] == "end":
-            file.seek(-len(last_line), os.SEEK_END)
-            file.write(end_line(End(events=fields["events"], dropped=dropped, reason=reason)))
-            file.truncate()
+class LinesFile:
+    """A trace that grows on disk and is readable at any moment up to its last whole line.
 
+    `file`: the descriptor of a file that is empty, or holds the header already.
+    """
 
-class LiveTrace:
-    """A trace that grows on disk and is readable at any moment up to its last whole line. `file`: an empty file's descriptor."""
-
-    def __init__(self, file: int, header_line: bytes, *, packed: bool) -> None:
+    def __init__(self, file: int, header_line: bytes) -> None:
         self._file = io.FileIO(file, "wb")
-        # Without a name and a time in it: same events, same bytes.
-        self._packed = gzip.GzipFile(filename="", mode="wb", fileobj=self._file, mtime=0) if packed else None
         self._end_at: int | None = None
+        self._given = 0
         self.events = 0
-        self._write(header_line)
+        """events that reached the file"""
+        if os.fstat(file).st_size:
+            self._file.seek(0, os.SEEK_END)
+        else:
+            self._begin(header_line)
+        self._header_ends = self._file.tell()
 
     def add(self, lines: list[bytes]) -> None:
-        """Write lines of events. If the disk does not take them all, it takes none of them."""
-        self._take_end_back()
-        try:
-            self._write(b"".join(lines))
-        except OSError as error:
-            with suppress(OSError):
-                self.end(f"the trace could not be written on: {error.strerror}", dropped=len(lines))
-            raise
-        self.events += len(lines)
+        """Write lines of events. If the disk does not take them all, it takes none of them, and that is the end of the trace."""
+        self._given += len(lines)
+        with self._or_give_up():
+            self._take_end_back()
+            self._put(lines)
 
     def idle(self) -> None:
         """Nothing is in flight: the trace is complete as it is."""
-        if self._packed is None:  # what is packed cannot be taken back
-            self.end("finished")
+        self.end("finished")
 
     def end(self, reason: str, dropped: int = 0) -> None:
-        """Write the end record; `add` may take it back."""
-        self._take_end_back()
-        end_at = self._file.tell()
-        self._write(end_line(End(events=self.events, dropped=dropped, reason=reason)))
-        self._end_at = end_at
+        """Write the end record; `add` may take it back. `dropped`: events that never came here."""
+        with self._or_give_up():
+            self._take_end_back()
+            self._end(reason, dropped)
 
     def close(self) -> None:
-        if self._packed is not None:
-            self._packed.close()
         self._file.close()
+
+    @contextmanager
+    def _or_give_up(self) -> Iterator[None]:
+        """On a disk that takes no more, the trace gets its end record yet if that can be. The error goes on."""
+        try:
+            yield
+        except OSError as error:
+            self._give_up(f"the trace could not be written on: {error.strerror}")
+            raise
+
+    def _give_up(self, reason: str) -> None:
+        try:
+            self._end(reason, 0)
+        except OSError:
+            with suppress(OSError):
+                self._make_room()
+                self._end(reason, 0)
+
+    def _end(self, reason: str, dropped: int) -> None:
+        end_at = self._file.tell()
+        self._put_end(End(events=self.events, dropped=dropped + self._given - self.events, reason=reason))
+        self._end_at = end_at
+
+    # -- the form --
+
+    def _begin(self, header_line: bytes) -> None:
+        self._write(header_line)
+
+    def _put(self, lines: list[bytes]) -> None:
+        self._write(b"".join(lines))
+        self.events += len(lines)
+
+    def _put_end(self, end: End) -> None:
+        self._write(end_line(end))
+
+    def _make_room(self) -> None:
+        """Cut whole lines off the end of the file."""
+        size = self._file.tell()
+        begin = max(self._header_ends, size - ROOM_BYTES)
+        tail = os.pread(self._file.fileno(), size - begin, begin)
+        kept = 0 if begin == self._header_ends else tail.find(b"\n") + 1
+        self._cut(begin + kept)
+        self.events -= tail.count(b"\n", kept)
+
+    # -- the file --
 
     def _take_end_back(self) -> None:
         if self._end_at is not None:
@@ -90,10 +133,7 @@ class LiveTrace:
             self._end_at = None
 
     def _write(self, data: bytes) -> None:
-        if self._packed is not None:
-            self._packed.write(data)
-            self._packed.flush()
-            return
+        """All of it or nothing."""
         whole_until, rest = self._file.tell(), memoryview(data)
         try:
             while rest:
@@ -107,21 +147,64 @@ class LiveTrace:
         self._file.seek(length)
 
 
+class PackedFile(LinesFile):
+    """In gzip. What is packed cannot be taken back: it gets its end record once, and none when the disk is full."""
+
+    def _begin(self, header_line: bytes) -> None:
+        # Without a name and a time in it: same events, same bytes.
+        self._packed = gzip.GzipFile(filename="", mode="wb", fileobj=cast(IO[bytes], _Below(super()._write)), mtime=0)
+        self._write(header_line)
+
+    def idle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._packed.close()
+        super().close()
+
+    def _give_up(self, reason: str) -> None:
+        pass
+
+    def _write(self, data: bytes) -> None:
+        self._packed.write(data)
+        self._packed.flush()
+
+
+class _Below:
+    """What gzip writes into. It does not look how much a file took, so that must be all of it or nothing."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.write = write
+
+    def flush(self) -> None:
+        pass
+
+
+def open_in_form(file: int, suffix: str, header_line: bytes) -> LinesFile:
+    """In the form that the name of the file asks for."""
+    if suffix == COLUMNAR_SUFFIX:
+        from .columns_file import ColumnsFile
+
+        return ColumnsFile(file, header_line)
+    return (PackedFile if suffix == ".gz" else LinesFile)(file, header_line)
+
+
 def frames(pipe: IO[bytes]) -> Iterator[Any]:
     """The values that were sent; ends when the pipe does, also in the middle of one."""
     while len(head := pipe.read(LENGTH_BYTES)) == LENGTH_BYTES:
         size = int.from_bytes(head, "little")
-        packed = pipe.read(size)
-        if len(packed) < size:
+        value = pipe.read(size)
+        if len(value) < size:
             return
-        yield marshal.loads(packed)
+        yield marshal.loads(value)
 
 
 def write_trace(pipe: IO[bytes]) -> None:
-    """Write the trace that comes through `pipe`. Its first frame is (open file, packed?, page size, line of the header)."""
+    """Write the trace that comes through `pipe`. Its first frame: (open file, its suffix, page size, line of the header)."""
     incoming = frames(pipe)
-    file, packed, page_size, header_line = next(incoming)
-    trace, lines, is_whole = LiveTrace(file, header_line, packed=packed), Lines(page_size), False
+    file, suffix, page_size, header_line = next(incoming)
+    trace, lines, is_whole = open_in_form(file, suffix, header_line), Lines(page_size), False
     for value in incoming:
         if isinstance(value, list):
             trace.add(lines.of(value))

@@ -1,0 +1,83 @@
+"""The live trace in columns (docs/columnar.md): in the process that writes, block by block."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from kvproof.conformance.columnar import stream_of_batch
+from kvproof.conformance.columnar_blocks import Kind, packed
+from kvproof.conformance.columnar_events import EventColumns
+from kvproof.conformance.trace_io import COLUMNAR_SUFFIX
+from kvproof.spec.trace import RECORD, End, Event
+
+from .writer import LinesFile, beginning, end_line
+
+# A block is written when it is full, when the server is idle, and at the next event after so long.
+SECONDS_OF_A_BLOCK = 1.0
+
+
+class ColumnsFile(LinesFile):
+    """Readable at any moment up to its last whole block. Events of the block that is open wait in memory."""
+
+    def __init__(self, file: int, header_line: bytes) -> None:
+        self._columns = EventColumns()
+        self._blocks = 1
+        self._next_seq = 0
+        self._opened_at = 0.0
+        # Where the last block of events begins, and how many they are.
+        self._last_block: tuple[int, int] | None = None
+        super().__init__(file, header_line)
+
+    def _begin(self, header_line: bytes) -> None:
+        self._write(beginning(COLUMNAR_SUFFIX, header_line))
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._flush()
+        super().close()
+
+    def _put(self, lines: list[bytes]) -> None:
+        for line in lines:
+            event = RECORD.validate_json(line)
+            assert isinstance(event, Event)
+            if not len(self._columns):
+                self._opened_at = time.monotonic()
+            self._columns.add(event)
+            if self._columns.full:
+                self._flush()
+        if len(self._columns) and time.monotonic() - self._opened_at >= SECONDS_OF_A_BLOCK:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not len(self._columns):
+            return
+        first_seq, events = self._columns.first_seq, len(self._columns)
+        payload, begins = stream_of_batch(self._columns.take()), self._file.tell()
+        self._write_block(Kind.EVENTS, first_seq, events, payload)
+        self._last_block, self._next_seq = (begins, events), first_seq + events
+        self.events += events
+
+    def _put_end(self, end: End) -> None:
+        self._write_block(Kind.END, self._next_seq, 0, end_line(end).rstrip(b"\n"))
+
+    def _end(self, reason: str, dropped: int) -> None:
+        self._flush()
+        super()._end(reason, dropped)
+
+    def _take_end_back(self) -> None:
+        self._blocks -= self._end_at is not None
+        super()._take_end_back()
+
+    def _make_room(self) -> None:
+        """Cut off the last block of events."""
+        if self._last_block is not None:
+            begins, events = self._last_block
+            self._cut(begins)
+            self._last_block = None
+            self._blocks, self._next_seq, self.events = self._blocks - 1, self._next_seq - events, self.events - events
+
+    def _write_block(self, kind: Kind, first_seq: int, events: int, payload: Any) -> None:
+        self._write(packed(self._blocks, kind, first_seq, events, payload))
+        self._blocks += 1
