@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces lint types docs clean
+.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -98,6 +98,11 @@ test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, ex
 soak: $(STAMP) ## a million checked steps without a false alarm, and whether the interpreters agree (SOAK="--seconds 60")
 	@echo "== soak"
 	$(BIN)/python benchmarks/soak.py $(SOAK)
+
+test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; does it notice, is what is missing counted (FAULTS="--kills 10")
+	@echo "== test-faults"
+	$(PYTHON) tests/sglang/make_env.py
+	$(BIN)/python benchmarks/faults.py $(FAULTS)
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
