@@ -558,7 +558,8 @@ def page(rows: list[Row], seed: int, began: float) -> str:
         "# The recorder under faults",
         "",
         f"Written by `make test-faults`, {time.strftime('%Y-%m-%d')}. {machine()}. {kills} servers killed; seed {seed}; "
-        f"{time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.0f} at the end. `benchmarks/faults.py` says what each fault is; full and read-only disk: {real}.",
+        f"{time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.0f} at the end. `benchmarks/faults.py` says what each fault is; "
+        f"full and read-only disk: {real}.",
         "",
         f"Bound: the median step at most {SLOWER} times as long as recording without a fault, the longest step at most "
         f"{1e3 * LONGEST_PAUSE:.0f} ms longer (median of the runs), the end at most {PATIENCE_SECONDS:.0f} s.",
