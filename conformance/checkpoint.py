@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import Replayer
 from kvproof.conformance.saved import report_as_data, report_from_data, restore_state, state_as_data
@@ -96,7 +97,7 @@ class Checkpoints:
         if data["header"] != _digest(line_of(reader.header)):
             raise self._refused(f"it is of another trace than {reader.path}: the headers differ")
         try:
-            self._hash_up_to(reader.path, data["read"]["bytes"])
+            self._hash_up_to(reader.path, count(data["read"]["bytes"]))
             if self._hash.hexdigest() != data["read"]["sha256"]:
                 raise self._refused(f"{reader.path} is another file than when it was written, or it was changed")
             restored = report_from_data(data["report"])
@@ -109,8 +110,8 @@ class Checkpoints:
             vars(report.coverage).update(vars(restored.coverage))
             restore_state(replayer, data["state"])
             if data["place"] is not None:
-                reader.begin_at(Place(*map(int, data["place"])))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+                reader.begin_at(Place(*map(count, data["place"])))
+        except WRONG_SHAPE as error:
             raise self._refused(f"not a checkpoint as kvproof writes it ({type(error).__name__}: {error})") from error
 
     @contextmanager
@@ -133,7 +134,7 @@ class Checkpoints:
 
     def _read(self) -> dict[str, Any]:
         try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
+            data = parsed(read_text(self.path, LARGE))
         except OSError as error:
             raise self._refused(f"{error.strerror or error}; leave --resume out to begin anew") from error
         except ValueError as error:

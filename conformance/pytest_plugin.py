@@ -153,13 +153,14 @@ def _fuzz(
     profile: str | None,
 ) -> None:
     from kvproof.conformance.fuzz.bounded import bounded_campaign
+    from kvproof.conformance.fuzz.target import to_play_again
 
     found = bounded_campaign(
         target, folder, seconds=seconds, seed=seed, settings=settings, faults=faults, profile=profile
     )
     if found is not None:
         place, lines = found
-        item.stash.setdefault(KEPT, []).append(f"kvproof fuzz --replay {shlex.quote(str(place))}")
+        item.stash.setdefault(KEPT, []).append(to_play_again(target, place))
         raise AssertionError("\n".join(lines))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.data_file import text, whole_number
 from kvproof.conformance.judge import Difference
 from kvproof.conformance.pagebook import FREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
@@ -47,8 +48,8 @@ def report_from_data(data: Data) -> Report:
         findings=[finding_from_data(f) for f in data["findings"]],
         followed=_counts(data["followed"]),
         coverage=coverage_from_data(data["coverage"]),
-        events=_number(data["events"]),
-        pages_moved=_number(data["pages_moved"]),
+        events=whole_number(data["events"]),
+        pages_moved=whole_number(data["pages_moved"]),
         gaps=tuple(map(str, data["gaps"])),
         profile=data["profile"] if data["profile"] is None else str(data["profile"]),
         hint=str(data["hint"]),
@@ -78,20 +79,35 @@ def finding_as_data(finding: Finding) -> Data:
 
 
 def finding_from_data(data: Data) -> Finding:
-    known = {f.name for f in dataclasses.fields(Finding)}
     return Finding(
-        **{
-            **{name: value for name, value in data.items() if name in known},
-            "path": Path(data["path"]),
-            "event": Event.model_validate(data["event"]),
-            "before": None if data["before"] is None else ledger_from_data(data["before"]),
-            "differences": tuple(Difference(**d) for d in data["differences"]),
-            "pages": tuple(map(str, data["pages"])),
-            "invariants": {str(name): str(sentence) for name, sentence in data["invariants"]},
-            "explained_by": tuple(FAULTS[name] for name in data["explained_by"]),
-            "wrong": tuple(WrongPage(**page) for page in data.get("wrong", ())),
-        }
+        path=Path(data["path"]),
+        line=whole_number(data["line"]),
+        event=Event.model_validate(data["event"]),
+        ledger=text(data["ledger"]),
+        action=text(data["action"]),
+        rule=text(data["rule"]),
+        before=None if data["before"] is None else ledger_from_data(data["before"]),
+        differences=tuple(_difference(d) for d in data["differences"]),
+        pages=tuple(map(text, data["pages"])),
+        invariants={text(name): text(sentence) for name, sentence in data["invariants"]},
+        explained_by=tuple(FAULTS[name] for name in data["explained_by"]),
+        profile=None if data["profile"] is None else text(data["profile"]),
+        wrong=tuple(_wrong_page(page) for page in data.get("wrong", ())),
     )
+
+
+def _difference(data: Data) -> Difference:
+    for value in (data["before"], data["expected"], data["seen"]):
+        for one in value if type(value) is list else [value]:  # pages, or one value
+            if type(one) not in (bool, int, str, type(None)):
+                raise ValueError(f"{data['name']} of a finding is {value!r:.60}")
+    return Difference(text(data["name"]), data["before"], data["expected"], data["seen"])
+
+
+def _wrong_page(data: Data) -> WrongPage:
+    if type(data["page"]) is not int:
+        raise ValueError(f"{data['page']!r:.60} is not a page")
+    return WrongPage(data["page"], text(data["owner"]), text(data["became"]), text(data["rule"]))
 
 
 def state_as_data(replayer: Replayer) -> Data:
@@ -117,7 +133,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.ledgers = {str(key): ledger_from_data(ledger) for key, ledger in data["ledgers"].items()}
     replayer.of_turn = {str(turn): str(key) for turn, key in data["of_turn"].items()}
     replayer.elsewhere = set(map(str, data["elsewhere"]))
-    replayer.ended_in = {str(k): None if step is None else _number(step) for k, step in data["ended_in"].items()}
+    replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
     _restore_book(replayer.book, data)
 
 
@@ -129,11 +145,11 @@ def _restore_book(book: PageBook, data: Data) -> None:
             book._owners[page] = str(owner)
     book._counts = Counter({FREE: book.pool_pages - len(book._owners), **Counter(book._owners.values())})
     for key, row, tree_end, pages in data["tables"]:
-        table = RowTable(_number(row), [_number(page) for page in pages], _number(tree_end))
+        table = RowTable(whole_number(row), [whole_number(page) for page in pages], whole_number(tree_end))
         book._tables[str(key)] = table
         book._users[table.row] = str(key)
         book._pin(table.pages[: table.tree_end], 1)
-    book.window._window_of = {_number(page): _number(window) for page, window in data["windows"]}
+    book.window._window_of = {whole_number(page): whole_number(window) for page, window in data["windows"]}
     book.window._behind = {window: page for page, window in book.window._window_of.items()}
 
 
@@ -141,15 +157,9 @@ def ledger_from_data(data: Data) -> Ledger:
     ledger = Ledger(**data)
     for name, value in vars(ledger).items():
         if type(value) is not (bool if name in _FLAGS else int):
-            raise ValueError(f"{name} of a ledger is {value!r}")
+            raise ValueError(f"{name} of a ledger is {value!r:.60}")
     return ledger
 
 
 def _counts(data: Data) -> Counter[str]:
-    return Counter({str(name): _number(count) for name, count in data.items()})
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r} is not a number")
-    return value
+    return Counter({str(name): whole_number(count) for name, count in data.items()})

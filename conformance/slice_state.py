@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.data_file import WRONG_SHAPE
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay import AUTO, Progress, Replayer, follow, replayer_of
 from kvproof.conformance.saved import restore_state, state_as_data
@@ -73,7 +74,7 @@ def begin_with_state(replayer: Replayer, reader: TraceReader, *, resumes: bool =
         if (part.checkpoint["kvproof_state"], part.checkpoint["spec"]) != (FORMAT, SPEC_VERSION):
             raise ValueError(f"format {part.checkpoint['kvproof_state']!r}, specification {part.checkpoint['spec']!r}")
         restore_state(replayer, part.checkpoint["state"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG_SHAPE as error:
         raise UserError(
             f"{at(reader.path, 1)}: the state that this slice carries is not as this kvproof writes it "
             f"({type(error).__name__}: {error}): cut it again"

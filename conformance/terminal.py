@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.status import Status
@@ -19,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .errors import UserError
+from .formats.printable import for_terminal
 
 SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0
@@ -30,17 +32,38 @@ _is_verbose = False
 
 def out(at_least: int = 0) -> Console:
     """Stdout. Made anew on each call, so that it follows a redirected stream. `at_least`: columns that a table needs."""
-    console = Console(highlight=False)
-    return console if console.width >= at_least else Console(highlight=False, width=at_least)
+    console = _Harmless(highlight=False)
+    return console if console.width >= at_least else _Harmless(highlight=False, width=at_least)
 
 
 def err() -> Console:
-    return Console(stderr=True, highlight=False)
+    return _Harmless(stderr=True, highlight=False)
+
+
+class _Harmless(Console):
+    """Text is shown and never obeyed: a session, a file or an error may be named by a stranger, with escape sequences in it, or
+    with a line of their own that a CI job would take for a command."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(harmless, objects), **options)
+
+
+def harmless(shown: Any) -> Any:
+    """The same line of text, all in it to be seen; what is no text is left as it is."""
+    if isinstance(shown, str):
+        return for_terminal(shown)
+    if isinstance(shown, Text) and (plain := for_terminal(shown.plain)) != shown.plain:
+        shown = shown.copy()
+        shown.plain = plain  # of the same length: styles stay where they are
+    return shown
 
 
 def say(text: str, style: str = "") -> None:
-    """One line of a result. Neither wrapped (paths and commands are copied) nor read as markup."""
-    out().print(Text(text, style), soft_wrap=True)
+    """One line of a result, with an empty one before it if it begins with a line break. Neither wrapped (paths and commands are
+    copied) nor read as markup."""
+    if text.startswith("\n"):
+        out().print()
+    out().print(Text(text.removeprefix("\n"), style), soft_wrap=True)
 
 
 def complain(message: str) -> None:
@@ -107,11 +130,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console = out()
     if not console.is_terminal:
         for row in rows:
-            print("\t".join(row))  # not by rich, which turns tabs into spaces
+            print("\t".join(map(for_terminal, row)))  # not by rich, which turns tabs into spaces
         return
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(for_terminal(cell)) for cell in row))
     console.print(table)
 
 

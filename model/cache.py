@@ -19,9 +19,10 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import z3
 
@@ -29,7 +30,10 @@ import kvproof.model
 import kvproof.spec
 from kvproof.model.questions import BROKEN, PROVED, Answer, Answers, Asker, Posed, Question, ask_z3
 
+T = TypeVar("T")
 FORMAT = "kvproof cache 1"
+MOST_BYTES = 2**24
+"""Of one answer: what is larger was not kept by this program."""
 
 
 class Store:
@@ -42,7 +46,9 @@ class Store:
     def read(self, key: str) -> Any:
         """What was kept under the key, or None."""
         try:
-            record = json.loads(self._path(key).read_text(encoding="utf-8"))
+            with self._path(key).open("rb") as file:
+                text = file.read(MOST_BYTES + 1)
+            record = json.loads(text) if len(text) <= MOST_BYTES else None
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(record, dict) or "value" not in record:
@@ -100,13 +106,15 @@ class Remembering(Asker):
             self.store.write(key, [[*label, answer.verdict, answer.seconds] for label, answer in found.items()])
         return found
 
-    def recall(self, what: str, compute: Callable[[], Any]) -> Any:
+    def recall(self, what: str, compute: Callable[[], Any], read: Callable[[Any], T]) -> T:
         key = _key("search", self.sources, what)
         kept = self.store.read(key)
-        if kept is None:
-            kept = compute()
-            self.store.write(key, kept)
-        return kept
+        if kept is not None:
+            with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):
+                return read(kept)
+        computed = compute()
+        self.store.write(key, computed)
+        return read(computed)
 
     @cached_property
     def sources(self) -> str:

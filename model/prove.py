@@ -163,10 +163,10 @@ def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -
             proof.vacuous.extend(failures)
         proof.vacuous.extend(_what_never_happens(proof.reachable))
         for machine in (m for m in MACHINES if m is not LEDGER):
-            taken = asker.recall(f"walk of {machine.name}", lambda m=machine: walk(m).taken)  # type: ignore[misc]
+            taken = asker.recall(f"walk of {machine.name}", lambda m=machine: walk(m).taken, _counts)  # type: ignore[misc]
             proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
         progress("expectations")
-        proof.vacuous.extend(asker.recall("expectations", check_expectations))
+        proof.vacuous.extend(asker.recall("expectations", check_expectations, _sentences))
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
@@ -192,8 +192,23 @@ def _explored(config: dict[str, Any], asker: Asker) -> tuple[Reachable, list[str
 
         return [vars(reach(*WITNESS, visit=visit, **config)), unmet(situations_of(config), met)]
 
-    found, failures = asker.recall(f"reachable states {sorted(config.items())}", explore)
-    return Reachable(**found), failures
+    return asker.recall(f"reachable states {sorted(config.items())}", explore, _reachable)
+
+
+def _counts(kept: Any) -> dict[str, int]:
+    return {str(name): int(times) for name, times in kept.items()}
+
+
+def _sentences(kept: Any) -> list[str]:
+    if not isinstance(kept, list):
+        raise TypeError("no list of sentences")
+    return list(map(str, kept))
+
+
+def _reachable(kept: Any) -> tuple[Reachable, list[str]]:
+    found, failures = kept
+    numbers = {name: int(found[name]) for name in ("page_size", "row_width", "states", "depth", "stuck")}
+    return Reachable(**numbers, config=dict(found["config"]), taken=_counts(found["taken"])), _sentences(failures)
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:

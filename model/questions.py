@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import z3
 
@@ -81,6 +81,7 @@ class Answer:
     seconds: float
 
 
+T = TypeVar("T")
 Answers = dict[Label, Answer]
 
 
@@ -90,9 +91,10 @@ class Asker:
     def answers(self, question: Question, timeout_ms: int) -> Answers:
         return ask_z3(question.pose(), timeout_ms)
 
-    def recall(self, what: str, compute: Callable[[], Any]) -> Any:
-        """The result (JSON data) of a search that the package's own sources alone determine."""
-        return compute()
+    def recall(self, what: str, compute: Callable[[], Any], read: Callable[[Any], T]) -> T:
+        """The result of a search that the package's own sources alone determine. `compute` gives it as JSON data, which may be
+        kept; `read` makes of such data what is wanted, and raises what a wrong shape raises."""
+        return read(compute())
 
 
 def ask_z3(posed: Posed, timeout_ms: int, only: Sequence[Label] | None = None) -> Answers:

@@ -101,12 +101,44 @@ def test_an_input_is_never_executed(tmp_path: Path) -> None:
     assert not (tmp_path / "was-here").exists()
 
 
-@pytest.mark.parametrize(("fork", "trust"), [("true", "true"), ("", "false")])
-def test_a_variant_of_a_stranger_is_not_executed(tmp_path: Path, fork: str, trust: str) -> None:
+OURS, STRANGE = {"REPOSITORY": "us/server"}, {"REPOSITORY": "us/server", "HEAD_REPOSITORY": "them/server"}
+
+
+@pytest.mark.parametrize(
+    ("event", "of", "trust"),
+    [
+        ("pull_request", STRANGE, "true"),
+        ("pull_request_target", STRANGE, "true"),
+        ("pull_request", {"REPOSITORY": "us/server", "HEAD_REPOSITORY": ""}, "true"),  # the fork was deleted since
+        ("workflow_run", STRANGE, "true"),
+        ("issue_comment", OURS, "true"),
+        ("", {}, "true"),
+        ("push", OURS, "false"),
+        ("pull_request", {**OURS, "HEAD_REPOSITORY": "us/server"}, "false"),
+    ],
+)
+def test_a_variant_of_a_stranger_is_not_executed(tmp_path: Path, event: str, of: dict[str, str], trust: str) -> None:
     (tmp_path / "evil.py").write_text("open('was-here', 'w')\n")
-    done = gate(tmp_path, VARIANT="evil.py", TRUST_VARIANTS=trust, IS_FORK=fork)
+    done = gate(tmp_path, VARIANT="evil.py", TRUST_VARIANTS=trust, EVENT=event, **of)
     assert done.returncode == 2
     assert not (tmp_path / "was-here").exists()
+
+
+@pytest.mark.parametrize(
+    ("event", "of"), [("push", OURS), ("pull_request", {**OURS, "HEAD_REPOSITORY": "us/server"}), ("schedule", OURS)]
+)
+def test_a_variant_of_our_own_is_executed_if_that_is_asked_for(tmp_path: Path, event: str, of: dict[str, str]) -> None:
+    (tmp_path / "ours.py").write_text("open('was-here', 'w')\n")
+    gate(tmp_path, VARIANT="ours.py", TRUST_VARIANTS="true", EVENT=event, **of)
+    assert (tmp_path / "was-here").exists()
+
+
+def test_whose_code_it_is_comes_from_the_event() -> None:
+    """A repository that is a fork itself gates its own pull requests; what counts is where this one comes from."""
+    asked = step("gate")["env"]
+    assert asked["EVENT"] == "${{ github.event_name }}" and asked["REPOSITORY"] == "${{ github.repository }}"
+    assert "pull_request.head.repo.full_name" in asked["HEAD_REPOSITORY"]
+    assert "workflow_run.head_repository.full_name" in asked["HEAD_REPOSITORY"]
 
 
 def test_it_installs_the_revision_of_the_action(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,13 +105,13 @@ def fuzz(
     if replay is not None:
         if junit or sarif or ndjson:
             raise UserError("--junit, --sarif and --ndjson tell of a search: leave them out, or --replay")
-        raise typer.Exit(_play_again(replay, isolate, step_seconds))
+        raise typer.Exit(_play_again(replay, _given(context, "target", target), isolate, step_seconds))
 
     from ..formats.of_campaign import events_of_campaign
     from ..formats.stream import Formats, telling
-    from ..fuzz.campaign_state import Plan, State, load_state
+    from ..fuzz.campaign_state import STATE, Plan, State, load_state
     from ..fuzz.leave import leave_summary, require_writable
-    from ..fuzz.target import target_named
+    from ..fuzz.target import target_named, target_of_file, to_go_on
     from ..fuzz.whole import How, Whole
     from ..judged_by import require_profile
     from ..many import cores
@@ -125,9 +124,10 @@ def fuzz(
     if resume:
         state = load_state(folder)
         _refuse_what_is_chosen(context, folder)
+        chosen = target_of_file(folder / STATE, state.plan.target, _given(context, "target", target))
     else:
         state = State(Plan(target, seed, tuple(fault or ()), parse_settings(settings or []), profile))
-    chosen = target_named(state.plan.target)
+        chosen = target_named(target)
     plan = state.plan = state.plan.for_target(chosen)
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
@@ -144,7 +144,7 @@ def fuzz(
         stream.tell(*events_of_campaign(whole.total, plan.target, folder))
         _show(whole, folder, quiet)
         if is_interrupted:
-            say(f"interrupted; go on: kvproof fuzz --resume --out {shlex.quote(str(folder))}", "yellow")
+            say(f"interrupted; go on: {to_go_on(plan.target, folder)}", "yellow")
             raise typer.Exit(ExitCode.INTERRUPTED)
         if not whole.total.schedules:
             raise UserError("no schedule was played: nothing was checked")
@@ -153,13 +153,22 @@ def fuzz(
 
 def _refuse_what_is_chosen(context: typer.Context, folder: Path) -> None:
     """What a campaign is about was said when it began."""
-    for option in ("target", "seed", "fault", "settings", "profile"):
-        source = context.get_parameter_source(option)
-        if source is not None and source.name != "DEFAULT":
+    for option in ("seed", "fault", "settings", "profile"):
+        if _is_given(context, option):
             name = "set" if option == "settings" else option
             raise UserError(
                 f"--{name} with --resume: the campaign in {folder} has its own; leave --{name} or --resume out"
             )
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _given(context: typer.Context, option: str, value: str) -> str | None:
+    """What the user said, and not what holds where nothing is said."""
+    return value if _is_given(context, option) else None
 
 
 def _require_start(target: Target, plan: Plan, how: How) -> None:
@@ -195,6 +204,8 @@ def _search(whole: Whole, ray: str | None) -> bool:
 
 
 def _show(whole: Whole, folder: Path, quiet: bool) -> None:
+    from ..fuzz.target import to_play_again
+
     campaign = whole.total
     if not quiet:
         coverage = campaign.coverage
@@ -221,15 +232,15 @@ def _show(whole: Whole, folder: Path, quiet: bool) -> None:
             f"{found.after_schedules} schedules, {found.times} times"
         )
         say(f"   see it: {folder / str(found.number) / 'report.txt'}")
-        say(f"   again:  kvproof fuzz --replay {shlex.quote(str(folder / str(found.number)))}")
+        say(f"   again:  {to_play_again(whole.plan.target, folder / str(found.number))}")
     if not campaign.found:
         say("nothing found", "bold green")
 
 
-def _play_again(place: Path, isolate: bool | None, step_seconds: float) -> ExitCode:
+def _play_again(place: Path, chosen: str | None, isolate: bool | None, step_seconds: float) -> ExitCode:
     from ..fuzz.leave import replay_finding, report_lines
 
-    played = replay_finding(place, isolates=isolate, step_seconds=step_seconds)
+    played = replay_finding(place, chosen=chosen, isolates=isolate, step_seconds=step_seconds)
     if played.trouble is None:
         say(f"nothing wrong any more: {len(played.events)} events, {played.steps} steps", "bold green")
         return ExitCode.PASS

@@ -219,11 +219,14 @@ def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage:
 
 
 def _one_line(report: Report) -> str:
+    from ..formats.printable import for_terminal
     from ..show_replay import checked
 
     names = sorted({f.id for finding in report.findings for f in finding.explained_by})
     by = f", by the rules of {report.profile}" if report.profile is not None else ""
-    return f"{report.verdict}\t{report.path}\t{checked(report)}{by}" + (f"\t{' '.join(names)}" if names else "")
+    return for_terminal(
+        f"{report.verdict}\t{report.path}\t{checked(report)}{by}" + (f"\t{' '.join(names)}" if names else "")
+    )
 
 
 def _say_again(paths: Sequence[Path], options: Options) -> None:

@@ -35,7 +35,8 @@ def shortest_run_of_fault(fault: Fault) -> Run | None:
         taken = [[step.outcome.action.name, step.params] for step in run.steps]
         return {"page_size": run.page_size, "row_width": run.row_width, "config": dict(run.config), "steps": taken}
 
-    return _taken_again(fault, Remembering(Store(cache_folder())).recall(f"shortest run of {fault.id}", steps))
+    asker = Remembering(Store(cache_folder()))
+    return asker.recall(f"shortest run of {fault.id}", steps, lambda kept: _taken_again(fault, kept))
 
 
 def _taken_again(fault: Fault, kept: dict[str, Any] | None) -> Run | None:

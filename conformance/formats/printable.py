@@ -10,6 +10,9 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 _UNSEEN = re.compile("[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Control characters, and those that turn the direction in which a text is read."""
 
+_UNSEEN_ON_TERMINAL = re.compile(f"[\n\ud800-\udfff]|{_UNSEEN.pattern}")
+_PICTURES, _DELETE, _ANY_OTHER = 0x2400, 0x7F, "\N{REPLACEMENT CHARACTER}"
+
 
 def for_json(value: Any) -> Any:
     """The same value without halves of characters, which a file name may hold and strict readers refuse."""
@@ -32,6 +35,11 @@ def for_reading(text: str) -> str:
     return _UNSEEN.sub(_escaped, for_json(text)).replace("\n", " ")
 
 
+def for_terminal(text: str) -> str:
+    """The same number of characters, none of which a terminal obeys: an escape sequence in a name is seen, not done."""
+    return _UNSEEN_ON_TERMINAL.sub(_pictured, text)
+
+
 def for_markdown(text: str) -> str:
     """One cell of a table: no markup, no mention, no end of the cell or of its row."""
     line = re.sub(r"([\\`*_{}\[\]()#+!|~^$])", r"\\\1", for_reading(text))
@@ -42,6 +50,13 @@ def for_markdown(text: str) -> str:
         .replace("@", "&#64;")
         .replace("://", ":&#47;/")
     )
+
+
+def _pictured(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code == _DELETE:
+        return "\N{SYMBOL FOR DELETE}"
+    return chr(_PICTURES + code) if code < ord(" ") else _ANY_OTHER
 
 
 def _escaped(found: re.Match[str]) -> str:

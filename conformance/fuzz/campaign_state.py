@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, seconds, text
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.growth import Growth, Sample
@@ -79,7 +83,7 @@ def load_state(folder: Path) -> State:
     """Raises UserError if there is none, or it cannot be gone on with."""
     path = folder / STATE
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parsed(read_text(path, LARGE))
     except OSError as error:
         raise UserError(f"no campaign to go on with: {path}: {error.strerror or error}") from error
     except ValueError as error:
@@ -90,20 +94,24 @@ def load_state(folder: Path) -> State:
             "which this kvproof goes on with; leave --resume out to begin anew"
         )
     try:
-        faults, settings = tuple(map(str, data["faults"])), dict(data["settings"])
-        plan = Plan(str(data["target"]), int(data["seed"]), faults, settings, data.get("profile"))
-        growth = Growth([Sample(*sample) for sample in data["growth"]])
-        numbers = {str(signature): int(number) for signature, number in data["numbers"].items()}
-        return State(plan, list(data["jobs"]), numbers, growth, int(data["died"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        faults, settings = tuple(map(text, data["faults"])), _SETTINGS.validate_python(data["settings"])
+        profile = None if data.get("profile") is None else text(data["profile"])
+        plan = Plan(text(data["target"]), count(data["seed"]), faults, settings, profile)
+        growth = Growth([Sample(seconds(at), *map(count, counts)) for at, *counts in data["growth"]])
+        numbers = {text(signature): count(number) for signature, number in data["numbers"].items()}
+        return State(plan, list(data["jobs"]), numbers, growth, count(data["died"]))
+    except WRONG_SHAPE as error:
         raise _not_ours(path, error) from error
 
 
 def campaigns_of(state: State, target: Target, folder: Path) -> list[Campaign]:
     """The jobs as they were. Raises UserError if they are not as they are written here."""
     try:
-        return [campaign_from_data(data, state.plan, target) for data in state.jobs]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        campaigns = [campaign_from_data(data, state.plan, target) for data in state.jobs]
+        if [campaign.job for campaign in campaigns] != list(range(len(campaigns))):
+            raise ValueError("the jobs are not numbered one by one")
+        return campaigns
+    except WRONG_SHAPE as error:
         raise _not_ours(folder / STATE, error) from error
 
 
@@ -120,28 +128,28 @@ def campaign_as_data(campaign: Campaign) -> Data:
 
 def campaign_from_data(data: Data, plan: Plan, target: Target) -> Campaign:
     """Raises what a wrong shape raises: KeyError, TypeError, ValueError."""
-    campaign = plan.campaign(target, int(data["job"]))
-    for name, kind in _NUMBERS.items():
-        setattr(campaign, name, kind(data[name]))
-    campaign.known = set(map(str, data["known"]))
+    campaign = plan.campaign(target, count(data["job"]))
+    for name, number in _NUMBERS.items():
+        setattr(campaign, name, number(data[name]))
+    campaign.known = set(map(text, data["known"]))
     campaign.coverage = coverage_from_data(data["coverage"])
-    campaign.seen_in = Counter({str(name): int(times) for name, times in data["seen_in"].items()})
+    campaign.seen_in = Counter({name: count(times) for name, times in data["seen_in"].items()})
     for found in map(_found_from_data, data["found"]):
         campaign.found[found.trouble.signature] = found
     return campaign
 
 
-_NUMBERS: dict[str, type[int] | type[float]] = {
-    "job": int,
-    "rounds": int,
-    "schedules": int,
-    "refused": int,
-    "steps": int,
-    "events": int,
-    "elapsed": float,
-    "seconds": float,
+_SETTINGS = TypeAdapter(dict[str, Setting])
+_NUMBERS: dict[str, Callable[[Any], float]] = {
+    **dict.fromkeys(("job", "rounds", "schedules", "refused", "steps", "events"), count),
+    **dict.fromkeys(("elapsed", "seconds"), seconds),
 }
-_OF_FOUND = ("number", "times", "after_seconds", "after_schedules")
+_OF_FOUND: dict[str, Callable[[Any], Any]] = {
+    "number": count,
+    "times": count,
+    "after_seconds": seconds,
+    "after_schedules": count,
+}
 
 
 def _found_as_data(found: Found) -> Data:
@@ -152,7 +160,9 @@ def _found_from_data(data: Data) -> Found:
     played = played_from_data(data["played"])
     if played.trouble is None:
         raise ValueError("a finding without trouble")
-    return Found(trouble=played.trouble, played=played, **{name: data[name] for name in _OF_FOUND})
+    return Found(
+        trouble=played.trouble, played=played, **{name: number(data[name]) for name, number in _OF_FOUND.items()}
+    )
 
 
 def _not_ours(path: Path, error: Any) -> UserError:

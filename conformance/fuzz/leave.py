@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.formats.printable import for_reading
 from kvproof.conformance.fuzz.campaign import Found
 from kvproof.conformance.fuzz.finding_files import REPORT, SCHEDULE, TEST, TRACE
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
 from kvproof.conformance.fuzz.play import STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.summary_page import summary_page
-from kvproof.conformance.fuzz.target import target_named
+from kvproof.conformance.fuzz.target import Target, target_named, target_of_file, to_play_again
 from kvproof.conformance.show_replay import finding_lines
 from kvproof.conformance.trace_io import write_trace
 
@@ -102,21 +103,27 @@ def report_lines(trouble: Trouble, played: Played, place: Path | None = None) ->
     if trouble.trace:
         lines += ["", *trouble.trace.splitlines()]
     if place is not None:
-        lines += ["", f"again: kvproof fuzz --replay {shlex.quote(str(place))}"]
+        lines += ["", f"again: {to_play_again(schedule.target, place)}"]
         if played.header is not None:
             profile = f" --profile {schedule.profile}" if schedule.profile else ""
             lines += [f"trace: kvproof replay {shlex.quote(str(place / TRACE))}{profile}"]
     return lines
 
 
-def replay_finding(place: Path, *, isolates: bool | None = None, step_seconds: float = STEP_SECONDS) -> Played:
-    """Play the schedule of a folder once more."""
-    return _play_again(Schedule.load(place / SCHEDULE if place.is_dir() else place), isolates, step_seconds)
+def replay_finding(
+    place: Path, *, chosen: str | None = None, isolates: bool | None = None, step_seconds: float = STEP_SECONDS
+) -> Played:
+    """Play the schedule of a folder once more. `chosen`: the target that the user named, without which only those that are
+    kvproof's own are played. Raises UserError for another one."""
+    path = place / SCHEDULE if place.is_dir() else place
+    schedule = Schedule.load(path)
+    return _play_again(schedule, target_of_file(path, schedule.target, chosen), isolates, step_seconds)
 
 
-def _play_again(schedule: Schedule, isolates: bool | None = None, step_seconds: float = STEP_SECONDS) -> Played:
+def _play_again(
+    schedule: Schedule, target: Target, isolates: bool | None = None, step_seconds: float = STEP_SECONDS
+) -> Played:
     """`isolates`: in a process of its own; by default whatever may not leave this one as it was."""
-    target = target_named(schedule.target)
     is_alone = schedule.target != "reference" if isolates is None else isolates
     player: Player = (Isolated if is_alone else InThisProcess)(target, step_seconds)
     try:
@@ -127,7 +134,7 @@ def _play_again(schedule: Schedule, isolates: bool | None = None, step_seconds: 
 
 def check_schedule(schedule: Schedule) -> None:
     """Play a schedule; AssertionError with the report if anything goes wrong. For tests."""
-    played = _play_again(schedule)
+    played = _play_again(schedule, target_named(schedule.target))
     if played.trouble is not None:
         raise AssertionError("\n".join(report_lines(played.trouble, played)))
 
@@ -135,15 +142,14 @@ def check_schedule(schedule: Schedule) -> None:
 def _test_of(found: Found) -> str:
     schedule = found.schedule
     acts = "\n".join(f"    {act.model_dump(exclude_defaults=True)!r}," for act in schedule.acts)
-    return f'''"""{found.trouble.signature}
-
-Found by `kvproof fuzz`. Fails as long as the target does it, under pytest or run by itself; FAULTS are the known ones that were
-switched on in it, and PROFILE is whose rules it is judged by.
+    # What is not kvproof's own words is written as a literal or a comment: it may hold quotes, and this file is code.
+    return f'''# {for_reading(found.trouble.signature)}
+"""Found by `kvproof fuzz`. Fails as long as the target does it, under pytest or run by itself; FAULTS are the known ones that
+were switched on in it, and PROFILE is whose rules it is judged by.
 """
 
 from kvproof.conformance.fuzz.leave import check_schedule
 from kvproof.conformance.fuzz.schedule import Schedule
-from kvproof.conformance.fuzz.summary_page import summary_page
 
 TARGET = {schedule.target!r}
 PROFILE = {schedule.profile!r}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.conformance.coverage import Coverage
+from kvproof.conformance.data_file import count, text
 from kvproof.conformance.fuzz.play import Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.saved import coverage_as_data, coverage_from_data, finding_as_data, finding_from_data
@@ -45,8 +46,8 @@ def played_from_data(data: Data) -> Played:
     return Played(
         Schedule.model_validate(data["schedule"]),
         None if data["header"] is None else Header.model_validate(data["header"]),
-        Told(events, int(data["seen"]), coverage_from_data(data["coverage"]), frozenset(map(str, data["states"]))),
-        int(data["steps"]),
+        Told(events, count(data["seen"]), coverage_from_data(data["coverage"]), frozenset(map(text, data["states"]))),
+        count(data["steps"]),
         None if data["trouble"] is None else _trouble_from_data(data["trouble"]),
     )
 
@@ -58,6 +59,6 @@ def _trouble_as_data(trouble: Trouble) -> Data:
 
 def _trouble_from_data(data: Data) -> Trouble:
     finding = None if data["finding"] is None else finding_from_data(data["finding"])
-    said = {name: str(data[name]) for name in ("kind", "signature", "sentence", "trace")}
-    faults, after = tuple(map(str, data["faults"])), tuple(map(str, data.get("after", ())))
+    said = {name: text(data[name]) for name in ("kind", "signature", "sentence", "trace")}
+    faults, after = tuple(map(text, data["faults"])), tuple(map(text, data.get("after", ())))
     return Trouble(**said, faults=faults, after=after, finding=finding)

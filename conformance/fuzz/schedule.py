@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kvproof.conformance.data_file import SMALL, read_text
 from kvproof.conformance.errors import UserError, at
 
 Setting = bool | int | float | str | None
@@ -76,7 +77,7 @@ class Schedule(BaseModel):
     def load(path: Path) -> Schedule:
         """Raises UserError if it is no schedule."""
         try:
-            return Schedule.model_validate_json(path.read_text(encoding="utf-8"))
+            return Schedule.model_validate_json(read_text(path, SMALL))
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValidationError, UnicodeDecodeError) as error:

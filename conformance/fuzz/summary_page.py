@@ -138,9 +138,8 @@ def _chart(title: str, curves: Sequence[tuple[str, str]], growth: Sequence[Data]
 
 def _ticks(most: float) -> list[int]:
     """Round numbers from 0 on, a few of them."""
-    steps = (
-        digit * 10**power for power in range(12) for digit in (5, 2, 1) if digit * 10**power * FEWEST_TICKS <= most
-    )
+    powers = range(len(str(int(most))))
+    steps = (digit * 10**power for power in powers for digit in (5, 2, 1) if digit * 10**power * FEWEST_TICKS <= most)
     return list(range(0, int(most) + 1, max(steps, default=1)))
 
 

@@ -7,7 +7,9 @@ A target is a class of its own for each server: it says which settings there are
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, unknown
@@ -118,3 +120,34 @@ def target_named(name: str) -> Target:
     if lacking:
         raise UserError(f"target {name}: what {factory}() returned has no {', '.join(lacking)}")
     return target
+
+
+def target_of_file(path: Path, named: str, chosen: str | None) -> Target:
+    """The target that a file names: a schedule, or the state of a campaign. `chosen`: the one that the user named, if any.
+
+    A file may come from a stranger, and a target of one's own is code: to import it is to run it. So the user names it, too.
+    Raises UserError unless that is so.
+    """
+    if named not in TARGETS and chosen is None:
+        raise UserError(
+            f"{path} is about target {named!r}, which is Python code, and to play it is to import and run that with all your "
+            f"rights. If you trust it, say so: --target {shlex.quote(named)}"
+        )
+    if chosen is not None and chosen != named:
+        raise UserError(f"{path} is about target {named!r}, not {chosen!r}")
+    return target_named(named)
+
+
+def to_play_again(target: str, place: Path) -> str:
+    """The command that plays a finding once more."""
+    return f"kvproof fuzz{_named(target)} --replay {shlex.quote(str(place))}"
+
+
+def to_go_on(target: str, folder: Path) -> str:
+    """The command that goes on with a campaign."""
+    return f"kvproof fuzz{_named(target)} --resume --out {shlex.quote(str(folder))}"
+
+
+def _named(target: str) -> str:
+    """What a file alone may not choose."""
+    return "" if target in TARGETS else f" --target {shlex.quote(target)}"

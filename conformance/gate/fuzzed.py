@@ -10,7 +10,7 @@ from kvproof.conformance.fuzz.campaign_state import Plan as CampaignPlan
 from kvproof.conformance.fuzz.campaign_state import State
 from kvproof.conformance.fuzz.jobs import search_here
 from kvproof.conformance.fuzz.leave import leave_summary, require_writable
-from kvproof.conformance.fuzz.target import target_named
+from kvproof.conformance.fuzz.target import target_named, to_play_again
 from kvproof.conformance.fuzz.whole import How, Whole
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, FUZZ, OPEN, PASSED, Outcome, Plan
 from kvproof.conformance.replay import INTERPRETED
@@ -68,7 +68,7 @@ def _outcome(whole: _UntilNew, plan: Plan) -> Outcome:
         f"{plan.target}: {total.schedules} schedules, {total.steps} steps in {total.elapsed:.0f} s, seed {plan.seed}"
     )
     if new:
-        problems = [f"{f.trouble.signature}: kvproof fuzz --replay {folder / str(f.number)}" for f in new]
+        problems = [f"{f.trouble.signature}: {to_play_again(plan.target, folder / str(f.number))}" for f in new]
         return Outcome(FUZZ, FAILED, f"{detail}, {len(new)} found", tuple(problems))
     if not total.schedules:
         return Outcome(FUZZ, COULD_NOT, f"{plan.target}: no schedule was played")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kvproof.conformance.data_file import SMALL, read_text
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.formats.of_replay import found, judged
 from kvproof.conformance.formats.run_events import CouldNot, Verdict
@@ -76,7 +77,7 @@ def kept_in(folder: Path, profile: str | None = None) -> Iterator[tuple[Path, Ex
         yield from ((trace, Expected(profile=profile)) for trace in traces)
         return
     try:
-        kept = _Kept.model_validate_json(page.read_text(encoding="utf-8")).traces
+        kept = _Kept.model_validate_json(read_text(page, SMALL)).traces
     except (OSError, ValidationError, UnicodeDecodeError) as error:
         raise UserError(f"{page}: {' '.join(str(error).split())[:300]}; docs/gate.md shows the form") from error
     names = {trace.relative_to(folder).as_posix(): trace for trace in traces}

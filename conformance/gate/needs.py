@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from kvproof.conformance.data_file import SMALL, read_text
 from kvproof.conformance.errors import UserError
 
 
@@ -27,7 +28,7 @@ def can_fuzz_the_reference() -> bool:
 def accepted_in(path: Path) -> frozenset[str]:
     """The signatures of a file: one a line, `#` begins a comment. Raises UserError if it cannot be read, or names none."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in read_text(path, SMALL).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
     signatures = frozenset(line for line in lines if line and not line.startswith("#"))

@@ -214,7 +214,7 @@ def test_a_short_fuzz_finds_what_is_wrong_with_a_target(tmp_path: Path, monkeypa
     asked = ("--target", "a_target:Broken", "--fuzz-seconds", 30, "--budget", 60, "--junit", "g.xml")
     result = run("gate", *ALONE["fuzz"], *asked)
     assert result.exit_code == 1, result.output
-    assert "kvproof fuzz --replay out/gate/fuzz/1" in result.stdout
+    assert "kvproof fuzz --target a_target:Broken --replay out/gate/fuzz/1" in result.stdout
     assert (tmp_path / "out/gate/fuzz/1/test_finding.py").exists()
     assert "F22862a" in Path("g.xml").read_text()
 
