@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces lint types docs clean
+.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -158,12 +158,17 @@ kill-matrix: $(STAMP) ## every fault switched on, and fuzzed until it is named; 
 	$(BIN)/python benchmarks/fuzz_releases.py $(KILL_RELEASES)
 
 FUZZ_SECONDS ?= 30
+FUZZ_SEED ?= 0
 
 fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=600; what it finds stays in out/fuzz
 	@echo "== fuzz-traces: $(FUZZ_SECONDS) s"
 	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "skipped: no atheris for this Python"; exit 0; fi
 	mkdir -p out/fuzz/corpus
 	$(BIN)/python tests/fuzz/fuzz_traces.py out/fuzz/corpus tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
+
+fuzz-files: $(STAMP) ## hostile files of every other kind (states, workloads, kept answers, names): FUZZ_SECONDS=600, FUZZ_SEED=1
+	@echo "== fuzz-files: $(FUZZ_SECONDS) s"
+	$(BIN)/python tests/fuzz/fuzz_files.py out/fuzz-files --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 lint: $(STAMP) ## ruff: rules and layout
 	@echo "== lint"

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text
+from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, wrong_shape
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import Replayer
 from kvproof.conformance.saved import report_as_data, report_from_data, restore_state, state_as_data
@@ -82,37 +82,41 @@ class Checkpoints:
 
     def resume(self, replayer: Replayer, reader: TraceReader, strict: bool) -> None:
         """Put a fresh replayer and its reader to where the checkpoint was written."""
-        data, report = self._read(), replayer.report
+        data = self._read()
+        try:
+            self._require_same(data, replayer, reader, strict)
+            self._restore(data, replayer, reader)
+        except WRONG_SHAPE as error:
+            raise self._refused(f"not a checkpoint as kvproof writes it ({wrong_shape(error)})") from error
+
+    def _require_same(self, data: dict[str, Any], replayer: Replayer, reader: TraceReader, strict: bool) -> None:
+        """Of the same rules, and of a trace that begins as it did. Raises UserError."""
         if data["spec"] != SPEC_VERSION:
             raise self._refused(
-                f"it was written for specification {data['spec']!r}; this kvproof checks {SPEC_VERSION!r}"
+                f"it was written for specification {data['spec']!r:.60}; this kvproof checks {SPEC_VERSION!r}"
             )
         if data["strict"] is not strict:
             raise self._refused(
                 f"it was written {'with' if data['strict'] else 'without'} --strict: go on in the same way"
             )
-        if data["profile"] != report.profile:
-            there, here = (name or "the model" for name in (data["profile"], report.profile))
+        if data["profile"] != replayer.report.profile:
+            both = (data["profile"], replayer.report.profile)
+            there, here = (f"{' '.join(str(name or 'the model').split()):.60}" for name in both)
             raise self._refused(f"it was written by the rules of {there}, not of {here}: go on with the same --profile")
         if data["header"] != _digest(line_of(reader.header)):
             raise self._refused(f"it is of another trace than {reader.path}: the headers differ")
-        try:
-            self._hash_up_to(reader.path, count(data["read"]["bytes"]))
-            if self._hash.hexdigest() != data["read"]["sha256"]:
-                raise self._refused(f"{reader.path} is another file than when it was written, or it was changed")
-            restored = report_from_data(data["report"])
-            report.findings = [dataclasses.replace(f, path=reader.path) for f in restored.findings]
-            report.followed, report.events, report.pages_moved = (
-                restored.followed,
-                restored.events,
-                restored.pages_moved,
-            )
-            vars(report.coverage).update(vars(restored.coverage))
-            restore_state(replayer, data["state"])
-            if data["place"] is not None:
-                reader.begin_at(Place(*map(count, data["place"])))
-        except WRONG_SHAPE as error:
-            raise self._refused(f"not a checkpoint as kvproof writes it ({type(error).__name__}: {error})") from error
+        self._hash_up_to(reader.path, count(data["read"]["bytes"]))
+        if self._hash.hexdigest() != data["read"]["sha256"]:
+            raise self._refused(f"{reader.path} is another file than when it was written, or it was changed")
+
+    def _restore(self, data: dict[str, Any], replayer: Replayer, reader: TraceReader) -> None:
+        report, restored = replayer.report, report_from_data(data["report"])
+        report.findings = [dataclasses.replace(f, path=reader.path) for f in restored.findings]
+        report.followed, report.events, report.pages_moved = restored.followed, restored.events, restored.pages_moved
+        vars(report.coverage).update(vars(restored.coverage))
+        restore_state(replayer, data["state"])
+        if data["place"] is not None:
+            reader.begin_at(Place(*map(count, data["place"])))
 
     @contextmanager
     def heeding_ctrl_c(self) -> Iterator[None]:

@@ -66,6 +66,11 @@ def text(value: Any) -> str:
     return value
 
 
+def wrong_shape(error: BaseException) -> str:
+    """What was wrong, in one line and not at length: the error may quote the data."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
+
+
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 

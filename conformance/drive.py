@@ -21,7 +21,7 @@ from kvproof.conformance.adapters.reference import require_faults, require_torch
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.judge import Difference
 from kvproof.conformance.renaming import Renaming
-from kvproof.conformance.token_plan import TokenPlan
+from kvproof.conformance.token_plan import MOST_TOKENS, TokenPlan, TooManyTokens
 from kvproof.conformance.trace_io import TraceReader, read_trace
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.spec.trace import Event
@@ -76,7 +76,11 @@ def drive(path: str | Path, *, faults: Sequence[str] = (), progress: Progress = 
     lines = [(line, record) for line, record in reader if isinstance(record, Event)]
     if not lines:
         raise UserError(f"{at(path)}: nothing to drive: the trace has no events")
-    driver = Driver(engine_config(reader, faults), [event for _, event in lines])
+    config = engine_config(reader, faults)
+    try:
+        driver = Driver(config, [event for _, event in lines])
+    except TooManyTokens as error:
+        raise UserError(f"{at(path)}: {error.message}") from error
     for number, (line, event) in enumerate(lines):
         try:
             first = driver.follow(number, line)
@@ -236,7 +240,7 @@ class Driver:
         count, position = int(event.params.get("tokens") or 0), self._output_len.get(turn, 0)
         if event.after.output_len is not None:
             self._output_len[turn] = event.after.output_len
-        return [self._tokens.output_of(turn, position + n) for n in range(count)]
+        return [self._tokens.output_of(turn, position + n) for n in range(min(count, MOST_TOKENS))]
 
     def _end(self, hand: HandDrivenScheduler, event: Event, turn: str) -> None:
         if event.params.get("inserted") is False and hand.config.radix_cache:

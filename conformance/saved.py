@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.coverage import Coverage
-from kvproof.conformance.data_file import text, whole_number
+from kvproof.conformance.data_file import count, text, whole_number
 from kvproof.conformance.judge import Difference
 from kvproof.conformance.pagebook import FREE, PageBook, RowTable
 from kvproof.conformance.replay import Replayer
@@ -140,17 +140,27 @@ def restore_state(replayer: Replayer, data: Data) -> None:
 def _restore_book(book: PageBook, data: Data) -> None:
     for owner, pages in data["owned"].items():
         for page in pages:
-            if not book._is_in_pool(page):
-                raise ValueError(f"page {page} is not one of the pool")
-            book._owners[page] = str(owner)
+            book._owners[_page(book, page)] = str(owner)
     book._counts = Counter({FREE: book.pool_pages - len(book._owners), **Counter(book._owners.values())})
     for key, row, tree_end, pages in data["tables"]:
-        table = RowTable(whole_number(row), [whole_number(page) for page in pages], whole_number(tree_end))
+        table = RowTable(count(row), [_page(book, page) for page in pages], count(tree_end))
         book._tables[str(key)] = table
         book._users[table.row] = str(key)
         book._pin(table.pages[: table.tree_end], 1)
-    book.window._window_of = {whole_number(page): whole_number(window) for page, window in data["windows"]}
+    book.window._window_of = {_page(book, page): _window(book, window) for page, window in data["windows"]}
     book.window._behind = {window: page for page, window in book.window._window_of.items()}
+
+
+def _page(book: PageBook, page: Any) -> int:
+    if not book._is_in_pool(whole_number(page)):
+        raise ValueError(f"page {page} is not one of the pool")
+    return int(page)
+
+
+def _window(book: PageBook, window: Any) -> int:
+    if not 1 <= whole_number(window) <= book.window.pool_pages:
+        raise ValueError(f"page {window} is not one of the window pool")
+    return int(window)
 
 
 def ledger_from_data(data: Data) -> Ledger:

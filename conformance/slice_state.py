@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.data_file import WRONG_SHAPE
+from kvproof.conformance.data_file import WRONG_SHAPE, wrong_shape
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay import AUTO, Progress, Replayer, follow, replayer_of
 from kvproof.conformance.saved import restore_state, state_as_data
@@ -77,5 +77,5 @@ def begin_with_state(replayer: Replayer, reader: TraceReader, *, resumes: bool =
     except WRONG_SHAPE as error:
         raise UserError(
             f"{at(reader.path, 1)}: the state that this slice carries is not as this kvproof writes it "
-            f"({type(error).__name__}: {error}): cut it again"
+            f"({wrong_shape(error)}): cut it again"
         ) from error

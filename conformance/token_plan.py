@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvproof.conformance.errors import UserError
 from kvproof.spec.trace import Event
 
 PADDING = 0
 """The token that a too-long input is cut to: the same for all of them, and no choice of the plan."""
+
+
+MOST_TOKENS = 2**16
+"""Of all turns of a trace: it is planned which of them are the same, and a trace may come from a stranger."""
+
+_Path = tuple[str, int]
+"""The leading unknowns of a turn: whose, and how many. They never change, for a turn only gets more behind them."""
+
+
+class TooManyTokens(UserError):
+    """Drive a smaller trace: `kvproof shrink` makes one, `kvproof slice` cuts one."""
 
 
 class TokenPlan:
@@ -24,7 +36,7 @@ class TokenPlan:
         self._inputs: dict[str, list[int]] = {}
         self._outputs: dict[str, list[int]] = {}
         self._checkpoints: dict[str, list[int]] = {}
-        self._in_tree: dict[int, list[int]] = {}
+        self._in_tree: dict[int, _Path] = {}
         """For each page of the tree the unknowns that it ends, from the first of its path."""
         self._rows: dict[str, list[int]] = {}
         self._live: set[str] = set()
@@ -83,11 +95,12 @@ class TokenPlan:
     def _share(self, turn: str, pages: tuple[int, ...]) -> None:
         """The tree's pages hold the turn's leading tokens."""
         for position, page in enumerate(pages):
-            self._equate(self._up_to(turn, position), self._in_tree.setdefault(page, self._up_to(turn, position)))
+            path = self._up_to(turn, position)
+            self._equate(path, self._in_tree.setdefault(page, path))
 
-    def _equate(self, own: list[int], theirs: list[int]) -> None:
+    def _equate(self, own: _Path, theirs: _Path) -> None:
         """The smaller root leads: padding stays what it is."""
-        for mine, other in zip(own, theirs, strict=False):
+        for mine, other in zip(self._unknowns(own), self._unknowns(theirs), strict=False):
             roots = self._root(mine), self._root(other)
             self._leader[max(roots)] = min(roots)
 
@@ -106,25 +119,36 @@ class TokenPlan:
                 elif page not in event.free:
                     self._in_tree.setdefault(page, own)
 
-    def _only_page_like(self, own: list[int]) -> list[int]:
+    def _only_page_like(self, own: _Path) -> _Path:
         """What the tree has instead of a duplicate that was freed: no event names it, so it must be the only one that fits."""
-        before = [self._root(unknown) for unknown in own[: -self._page_size]]
+        before = self._roots_before_the_last_page(own)
         fitting = [
             theirs
             for theirs in self._in_tree.values()
-            if len(theirs) == len(own) and [self._root(u) for u in theirs[: -self._page_size]] == before
+            if theirs[1] == own[1] and self._roots_before_the_last_page(theirs) == before
         ]
         return fitting[0] if len(fitting) == 1 else own
 
-    def _up_to(self, turn: str, position: int) -> list[int]:
+    def _roots_before_the_last_page(self, path: _Path) -> list[int]:
+        return [self._root(unknown) for unknown in self._unknowns(path)[: -self._page_size]]
+
+    def _up_to(self, turn: str, position: int) -> _Path:
         """The unknowns of a turn's leading pages, up to that of this position."""
-        return self._tokens_of(turn)[: (position + 1) * self._page_size]
+        return turn, min((position + 1) * self._page_size, len(self._tokens_of(turn)))
+
+    def _unknowns(self, path: _Path) -> list[int]:
+        turn, count = path
+        return self._tokens_of(turn)[:count]
 
     def _tokens_of(self, turn: str) -> list[int]:
         return self._inputs.get(turn, []) + self._outputs.get(turn, [])
 
     def _fresh(self, count: int) -> list[int]:
         first = len(self._leader)
+        if first + count > MOST_TOKENS:
+            raise TooManyTokens(
+                f"its turns have more than {MOST_TOKENS} tokens: only small traces are driven (kvproof shrink)"
+            )
         self._leader.extend(range(first, first + max(0, count)))
         return list(range(first, len(self._leader)))
 

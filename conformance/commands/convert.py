@@ -39,6 +39,12 @@ def convert(
             help="itf, perfetto: follow the rules of a release (kvproof list profiles).",
         ),
     ] = None,
+    hash_names: Annotated[
+        bool,
+        typer.Option(
+            "--hash-names", help="To give a trace away: sessions and requests become salted hashes, extras go."
+        ),
+    ] = False,
     quiet: SilentButForErrors = False,
 ) -> None:
     """Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.
@@ -55,12 +61,14 @@ def convert(
     """
     form = _form_of(to, out)
     if form in PICTURES.values():
+        if hash_names:
+            raise UserError(f"--hash-names is for a trace: hash that first, then draw {out}")
         return _draw(form, trace, out, profile, quiet)
     if profile is not None:
         raise UserError(
             f"--profile says whose rules a picture follows; {out} is a trace, which nobody follows to copy it"
         )
-    return _copy(form, trace, out, quiet)
+    return _copy(form, trace, out, hash_names, quiet)
 
 
 def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -> None:
@@ -87,27 +95,31 @@ def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -
         _require_complete(followed.reader, quiet)
 
 
-def _copy(form: str, trace: Path, out: Path, quiet: bool) -> None:
+def _copy(form: str, trace: Path, out: Path, hash_names: bool, quiet: bool) -> None:
     from kvproof.spec.trace import Event
 
     from ..columnar import ColumnarWriter
     from ..copying import replacing
+    from ..hashed_names import HashedNames
     from ..pace import ReadingPace
     from ..trace_io import TraceWriter, read_trace
 
     begin: type[TraceWriter] = ColumnarWriter if form == "columnar" else TraceWriter
     reader = read_trace(trace)
+    names = HashedNames() if hash_names else None
+    header = reader.header if names is None else names.header_of(reader)
     with (
         Progress(f"converting {trace}", quiet=quiet) as progress,
-        replacing(out, trace, lambda partial: begin(partial, reader.header)) as writer,
+        replacing(out, trace, lambda partial: begin(partial, header)) as writer,
     ):
         pace = ReadingPace(progress, reader)
         for _, record in reader:
             if isinstance(record, Event):
-                writer.write(record)
+                writer.write(record if names is None else names.event(record))
                 pace(writer.events)
         if reader.end is not None:
-            writer.close(reader.end.reason, dropped=reader.end.dropped)
+            reason = reader.end.reason
+            writer.close(reason if names is None else names.reason(reason), dropped=reader.end.dropped)
     if not quiet:
         before, after = trace.stat().st_size, out.stat().st_size
         say(f"converted {out}: {writer.events} events, {before} bytes to {after}")

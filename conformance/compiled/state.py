@@ -161,8 +161,11 @@ class State:
             return False
         if any(not 0 <= table.row < MOST_ROWS for table in book._tables.values()):
             return False
-        if any(key not in names.ledgers for key in (*replayer.ledgers, *replayer.of_turn.values())):
+        owners = (owner for owner in book._counts if owner not in (FREE, TREE))
+        if any(key not in names.ledgers for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in)):
             return False
+        if any(key not in names.ledgers for key in (*owners, *book._tables)):
+            return False  # a state that was read from a file may say anything
         if not (replayer.of_turn.keys() | replayer.elsewhere) <= names.turns.keys():
             return False
         self._make_room_for_names()  # an event that stands in no column may have brought some

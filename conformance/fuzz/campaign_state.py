@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, seconds, text
+from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, seconds, text, wrong_shape
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.growth import Growth, Sample
@@ -166,4 +166,4 @@ def _found_from_data(data: Data) -> Found:
 
 
 def _not_ours(path: Path, error: Any) -> UserError:
-    return UserError(f"{path}: not as kvproof writes it ({type(error).__name__}: {error}); leave --resume out")
+    return UserError(f"{path}: not as kvproof writes it ({wrong_shape(error)}); leave --resume out")

@@ -44,8 +44,8 @@ def leave(found: Found, folder: Path) -> Path:
             for event in found.played.events:
                 writer.write(event)
             writer.close(f"fuzzed: {found.trouble.signature}")
-    (place / REPORT).write_text("\n".join(report_lines(found.trouble, found.played, place)) + "\n", encoding="utf-8")
-    (place / TEST).write_text(_test_of(found), encoding="utf-8")
+    _write(place / REPORT, "\n".join(report_lines(found.trouble, found.played, place)) + "\n")
+    _write(place / TEST, _test_of(found))
     return place
 
 
@@ -80,7 +80,12 @@ def leave_summary(whole: Whole, folder: Path) -> None:
         "growth": [sample._asdict() for sample in whole.growth],
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    (folder / "summary.html").write_text(summary_page(summary), encoding="utf-8")
+    _write(folder / "summary.html", summary_page(summary))
+
+
+def _write(path: Path, text: str) -> None:
+    """What a target raised may hold halves of characters, as file names do: these are spelled out."""
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def report_lines(trouble: Trouble, played: Played, place: Path | None = None) -> list[str]:

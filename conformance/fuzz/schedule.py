@@ -17,6 +17,7 @@ from kvproof.conformance.errors import UserError, at
 Setting = bool | int | float | str | None
 Number = Annotated[int, Field(ge=0, le=1 << 20)]
 MOST_STEPS_AT_ONCE = 1000
+MOST_ACTS = 100_000
 
 Do = Literal["open", "turn", "send", "step", "launch", "abort", "retract", "close"]
 
@@ -47,7 +48,7 @@ class Act(BaseModel):
 class Schedule(BaseModel):
     """What was, or is to be, played on a target."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kvproof_schedule: Literal[1] = 1
     target: str
@@ -55,7 +56,7 @@ class Schedule(BaseModel):
     profile: str | None = None
     """Whose rules it is judged by: those of a profile, of the target's own (`auto`), or, with none, the model's."""
     settings: dict[str, Setting] = {}
-    acts: tuple[Act, ...] = ()
+    acts: Annotated[tuple[Act, ...], Field(max_length=MOST_ACTS)] = ()
 
     @property
     def size(self) -> tuple[int, int, int, str]:

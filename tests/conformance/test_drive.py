@@ -30,6 +30,7 @@ from kvproof.model.oracle import Oracle
 from kvproof.model.witness import witness
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.state import Ledger, pristine
+from kvproof.spec.trace import Config, Header, Producer
 
 # Counterexamples with a step that the reference has no way to take, and the words that it says so with.
 NO_SUCH_STEP = {
@@ -366,3 +367,25 @@ def test_pages_may_have_other_names(saved: dict[str, Path], tmp_path: Path) -> N
     path.write_text("".join(json.dumps(renamed(fields)) + "\n" for fields in lines))
     assert read_trace(path).header.config.pool_pages == 3
     assert drive(path, faults=["F22862b"]).verdict == SAME
+
+
+@pytest.mark.parametrize("tokens", [2**62, 2**17])
+def test_a_trace_of_too_many_tokens_is_refused_before_they_are_made(tokens: int, tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "t.jsonl", a_header()) as writer:
+        writer.event(action="open", session="s")
+        writer.event(action="create", session="s", turn="r", params={"origin_len": tokens})
+    with pytest.raises(UserError, match=r"t\.jsonl: its turns have more than 65536 tokens"):
+        drive(tmp_path / "t.jsonl")
+
+
+def test_a_result_of_endless_tokens_takes_no_memory(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "t.jsonl", a_header()) as writer:
+        writer.event(action="open", session="s")
+        writer.event(action="result", session="s", turn="r", params={"tokens": 2**62})
+    with pytest.raises(CannotDrive):
+        drive(tmp_path / "t.jsonl")
+
+
+def a_header() -> Header:
+    config = Config(page_size=1, pool_pages=8, rows=2, row_width=16)
+    return Header(spec="1", producer=Producer(name="x", version="0", target="x"), config=config)

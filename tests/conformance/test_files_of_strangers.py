@@ -123,6 +123,7 @@ def campaign(folder: Path, **changes: Any) -> None:
             "seen": 0,
             "steps": 0,
             "coverage": {"actions": {}, "branches": {}, "invariants": {}},
+            "states": [],
             "trouble": {
                 "kind": "crash",
                 "signature": "s",
@@ -175,8 +176,8 @@ def test_the_campaign_of_these_tests_can_be_gone_on_with(tmp_path: Path) -> None
         {"jobs__0__elapsed": 1e400},
         {"jobs__0__seconds": float("nan")},
         {"jobs__0__steps": 1e400},
-        {"growth": [["<script>", 0, 0, 0, 0, 0, 0]]},
-        {"growth": [[1e30, 0, 0, 0, 0, 0, 0]]},
+        {"growth": [["<script>", 0, 0, 0, 0, 0, 0, 0]]},
+        {"growth": [[1e30, 0, 0, 0, 0, 0, 0, 0]]},
         {"growth": [[1]]},
         {"settings": {"rows": [1]}},
         {"profile": {}},
@@ -255,7 +256,7 @@ def test_a_number_that_is_none_is_refused(number: Callable[[Any], object], value
 def test_the_page_of_an_endless_campaign_is_drawn(tmp_path: Path) -> None:
     sample = {
         "seconds": 2.0**62,
-        **dict.fromkeys(("schedules", "steps", "actions", "branches", "invariants", "found"), 2**62),
+        **dict.fromkeys(("schedules", "steps", "actions", "branches", "invariants", "states", "found"), 2**62),
     }
     numbers = dict.fromkeys(("seed", "jobs", "died", "schedules", "steps", "events", "steps_per_second", "seconds"), 0)
     page = summary_page({**numbers, "target": "x", "faults": [], "settings": {}, "found": [], "growth": [sample]})
