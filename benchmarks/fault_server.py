@@ -43,7 +43,7 @@ class Board:
     def __init__(self, path: Path, *, new: bool = False) -> None:
         if new:
             with path.open("wb") as file:
-                file.truncate(8 * (HEAD + MOST_STEPS))
+                file.truncate(8 * (HEAD + 2 * MOST_STEPS))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._numbers = memoryview(self._map).cast("d")
@@ -54,15 +54,23 @@ class Board:
     def __setitem__(self, place: int, value: float) -> None:
         self._numbers[place] = value
 
-    def add_step(self, seconds: float) -> None:
+    def add_step(self, seconds: float, of_cpu: float) -> None:
+        """By the clock, and of its thread."""
         steps = int(self._numbers[STEPS])
         self._numbers[HEAD + steps % MOST_STEPS] = seconds
+        self._numbers[HEAD + MOST_STEPS + steps % MOST_STEPS] = of_cpu
         self._numbers[STEPS] = steps + 1
 
     def steps(self, first: int = 0, last: int | None = None) -> list[float]:
         """Seconds of each step of a stretch."""
+        return self._stretch(HEAD, first, last)
+
+    def cpu_of_steps(self, first: int = 0, last: int | None = None) -> list[float]:
+        return self._stretch(HEAD + MOST_STEPS, first, last)
+
+    def _stretch(self, begin: int, first: int, last: int | None) -> list[float]:
         until = int(self[STEPS]) if last is None else last
-        return self._numbers[HEAD + first : HEAD + min(until, MOST_STEPS)].tolist()
+        return self._numbers[begin + first : begin + min(until, MOST_STEPS)].tolist()
 
 
 class Enough(BaseException):
@@ -110,18 +118,18 @@ class SGLang:
 
     def serve(self, trace: str, board: Board, between_steps: Callable[[int], None]) -> None:
         headless, scheduler, load = self._headless, self._scheduler, Load(self._headless)
-        before, ran = time.perf_counter(), scheduler.forward_ct
+        before, cpu_before, ran = time.perf_counter(), time.thread_time(), scheduler.forward_ct
 
         def receive(*_args: Any, **_kwargs: Any) -> list[Any]:
-            nonlocal before, ran
+            nonlocal before, cpu_before, ran
             if scheduler.forward_ct != ran:
-                board.add_step(time.perf_counter() - before)
+                board.add_step(time.perf_counter() - before, time.thread_time() - cpu_before)
                 ran = scheduler.forward_ct
             note(board, self.handover())
             between_steps(int(board[STEPS]))
             load.arrive()
             inbox, headless._inbox = headless._inbox, []
-            before = time.perf_counter()
+            before, cpu_before = time.perf_counter(), time.thread_time()
             return inbox
 
         def loop(scheduler: Any) -> None:
@@ -162,12 +170,12 @@ class Reference:
                 note(board, self.handover())
                 between_steps(int(board[STEPS]))
                 load.arrive()
-                before = time.perf_counter()
+                before, cpu_before = time.perf_counter(), time.thread_time()
                 if scheduler.is_idle:
                     observer.idle()
                 else:
                     scheduler.step()
-                    board.add_step(time.perf_counter() - before)
+                    board.add_step(time.perf_counter() - before, time.thread_time() - cpu_before)
         board[ENDING_SECONDS] = -time.monotonic()
         observer.end("finished" if scheduler.is_idle else "interrupted while requests ran")
         board[ENDING_SECONDS] += time.monotonic()
@@ -267,7 +275,9 @@ def child(server: Any, task: dict[str, Any]) -> None:
             board[HARMED_AT] = board[HARMED_AT] or step
             harm(server, folder)
             if os.getpid() != own:
-                board._numbers = memoryview(bytearray(8 * (HEAD + MOST_STEPS))).cast("d")  # the board is the server's
+                board._numbers = memoryview(bytearray(8 * (HEAD + 2 * MOST_STEPS))).cast(
+                    "d"
+                )  # the board is the server's
                 until[0] = 50
         if pace:
             time.sleep(pace)
