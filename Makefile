@@ -21,7 +21,7 @@ JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files lint types docs clean
+.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -166,6 +166,32 @@ fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=60
 	mkdir -p out/fuzz/corpus
 	$(BIN)/python tests/fuzz/fuzz_traces.py out/fuzz/corpus tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
 
+test-versions: $(STAMP) ## Python 3.10 to 3.13 and the last three minor versions of z3-solver, each in an environment of its own (VERSIONS="--only 3.13 --prove")
+	@echo "== test-versions"
+	$(BIN)/python benchmarks/versions.py $(VERSIONS)
+
+wheel-twice: $(STAMP) ## the wheel, built twice from copies of another age and folder: the same bytes?
+	@echo "== wheel-twice"
+	$(BIN)/python release/wheel_twice.py --out dist
+
+SUPPLY := .venv-supply
+
+audit: ## known vulnerabilities of what CI installs (pip-audit); exits with 3 where the service cannot be reached
+	@echo "== audit"
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(SUPPLY)/bin/python release/audit.py constraints.txt
+
+sbom: ## what an installed kvproof brings along, as CycloneDX: dist/kvproof.cdx.json
+	@echo "== sbom"
+	$(PYTHON) -m venv $(SUPPLY)/bill
+	$(PYTHON) -m venv $(SUPPLY)/installed
+	$(SUPPLY)/bill/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
+	$(SUPPLY)/installed/bin/python -m pip install --quiet --disable-pip-version-check .
+	mkdir -p dist
+	$(SUPPLY)/bill/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/kvproof.cdx.json $(SUPPLY)/installed/bin/python
+	echo "dist/kvproof.cdx.json"
+
 fuzz-files: $(STAMP) ## hostile files of every other kind (states, workloads, kept answers, names): FUZZ_SECONDS=600, FUZZ_SEED=1
 	@echo "== fuzz-files: $(FUZZ_SECONDS) s"
 	$(BIN)/python tests/fuzz/fuzz_files.py out/fuzz-files --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
@@ -191,7 +217,7 @@ docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, tr
 	echo "see it: $(BIN)/python -m http.server -d out/site"
 
 clean: ## remove what the other targets made
-	rm -rf .venv .venv-gpu .venv-sglang .venv-sglang-jax .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-gpu .venv-versions .venv-supply .venv-sglang .venv-sglang-jax .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
