@@ -23,10 +23,10 @@ from rich.console import Console
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.mutation.accused import SUBJECTS
-from kvproof.conformance.mutation.bench import Bench, judge
+from kvproof.conformance.mutation.bench import Bench, judge, mistakes_of
 from kvproof.conformance.mutation.page import report
 from kvproof.conformance.mutation.sample import evenly
-from kvproof.model.mutant_results import write_part
+from kvproof.model.mutant_results import Result, kept, write_part
 
 PAGE = Path(__file__).parent / "results" / "mutants.md"
 
@@ -43,22 +43,27 @@ def main() -> int:
     parser.add_argument(
         "--sample", type=int, help="judge so many mutants, spread evenly over files and kinds; else all"
     )
+    parser.add_argument("--tell", action="store_true", help="judge nothing: write the page of what was judged so far")
     asked = parser.parse_args()
     console = Console(stderr=True)
     path = asked.results or Path(f"out/mutants-{asked.subject}.json")
     try:
-        bench = Bench(SUBJECTS[asked.subject](), asked.seed, asked.schedules, asked.with_a_model, console)
-        everything = [mistake.mutant for mistake in bench.mistakes()]
+        subject = SUBJECTS[asked.subject]()
+        everything = [mistake.mutant for mistake in mistakes_of(subject)]
         chosen = evenly(everything, asked.sample, asked.seed)
         console.print(f"{len(everything)} changes in all, {len(chosen)} are tried; results in {path}")
-        results = judge(bench, chosen, path, asked.jobs, console)
+        if asked.tell:
+            results = kept(path)
+        else:
+            bench = Bench(subject, asked.seed, asked.schedules, asked.with_a_model, console)
+            results = judge(bench, chosen, path, asked.jobs, console)
     except KeyboardInterrupt:
         console.print(f"interrupted; what was judged is in {path}, the next run goes on")
         return 130
     except UserError as error:
         console.print(error.message)
         return 2
-    told = report(bench.subject, everything, chosen, results, [_head(asked, len(bench.plan.runs))])
+    told = report(subject, everything, chosen, results, [_head(asked, results)])
     print(told.text)
     write_part(asked.page, f"mutants-{asked.subject}", told.text)
     for sentence in told.complaints:
@@ -66,10 +71,11 @@ def main() -> int:
     return 1 if told.complaints else 0
 
 
-def _head(asked: argparse.Namespace, runs: int) -> str:
+def _head(asked: argparse.Namespace, results: dict[str, Result]) -> str:
     drawn = f"{asked.schedules} schedules by chance" + (
         f", {asked.with_a_model} more with a model" if asked.subject == "reference" else ""
     )
+    runs = max((result.get("of", 0) for result in results.values()), default=0)
     return (
         f"{machine()}; {datetime.date.today()}; load at the end: {os.getloadavg()[0]:.0f}. Seed {asked.seed}; {runs} runs, "
         f"{drawn} among them; a mutant is played on those that come to its line, until one notices it."

@@ -31,6 +31,11 @@ LONG = 3600.0
 """Seconds of a campaign that are many: the compiled checker pays."""
 
 
+def mistakes_of(subject: Subject) -> Iterator[Mistake]:
+    for accused in subject.accused:
+        yield from mistakes(accused, in_place.source_of(accused))
+
+
 class Bench:
     """Everything that judges the mutants of one subject."""
 
@@ -63,10 +68,6 @@ class Bench:
         and one that survived fewer runs than there are now is judged again."""
         own = [f"kvproof.{name}" for name in DEPENDS_ON]
         return digest_of_modules([*own, *(accused.module for accused in self.subject.accused)])
-
-    def mistakes(self) -> Iterator[Mistake]:
-        for accused in self.subject.accused:
-            yield from mistakes(accused, in_place.source_of(accused))
 
     def cases(self, wanted: set[str], results: dict[str, Result]) -> Iterator[Case]:
         """Those that have to be run. What needs no run, because nothing differs or nothing comes there, is judged here."""

@@ -58,6 +58,9 @@ def report(
     killed = sum(1 for m in matter if final[m.key] == KILLED)
     if matter and killed < ENOUGH * len(matter):
         complaints.append(f"{killed} of {len(matter)} were noticed: fewer than {ENOUGH:.0%}")
+    waiting = sum(1 for m in asked_for if m.key not in results)
+    if waiting:
+        complaints.append(f"{waiting} are not judged yet")
     counted = Counter(final.values())
     differing = len(judged) - counted[EQUIVALENT]
     by_file, by_function = ("file", lambda m: m.path), ("function", lambda m: m.function)
@@ -65,9 +68,9 @@ def report(
     lines = [
         *head,
         "",
-        f"{len(everything)} changes were made in all, {len(asked_for)} tried; {no_mutants} of these shifted no number, and "
-        f"are no mutants. Of {len(judged)} mutants {counted[EQUIVALENT]} are equivalent and {counted[ALLOWED]} do another thing "
-        f"that every rule allows.",
+        f"{len(everything)} changes can be made in all, {len(judged) + no_mutants} were tried; {no_mutants} of these shifted no "
+        f"number, and are no mutants. Of {len(judged)} mutants {counted[EQUIVALENT]} are equivalent, and {counted[ALLOWED]} do "
+        "another thing that every rule allows.",
         "",
         f"- noticed: **{_share(killed, len(matter))}** of those that break something;",
         f"- {_share(killed, differing)} of all that are not equivalent, the allowed ones among them;",

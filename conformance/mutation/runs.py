@@ -33,7 +33,7 @@ from kvproof.conformance.fuzz.play import (
     play,
     trouble_in,
 )
-from kvproof.conformance.fuzz.schedule import Schedule, Setting
+from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
 from kvproof.conformance.fuzz.target import Target
 
 CONFORMANCE, CENSUS, SUMS, RECOMPUTATION, DRAIN = CHECKS = ("conformance", "census", "sums", "recomputation", "drain")
@@ -171,6 +171,19 @@ ON_THE_DEVICE = ("many-sessions", "chunked", "retract", "pressure", "storm", "ro
 """Scenarios that are played with the pools on the device's side as well, on tensors of the CPU."""
 
 
+PARTING = tuple(Act(do="send", new_tokens=26, max_new_tokens=3, shared=shared) for shared in (6, 9, 11, 15, 18))
+"""Prompts of pages of 4 that go on in other words inside of a page."""
+
+
+def parting(act: Act) -> Schedule:
+    """One after the other, so that each finds what the one before left in the tree; then all at once."""
+    again = Act(do="step", times=9)
+    later = act.model_copy(update={"shared": act.shared - 3})
+    return Schedule(
+        target="reference", settings={"page_size": 4}, acts=(act, again, act, again, later, act, act, again)
+    )
+
+
 def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
     """`schedules` by chance, and so many more in which a model runs, so that outputs can be computed anew."""
     from kvproof.conformance.fuzz.reference import Reference
@@ -178,6 +191,7 @@ def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
 
     target = Reference()
     runs = [schedule_run(f"seed {n}", schedule, target) for n, schedule in enumerate(target.seeds)]
+    runs += [schedule_run(f"prompts that part at {act.shared}", parting(act), target) for act in PARTING]
     runs += [scenario_run(name, 4, {}) for name in SCENARIOS]
     runs += [scenario_run(name, 4, {"pools": "device"}) for name in ON_THE_DEVICE]
     chosen: Sequence[tuple[int, dict[str, Setting]]] = ((schedules, {}), (with_a_model, {"forward": "transformer"}))
@@ -195,7 +209,17 @@ def sglang_runs(seed: int, schedules: int) -> list[Run]:
         schedule_run(f"seed {n}", schedule.model_copy(update={"profile": target.profile}), target)
         for n, schedule in enumerate(target.seeds)
     ]
-    return seeds + _by_chance(target, schedules, seed, {}, profile=target.profile)
+    chosen: Sequence[dict[str, Setting]] = (
+        {},
+        {"drafts": 3},
+        {"window": "page", "page_size": 2},
+        {"retract_interval": 2, "page_size": 4},
+    )
+    return seeds + [
+        run
+        for pinned in chosen
+        for run in _by_chance(target, schedules // len(chosen), seed, pinned, profile=target.profile)
+    ]
 
 
 def _by_chance(

@@ -10,12 +10,13 @@ from functools import cache
 import pytest
 
 from kvproof.conformance.fuzz.judging import Judging
+from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.mutation import in_place, verdicts
 from kvproof.conformance.mutation.accused import reference, twins
 from kvproof.conformance.mutation.mistakes import mistakes
 from kvproof.conformance.mutation.page import Told, report
 from kvproof.conformance.mutation.reviewed import ALLOWED, EQUIVALENT, MISSED, Word
-from kvproof.conformance.mutation.runs import Run, scenario_run
+from kvproof.conformance.mutation.runs import PARTING, Run, parting, scenario_run, schedule_run
 from kvproof.conformance.mutation.sample import evenly
 from kvproof.conformance.mutation.verdicts import KILLED, NO_MUTANT, SURVIVED, Case, Plan, judged
 from kvproof.model.mutant_results import Result
@@ -99,6 +100,18 @@ def test_a_mutant_is_noticed_by_the_check_that_is_named(
 ) -> None:
     found = verdict(case(path, function, what), scenario_run(scenario, 4, {}))
     assert (found["outcome"], found.get("by")) == ((KILLED, by) if by else (SURVIVED, None)), found
+
+
+def test_a_match_that_ends_inside_of_a_page_is_noticed() -> None:
+    """It had survived every run, until there were prompts that part there."""
+    of = case(
+        "impl/radix.py",
+        "RadixTree._common_len",
+        "other sign: common - common % self.page_size -> common + common % self.page_size",
+    )
+    act = next(act for act in PARTING if act.shared == 9)
+    found = verdict(of, schedule_run("parting", parting(act), Reference()))
+    assert (found["outcome"], found["by"]) == (KILLED, "conformance")
 
 
 def test_a_mutant_that_ends_its_process_is_a_crash_and_takes_nobody_along() -> None:
