@@ -54,7 +54,7 @@ class Reference(WordedSettings):
         from kvproof.impl.census import CensusViolation
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-        self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput, GivenUpInVain)
+        self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput, GivenUpInVain, KeptForNobody)
         self.seeds: Sequence[Schedule] = seeds()
 
     def start(
@@ -114,6 +114,10 @@ class GivenUpInVain(Exception):
     """A request was given up for lack of room, and there was room."""
 
 
+class KeptForNobody(Exception):
+    """A request that decodes holds window pages that no token of it will look back to."""
+
+
 class ReferenceRun:
     """One engine. After each step its census counts every page, and its memory check is told as an event. Where a model runs,
     every output is computed anew in the end."""
@@ -166,6 +170,7 @@ class ReferenceRun:
             self._launched = True
             if self._own_checks:
                 self._requests.require_room_was_lacking()
+                require_windows_are_given_back(self._scheduler.state)
 
     def step(self) -> None:
         self.launch()
@@ -195,6 +200,25 @@ def not_returned(state: EngineState) -> str | None:
             return f"{missing} of {terms['total']} {pool} are missing"
     free = state.rows.available_rows
     return None if free == state.config.rows else f"{state.config.rows - free} of {state.config.rows} rows are missing"
+
+
+def require_windows_are_given_back(state: EngineState) -> None:
+    """Right behind a launch: E has come as far as the next token of each request that decodes lets it, one page more being kept.
+
+    The rules say how far an eviction may go; that it comes at all, is asked for here. Raises KeptForNobody."""
+    pool = state.window_pool
+    in_prefill = {id(chunk.req) for launched in state.launched for chunk in launched.chunks}
+    for req in state.running if pool is not None else ():
+        assert pool is not None
+        if id(req) in in_prefill:
+            continue
+        computed = req.kv_committed_len - req.results_due
+        unseen = max(computed - pool.window - pool.page_size, 0) // pool.page_size * pool.page_size
+        begin = max(req.swa_evicted_seqlen, req.cache_protected_len)
+        if begin < unseen:
+            raise KeptForNobody(
+                f"{req.rid} holds window pages from {begin} on, and its next token looks back to nothing before {unseen}"
+            )
 
 
 class Requests:

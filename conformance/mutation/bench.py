@@ -18,7 +18,7 @@ from kvproof.conformance.fuzz.judging import Unjudged, judging_by
 from kvproof.conformance.mutation import in_place
 from kvproof.conformance.mutation.accused import Subject, twins
 from kvproof.conformance.mutation.mistakes import Mistake, mistakes
-from kvproof.conformance.mutation.runs import can_be_played
+from kvproof.conformance.mutation.runs import Run, can_be_played
 from kvproof.conformance.mutation.verdicts import EQUIVALENT, NOT_RUN, SAME_CODE, SURVIVED, Case, Plan, judged
 from kvproof.conformance.replay import AUTO
 from kvproof.model.mutant_results import Result, digest_of_modules, load, save
@@ -54,12 +54,9 @@ class Bench:
             told.append(passed.told)
             if not subject.has_threads:
                 self.lines.append(in_place.lines_of(self.files, lambda run=run: run.play(Unjudged)))  # type: ignore[misc]
-        others = set[tuple[str, int]]().union(
-            *(found for run, found in zip(runs, self.lines, strict=False) if not run.for_its_own_lines)
-        )
-        self.lines = [
-            found - others if run.for_its_own_lines else found for run, found in zip(runs, self.lines, strict=False)
-        ]
+        both = list(zip(runs, self.lines, strict=False))
+        others = set[tuple[str, int]]().union(*(found for run, found in both if not run.about))
+        self.own_lines = [found - others if run.about else found for run, found in both]
         self.plan = Plan(runs, told, new_judging, twins())
         console.print(f"{len(runs)} runs, all passed without a mutant")
 
@@ -82,17 +79,26 @@ class Bench:
                 if in_place.is_same(code, function.__code__):
                     results[key] = {"outcome": EQUIVALENT, "detail": SAME_CODE}
                     continue
-                runs = self._runs_to(file, range(mistake.first_line, mistake.mutant.line + 1))
+                runs = self._runs_to(file, mistake)
                 if not runs:
                     results[key] = {"outcome": SURVIVED, "runs": 0, "of": len(self.plan.runs), "detail": NOT_RUN}
                     continue
                 yield Case(key, function, code, runs)
 
-    def _runs_to(self, file: str, span: range) -> list[int]:
-        """The runs that come to one of these lines; all, where that was not seen."""
+    def _runs_to(self, file: str, mistake: Mistake) -> list[int]:
+        """The runs that come to one of its lines; all, where that was not seen."""
+        runs, mutant = self.plan.runs, mistake.mutant
         if self.subject.has_threads:
-            return list(range(len(self.plan.runs)))
-        return [n for n, lines in enumerate(self.lines) if any((file, line) in lines for line in span)]
+            return list(range(len(runs)))
+        span = range(mistake.first_line, mutant.line + 1)
+        return [
+            number
+            for number, run in enumerate(runs)
+            if any((file, line) in self._lines_for(number, run, mutant) for line in span)
+        ]
+
+    def _lines_for(self, number: int, run: Run, mutant: Mutant) -> set[tuple[str, int]]:
+        return self.lines[number] if run.about and run.about in mutant.original else self.own_lines[number]
 
 
 def judge(bench: Bench, mutants: Sequence[Mutant], path: Path, jobs: int, console: Console) -> dict[str, Result]:

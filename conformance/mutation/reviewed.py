@@ -29,16 +29,12 @@ OVER_OR_RESET = "The request is over, or `reset_for_retract` clears the field ri
 ONLY_ITS_LENGTH = "The prefix of a row that is kept is not written again: only its length is used."
 NEVER_NONE = "The callee walks up from the node and stops at none at once: it asks itself."
 WHO_IS_EVICTED = "Which unlocked leaf is evicted first, and that no more are than were asked for, no rule says."
-NEVER_EVICTED = (
-    "No window page of a request that runs is ever given back. Every page has its one owner, and a pool that gets tight is told "
-    "as such: the rules say how far an eviction may go, not that it has to come."
-)
 TELLS_NOTHING = "An eviction of no page is carried out and told. It changes nothing."
 PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more than there is."
 
 SESSION, RADIX, RADIX_CACHE = "impl/session.py", "impl/radix.py", "impl/radix_cache.py"
 CHUNK_CACHE, TREE, EVICTION = "impl/chunk_cache.py", "impl/window_tree.py", "impl/window_eviction.py"
-REQUEST, POOLS = "impl/request.py", "impl/pools.py"
+REQUEST, POOLS, WINDOW_POOL = "impl/request.py", "impl/pools.py", "impl/window_pool.py"
 
 WORDS: tuple[Word, ...] = (
     Word(SESSION, "Session.awaits_late_result", ("off by one: 0 -> 1",), ALLOWED, IN_ORDER),
@@ -201,31 +197,9 @@ WORDS: tuple[Word, ...] = (
     Word(
         EVICTION,
         "evict_live_windows",
-        (
-            "fix condition: state.window_pool is not None -> False",
-            "flip comparison: state.window_pool is not None -> state.window_pool is None",
-            "drop statement: evict_window(state, req, computed_len(state, req)) -> (dropped)",
-        ),
-        MISSED,
-        NEVER_EVICTED,
-    ),
-    Word(
-        EVICTION,
-        "evict_live_windows",
         ("fix condition: state.window_pool is not None -> True",),
         EQUIVALENT,
         "`evict_window` asks the same.",
-    ),
-    Word(
-        EVICTION,
-        "evict_window",
-        (
-            "fix condition: pool is None -> True",
-            "swap twin: max(pre_len - pool.window - pool.page_size, 0) -> min",
-            "fix condition: end <= start -> True",
-        ),
-        MISSED,
-        NEVER_EVICTED,
     ),
     Word(
         EVICTION,
@@ -257,5 +231,37 @@ WORDS: tuple[Word, ...] = (
         ("fix condition: count > len(self._free_pages) -> False",),
         EQUIVALENT,
         PRIVATE_GUARD,
+    ),
+    Word(
+        POOLS,
+        "RowPool.alloc",
+        (
+            "swap twin: self._free_slots.popleft() -> pop",
+            "swap twin: self._free_slots.pop() -> popleft",
+            "flip comparison: self._order == 'fifo' -> self._order != 'fifo'",
+        ),
+        ALLOWED,
+        "Which free row is taken, no rule says.",
+    ),
+    Word(
+        POOLS,
+        "RowPool.write",
+        ("fix condition: len(kv_indices) == 0 -> False", "drop statement: return -> (dropped)"),
+        EQUIVALENT,
+        "To write nothing changes nothing.",
+    ),
+    Word(
+        WINDOW_POOL,
+        "WindowAllocator._take",
+        ("fix condition: count > len(self._free_window_pages) -> False",),
+        EQUIVALENT,
+        PRIVATE_GUARD,
+    ),
+    Word(
+        TREE,
+        "WindowTree.heal",
+        ("drop statement: self.window_protected_size += healed -> (dropped)",),
+        EQUIVALENT,
+        "A node that a window lock protects lacks no page: nobody builds on a match that lacks one.",
     ),
 )

@@ -41,7 +41,7 @@ CRASHED, HUNG = "crash", "hang"
 COLUMNS = (*CHECKS, CRASHED, HUNG)
 OF_KIND = {VIOLATION: CONFORMANCE, CRASH: CRASHED, EXIT: CRASHED, HANG: HUNG, STUCK: DRAIN, LEAK: DRAIN}
 
-OF_ERROR = {"WrongOutput": RECOMPUTATION, "GivenUpInVain": DRAIN, "OwnCheckFailed": SUMS}
+OF_ERROR = {"WrongOutput": RECOMPUTATION, "GivenUpInVain": DRAIN, "KeptForNobody": CENSUS, "OwnCheckFailed": SUMS}
 """Own checks of the targets, by the class that they raise. SGLang's is the equation of its pools."""
 
 STEP_SECONDS, SCENARIO_SECONDS = 4.0, 20.0
@@ -61,8 +61,8 @@ class Passed:
 class Run:
     name: str
     play: Callable[[NewJudging], Passed]
-    for_its_own_lines: bool = False
-    """Played for mutants only where no other run comes."""
+    about: str = ""
+    """Played only for mutants that name this, and where no other run comes."""
 
 
 def noticed_by(trouble: Trouble) -> str:
@@ -108,7 +108,15 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
     asked for after every step, outputs computed anew, all back in the end."""
     import torch
 
-    from kvproof.conformance.fuzz.reference import GivenUpInVain, Requests, Telling, WrongOutput, not_returned
+    from kvproof.conformance.fuzz.reference import (
+        GivenUpInVain,
+        KeptForNobody,
+        Requests,
+        Telling,
+        WrongOutput,
+        not_returned,
+        require_windows_are_given_back,
+    )
     from kvproof.impl.census import CensusViolation
     from kvproof.impl.scenarios import SCENARIOS
     from kvproof.impl.scheduler import Scheduler
@@ -127,6 +135,7 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
                 def launch_step(self) -> None:
                     super().launch_step()
                     requests.require_room_was_lacking()
+                    require_windows_are_given_back(self.state)
 
             scheduler = Watched(config, Telling(judging.see))
             requests = Requests(scheduler)
@@ -159,11 +168,17 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
                 raise Wrong(LEAK, missing, LEAK)
 
         with alarms(), alarm(SCENARIO_SECONDS):
-            trouble = trouble_in(playing, judging, (CensusViolation, WrongOutput, GivenUpInVain), SCENARIO_SECONDS)
+            trouble = trouble_in(
+                playing, judging, (CensusViolation, WrongOutput, GivenUpInVain, KeptForNobody), SCENARIO_SECONDS
+            )
         return Passed(trouble, kept.told if trouble is None else "")
 
     called = json.dumps(dict(settings), sort_keys=True) if settings else ""
-    return Run(f"scenario {name}, page size {page_size}{', ' if called else ''}{called}", run, "pools" in settings)
+    return Run(
+        f"scenario {name}, page size {page_size}{', ' if called else ''}{called}",
+        run,
+        "device" if "pools" in settings else "",
+    )
 
 
 AT_ONE_TOKEN_A_PAGE = ("storm", "rounds", "retract", "window", "window-in-flight")
@@ -185,7 +200,7 @@ def parting(act: Act) -> Schedule:
 
 
 def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
-    """`schedules` by chance, and so many more in which a model runs, so that outputs can be computed anew."""
+    """`schedules` by chance, and so many more in which a model runs, so that outputs can be computed anew, and with a window."""
     from kvproof.conformance.fuzz.reference import Reference
     from kvproof.impl.scenarios import SCENARIOS
 
@@ -194,7 +209,11 @@ def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
     runs += [schedule_run(f"prompts that part at {act.shared}", parting(act), target) for act in PARTING]
     runs += [scenario_run(name, 4, {}) for name in SCENARIOS]
     runs += [scenario_run(name, 4, {"pools": "device"}) for name in ON_THE_DEVICE]
-    chosen: Sequence[tuple[int, dict[str, Setting]]] = ((schedules, {}), (with_a_model, {"forward": "transformer"}))
+    chosen: Sequence[tuple[int, dict[str, Setting]]] = (
+        (schedules, {}),
+        (with_a_model, {"forward": "transformer"}),
+        (with_a_model, {"window": "page", "page_size": 4}),
+    )
     runs += [scenario_run(name, 1, {}) for name in AT_ONE_TOKEN_A_PAGE]
     for count, pinned in chosen:
         runs += _by_chance(target, count, seed, pinned)

@@ -80,6 +80,13 @@ def all_mutants() -> list[Mutant]:
             "drain",
         ),
         (
+            "impl/window_eviction.py",
+            "evict_window",
+            "fix condition: pool is None -> True",
+            "window",
+            "census",
+        ),
+        (
             "impl/scheduler.py",
             "Scheduler.launch_step",
             "drop statement: self._launch(batch) -> (dropped)",
