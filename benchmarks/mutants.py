@@ -54,6 +54,7 @@ def main() -> int:
         console.print(f"{len(everything)} changes in all, {len(chosen)} are tried; results in {path}")
         if asked.tell:
             results = kept(path)
+            chosen = [mutant for mutant in everything if mutant.key in results]
         else:
             bench = Bench(subject, asked.seed, asked.schedules, asked.with_a_model, console)
             results = judge(bench, chosen, path, asked.jobs, console)

@@ -19,6 +19,11 @@ NOT_HERE = frozenset({"mamba", "logger"})
 PASSES_ON = frozenset(
     {
         "__getattr__",
+        "has_slot",
+        "req_to_token_pool",
+        "token_to_kv_pool_allocator",
+        "page_size",
+        "disable",
         "available_and_evictable_str",
         "check_hicache_events",
         "flush_write_through_acks",
@@ -33,7 +38,8 @@ PASSES_ON = frozenset(
         "_free_slot_mamba",
     }
 )
-"""Functions of SGLang that hand on what nothing here asks for: metrics, a host cache, other kinds of model."""
+"""Functions of SGLang that only hand on, or that nothing here calls: metrics, a host cache, other kinds of model, a cache that
+embeds the sessions."""
 
 
 @dataclass(frozen=True)

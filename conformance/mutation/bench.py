@@ -22,7 +22,7 @@ from kvproof.conformance.mutation.runs import Run, can_be_played
 from kvproof.conformance.mutation.verdicts import EQUIVALENT, NOT_RUN, SAME_CODE, SURVIVED, Case, Plan, judged
 from kvproof.conformance.replay import AUTO
 from kvproof.model.mutant_results import Result, digest_of_modules, load, save
-from kvproof.model.mutants import Mutant
+from kvproof.model.mutants import Mutant, text_of
 
 SAVE_EVERY = 20
 """Verdicts."""
@@ -87,18 +87,18 @@ class Bench:
 
     def _runs_to(self, file: str, mistake: Mistake) -> list[int]:
         """The runs that come to one of its lines; all, where that was not seen."""
-        runs, mutant = self.plan.runs, mistake.mutant
+        runs = self.plan.runs
         if self.subject.has_threads:
             return list(range(len(runs)))
-        span = range(mistake.first_line, mutant.line + 1)
+        span, said = range(mistake.statement.lineno, mistake.mutant.line + 1), text_of(mistake.statement)
         return [
             number
             for number, run in enumerate(runs)
-            if any((file, line) in self._lines_for(number, run, mutant) for line in span)
+            if any((file, line) in self._lines_for(number, run, said) for line in span)
         ]
 
-    def _lines_for(self, number: int, run: Run, mutant: Mutant) -> set[tuple[str, int]]:
-        return self.lines[number] if run.about and run.about in mutant.original else self.own_lines[number]
+    def _lines_for(self, number: int, run: Run, said: str) -> set[tuple[str, int]]:
+        return self.lines[number] if run.about and run.about in said else self.own_lines[number]
 
 
 def judge(bench: Bench, mutants: Sequence[Mutant], path: Path, jobs: int, console: Console) -> dict[str, Result]:

@@ -84,8 +84,8 @@ class Mistake:
     mutant: Mutant
     function: Function
     tree: ast.Module
-    first_line: int
-    """Of the statement that it is in: what never comes here, behaves as before."""
+    statement: ast.stmt
+    """What it is in: what never comes here, behaves as before."""
 
 
 class NotANumber(BaseException):
@@ -149,7 +149,7 @@ def mistakes(accused: Accused, source: str) -> Iterator[Mistake]:
                     edit.mutated,
                     f"{what}{nth}",
                 )
-                yield Mistake(mutant, function, ast.fix_missing_locations(tree), statement.lineno)
+                yield Mistake(mutant, function, ast.fix_missing_locations(tree), statement)
 
 
 def _said_of(edit: Edit, accused: Accused) -> str:

@@ -34,6 +34,7 @@ PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more
 
 SESSION, RADIX, RADIX_CACHE = "impl/session.py", "impl/radix.py", "impl/radix_cache.py"
 CHUNK_CACHE, TREE, EVICTION = "impl/chunk_cache.py", "impl/window_tree.py", "impl/window_eviction.py"
+STATE, SGLANG = "impl/state.py", "sglang 0.5.11 streaming_session.py"
 REQUEST, POOLS, WINDOW_POOL = "impl/request.py", "impl/pools.py", "impl/window_pool.py"
 
 WORDS: tuple[Word, ...] = (
@@ -263,5 +264,97 @@ WORDS: tuple[Word, ...] = (
         ("drop statement: self.window_protected_size += healed -> (dropped)",),
         EQUIVALENT,
         "A node that a window lock protects lacks no page: nobody builds on a match that lacks one.",
+    ),
+    Word(
+        STATE,
+        "EngineState.obtainable_pages",
+        (
+            "off by one: min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size) "
+            "-> min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size) - 1",
+        ),
+        ALLOWED,
+        "A page less is counted on than there is: who is admitted waits a little longer.",
+    ),
+    Word(
+        STATE,
+        "EngineState.make_available",
+        (
+            "other sign: pages - self.allocator.available_pages -> pages + self.allocator.available_pages",
+            "other sign: pages - self.window_pool.available_window_pages -> pages + self.window_pool.available_window_pages",
+        ),
+        ALLOWED,
+        WHO_IS_EVICTED,
+    ),
+    Word(
+        STATE,
+        "EngineState.make_available",
+        (
+            "flip comparison: missing > 0 -> missing >= 0",
+            "off by one: 0 -> -1",
+            "flip comparison: missing > 0 -> missing >= 0 (2)",
+            "fix condition: evicted -> True",
+        ),
+        ALLOWED,
+        TELLS_NOTHING,
+    ),
+    Word(SGLANG, "_is_streaming", ("line 113: drop operand",), EQUIVALENT, "It is only ever asked of a request."),
+    Word(
+        SGLANG,
+        "_is_streaming",
+        ("line 113: drop operand (3)",),
+        MISSED,
+        "No session of another kind, which does not stream, is driven.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.any_holding_kv",
+        ("line 178: swap twin",),
+        ALLOWED,
+        "It only decides whether the release passes over a check of its own.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.find_active_slot",
+        ("line 206: drop operand (2)",),
+        EQUIVALENT,
+        "A slot in the table has a row.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_match_prefix",
+        ("line 252: swap arguments",),
+        EQUIVALENT,
+        "Slot and request hold the same lengths there: one was just restored from the other.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_cache_finished_req",
+        ("line 310: fix condition (2)",),
+        EQUIVALENT,
+        "Whoever finishes has that length set.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_cache_finished_req",
+        ("line 319: drop statement",),
+        EQUIVALENT,
+        "The release's check passes over a request without a row just as well, and nobody else reads the flags.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_cache_unfinished_req",
+        ("line 336: flip flag",),
+        EQUIVALENT,
+        "The conversion to another type makes a copy anyway.",
+    ),
+    Word(
+        SGLANG, "StreamingSession.release_session", ("line 386: other sign",), EQUIVALENT, "The number is only logged."
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.release_session",
+        ("line 393: flip comparison",),
+        MISSED,
+        "No run closes a session whose lock in the window tree ends inside of a path.",
     ),
 )
