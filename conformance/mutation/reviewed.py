@@ -34,6 +34,7 @@ PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more
 
 SESSION, RADIX, RADIX_CACHE = "impl/session.py", "impl/radix.py", "impl/radix_cache.py"
 CHUNK_CACHE, TREE, EVICTION = "impl/chunk_cache.py", "impl/window_tree.py", "impl/window_eviction.py"
+SCHEDULER = "impl/scheduler.py"
 STATE, SGLANG = "impl/state.py", "sglang 0.5.11 streaming_session.py"
 REQUEST, POOLS, WINDOW_POOL = "impl/request.py", "impl/pools.py", "impl/window_pool.py"
 
@@ -356,5 +357,26 @@ WORDS: tuple[Word, ...] = (
         ("line 393: flip comparison",),
         MISSED,
         "No run closes a session whose lock in the window tree ends inside of a path.",
+    ),
+    Word(
+        SCHEDULER,
+        "Scheduler.submit_turn",
+        ("flip flag: False -> True",),
+        MISSED,
+        "A turn that is refused is told to have finished. Nobody compares what a refused turn is told.",
+    ),
+    Word(
+        SCHEDULER,
+        "Scheduler.retract",
+        ("drop operand: if req.rid == rid -> (dropped)", "drop operand: not req.output_ids -> (dropped)"),
+        ALLOWED,
+        "Who is sent back to the queue, and after which result, no rule says.",
+    ),
+    Word(
+        SCHEDULER,
+        "Scheduler.check",
+        ("flip comparison: self.config.pool_pages <= FREE_LIST_LIMIT -> self.config.pool_pages < FREE_LIST_LIMIT",),
+        ALLOWED,
+        "A check of a pool of exactly so many pages does not list the free ones.",
     ),
 )
