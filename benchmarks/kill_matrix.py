@@ -13,11 +13,10 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measuring import machine, say
+from measuring import machine, say, spread
 
 from kvproof.conformance.adapters.reference import faults_of_the_reference
 from kvproof.conformance.fuzz.campaign import Campaign, run_campaign
@@ -78,19 +77,12 @@ def hunt(target: Reference, fault: str, seeds: int, seconds: float) -> Hunts:
     return hunts
 
 
-def _spread(values: Sequence[float], digits: int) -> str:
-    if not values:
-        return "-"
-    median, least, most = statistics.median(values), min(values), max(values)
-    return f"{median:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
-
-
 def row(hunts: Hunts, alone: Hunts, seeds: int, seeds_of_search: int) -> str:
     found = f"{seeds - hunts.missed} of {seeds}"
     found_alone = f"{seeds_of_search - alone.missed} of {seeds_of_search}"
     return (
-        f"| {hunts.fault} | {found} | {_spread(hunts.seconds, 1)} | {_spread(hunts.schedules, 0)} "
-        f"| {_spread(hunts.acts, 0)} | {found_alone} | {_spread(alone.seconds, 1)} |"
+        f"| {hunts.fault} | {found} | {spread(hunts.seconds, digits=1)} | {spread(hunts.schedules, digits=0)} "
+        f"| {spread(hunts.acts, digits=0)} | {found_alone} | {spread(alone.seconds, digits=1)} |"
     )
 
 

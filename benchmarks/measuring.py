@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 
 CLI = [sys.executable, "-c", "from kvproof.conformance.cli import main; main()"]
 
@@ -23,3 +25,12 @@ def machine(*versions: str) -> str:
     except OSError:
         pass
     return ", ".join([f"{os.cpu_count()}-core {name} VM", f"Python {platform.python_version()}", *versions])
+
+
+def spread(values: Iterable[float], unit: str = "", digits: int = 2) -> str:
+    """Median, and smallest to largest; a dash where there is nothing."""
+    listed = list(values)
+    if not listed:
+        return "-"
+    low, middle, high = (f"{v:,.{digits}f}" for v in (min(listed), statistics.median(listed), max(listed)))
+    return f"{middle}{unit} ({low} to {high})"

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as json
-from measuring import CLI, machine, say
+from measuring import CLI, machine, say, spread
 
 from kvproof.conformance.columnar import stream_of_batch
 from kvproof.conformance.columnar_blocks import Kind, blocks, packed
@@ -52,13 +52,6 @@ EVENTS = 1_000_000
 MANY_EVENTS = 10_000_000
 FILE_OF_TWO = 20_000_000
 REPEATS = 5
-
-
-def spread(values: Iterable[float], unit: str = "", digits: int = 2) -> str:
-    """Median, and smallest to largest."""
-    listed = list(values)
-    low, middle, high = (f"{v:,.{digits}f}" for v in (min(listed), statistics.median(listed), max(listed)))
-    return f"{middle}{unit} ({low} to {high})"
 
 
 def seconds(work: Callable[[], object]) -> float:

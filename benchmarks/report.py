@@ -17,10 +17,9 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from measuring import CLI, machine, say
+from measuring import CLI, machine, say, spread
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "tests" / folder) for folder in ("browser", "conformance")]
@@ -90,10 +89,6 @@ REDRAWN = """(async () => { view.whole(); await null; const began = performance.
   await new Promise((drawn) => setTimeout(drawn));
   view.charts.forEach(({ plot }) => plot.ctx.getImageData(0, 0, 1, 1)); return performance.now() - began; })()"""
 """uPlot draws once what is called has returned; reading a pixel waits until it is drawn."""
-
-
-def spread(values: list[float]) -> str:
-    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def rows(browser: Any, folder: Path) -> Iterator[str]:
