@@ -95,9 +95,12 @@ test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, ex
 	@echo "== test-docs"
 	$(BIN)/python -m pytest -n auto tests/docs tests/test_examples.py
 
-soak: $(STAMP) ## a million checked steps without a false alarm, and whether the interpreters agree (SOAK="--seconds 60")
-	@echo "== soak"
+soak: $(STAMP) ## a million checked steps without a false alarm, whether the interpreters agree (SOAK="--seconds 60"); then SGLang
+	@echo "== soak: the reference"
 	$(BIN)/python benchmarks/soak.py $(SOAK)
+	@echo "== soak: scenarios of SGLang 0.5.11 (SOAK_SGLANG=\"--seconds 5\": each of them)"
+	$(PYTHON) tests/sglang/make_env.py
+	PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python -W ignore benchmarks/soak_sglang.py $(SOAK_SGLANG)
 
 test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; does it notice, is what is missing counted (FAULTS="--kills 10")
 	@echo "== test-faults"
