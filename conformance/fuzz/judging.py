@@ -150,6 +150,7 @@ class Unjudged(Judging):
 
     def __init__(self, header: Header, profile: str | None = None) -> None:
         self.finding = None
+        self._seen = []
 
     def see(self, seen: Any) -> None:
         pass
