@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 PREFIX = "state: "
 """What tells the name of an abstract state from those of actions, branches and invariants."""
 FLAGS = ("inflight", "closing", "slot_held", "attached", "lent")
@@ -34,23 +36,30 @@ def abstract_states(seen: Iterable[Any]) -> frozenset[str]:
 
 
 def _state(event: Any) -> State:
-    after = event.after if isinstance(event.after, Mapping) else dict(event.after or ())
-    terms = event.terms
+    after, terms = _fields(event, "after"), _fields(event, "terms")
     return (
         event.action,
         *[after.get(name) for name in FLAGS],
         *[_is_there(after.get(name)) for name in LENGTHS],
         *[_order(after.get(one), after.get(other)) for one, other in PAIRS],
-        *([] if terms is None else [_is_there(dict(terms).get(name)) for name in TERMS]),
+        *([_is_there(terms.get(name)) for name in TERMS] if terms else []),
     )
 
 
-def _is_there(value: int | None) -> bool | None:
-    return None if value is None else value > 0
+def _fields(event: Any, name: str) -> Mapping[str, Any]:
+    """Of a part of the event, which a target may leave out; what it makes of it wrongly, the model says."""
+    part = getattr(event, name, None)
+    if isinstance(part, Mapping):
+        return part
+    return dict(part) if isinstance(part, BaseModel) else {}
 
 
-def _order(one: int | None, other: int | None) -> str | None:
-    if one is None or other is None:
+def _is_there(value: Any) -> bool | None:
+    return value > 0 if isinstance(value, int) else None
+
+
+def _order(one: Any, other: Any) -> str | None:
+    if not isinstance(one, int) or not isinstance(other, int):
         return None
     return "<" if one < other else "=" if one == other else ">"
 

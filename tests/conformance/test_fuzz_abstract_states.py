@@ -49,6 +49,19 @@ def test_what_may_matter_tells_states_apart(one: SimpleNamespace, other: SimpleN
     assert len(abstract_states([one, other])) == 2
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        SimpleNamespace(action="open"),
+        SimpleNamespace(action="open", after=None, terms={}),
+        event("open", terms={}, kv_committed_len="a hundred"),
+        SimpleNamespace(action="open", after=[1], terms="none"),
+    ],
+)
+def test_what_a_target_leaves_out_or_gets_wrong_is_no_part_of_the_state(seen: SimpleNamespace) -> None:
+    assert abstract_states([seen]) == {f"{PREFIX}open"}
+
+
 @pytest.mark.parametrize("judge", ["compiled", "interpreted"])
 def test_a_play_tells_its_states(judge: str) -> None:
     if judge == "compiled":
