@@ -367,16 +367,22 @@ def short_stall(host: Host, name: str, folder: Path, chance: random.Random) -> O
     return all_there(outcome_of(run.ended()))
 
 
+def stalled_until_full(run: Run, seconds: float) -> int:
+    """The writer, which was stopped until the server's buffer was full, or until the time was up."""
+    writer = run.writer()
+    os.kill(writer, signal.SIGSTOP)
+    run.struck()
+    deadline = time.monotonic() + seconds
+    while "written too slowly" not in run.log() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return writer
+
+
 def long_stall(host: Host, name: str, folder: Path, chance: random.Random) -> Outcome:
     """The disk stalls until the buffer is full, and goes on after that."""
     run = host.start(folder, folder / name, buffer_bytes=SMALL_BUFFER[host.kind], steps=100_000)
     run.until(strike_at(chance))
-    writer = run.writer()
-    os.kill(writer, signal.SIGSTOP)
-    run.struck()
-    deadline = time.monotonic() + 90
-    while "written too slowly" not in run.log() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    writer = stalled_until_full(run, 90)
     os.kill(writer, signal.SIGCONT)
     stop_soon(run)
     outcome = within_the_buffer(outcome_of(run.ended()), SMALL_BUFFER[host.kind])
@@ -389,12 +395,7 @@ def stall_for_ever(host: Host, name: str, folder: Path, chance: random.Random) -
     buffer_bytes = BUFFER_BYTES if host.kind == "reference" else BUFFER_BYTES // 16
     run = host.start(folder, folder / name, steps=400_000, pace=0.0, buffer_bytes=buffer_bytes)
     run.until(strike_at(chance))
-    writer = run.writer()
-    os.kill(writer, signal.SIGSTOP)
-    run.struck()
-    deadline = time.monotonic() + 240
-    while "written too slowly" not in run.log() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    writer = stalled_until_full(run, 240)
     stop_soon(run)
     run.ended()
     os.kill(writer, signal.SIGKILL)

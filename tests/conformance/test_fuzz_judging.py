@@ -12,13 +12,10 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("numba")
-import hypothesis
-from hypothesis import HealthCheck, Phase
 
 from kvproof.conformance.adapters.reference import header_of
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz import judging
-from kvproof.conformance.fuzz.generate import schedules
+from kvproof.conformance.fuzz import generate, judging
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import CRASH, STUCK, Played, play
 from kvproof.conformance.fuzz.reference import Reference
@@ -45,22 +42,7 @@ def reference() -> Reference:
 
 @pytest.fixture(scope="module")
 def drawn(reference: Reference) -> list[Schedule]:
-    found: list[Schedule] = []
-
-    @hypothesis.seed(7)
-    @hypothesis.settings(
-        max_examples=HOW_MANY,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
-    @hypothesis.given(schedules(reference))
-    def draw(schedule: Schedule) -> None:
-        found.append(schedule)
-
-    draw()
-    return [*reference.seeds, *found]
+    return [*reference.seeds, *generate.drawn(reference, HOW_MANY, seed=7)]
 
 
 def told(played: Played) -> tuple[Any, ...]:
