@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -98,15 +98,20 @@ def writer_is_killed(capture: Capture) -> Any:
     while capture.path.stat().st_size == 0:  # until it has written the header
         time.sleep(0.01)
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                files = [link.readlink() for link in (entry / "fd").iterdir()]
-            except OSError:
-                continue
-            if capture.path in files:
-                os.kill(int(entry.name), signal.SIGKILL)
-                return nullcontext()
+        if entry.name.isdigit() and capture.path in _open_files(entry):
+            os.kill(int(entry.name), signal.SIGKILL)
+            return nullcontext()
     raise AssertionError("no process writes the trace")
+
+
+def _open_files(process: Path) -> list[Path]:
+    """Of one entry of /proc. What it closes while it is looked at is left out."""
+    files = []
+    with suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with suppress(OSError):
+                files.append(link.readlink())
+    return files
 
 
 def pipe_is_slow(capture: Capture) -> Any:
