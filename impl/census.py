@@ -11,7 +11,7 @@ from collections import Counter
 import torch
 
 from kvproof.impl.owners import Holder, Tables, lock_holders, page_owners, row_holders, window_page_owners
-from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner
+from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner, up_to
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState, MemoryTerms
 from kvproof.impl.window_census import window_book_violations
@@ -87,8 +87,8 @@ def book_violations(state: EngineState, holders: list[Holder], terms: MemoryTerm
 
 def row_violations(state: EngineState, holders: list[Holder]) -> list[str]:
     """Rows that not exactly one of the free list, the requests and the slots has."""
-    named = sorted([*state.rows.free_list(), *(holder.row for holder in holders)])
-    if named == list(range(1, state.config.rows + 1)):
+    named = [*state.rows.free_list(), *[holder.row for holder in holders]]
+    if len(named) == state.config.rows and set(named) == up_to(state.config.rows):
         return []
     users = Counter(named)
     return [f"row {row} has {users[row]} users" for row in range(1, state.config.rows + 1) if users[row] != 1]

@@ -67,10 +67,11 @@ def _entries(
 
 
 def _is_each_once(pool_pages: int, mentions: list[int]) -> bool:
-    """Pages 1 to pool_pages, each once, and nothing else."""
-    return len(mentions) == pool_pages and sorted(mentions) == _all_pages(pool_pages)
+    """Pages 1 to pool_pages, each once, and nothing else: as many mentions as pages, and among them every page."""
+    return len(mentions) == pool_pages and set(mentions) == up_to(pool_pages)
 
 
-@lru_cache(maxsize=8)
-def _all_pages(pool_pages: int) -> list[int]:
-    return list(range(1, pool_pages + 1))
+@lru_cache(maxsize=16)
+def up_to(last: int) -> frozenset[int]:
+    """1 to `last`."""
+    return frozenset(range(1, last + 1))

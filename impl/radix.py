@@ -119,13 +119,15 @@ class RadixTree:
             if self._is_evictable_leaf(parent):
                 heapq.heappush(heap, (parent.last_access, next(met), parent))
 
-    def nodes(self) -> Iterator[TreeNode]:
-        """Every node but the root."""
-        pending = list(self.root.children.values())
+    def nodes(self) -> list[TreeNode]:
+        """Every node but the root, as they are now."""
+        found, pending = [], list(self.root.children.values())
         while pending:
             node = pending.pop()
-            yield node
-            pending.extend(node.children.values())
+            found.append(node)
+            if node.children:
+                pending.extend(node.children.values())
+        return found
 
     def _up_from(self, node: TreeNode) -> Iterator[TreeNode]:
         step: TreeNode | None = node

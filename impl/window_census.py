@@ -53,7 +53,7 @@ def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
     tree = state.prefixes.tree
     expected = lock_holders(state, pool.window)
     wrong, sizes = [], {True: 0, False: 0}
-    nodes = list(tree.nodes())
+    nodes = tree.nodes()
     for node, there in zip(nodes, pool.window_pages_of_each([node.value for node in nodes]), strict=True):
         sizes[node.window_lock_ref > 0] += sum(map(bool, there)) * pool.page_size
         if node.window_lock_ref != (held_by := expected.get(id(node), 0)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kvproof.conformance.adapters.reference import header_of, require_faults, require_torch
@@ -207,9 +208,10 @@ def require_windows_are_given_back(state: EngineState) -> None:
 
     The rules say how far an eviction may go; that it comes at all, is asked for here. Raises KeptForNobody."""
     pool = state.window_pool
+    if pool is None:
+        return
     in_prefill = {id(chunk.req) for launched in state.launched for chunk in launched.chunks}
-    for req in state.running if pool is not None else ():
-        assert pool is not None
+    for req in state.running:
         if id(req) in in_prefill:
             continue
         computed = req.kv_committed_len - req.results_due
@@ -257,11 +259,13 @@ class Requests:
     def require_room_was_lacking(self) -> None:
         """Right behind a launch, before results free anything. Whoever was given up there for want of pages must want them: less
         is free or can be evicted than it will ever need. Raises GivenUpInVain."""
+        outcomes = self._scheduler.outcomes
+        if len(outcomes) == self._over:
+            return
         from kvproof.impl.decode import OUT_OF_MEMORY
         from kvproof.impl.scheduler import DOES_NOT_FIT
 
-        over = list(self._scheduler.outcomes.items())
-        new, self._over = over[self._over :], len(over)
+        new, self._over = islice(outcomes.items(), self._over, None), len(outcomes)
         for rid, outcome in new:
             req = self._requests.get(rid)
             if outcome.reason in (DOES_NOT_FIT, OUT_OF_MEMORY) and req is not None:
