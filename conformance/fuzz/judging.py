@@ -163,14 +163,6 @@ class Unjudged(Judging):
         return []
 
     @property
-    def events(self) -> list[Event]:
-        return []
-
-    @property
-    def seen(self) -> int:
-        return 0
-
-    @property
     def coverage(self) -> Coverage:
         return Coverage()
 
