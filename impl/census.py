@@ -10,7 +10,7 @@ from collections import Counter
 
 import torch
 
-from kvproof.impl.owners import Holder, Tables, lock_holders, page_owners, row_holders, window_page_owners
+from kvproof.impl.owners import Holdings, Tables, lock_holders, page_owners, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner, up_to
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState, MemoryTerms
@@ -42,23 +42,23 @@ class Census:
 
 def take_census(state: EngineState, terms: MemoryTerms | None = None) -> None:
     """Raise if a page or row has not exactly one owner, or if a lock count or a running counter is not what is counted."""
-    holders = row_holders(state)
+    held = Holdings.of(state)
     wrong = [
-        *page_violations(state, holders),
-        *book_violations(state, holders, terms or state.all_memory_terms()),
+        *page_violations(state, held),
+        *book_violations(state, held, terms or state.all_memory_terms()),
     ]
     if wrong:
         raise CensusViolation.of_step(state.tell.step, wrong)
 
 
-def page_violations(state: EngineState, holders: list[Holder]) -> list[str]:
+def page_violations(state: EngineState, held: Holdings) -> list[str]:
     """Pages of either pool without exactly one owner, and rows that begin with pages that the tree does not own."""
     pool, wrong = state.window_pool, []
-    if not every_page_has_one_owner(state, holders):
-        wrong += _count(page_owners(state, holders, tables_of_books(state)), holders)
-    if pool is not None and not every_window_page_has_one_owner(state, pool, holders):
-        owners = window_page_owners(state, pool, holders, tables_of_books(state))
-        wrong += [f"{WINDOW}{each}" for each in _count(owners, holders)]
+    if not every_page_has_one_owner(state, held):
+        wrong += _count(page_owners(state, held, tables_of_books(state)), held)
+    if pool is not None and not every_window_page_has_one_owner(state, pool, held):
+        owners = window_page_owners(pool, held, tables_of_books(state))
+        wrong += [f"{WINDOW}{each}" for each in _count(owners, held)]
     return wrong
 
 
@@ -74,34 +74,34 @@ def tables_of_books(state: EngineState) -> Tables:
     return Tables(state.rows.req_to_token, free, pool.full_to_window, window_free)
 
 
-def book_violations(state: EngineState, holders: list[Holder], terms: MemoryTerms) -> list[str]:
+def book_violations(state: EngineState, held: Holdings, terms: MemoryTerms) -> list[str]:
     """All that is counted by the books alone: rows, locks, sums, and what windows reach."""
     return [
-        *row_violations(state, holders),
-        *lock_violations(state),
+        *row_violations(state, held),
+        *lock_violations(state, held),
         *sum_violations(terms.full, ""),
         *sum_violations(terms.window, " of the window pool"),
-        *window_book_violations(state, holders),
+        *window_book_violations(state, held),
     ]
 
 
-def row_violations(state: EngineState, holders: list[Holder]) -> list[str]:
+def row_violations(state: EngineState, held: Holdings) -> list[str]:
     """Rows that not exactly one of the free list, the requests and the slots has."""
-    named = [*state.rows.free_list(), *[holder.row for holder in holders]]
+    named = [*state.rows.free_list(), *[holder.row for holder in held.holders]]
     if len(named) == state.config.rows and set(named) == up_to(state.config.rows):
         return []
     users = Counter(named)
     return [f"row {row} has {users[row]} users" for row in range(1, state.config.rows + 1) if users[row] != 1]
 
 
-def lock_violations(state: EngineState) -> list[str]:
+def lock_violations(state: EngineState, held: Holdings) -> list[str]:
     """Lock counts that are not the number of holders at or below the node, and size counters that no recount gives."""
     if not isinstance(state.prefixes, RadixCache):
         return []
     tree = state.prefixes.tree
     expected = lock_holders(state)
     wrong, sizes = [], {True: 0, False: 0}
-    for node in tree.nodes():
+    for node in held.nodes:
         sizes[node.lock_ref > 0] += len(node.key)
         if node.lock_ref != (held_by := expected.get(id(node), 0)):
             wrong.append(f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {held_by} holders")
@@ -120,9 +120,9 @@ def sum_violations(terms: dict[str, int] | None, of_pool: str) -> list[str]:
     return [f"the terms{of_pool} do not add up: {terms}"]
 
 
-def _count(owners: PageOwners, holders: list[Holder]) -> list[str]:
+def _count(owners: PageOwners, held: Holdings) -> list[str]:
     census = page_census(owners)
-    names = [holder.name for holder in holders]
+    names = [holder.name for holder in held.holders]
     return describe(census, names, limit=MOST_OF_A_KIND) if int(census.verdict) else []
 
 

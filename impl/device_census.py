@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 
 from kvproof.impl.census import MOST_OF_A_KIND, WINDOW, Census, CensusViolation, book_violations
 from kvproof.impl.device import Device
-from kvproof.impl.owners import Holder, Tables, page_owners, row_holders, window_page_owners
+from kvproof.impl.owners import Holdings, Tables, page_owners, window_page_owners
 from kvproof.impl.state import EngineState, MemoryTerms
 from kvproof.kernels.census import Census as PageCensus
 from kvproof.kernels.census import PageOwners, VerdictReader, describe, page_census
@@ -41,13 +41,13 @@ class DeviceCensus(Census):
         """Count the pages of this step, judge the books, and read the verdict of the step before."""
         state = self.state
         self._device.catch_up()
-        holders = row_holders(state)
+        held = Holdings.of(state)
         with self._device.lane.running():
             tables = tables_of(self._device)
-            self._submit(self._full, page_owners(state, holders, tables), holders)
+            self._submit(self._full, page_owners(state, held, tables), held)
             if state.window_pool is not None:
-                self._submit(self._window, window_page_owners(state, state.window_pool, holders, tables), holders)
-            in_books = book_violations(state, holders, terms or state.all_memory_terms())
+                self._submit(self._window, window_page_owners(state.window_pool, held, tables), held)
+            in_books = book_violations(state, held, terms or state.all_memory_terms())
             found = self._read(drain=bool(in_books))
         found[state.tell.step] += in_books
         self._raise_the_first(found)
@@ -58,8 +58,8 @@ class DeviceCensus(Census):
             found = self._read(drain=True)
         self._raise_the_first(found)
 
-    def _submit(self, verdicts: _LateVerdicts, owners: PageOwners, holders: list[Holder]) -> None:
-        verdicts.submit(page_census(owners), self.state.tell.step, [holder.name for holder in holders])
+    def _submit(self, verdicts: _LateVerdicts, owners: PageOwners, held: Holdings) -> None:
+        verdicts.submit(page_census(owners), self.state.tell.step, [holder.name for holder in held.holders])
 
     def _read(self, drain: bool) -> Found:
         found: Found = defaultdict(list)

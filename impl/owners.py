@@ -11,6 +11,7 @@ import torch
 
 from kvproof.impl.lane import Lane
 from kvproof.impl.pools import NO_INDICES, KVIndices
+from kvproof.impl.radix import TreeNode
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
@@ -22,9 +23,27 @@ from kvproof.kernels.census import PageOwners
 class Holder(NamedTuple):
     """A request or a slot that has a row; what it owns of it, its lengths and its cursor say."""
 
-    name: str
+    kind: str
+    id: str
     row: int
     of: Request | SessionSlot
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class Holdings(NamedTuple):
+    """Who may own pages at the end of a step: looked up once for all that a census asks."""
+
+    holders: list[Holder]
+    nodes: list[TreeNode]
+    """Of the tree, all but its root; none where there is no tree."""
+
+    @classmethod
+    def of(cls, state: EngineState) -> Holdings:
+        prefixes = state.prefixes
+        return cls(row_holders(state), prefixes.tree.nodes() if isinstance(prefixes, RadixCache) else [])
 
 
 @dataclass(frozen=True)
@@ -41,10 +60,10 @@ class Tables:
 
 def row_holders(state: EngineState) -> list[Holder]:
     """The live requests, and the slots that no live request borrows from."""
-    live = [Holder(f"request {r.rid}", r.req_pool_idx, r) for r in state.live_requests() if r.req_pool_idx is not None]
+    live = [Holder("request", r.rid, r.req_pool_idx, r) for r in state.live_requests() if r.req_pool_idx is not None]
     borrowed = {holder.row for holder in live}
     return live + [
-        Holder(f"session {session_id}", slot.req_pool_idx, slot)
+        Holder("session", session_id, slot.req_pool_idx, slot)
         for session_id, slot in state.cache.slots.items()
         if slot.req_pool_idx is not None and slot.req_pool_idx not in borrowed
     ]
@@ -63,17 +82,17 @@ def owned_window_columns(holders: Sequence[Holder], page_size: int) -> tuple[lis
     return first, [max(*ends) for ends in zip(first, last, strict=True)]
 
 
-def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -> PageOwners:
+def page_owners(state: EngineState, held: Holdings, tables: Tables) -> PageOwners:
     """The full pool's."""
     page_size = state.config.page_size
-    first, last = owned_columns(holders, page_size)
-    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
+    first, last = owned_columns(held.holders, page_size)
+    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in held.holders], first, last)
     return PageOwners(
         tables.req_to_token,
         rows,
         first_there,
         last_there,
-        tables.lane.upload(torch.from_numpy(tree_pages(state))),
+        tables.lane.upload(torch.from_numpy(tree_pages(held, page_size))),
         tables.free_pages,
         state.config.pool_pages,
         page_size,
@@ -81,20 +100,18 @@ def page_owners(state: EngineState, holders: Sequence[Holder], tables: Tables) -
     )
 
 
-def window_page_owners(
-    state: EngineState, pool: WindowAllocator, holders: Sequence[Holder], tables: Tables
-) -> PageOwners:
+def window_page_owners(pool: WindowAllocator, held: Holdings, tables: Tables) -> PageOwners:
     """The window pool's: the page table is translated by the map first, one entry per page."""
     assert tables.full_to_window is not None and tables.window_free_pages is not None  # of an engine with a window pool
     page_size = pool.page_size
-    first, last = owned_window_columns(holders, page_size)
-    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in holders], first, last)
+    first, last = owned_window_columns(held.holders, page_size)
+    rows, first_there, last_there = _uploaded(tables, [holder.row for holder in held.holders], first, last)
     return PageOwners(
         _translated(tables.req_to_token[:, ::page_size] // page_size, tables.full_to_window),
         rows,
         first_there,
         last_there,
-        tables.lane.upload(torch.from_numpy(window_pages_of_tree(state, pool))),
+        tables.lane.upload(torch.from_numpy(window_pages_of_tree(held, pool))),
         tables.window_free_pages,
         pool.window_pages,
         page_size=1,
@@ -114,23 +131,15 @@ def lock_holders(state: EngineState, window: int | None = None) -> dict[int, int
     return found
 
 
-def tree_pages(state: EngineState) -> KVIndices:
-    """The pages of the tree, each by its first slot; none where there is no tree."""
-    page_size = state.config.page_size
-    return np.concatenate([NO_INDICES, *(value[::page_size] for value in tree_values(state))]) // page_size
+def tree_pages(held: Holdings, page_size: int) -> KVIndices:
+    """The pages of the tree, each by its first slot."""
+    return np.concatenate([NO_INDICES, *(node.value[::page_size] for node in held.nodes)]) // page_size
 
 
-def window_pages_of_tree(state: EngineState, pool: WindowAllocator) -> KVIndices:
+def window_pages_of_tree(held: Holdings, pool: WindowAllocator) -> KVIndices:
     """The window pages that pages of the tree have; a tombstone has none."""
-    found = pool.mapped(tree_pages(state))
+    found = pool.mapped(tree_pages(held, pool.page_size))
     return found[found > 0]
-
-
-def tree_values(state: EngineState) -> list[KVIndices]:
-    """The KV indices of each node."""
-    if not isinstance(state.prefixes, RadixCache):
-        return []
-    return [node.value for node in state.prefixes.tree.nodes()]
 
 
 def _translated(pages: torch.Tensor, full_to_window: torch.Tensor) -> torch.Tensor:

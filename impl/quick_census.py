@@ -1,8 +1,8 @@
 """Whether every page has exactly one owner: yes or no, for pools on the host, after every step.
 
 The census of `kernels/census.py` says of each page who owns it, by some fifty operations on tensors, each of which takes longer
-to begin than these pools take to be counted: so does one on arrays, and most of it is done on lists. Nearly always the answer is
-yes, and then this is all that has to be asked.
+to begin than these pools take to be counted: so does one on arrays, and this is done on lists. Nearly always the answer is yes,
+and then this is all that has to be asked.
 """
 
 from __future__ import annotations
@@ -10,60 +10,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-import numpy as np
-
-from kvproof.impl.owners import Holder, owned_columns, owned_window_columns, tree_values, window_pages_of_tree
-from kvproof.impl.pools import NO_INDICES, KVIndices
+from kvproof.impl.owners import Holdings, owned_columns, owned_window_columns
+from kvproof.impl.pools import KVIndices
 from kvproof.impl.state import EngineState
 from kvproof.impl.window_pool import WindowAllocator
 
 
-def every_page_has_one_owner(state: EngineState, holders: Sequence[Holder]) -> bool:
+def every_page_has_one_owner(state: EngineState, held: Holdings) -> bool:
     """Of the full pool; and whether each row begins with pages of the tree, up to where its own begin."""
-    page_size = state.config.page_size
-    first, last = owned_columns(holders, page_size)
-    if not _are_inside(state, holders, last):
+    first, last = owned_columns(held.holders, state.config.page_size)
+    rows = _pages_of_rows(state, held, first, last)
+    if rows is None:
         return False
-    owned = _entries(state, holders, first, last)
-    of_tree = [value[::page_size] for value in tree_values(state)]
-    leading = _entries(state, holders, [0] * len(first), first)
-    pages = (np.concatenate([NO_INDICES, *owned, *of_tree, *leading]) // page_size).tolist()
-    to_tree = sum(map(len, owned))
-    to_leading = to_tree + sum(map(len, of_tree))
-    return set(pages[to_leading:]) <= set(pages[to_tree:to_leading]) and _is_each_once(
-        state.config.pool_pages, [*pages[:to_leading], *state.allocator.free_list()]
-    )
+    of_others: list[int] = []
+    in_tree = _pages_of_tree(state, held)
+    mentions = [*state.allocator.free_list(), *in_tree]
+    for begin, pages in zip(first, rows, strict=True):
+        of_others += pages[:begin]
+        mentions += pages[begin:]
+    return set(in_tree).issuperset(of_others) and _is_each_once(state.config.pool_pages, mentions)
 
 
-def every_window_page_has_one_owner(state: EngineState, pool: WindowAllocator, holders: Sequence[Holder]) -> bool:
-    first, last = owned_window_columns(holders, pool.page_size)
-    if not _are_inside(state, holders, last):
+def every_window_page_has_one_owner(state: EngineState, pool: WindowAllocator, held: Holdings) -> bool:
+    first, last = owned_window_columns(held.holders, pool.page_size)
+    rows = _pages_of_rows(state, held, first, last)
+    if rows is None:
         return False
-    held = np.concatenate([NO_INDICES, *_entries(state, holders, first, last)]) // pool.page_size
-    if len(held) and not 0 <= held.min() <= held.max() <= state.config.pool_pages:
+    owned = [page for begin, pages in zip(first, rows, strict=True) for page in pages[begin:]]
+    if owned and not 0 <= min(owned) <= max(owned) <= state.config.pool_pages:
         return False
-    window_pages = np.concatenate([pool.mapped(held), window_pages_of_tree(state, pool)]).tolist()
-    return _is_each_once(pool.window_pages, [*window_pages, *pool.window_free_list()])
+    window_page_of = pool.full_to_window_list()
+    of_tree = [window_page_of[page] for page in _pages_of_tree(state, held)]
+    mentions = [*pool.window_free_list(), *[window_page_of[page] for page in owned]]
+    return _is_each_once(pool.window_pages, [*mentions, *[page for page in of_tree if page > 0]])
 
 
-def _are_inside(state: EngineState, holders: Sequence[Holder], last: Sequence[int]) -> bool:
-    """A position outside of the page table names no page, and a slice would not tell."""
-    height, width = state.rows.table.shape
-    columns = -(-width // state.config.page_size)
-    rows = [holder.row for holder in holders]
-    return not rows or (min(rows) >= 0 and max(rows) < height and max(last) <= columns)
-
-
-def _entries(
-    state: EngineState, holders: Sequence[Holder], first: Sequence[int], last: Sequence[int]
-) -> list[KVIndices]:
-    """Of each holder's row, from one page to before another, the first index of each page."""
+def _pages_of_rows(
+    state: EngineState, held: Holdings, first: Sequence[int], last: Sequence[int]
+) -> list[list[int]] | None:
+    """Of each holder's row, the pages up to the last. None: one lies outside of the page table, and a slice would not tell."""
     table, page_size = state.rows.table, state.config.page_size
-    return [
-        table[holder.row, begin * page_size : end * page_size : page_size]
-        for holder, begin, end in zip(holders, first, last, strict=True)
-        if begin < end
-    ]
+    height, width = table.shape
+    columns = -(-width // page_size)
+    found = []
+    for holder, begin, end in zip(held.holders, first, map(max, first, last), strict=True):
+        if not (0 <= holder.row < height and 0 <= begin and end <= columns):
+            return None
+        found.append(_pages(table[holder.row, : end * page_size : page_size], page_size))
+    return found
+
+
+def _pages_of_tree(state: EngineState, held: Holdings) -> list[int]:
+    page_size = state.config.page_size
+    return [page for node in held.nodes for page in _pages(node.value[::page_size], page_size)]
+
+
+def _pages(first_indices: KVIndices, page_size: int) -> list[int]:
+    """By the first KV index of each."""
+    indices: list[int] = first_indices.tolist()
+    return indices if page_size == 1 else [index // page_size for index in indices]
 
 
 def _is_each_once(pool_pages: int, mentions: list[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.impl.owners import Holder, lock_holders
+from kvproof.impl.owners import Holder, Holdings, lock_holders
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
@@ -12,14 +12,14 @@ from kvproof.impl.window_pool import WindowAllocator
 from kvproof.impl.window_tree import WindowTree
 
 
-def window_book_violations(state: EngineState, holders: list[Holder]) -> list[str]:
+def window_book_violations(state: EngineState, held: Holdings) -> list[str]:
     """Nothing if there is no window pool."""
     pool = state.window_pool
     if pool is None:
         return []
     return [
-        *_reach_violations(state, pool, holders),
-        *_tree_violations(state, pool),
+        *_reach_violations(state, pool, held.holders),
+        *_tree_violations(state, pool, held),
     ]
 
 
@@ -46,15 +46,15 @@ def _next_position(state: EngineState, holder: Request | SessionSlot) -> int:
     return max(holder.kv_committed_len - 1, holder.cache_protected_len)
 
 
-def _tree_violations(state: EngineState, pool: WindowAllocator) -> list[str]:
+def _tree_violations(state: EngineState, pool: WindowAllocator, held: Holdings) -> list[str]:
     """Window locks that are not the number of holders whose window reaches the node, and counters that no recount gives."""
     if not isinstance(state.prefixes, RadixCache) or not isinstance(state.prefixes.tree, WindowTree):
         return []
     tree = state.prefixes.tree
     expected = lock_holders(state, pool.window)
     wrong, sizes = [], {True: 0, False: 0}
-    nodes = tree.nodes()
-    for node, there in zip(nodes, pool.window_pages_of_each([node.value for node in nodes]), strict=True):
+    window_pages = pool.window_pages_of_each([node.value for node in held.nodes])
+    for node, there in zip(held.nodes, window_pages, strict=True):
         sizes[node.window_lock_ref > 0] += sum(map(bool, there)) * pool.page_size
         if node.window_lock_ref != (held_by := expected.get(id(node), 0)):
             wrong.append(

@@ -40,6 +40,11 @@ class WindowAllocator(KVAllocator):
         """Every free page of the window pool, as often as it is listed, in ascending order."""
         return tuple(sorted(self._free_window_pages))
 
+    def full_to_window_list(self) -> list[int]:
+        """The window page of each page from 0 on, 0 for none."""
+        window_pages: list[int] = self._window_page_of.tolist()
+        return window_pages
+
     def window_pages_of(self, kv_indices: KVIndices) -> KVIndices:
         """The window page of each page that these whole pages of KV indices lie in, 0 for none."""
         return self.mapped(kv_indices[:: self.page_size] // self.page_size)

@@ -29,7 +29,7 @@ class KeyArrays(NamedTuple):
     """The keys of an event, and the values of those that have a few words as values."""
 
     keys: Array
-    """int32[keys, 7], see KEY_LENGTH and the following."""
+    """int32[keys, 8], see KEY_LENGTH and the following."""
     spelled: Array
     """uint8[keys, longest]: their characters."""
     words: Array
@@ -67,8 +67,9 @@ class ScannedArrays(NamedTuple):
     """int32[actions + 1, keys + 1]: the key that came behind each the last time, by action; before that is known, first."""
 
 
-KEY_LENGTH, KEY_GROUP, KEY_KIND, KEY_PLACE, KEY_ROW, KEY_NEEDED, KEY_WORDS = range(7)
-"""KEY_PLACE: the column, list, group or code that it stands for. KEY_ROW: of a list that may be absent, its column."""
+KEY_LENGTH, KEY_GROUP, KEY_KIND, KEY_PLACE, KEY_ROW, KEY_NEEDED, KEY_WORDS, KEY_NULLABLE = range(8)
+"""KEY_PLACE: the column, list, group or code that it stands for. KEY_ROW: of a list that may be absent, its column.
+KEY_NULLABLE: whether null is as if it did not stand there."""
 NAME_START, NAME_LENGTH, NAME_ROLE = range(3)
 SCANNED_EVENTS, SCANNED_TO, SCANNED_SEQ, SCANNED_RUNS, SCANNED_NAMES, SCANNED_LONGEST = range(6)
 SCANNED_COUNTS = 6
@@ -128,11 +129,15 @@ def key_arrays() -> KeyArrays:
     words = np.array([np.frombuffer(text.ljust(size, b"\0"), "<i8") for text in texts])
     masks = np.array([np.frombuffer((b"\xff" * len(text)).ljust(size, b"\0"), "<i8") for text in texts])
     keys = [
-        (len(name), group, kind, place, row, needed, -(-(len(name) + 3) // 8))
+        (len(name), group, kind, place, row, needed, -(-(len(name) + 3) // 8), group == OF_EVENT and _is_nullable(name))
         for group, name, kind, place, row, needed in found
     ]
     wanted = [sum(needed for group, *_, needed in found if group == of_group) for of_group in range(len(GROUPS))]
     return KeyArrays(np.array(keys, np.int32), spelled, words, masks, slots, np.array(wanted, np.int32))
+
+
+def _is_nullable(name: str) -> bool:
+    return Event.model_fields[name].default is None
 
 
 def _slot_of(group: int, name: str, slots: int) -> int:

@@ -26,6 +26,7 @@ from kvproof.conformance.compiled.scan_layout import (
     KEY_KIND,
     KEY_LENGTH,
     KEY_NEEDED,
+    KEY_NULLABLE,
     KEY_PLACE,
     KEY_ROW,
     KEY_WORDS,
@@ -116,6 +117,10 @@ def flag_at(text: Array, at: int) -> tuple[int, int]:
     if text[at] == 102 and text[at + 1] == 97 and text[at + 2] == 108 and text[at + 3] == 115 and text[at + 4] == 101:
         return 0, at + 5
     return 0, -1
+
+
+def is_null(text: Array, at: int) -> bool:
+    return bool(text[at] == 110 and text[at + 1] == 117 and text[at + 2] == 108 and text[at + 3] == 108)
 
 
 def name_at(text: Array, at: int, role: int, scanned: ScannedArrays, counts: Array) -> tuple[int, int]:
@@ -259,7 +264,9 @@ def line_at(
         else:
             needed_in_group += keys.keys[key, KEY_NEEDED]
         kind = keys.keys[key, KEY_KIND]
-        if kind == IS_GROUP:
+        if keys.keys[key, KEY_NULLABLE] and is_null(text, at):
+            at = skip_spaces(text, at + 4)
+        elif kind == IS_GROUP:
             if text[at] != 123:
                 return -1
             group, needed_in_group = int(keys.keys[key, KEY_PLACE]), 0

@@ -34,9 +34,6 @@ PAYS_FROM = 20.0
 BLOCK = 256
 """Events that are judged at once: with fewer, to begin takes longer than to judge."""
 
-EMPTY_UNLESS_SEEN = frozenset({"params", "after", "alloc", "free", "window_alloc", "window_free"})
-"""Fields that are left out when there is nothing in them. An empty free list, or one of shared pages, was seen empty."""
-
 
 class Judging:
     """Feeds the model with each event as it happens. `profile`: whose rules, as in `kvproof replay`."""
@@ -212,7 +209,4 @@ def _event(seq: int, seen: Any) -> Event:
 
 def _line(seq: int, fields: Mapping[str, Any], dumps: Callable[[Any], bytes]) -> bytes:
     """An event as the scanner takes it. What it does not take is read by other means."""
-    seen = {
-        name: value for name, value in fields.items() if value or (value is not None and name not in EMPTY_UNLESS_SEEN)
-    }
-    return b'{"record":"event","seq":%d,' % seq + dumps(seen)[1:] + b"\n"
+    return b'{"record":"event","seq":%d,' % seq + dumps(fields)[1:] + b"\n"

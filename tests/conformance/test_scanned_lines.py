@@ -136,6 +136,17 @@ def test_the_scanner_run_by_python_takes_the_same(events: list[dict[str, Any]]) 
     assert assert_same(lines_of(events), scan=plain) == len(events)
 
 
+@pytest.mark.parametrize("name", sorted(Event.model_fields.keys() - {"record", "seq", "action"}))
+def test_null_is_as_if_nothing_stood_there_where_others_read_it_so(name: str) -> None:
+    line = OPEN.replace(',"session":"s"', f',"{name}":null').encode() + b"\n"
+    try:
+        RECORD.validate_json(line)
+    except ValidationError:
+        assert assert_same(line) == 0
+    else:
+        assert assert_same(line) == 1
+
+
 def test_the_scanner_knows_every_field_of_an_event() -> None:
     known: dict[str, set[str]] = {group: set() for group in scan_layout.GROUPS}
     for group, name, *_ in scan_layout._keys():
@@ -160,7 +171,9 @@ def test_the_scanner_knows_every_field_of_an_event() -> None:
         '{"record":"event","seq":0}\n',
         '{"seq":0,"action":"open"}\n',
         OPEN.replace("open", "opened") + "\n",
-        OPEN.replace('"s"', "null") + "\n",
+        OPEN.replace('"s"', "nul") + "\n",
+        OPEN.replace('"s"', "nulls") + "\n",
+        OPEN.replace("0", "null") + "\n",
         OPEN.replace('"s"', r'"\u0073"') + "\n",
         OPEN.replace('"s"', r'"\ud800"') + "\n",
         OPEN.replace('"s"', "1") + "\n",
@@ -234,7 +247,7 @@ def test_a_line_that_is_too_long_is_not_taken(monkeypatch: pytest.MonkeyPatch) -
 # --- a trace in parts -----------------------------------------------------------------------------------------------------
 
 ODD_LINES = (
-    lambda line: line.replace(b'"seq"', b'"cause":null,"seq"'),
+    lambda line: line.replace(b'"seq"', b'"params":{"last":null},"seq"'),
     lambda line: line.replace(b'"action"', b'"params":{"note":7},"action"'),
     lambda line: line.replace(b'"s"', b'"\\u0073"'),
     lambda line: line.replace(b'"seq":', b'"seq":1'),

@@ -11,7 +11,7 @@ from kvproof.impl.census import CensusViolation, take_census
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.device import Device
 from kvproof.impl.device_census import tables_of
-from kvproof.impl.owners import row_holders, window_page_owners
+from kvproof.impl.owners import Holdings, window_page_owners
 from kvproof.impl.scheduler import Scheduler
 
 P = 4
@@ -183,7 +183,7 @@ class TestWindow:
         pool = scheduler.state.window_pool
         assert pool is not None and device.pools.full_to_window is not None
         device.pools.full_to_window[entry(device, ROW, 1)] = 0
-        owners = window_page_owners(scheduler.state, pool, row_holders(scheduler.state), tables_of(device))
+        owners = window_page_owners(pool, Holdings.of(scheduler.state), tables_of(device))
         pages = [entry(device, ROW, column) for column in range(4)]
         translated = owners.req_to_token[ROW, :4].tolist()
         assert translated == [int(device.pools.full_to_window[page]) for page in pages]

@@ -8,7 +8,7 @@ import pytest
 from page_census import Recorded
 
 from kvproof.impl.census import tables_of_books
-from kvproof.impl.owners import page_owners, row_holders, window_page_owners
+from kvproof.impl.owners import Holdings, page_owners, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner
 from kvproof.impl.scheduler import Scheduler
 from kvproof.impl.script import play, scenario_config
@@ -18,19 +18,17 @@ from kvproof.kernels.census import page_census
 
 def verdicts(state: EngineState) -> list[tuple[bool, bool]]:
     """(quick, census) of each pool: whether nothing is wrong."""
-    holders, tables = row_holders(state), tables_of_books(state)
-    found = [
-        (every_page_has_one_owner(state, holders), not int(page_census(page_owners(state, holders, tables)).verdict))
-    ]
+    held, tables = Holdings.of(state), tables_of_books(state)
+    found = [(every_page_has_one_owner(state, held), not int(page_census(page_owners(state, held, tables)).verdict))]
     if (pool := state.window_pool) is not None:
-        owners = window_page_owners(state, pool, holders, tables)
-        found.append((every_window_page_has_one_owner(state, pool, holders), not int(page_census(owners).verdict)))
+        owners = window_page_owners(pool, held, tables)
+        found.append((every_window_page_has_one_owner(state, pool, held), not int(page_census(owners).verdict)))
     return found
 
 
 def hurt(state: EngineState, chance: random.Random) -> None:
     """Something that a wrong step could have done."""
-    table, holders = state.rows.table, row_holders(state)
+    table, holders = state.rows.table, Holdings.of(state).holders
     match chance.randrange(6):
         case 0:
             height, width = table.shape
