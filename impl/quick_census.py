@@ -54,7 +54,7 @@ def _pages_of_rows(
     columns = -(-width // page_size)
     found = []
     for holder, begin, end in zip(held.holders, first, map(max, first, last), strict=True):
-        if not (0 <= holder.row < height and 0 <= begin and end <= columns):
+        if not (0 <= holder.row < height and begin >= 0 and end <= columns):
             return None
         found.append(_pages(table[holder.row, : end * page_size : page_size], page_size))
     return found
