@@ -7,6 +7,7 @@ Which were seen, and how often, leads the search to rare ones (`campaign.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -36,39 +37,46 @@ def abstract_states(seen: Iterable[Any]) -> frozenset[str]:
 
 
 def _state(event: Any) -> State:
+    """Asked of every event, of which there are several a step: so it is written for speed."""
     after, terms = _fields(event, "after"), _fields(event, "terms")
-    return (
-        event.action,
-        *[after.get(name) for name in FLAGS],
-        *[_is_there(after.get(name)) for name in LENGTHS],
-        *[_order(after.get(one), after.get(other)) for one, other in PAIRS],
-        *([_is_there(terms.get(name)) for name in TERMS] if terms else []),
-    )
+    if not after and not terms:
+        return (event.action,)
+    seen = after.get
+    try:
+        return (
+            event.action,
+            *[seen(name) for name in FLAGS],
+            *[None if (there := seen(name)) is None else there > 0 for name in LENGTHS],
+            *[
+                None if (a := seen(one)) is None or (b := seen(other)) is None else (a > b) - (a < b)
+                for one, other in PAIRS
+            ],
+            *([_is_there(terms.get(name)) for name in TERMS] if terms else ()),
+        )
+    except TypeError:  # what is no number: the model says so
+        return (event.action,)
 
 
 def _fields(event: Any, name: str) -> Mapping[str, Any]:
     """Of a part of the event, which a target may leave out; what it makes of it wrongly, the model says."""
     part = getattr(event, name, None)
+    if type(part) is dict:  # nearly always, and told much faster than that it is a mapping
+        return part
     if isinstance(part, Mapping):
         return part
     return dict(part) if isinstance(part, BaseModel) else {}
 
 
 def _is_there(value: Any) -> bool | None:
-    return value > 0 if isinstance(value, int) else None
+    return None if value is None else value > 0
 
 
-def _order(one: Any, other: Any) -> str | None:
-    if not isinstance(one, int) or not isinstance(other, int):
-        return None
-    return "<" if one < other else "=" if one == other else ">"
-
-
+@lru_cache(maxsize=4096)
 def _name(state: State) -> str:
     """`state: finish inflight=False … kv_committed_len<kv_allocated_len`, without what was not seen."""
     action, *values = state
     flags = [f"{name}={value}" for name, value in zip((*FLAGS, *LENGTHS), values, strict=False) if value is not None]
     rest = values[len(FLAGS) + len(LENGTHS) :]
-    pairs = [f"{a}{order}{b}" for (a, b), order in zip(PAIRS, rest, strict=False) if order is not None]
+    pairs = [f"{a}{'=><'[order]}{b}" for (a, b), order in zip(PAIRS, rest, strict=False) if order is not None]
     terms = [f"{name}={value}" for name, value in zip(TERMS, rest[len(PAIRS) :], strict=False)]
     return PREFIX + " ".join([action, *flags, *pairs, *terms])

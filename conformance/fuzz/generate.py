@@ -6,8 +6,9 @@ are not tame, because a bug often needs something to be absent: no close, no abo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import hypothesis
@@ -27,6 +28,13 @@ ENTROPY = 6
 STEPS = (1, 2, 3, 5, 9, 30)
 MOST_WHO = 3
 
+# One draw for each act, not one for each of its parts, and nothing else in between: to draw takes as long as to play a step.
+# Bytes, because integers of a large range are not drawn evenly: small ones and round ones come again and again.
+NUMBER = st.binary(min_size=ENTROPY, max_size=ENTROPY)
+SOME_NUMBERS = st.lists(NUMBER, max_size=MOST_IN_A_GROUP)
+GROUPS_OF_NUMBERS = st.lists(st.lists(NUMBER, min_size=1, max_size=MOST_IN_A_GROUP), min_size=1, max_size=MOST_GROUPS)
+"""Groups, because lists are short on the average, and a schedule should be long."""
+
 
 @st.composite
 def schedules(
@@ -37,8 +45,9 @@ def schedules(
     settings = _settings(draw, target, seed, pinned or {})
     may_be_absent = [name for name in target.acts if name not in NEEDED]
     left_out = _some_of(draw, may_be_absent)
-    one_act = _one_act(target, settings, [name for name in target.acts if name not in left_out])
-    acts = _around(draw, seed, one_act) if seed is not None else _from_nothing(draw, one_act)
+    enabled = [name for name in target.acts if name not in left_out]
+    numbered = _Acts.of(enabled, target.page_size(settings), target.longest(settings)).numbered
+    acts = _around(draw, seed, numbered) if seed is not None else _from_nothing(draw, numbered)
     return Schedule(target=target.name, faults=tuple(faults), settings=settings, acts=tuple(acts))
 
 
@@ -76,34 +85,31 @@ def _settings(
     return {name: value for name, value in settings.items() if value != target.settings[name][0] or name in pinned}
 
 
-def _from_nothing(draw: st.DrawFn, one_act: st.SearchStrategy[Act]) -> list[Act]:
-    # Groups, because lists are short on the average, and a schedule should be long.
-    groups = draw(st.lists(st.lists(one_act, min_size=1, max_size=MOST_IN_A_GROUP), min_size=1, max_size=MOST_GROUPS))
-    return [Act(do="open"), *(act for group in groups for act in group)]
+Numbered = Callable[[bytes], Act]
+"""The act that such a number stands for."""
 
 
-def _around(draw: st.DrawFn, seed: Schedule, one_act: st.SearchStrategy[Act]) -> list[Act]:
+def _from_nothing(draw: st.DrawFn, numbered: Numbered) -> list[Act]:
+    return [Act(do="open"), *(numbered(number) for group in draw(GROUPS_OF_NUMBERS) for number in group)]
+
+
+def _around(draw: st.DrawFn, seed: Schedule, numbered: Numbered) -> list[Act]:
     """The acts of a seed, with others before, between and behind."""
     acts = list(seed.acts)
-    for place, act in draw(st.lists(st.tuples(st.integers(0, len(acts)), one_act), max_size=MOST_BETWEEN)):
-        acts.insert(place, act)
-    some = st.lists(one_act, max_size=MOST_IN_A_GROUP)
-    return [*draw(some), *acts, *draw(some)]
+    for place, number in draw(_numbers_between(len(acts))):
+        acts.insert(place, numbered(number))
+    return [*map(numbered, draw(SOME_NUMBERS)), *acts, *map(numbered, draw(SOME_NUMBERS))]
+
+
+@cache
+def _numbers_between(acts: int) -> st.SearchStrategy[list[tuple[int, bytes]]]:
+    return st.lists(st.tuples(st.integers(0, acts), NUMBER), max_size=MOST_BETWEEN)
 
 
 def _some_of(draw: st.DrawFn, names: Sequence[str]) -> list[str]:
     """Each with a chance of a half; none is the simplest."""
     chosen = draw(st.integers(0, (1 << len(names)) - 1))
     return [name for place, name in enumerate(names) if chosen >> place & 1]
-
-
-def _one_act(target: Target, settings: Mapping[str, Setting], enabled: Sequence[str]) -> st.SearchStrategy[Act]:
-    """One draw for each act, not one for each of its numbers: to draw takes as long as to play a step.
-
-    Bytes, because integers of a large range are not drawn evenly: small ones and round ones come again and again.
-    """
-    acts = _Acts.of(enabled, target.page_size(settings), target.longest(settings))
-    return st.binary(min_size=ENTROPY, max_size=ENTROPY).map(lambda drawn: acts.numbered(int.from_bytes(drawn, "big")))
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,8 @@ class _Acts:
             }
         )
 
-    def numbered(self, number: int) -> Act:
-        chosen: dict[str, Any] = {}
+    def numbered(self, drawn: bytes) -> Act:
+        number, chosen = int.from_bytes(drawn, "big"), dict[str, Any]()
         for name, values in self.choices.items():
             number, place = divmod(number, len(values))
             chosen[name] = values[place]
