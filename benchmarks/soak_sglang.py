@@ -1,6 +1,7 @@
 """False alarms on real SGLang: each scenario again and again, every event judged, until so many steps of its scheduler were.
 
 `python benchmarks/soak_sglang.py [--steps N] [--seconds S] [--seed S] [--out FILE] [SCENARIO ...]`, where SGLang can be imported.
+It goes on where it was stopped: what was done stands in out/soak_sglang.json, by release, code and seed.
 Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
 others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
@@ -16,7 +17,7 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,10 +32,13 @@ from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay import AUTO
+from kvproof.model.mutant_results import digest_of_modules, load, save
 
 HERE = Path(__file__).parent
 PAGE = HERE / "results" / "soak_sglang.md"
 VERDICTS = HERE.parent / "tests" / "sglang" / "verdicts_by_profile.json"
+KEPT = HERE.parent / "out" / "soak_sglang.json"
+DEPENDS_ON = ("kvproof.spec", "kvproof.conformance.compiled", "kvproof.conformance.adapters.sglang")
 STEPS = 200_000
 STEPS_OF_A_SCHEDULER = 5000
 PAGE_SIZES = (1, 2, 4, 16, 64)
@@ -65,13 +69,31 @@ class Hearing:
         self.judging.see(SimpleNamespace(**fields))
 
 
-def soak(name: str, steps: int, seed: int, seconds: float, new_judging: NewJudging) -> Soaked:
-    dice, soaked, began = random.Random(f"{name} {seed}"), Soaked(name), time.monotonic()
-    while soaked.steps < steps and time.monotonic() - began < seconds:
+class Kept:
+    """What was soaked so far, in a file, for one release, one seed and the code as it is."""
+
+    def __init__(self, path: Path, release: str, seed: int) -> None:
+        self._path = path
+        self._of = f"SGLang {release}, seed {seed}, {digest_of_modules(DEPENDS_ON)}"
+        self._soaked = load(path, self._of)
+
+    def soaked(self, scenario: str) -> Soaked:
+        kept = self._soaked.get(scenario, {"scenario": scenario})
+        return Soaked(**{**kept, **{name: Counter(kept.get(name, {})) for name in ("found", "followed")}})
+
+    def keep(self, soaked: Soaked) -> None:
+        self._soaked[soaked.scenario] = asdict(soaked)
+        save(self._path, self._of, self._soaked)
+
+
+def soak(soaked: Soaked, steps: int, seed: int, seconds: float, new_judging: NewJudging, kept: Kept) -> None:
+    until = time.monotonic() + seconds
+    while soaked.steps < steps and time.monotonic() < until:
+        dice, began = random.Random(f"{soaked.scenario} {seed} {soaked.schedulers}"), time.monotonic()
         overrides = {"page_size": dice.choice(PAGE_SIZES), "schedule_conservativeness": dice.choice(CONSERVATIVENESS)}
         _one_scheduler(soaked, dice.randrange(1 << 20), overrides, new_judging)
-    soaked.seconds = time.monotonic() - began
-    return soaked
+        soaked.seconds += time.monotonic() - began
+        kept.keep(soaked)
 
 
 def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_judging: NewJudging) -> None:
@@ -137,12 +159,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of each scenario, at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="write the page there")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="what was done before, and is not done again")
     options = parser.parse_args()
     release = import_sglang("cpu").version
     good, known = allowed(release)
     all_soaked, new_judging = [], judging_by(AUTO, float("inf"))
+    kept = Kept(options.kept, release, options.seed)
     for name in options.scenarios or good:
-        soaked = soak(name, options.steps, options.seed, options.seconds or float("inf"), new_judging)
+        soaked = kept.soaked(name)
+        soak(soaked, options.steps, options.seed, options.seconds or float("inf"), new_judging, kept)
         say(
             f"{name}: {soaked.steps:,} steps, {soaked.events:,} events, {soaked.seconds:.0f} s, {soaked.found.total()} alarms"
         )
