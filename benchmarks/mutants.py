@@ -43,11 +43,8 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=120, help="by chance, beside the seeds and the scenarios")
     parser.add_argument("--with-a-model", type=int, default=24, help="and so many more in which a model runs")
     how_many = parser.add_mutually_exclusive_group()
-    how_many.add_argument(
-        "--sample",
-        type=int,
-        help=f"so many, spread over files and kinds; default: {SAMPLES['reference']}, {SAMPLES['sglang']}",
-    )
+    spread = f"so many, spread evenly over files and kinds; default: {SAMPLES['reference']}, {SAMPLES['sglang']}"
+    how_many.add_argument("--sample", type=int, help=spread)
     how_many.add_argument("--all", action="store_true", help="every mutant there is: most of a day")
     parser.add_argument("--tell", action="store_true", help="judge nothing: write the page of what was judged so far")
     asked = parser.parse_args()
