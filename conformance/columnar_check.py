@@ -31,28 +31,38 @@ def batch_of(block: Block) -> Any:
     """The record batch of a block of events (`pyarrow.RecordBatch`), checked. Raises BlockError."""
     pa = pyarrow()
     try:
-        found = _read(block.payload)
+        found, there = _read(block.payload)
         found.validate(full=True)
-        batch = _completed(found, block.first_seq)
-        _check(batch, block)
+        batch = _completed(found, there, block.first_seq)
+        _check(batch, block, there)
     except (pa.ArrowException, ValueError, KeyError, OSError, struct.error, OverflowError, MemoryError) as error:
         what = " ".join(str(error).split())
         raise BlockError(block.number, block.offset, f"its payload is no block of events: {what}") from error
     return batch
 
 
-def _read(payload: Any) -> Any:
+def _read(payload: Any) -> tuple[Any, frozenset[str]]:
+    """The batch as it was written, and the columns that are in it."""
     pa = pyarrow()
-    batches = 0
+    batches, there = 0, None
     for message in pa.ipc.MessageReader.open_stream(payload):
         if _is_packed(message.metadata.to_pybytes()):
             raise ValueError("buffers are compressed a second time")
+        if there is None:
+            there = _columns_of(message.serialize().to_pybytes())
         batches += message.type == "record batch"
-    if batches != 1:
+    if batches != 1 or there is None:
         raise ValueError(f"{batches} record batches, expected 1")
     with pa.ipc.open_stream(payload) as stream:
-        _compare_schema(stream.schema)
-        return stream.read_next_batch()
+        return stream.read_next_batch(), there
+
+
+@functools.lru_cache(maxsize=64)
+def _columns_of(first_message: bytes) -> frozenset[str]:
+    """Of a stream, whose first message is its schema. The blocks of a trace have but a few, and most the one before's."""
+    found = pyarrow().ipc.read_schema(pyarrow().py_buffer(first_message))
+    _compare_schema(found)
+    return frozenset(found.names)
 
 
 def _is_packed(metadata: bytes) -> bool:
@@ -102,35 +112,49 @@ def _compare_schema(found: Any) -> None:
         raise ValueError(f"column {missing[0]!r} is missing")
 
 
-def _completed(batch: Any, first_seq: int) -> Any:
+def _completed(batch: Any, there: frozenset[str], first_seq: int) -> Any:
     """The batch with all columns, in their order. A writer leaves out what is null in a whole block, and seqs without
     a gap; a trace of an older kvproof has fewer columns for the same reason: nothing of the others was in it.
     """
-    pa = pyarrow()
-
-    def missing(field: Any) -> Any:
-        if field.name == "seq":
-            import numpy as np
-
-            return pa.array(np.arange(first_seq, first_seq + len(batch), dtype=np.int64))
-        return _nulls(field.type, len(batch))
-
-    there = set(batch.schema.names)
-    return pa.record_batch([batch[f.name] if f.name in there else missing(f) for f in schema()], schema=schema())
+    columns: list[Any] = list(_nulls(there, len(batch)))
+    for place, name in enumerate(_names()):
+        if columns[place] is None:
+            columns[place] = batch.column(name) if name in there else _seqs(first_seq, len(batch))
+    return pyarrow().record_batch(columns, schema=schema())
 
 
 @functools.lru_cache(maxsize=32)
-def _nulls(type_: Any, length: int) -> Any:
-    """A column without a value. Blocks are of one length, and arrays are never changed: all share one for each type."""
-    return pyarrow().nulls(length, type_)
+def _nulls(there: frozenset[str], length: int) -> list[Any]:
+    """A column without a value for each that is missing, None for the others and for seqs. Blocks are of one length, and
+    arrays are never changed: all share them."""
+    return [
+        None if field.name in there or field.name == "seq" else pyarrow().nulls(length, field.type)
+        for field in schema()
+    ]
 
 
-def _check(batch: Any, block: Block) -> None:
+def _seqs(first_seq: int, length: int) -> Any:
+    import numpy as np
+
+    return pyarrow().array(np.arange(first_seq, first_seq + length, dtype=np.int64))
+
+
+@functools.cache
+def _names() -> list[str]:
+    return list(schema().names)
+
+
+@functools.cache
+def _never_null() -> list[str]:
+    return [field.name for field in schema() if not field.nullable]
+
+
+def _check(batch: Any, block: Block, there: frozenset[str]) -> None:
     if len(batch) != block.events or not block.events:
         raise ValueError(f"{len(batch)} events, {block.events} in its head")
-    for field in schema():
-        if not field.nullable and batch.column(field.name).null_count:
-            raise ValueError(f"column {field.name!r} has a null")
+    for name in _never_null():
+        if batch.column(name).null_count:
+            raise ValueError(f"column {name!r} has a null")
     seqs = batch.column("seq").to_numpy()
     if seqs[0] != block.first_seq or (seqs[1:] <= seqs[:-1]).any():
         raise ValueError(f"its events are out of order or do not start at {block.first_seq}")
@@ -147,7 +171,8 @@ def _check(batch: Any, block: Block) -> None:
         if any(column != there[0] for column in there):
             raise ValueError(f"some of {group} are missing")
     for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
-        _check_lists(batch, column)
+        if column in there:
+            _check_lists(batch, column)
     _check_verbatim(batch)
 
 

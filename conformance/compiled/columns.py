@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from kvproof.conformance.columnar_schema import (
     NUMBERS,
     PAGE_LISTS_OR_NULL,
     runs,
+    schema,
 )
 from kvproof.conformance.columnar_schema import numbers as in_numbers
 from kvproof.conformance.compiled.build import compiled_fill
@@ -116,15 +117,16 @@ def _longest_list(arrays: EventArrays) -> int:
 
 def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
     n = len(batch)
-    table: Array = np.empty((len(COLUMNS), n), np.int32)
+    table: Array = np.full((len(COLUMNS), n), ABSENT, np.int32)
     table[ACTION] = batch.column("action").indices.to_numpy()
     for name, number in (("session", names.of_session), ("turn", names.of_turn)):
         _fill_with_numbers(table[COLUMNS[name]], batch.column(name), number)
-    for name in (*FLAGS, *NUMBERS):
-        _fill(table[COLUMNS[name]], batch.column(name), ABSENT)
+    for row, place in _plain_columns():
+        if (column := batch.column(place)).null_count < n:
+            _fill(table[row], column, ABSENT)
     for name in PAGE_LISTS_OR_NULL:
-        absent = batch.column(name).null_count == n
-        table[COLUMNS[name]] = ABSENT if absent else np.where(_is_valid(batch.column(name)), 0, ABSENT)
+        if batch.column(name).null_count < n:
+            table[COLUMNS[name], _is_valid(batch.column(name))] = 0
     steps = in_numbers(batch, "step").astype(np.int64)
     table[ODD] = 0
     if batch.column("verbatim").null_count < n:
@@ -138,10 +140,19 @@ def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
     ends: Array = np.empty((len(LISTS), n), np.int64)
     pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
     for place, ((where, starts, counts), size) in enumerate(zip(lists, sizes[:-1], strict=True)):
+        if not len(starts):
+            begins[place] = ends[place] = 0
+            continue
         np.add(where[:-1], size, out=begins[place])
         np.add(where[1:], size, out=ends[place])
         pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
     return EventArrays(table, steps, begins, ends, pairs)
+
+
+@cache
+def _plain_columns() -> list[tuple[int, int]]:
+    """Row of the table and place among the columns of a batch, of each flag and number."""
+    return [(COLUMNS[name], schema().get_field_index(name)) for name in (*FLAGS, *NUMBERS)]
 
 
 def _fill(row: Array, column: Any, nothing: int) -> None:
