@@ -167,8 +167,8 @@ def _check(batch: Any, block: Block, there: frozenset[str]) -> None:
         columns = [batch.column(f"{group}_{name}") for name in TERMS]
         if all(column.null_count == len(batch) for column in columns):
             continue
-        there = [column.is_valid() for column in columns]
-        if any(column != there[0] for column in there):
+        valid = [column.is_valid() for column in columns]
+        if any(column != valid[0] for column in valid):
             raise ValueError(f"some of {group} are missing")
     for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
         if column in there:
