@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kvproof.conformance.explain.story import Lengths
 from kvproof.conformance.explain.subject import Subject
-from kvproof.conformance.fuzz.finding_files import TEST
+from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
 from kvproof.conformance.judge import Difference
 from kvproof.conformance.replay import is_large
 from kvproof.conformance.show_ledger import value
@@ -143,8 +143,11 @@ def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Co
     options = (" --strict" if subject.strict else "") + _by(subject.profile)
     trace = shlex.quote(str(subject.path))
     if subject.finding is not None:
-        folder = shlex.quote(str(subject.finding))
-        yield Command("run it again", f"kvproof fuzz --replay {folder}")
+        from kvproof.conformance.fuzz.schedule import Schedule
+        from kvproof.conformance.fuzz.target import to_play_again
+
+        target = Schedule.load(subject.finding / SCHEDULE).target
+        yield Command("run it again", to_play_again(target, subject.finding))
         yield Command("as a test", f"pytest {shlex.quote(str(subject.finding / TEST))}")
     yield Command("judge it again", f"kvproof replay {trace}{options}")
     if report.verdict != VIOLATES:

@@ -10,12 +10,13 @@ from kvproof.conformance.formats.of_replay import covered
 from kvproof.conformance.formats.run_events import Fuzzed, Troubled
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.leave import REPORT, TRACE
+from kvproof.conformance.fuzz.target import to_play_again
 
 
 def events_of_campaign(campaign: Campaign, target: str, folder: Path) -> Iterator[Any]:
     """Each kind of trouble, then what was exercised, then the campaign. `folder`: where the findings lie."""
     for found in campaign.found.values():
-        yield _troubled(found, folder / str(found.number))
+        yield _troubled(found, target, folder / str(found.number))
     yield covered(campaign.coverage)
     yield Fuzzed(
         target=target,
@@ -31,7 +32,7 @@ def events_of_campaign(campaign: Campaign, target: str, folder: Path) -> Iterato
     )
 
 
-def _troubled(found: Found, place: Path) -> Troubled:
+def _troubled(found: Found, target: str, place: Path) -> Troubled:
     """What a target raised may quote what it worked on; that stays in the report of the finding."""
     trouble, finding = found.trouble, found.trouble.finding
     in_trace = finding is not None and found.played.header is not None
@@ -46,6 +47,7 @@ def _troubled(found: Found, place: Path) -> Troubled:
         acts=len(found.schedule.acts),
         seconds=round(found.after_seconds, 2),
         folder=str(place),
+        again=to_play_again(target, place),
         path=str(place / (TRACE if in_trace else REPORT)),
         line=finding.line if finding is not None and in_trace else 1,
         seq=finding.event.seq if finding is not None and in_trace else None,

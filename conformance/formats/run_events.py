@@ -175,6 +175,7 @@ class Troubled(_Said):
     acts: int
     seconds: float = Field(description="after which it was found first")
     folder: str
+    again: str = Field(description="the command that plays it once more")
     path: str = Field(description="in the folder: the trace where there is one, else the report")
     line: int = Field(default=1, description="of that file: the bad event")
     seq: int | None = Field(default=None, description="null: the model did not see it in an event")

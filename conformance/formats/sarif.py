@@ -134,7 +134,7 @@ def _of_trouble(trouble: Troubled) -> Iterator[Result]:
     in_trace = trouble.seq is not None
     yield Result(
         rule_of(trouble.invariants, trouble.faults) if in_trace else "target",
-        f"{trouble.signature}: {trouble.sentence}. Again: kvproof fuzz --replay {trouble.folder}",
+        f"{trouble.signature}: {trouble.sentence}. Again: {trouble.again}",
         trouble.path,
         trouble.line,
         f"event {trouble.seq}" if in_trace else trouble.kind,

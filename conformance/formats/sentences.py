@@ -53,7 +53,6 @@ def about_cell(cell: Cell) -> str:
 
 def about_trouble(trouble: Troubled) -> str:
     known = ", ".join(trouble.faults) or "no fault of the catalogue"
-    folder = shlex.quote(trouble.folder)
     lines = [f"{trouble.kind}: {trouble.sentence}", f"explained by {known}"]
     lines += [f"{invariant}: {sentence}" for invariant, sentence in trouble.invariants.items()]
-    return "\n".join([*lines, f"see: {at(trouble.path, trouble.line)}", f"again: kvproof fuzz --replay {folder}"])
+    return "\n".join([*lines, f"see: {at(trouble.path, trouble.line)}", f"again: {trouble.again}"])

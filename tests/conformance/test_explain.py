@@ -136,6 +136,14 @@ def test_a_finding_of_the_fuzzer_is_explained_by_its_folder(tmp_path: Path) -> N
     assert f"kvproof fuzz --replay {out / '1'}" in result.stdout
     assert f"pytest {out / '1' / 'test_finding.py'}" in result.stdout
     assert f"it holds findings: {out / '1'}" in refusal("explain", out)
+    schedule = out / "1" / "schedule.json"
+    schedule.write_text(
+        schedule.read_text()
+        .replace('"target":"reference"', '"target":"mine:Server"')
+        .replace('"target": "reference"', '"target": "mine:Server"')
+    )
+    again = run("explain", out / "1").stdout
+    assert f"kvproof fuzz --target mine:Server --replay {out / '1'}" in again
 
 
 def test_a_folder_that_is_no_finding_is_refused(tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ def test_what_is_fuzzed_is_a_case_with_its_trace(tmp_path: Path) -> None:
     assert trouble["faults"] == ["F22862b"]
     bad = json.loads(Path(trouble["path"]).read_text().splitlines()[trouble["line"] - 1])
     assert bad["seq"] == trouble["seq"] and bad["action"] == "match"
+    assert trouble["again"] == f"kvproof fuzz --replay {folder / '1'}"
+    assert trouble["again"] in run.results[0]["message"]["text"]
     assert run.results[0]["ruleId"] == "I4"
     assert [len(case.findall("failure")) for case in run.cases] == [1, 0]
 
