@@ -222,8 +222,8 @@ class Bench:
 
     def whole(self, *, writer_stopped: bool = False) -> tuple[Cost, Extent]:
         """All of it: what is seen goes to a process that writes it. `writer_stopped`: between the windows only."""
+        from kvproof.conformance.adapters.live import trace as live_trace
         from kvproof.conformance.adapters.sglang import capture as module
-        from kvproof.conformance.adapters.sglang import live
 
         with tempfile.TemporaryDirectory() as folder:
             capture = module.Capture(self.scheduler, str(Path(folder) / "trace.jsonl"))
@@ -243,7 +243,7 @@ class Bench:
             handover.flush()
             cpu = _cpu_of_writer(writer, capture.path)
             handover.end("finished")
-            while live.is_being_written(capture.path):
+            while live_trace.is_being_written(capture.path):
                 time.sleep(0.05)
             steps = STEPS / 2
             return cost, Extent(capture.path.stat().st_size / steps, 1e6 * cpu / steps)
@@ -298,7 +298,7 @@ class Bench:
         return {**parts, "sum": sum(parts.values())}
 
     def _to_nowhere(self) -> Any:
-        from kvproof.conformance.adapters.sglang.handover import Handover
+        from kvproof.conformance.adapters.live.handover import Handover
 
         return Handover(os.open(os.devnull, os.O_WRONLY))
 

@@ -210,7 +210,7 @@ def no_memory(_server: Any, _folder: Path) -> None:
     """The buffer gets no memory from now on, and no thread can be started."""
     import threading
 
-    from kvproof.conformance.adapters.sglang import handover
+    from kvproof.conformance.adapters.live import handover
 
     class Marshal:
         @staticmethod
@@ -253,7 +253,7 @@ def child(server: Any, task: dict[str, Any]) -> None:
     board, at, steps, again = Board(folder / "board"), task["at"], task["steps"], task.get("again", 0)
     harm = HARM[task["harm"]] if task.get("harm") else None
     if (buffer := task.get("buffer_bytes")) is not None:
-        from kvproof.conformance.adapters.sglang import handover
+        from kvproof.conformance.adapters.live import handover
 
         handover.BUFFER_BYTES = buffer
     if task.get("user"):

@@ -35,8 +35,8 @@ from fault_server import HARMED_AT, SEEN, STEPS, Board
 from fault_server import WAITED_BYTES as WAITED
 from measuring import machine
 
-from kvproof.conformance.adapters.sglang.handover import BUFFER_BYTES, PATIENCE_SECONDS, RECORDS_OF_A_BATCH
-from kvproof.conformance.adapters.sglang.live import is_being_written
+from kvproof.conformance.adapters.live.handover import BUFFER_BYTES, PATIENCE_SECONDS, RECORDS_OF_A_BATCH
+from kvproof.conformance.adapters.live.trace import is_being_written
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import VIOLATES, replay
 from kvproof.conformance.trace_io import read_trace

@@ -3,7 +3,7 @@
     observer = LiveObserver("out/live.jsonl", config)
     scheduler = Scheduler(config, observer)
 
-What is seen goes to a process of its own, which writes (`sglang/live.py`). `record` of `reference.py` writes by itself: there a
+What is seen goes to a process of its own, which writes (`live/trace.py`). `record` of `reference.py` writes by itself: there a
 trace is all that is wanted, so one that cannot be written is an error.
 """
 
@@ -13,9 +13,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .live.handover import TraceLost
+from .live.trace import LiveTrace, sentence
 from .reference import header_of
-from .sglang.handover import TraceLost
-from .sglang.live import LiveTrace, sentence
 
 if TYPE_CHECKING:
     from kvproof.impl.config import EngineConfig

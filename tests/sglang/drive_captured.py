@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from kvproof.conformance.adapters.live import trace as live_trace
 from kvproof.conformance.adapters.run import NeverIdle
-from kvproof.conformance.adapters.sglang import live
 from kvproof.conformance.adapters.sglang.capture import Capture
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.observe import Observer
@@ -144,7 +144,7 @@ def main() -> None:
                     what = f"overlap {overlap}, page size {page_size}, seed {seed}, {way[0] if way else 'captured'}"
                     captured = outcome(settings, seed, path, way[1] if way else None)
                     assert captured == bare, f"{what}:\n{bare}\n{captured}"
-                    while live.is_being_written(path):
+                    while live_trace.is_being_written(path):
                         time.sleep(0.01)
                     verdict = replay(path).verdict
                     assert way is None or verdict != CONFORMS, f"{what}: a spoiled trace conforms"

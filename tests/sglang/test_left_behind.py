@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from test_recorder_handover import CHECK, HEADER
 
-from kvproof.conformance.adapters.sglang.left_behind import close_what_was_left
-from kvproof.conformance.adapters.sglang.lines import event_line
-from kvproof.conformance.adapters.sglang.writer import LinesFile, header_line, open_in_form
+from kvproof.conformance.adapters.live.left_behind import close_what_was_left
+from kvproof.conformance.adapters.live.lines import event_line
+from kvproof.conformance.adapters.live.writer import LinesFile, header_line, open_in_form
 from kvproof.conformance.trace_io import read_trace
 from kvproof.spec.trace import End, Event
 

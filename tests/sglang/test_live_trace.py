@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from test_recorder_handover import CHECK, OPEN, a_decode
 
-from kvproof.conformance.adapters.sglang.assembly import AGAIN, GAINED, RESULT
-from kvproof.conformance.adapters.sglang.handover import Handover, TraceLost
-from kvproof.conformance.adapters.sglang.lines import Lines
-from kvproof.conformance.adapters.sglang.page_ids import PageIds
-from kvproof.conformance.adapters.sglang.tally import Tally
+from kvproof.conformance.adapters.live.assembly import AGAIN, GAINED, RESULT
+from kvproof.conformance.adapters.live.handover import Handover, TraceLost
+from kvproof.conformance.adapters.live.lines import Lines
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.live.tally import Tally
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
 
-from kvproof.conformance.adapters.sglang import capture, live
+from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.replay import CONFORMS, replay
 
 DRIVER = Path(__file__).with_name("drive_served.py")
@@ -57,7 +58,7 @@ def test_two_servers_with_one_path_write_two_whole_traces(tmp_path: Path) -> Non
     assert set(tmp_path.iterdir()) == {path, other}
     for trace in (path, other):
         deadline = time.monotonic() + SECONDS
-        while live.is_being_written(trace) and time.monotonic() < deadline:
+        while live_trace.is_being_written(trace) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert replay(trace).verdict == CONFORMS
     assert path.read_bytes() == other.read_bytes(), "the same run, twice"
@@ -73,7 +74,7 @@ def test_a_name_that_is_taken_is_never_touched_and_the_next_is_found(
     wanted.write_text("of an earlier run")
     with caplog.at_level(logging.WARNING, "kvproof"):
         for _ in range(3):
-            path, file = live.new_file(str(wanted), None)
+            path, file = live_trace.new_file(str(wanted), None)
             made.append(path.name)
             os.close(file)
     own = os.getpid()
@@ -87,14 +88,14 @@ def test_a_name_that_is_taken_is_never_touched_and_the_next_is_found(
 def test_where_all_names_are_taken_nothing_is_recorded_and_the_server_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(live, "MOST_NAMES", 1)
+    monkeypatch.setattr(live_trace, "MOST_NAMES", 1)
     monkeypatch.setattr(capture, "installed_release", lambda: None)
     monkeypatch.setattr(capture, "header_of", lambda *args, **kwargs: None)
     monkeypatch.setattr(capture, "_settings", lambda scheduler: {})
     monkeypatch.setattr(capture, "rank_of", lambda scheduler: None)
     taken = tmp_path / "live.jsonl"
     taken.touch()
-    monkeypatch.setenv(live.PATH_VARIABLE, str(taken))
+    monkeypatch.setenv(live_trace.PATH_VARIABLE, str(taken))
     with caplog.at_level(logging.WARNING, "kvproof"):
         assert capture.record_event_loop(lambda scheduler: "served", object()) == "served"
     (said,) = caplog.messages

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kvproof.conformance import cli
-from kvproof.conformance.adapters.sglang import launch, live
+from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.sglang import launch
 from kvproof.conformance.adapters.sglang.launch import PRELOAD
 
 HEAVY = ("torch", "z3", "sglang", "pydantic", "numpy")
@@ -145,7 +146,7 @@ def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Pa
 def test_launcher_replaces_an_old_trace_but_never_one_that_is_being_written(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     out.write_text("an old one")
-    path, file = live.new_file(str(tmp_path / "live.jsonl"), None)
+    path, file = live_trace.new_file(str(tmp_path / "live.jsonl"), None)
     try:
         result = CliRunner().invoke(
             cli.app, ["record", "--target", "sglang-server", "--out", str(path), "--", sys.executable, "-c", ""]
@@ -162,8 +163,8 @@ def test_launcher_waits_for_the_process_that_writes(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     slow = (
         "import os, time\n"
-        "from kvproof.conformance.adapters.sglang import live\n"
-        "path, file = live.new_file(os.environ['KVPROOF_TRACE'], None)\n"
+        "from kvproof.conformance.adapters.live import trace as live_trace\n"
+        "path, file = live_trace.new_file(os.environ['KVPROOF_TRACE'], None)\n"
         "if os.fork() == 0:\n"
         "    time.sleep(2); os.write(file, b'last words'); os._exit(0)\n"
     )

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.sglang import live
-from kvproof.conformance.adapters.sglang.assembly import DECODE, RESULT, Assembly
-from kvproof.conformance.adapters.sglang.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
-from kvproof.conformance.adapters.sglang.left_behind import close_what_was_left
-from kvproof.conformance.adapters.sglang.lines import event_line
-from kvproof.conformance.adapters.sglang.observe import SESSION, TURN
-from kvproof.conformance.adapters.sglang.page_ids import PageIds
-from kvproof.conformance.adapters.sglang.writer import frames, header_line, write_trace
+from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.live.assembly import DECODE, RESULT, Assembly
+from kvproof.conformance.adapters.live.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
+from kvproof.conformance.adapters.live.left_behind import close_what_was_left
+from kvproof.conformance.adapters.live.lines import event_line
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.live.readings import SESSION, TURN
+from kvproof.conformance.adapters.live.writer import frames, header_line, write_trace
 from kvproof.conformance.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.trace_io import TraceWriter, read_trace
 from kvproof.spec.trace import Config, End, Event, Header, Producer
@@ -73,8 +73,8 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def to_a_writer(path: Path, page_ids: PageIds) -> Handover:
     """A handover to a real process that writes `path`, as a server has it."""
-    named, file = live.new_file(str(path), None)
-    writing = live.start_writer(file)
+    named, file = live_trace.new_file(str(path), None)
+    writing = live_trace.start_writer(file)
     os.close(file)
     os.write(writing, frame((file, named.suffix, 4, header_line(HEADER))))
     handover = Handover(writing)
@@ -84,7 +84,7 @@ def to_a_writer(path: Path, page_ids: PageIds) -> Handover:
 
 def wait_until_written(path: Path) -> None:
     deadline = time.monotonic() + 30
-    while live.is_being_written(path):
+    while live_trace.is_being_written(path):
         assert time.monotonic() < deadline, f"{path} is still being written"
         time.sleep(0.02)
 
@@ -193,8 +193,8 @@ def test_packed_lines_are_the_plain_ones(tmp_path: Path, no_page_ids: PageIds) -
 def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:
     script = f"""
 import resource, os, sys
-from kvproof.conformance.adapters.sglang.lines import Lines
-from kvproof.conformance.adapters.sglang.writer import LinesFile, header_line
+from kvproof.conformance.adapters.live.lines import Lines
+from kvproof.conformance.adapters.live.writer import LinesFile, header_line
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_recorder_handover import CHECK, HEADER
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -318,7 +318,7 @@ def test_a_batch_waits_for_its_page_ids_and_keeps_its_order(
     copies: list[LateCopy] = []
 
     def begin(self: PageIds, indices: Any, into: list[int], once: bool, set_only: bool) -> None:
-        from kvproof.conformance.adapters.sglang.page_ids import _Copy
+        from kvproof.conformance.adapters.live.page_ids import _Copy
 
         copies.append(LateCopy())
         self._copies.append(_Copy(indices, copies[-1], into, once, set_only))
@@ -352,12 +352,12 @@ def test_a_batch_waits_for_its_page_ids_and_keeps_its_order(
 
 def test_two_servers_with_one_name_do_not_share_a_file(tmp_path: Path) -> None:
     wanted = str(tmp_path / "a" / "trace.jsonl.gz")
-    first, file = live.new_file(wanted, None)
-    second, other = live.new_file(wanted, None)
+    first, file = live_trace.new_file(wanted, None)
+    second, other = live_trace.new_file(wanted, None)
     assert first.name == "trace.jsonl.gz" and second.name == f"trace.{os.getpid()}.jsonl.gz"
-    assert live.is_being_written(first) and live.is_being_written(second)
+    assert live_trace.is_being_written(first) and live_trace.is_being_written(second)
     os.close(file)
-    assert not live.is_being_written(first)
+    assert not live_trace.is_being_written(first)
     os.close(other)
 
 
@@ -371,6 +371,6 @@ def test_two_servers_with_one_name_do_not_share_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_name_of_the_trace(tmp_path: Path, wanted: str, rank: str | None, name: str) -> None:
-    path, file = live.new_file(str(tmp_path / wanted), rank)
+    path, file = live_trace.new_file(str(tmp_path / wanted), rank)
     os.close(file)
     assert path == tmp_path / name.format(pid=os.getpid())

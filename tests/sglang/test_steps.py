@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.sglang.assembly import AGAIN, DECODE, GAINED, RESULT, Assembly
-from kvproof.conformance.adapters.sglang.lines import Lines, event_line, patterns_of
+from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED, RESULT, Assembly
+from kvproof.conformance.adapters.live.lines import Lines, event_line, patterns_of
 from kvproof.conformance.adapters.sglang.notes import Notes
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.steps import Openings, Steps

@@ -13,9 +13,9 @@ import torch
 from drive_windows import PAGE_SIZES, SOUND
 from sglang_process import RELEASES, run_with_sglang
 
+from kvproof.conformance.adapters.live.assembly import DECODE, Assembly
+from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.sglang import capture
-from kvproof.conformance.adapters.sglang.assembly import DECODE, Assembly
-from kvproof.conformance.adapters.sglang.page_ids import PageIds
 from kvproof.conformance.adapters.sglang.releases import release_of
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.window_pool import WindowPool, window_allocator

@@ -15,9 +15,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from .handover import TraceLost
+from ..live.handover import TraceLost
+from ..live.trace import PATH_VARIABLE, LiveTrace, sentence
 from .header import header_of
-from .live import PATH_VARIABLE, LiveTrace, sentence
 from .recorder import Recorder
 from .releases import full_pool, installed_release
 
@@ -155,7 +155,7 @@ class Capture:
 
 
 def _leave_to_the_parent() -> None:
-    """This process is a fork of one that is recorded (`live.py`): what its scheduler does is no part of that."""
+    """This process is a fork of one that is recorded (`live/trace.py`): what its scheduler does is no part of that."""
     capture, Capture._of_this_process = Capture._of_this_process, None
     if capture is not None:
         with suppress(Exception):

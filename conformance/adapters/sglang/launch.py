@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kvproof.conformance.errors import UserError
 
-from .live import PATH_VARIABLE, is_being_written
+from ..live.trace import PATH_VARIABLE, is_being_written
 
 PRELOAD = Path(__file__).with_name("preload")
 # How long the processes that write may take for their last lines once the server is gone.

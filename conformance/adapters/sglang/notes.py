@@ -1,7 +1,7 @@
 """Puts events down: what is seen of the session and the turn that an event is about, under the event's name.
 
 Events that are rare come with their names, as dicts; the decode steps and results of a whole batch are put down as tuples
-(`steps.py`). `assembly.py` makes events of both.
+(`steps.py`). `live/assembly.py` makes events of both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .observe import Observer, Values
+from ..live.readings import Values
+from .observe import Observer
 
 Put = Callable[[Any], Any]
 

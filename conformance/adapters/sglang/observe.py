@@ -1,7 +1,7 @@
 """Reads what can be seen of sessions, slots, requests and rows, in the field names of the trace. It changes nothing.
 
 Reading must not disturb: no property with a side effect is touched, lengths are host-side integers, and page ids of a GPU
-arrive later (`page_ids.py`).
+arrive later (`live/page_ids.py`).
 
 What is read of every running request at every step is read as plain tuples, in the order of `TURN` or `SESSION`: naming
 the values is left to whoever writes them.
@@ -11,28 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .page_ids import PageIds
+from ..live.page_ids import PageIds
+from ..live.readings import SESSION, TURN, Values, named
 from .releases import Release, full_pool, layers_of
 from .window_pool import window_pool
-
-Values = dict[str, Any]
-# The values of a reading, in order. In a reading None means that the value was not observed.
-TURN = ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
-SESSION = (
-    "closing",
-    "inflight",
-    "checkpoint_len",
-    "slot_held",
-    "slot_kv_committed_len",
-    "slot_kv_allocated_len",
-    "slot_cache_protected_len",
-    "slot_swa_evicted_seqlen",
-)
-
-
-def named(names: tuple[str, ...], reading: tuple[Any, ...]) -> Values:
-    """A reading with its names; what was not observed is left out."""
-    return {name: value for name, value in zip(names, reading, strict=True) if value is not None}
 
 
 class Observer:

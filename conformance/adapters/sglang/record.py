@@ -12,8 +12,8 @@ from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.trace_io import write_trace
 from kvproof.spec.trace import Header
 
+from ..live.assembly import Assembly
 from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
-from .assembly import Assembly
 from .header import header_of
 from .headless import Headless
 from .recorder import Recorder

@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from ..actions import Actions
+from ..live.page_ids import PageIds
 from .arrivals import Arrivals
 from .notes import Notes, Put
 from .observe import Observer
-from .page_ids import PageIds
 from .page_moves import EVICTS, TAKES_BACK, PageMoves
 from .releases import Release, layers_of, read_terms
 from .reserving import Reserving

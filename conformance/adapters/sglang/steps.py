@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from .assembly import AGAIN, DECODE, GAINED, RESULT
+from ..live.assembly import AGAIN, DECODE, GAINED, RESULT
 from .notes import Notes
 from .observe import Observer
 from .releases import Release

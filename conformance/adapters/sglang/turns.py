@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..actions import RETRACT, Actions
+from ..live.readings import Values
 from .arrivals import Arrivals
 from .notes import Notes
-from .observe import Observer, Values, session_of
+from .observe import Observer, session_of
 from .releases import Release
 from .steps import Steps
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .page_ids import PageIds
+from ..live.page_ids import PageIds
 from .releases import Release
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .observe import SESSION, TURN, Values, named
+from .readings import SESSION, TURN, Values, named
 
 DECODE = "decode"
 RESULT = "result"

@@ -38,7 +38,7 @@ LAST_SECONDS = 5.0
 # Runs into one name that are all kept. Who starts as many wants `{pid}` in the name, or another folder.
 MOST_NAMES = 100
 # The process that writes leaves its parent at once: SGLang kills its children and theirs when it stops.
-WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.sglang.writer import main; main()"
+WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.live.writer import main; main()"
 
 logger = logging.getLogger("kvproof")
 
