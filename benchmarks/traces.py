@@ -58,12 +58,13 @@ def main() -> None:
             f"| {spread(report.pages_moved / s / 1e6 for s in replayed)} |"
         )
     counts = as_json(coverage_of(reports))
+    divided = f", token counts divided by {arguments.scale}" if arguments.scale > 1 else ""
     never = [name for name, count in counts["actions"].items() if not count]
     lines = [
         "# The standing benchmark traces",
         "",
         f"Written by `make bench-traces`. {machine()}. {arguments.workload.name}: {len(requests):,} requests in "
-        f"{sessions:,} sessions, token counts divided by {arguments.scale}; processor time of one core, recorded once, "
+        f"{sessions:,} sessions{divided}; processor time of one core, recorded once, "
         f"replayed {REPEATS} times: median (smallest to largest).",
         "",
         "| pages of | events | page moves | MiB in columns | seconds to record | seconds to replay | million events/s "
