@@ -22,19 +22,36 @@ class Word:
 
 
 IN_ORDER = (
-    "The next turn begins a step earlier. Forwards run in the order in which they were launched, so that what the step in flight "
-    "still writes into the row comes before what the next turn writes there; the rules allow either, and outputs are the same."
+    "The next turn begins a step earlier. Forwards run in the order in which they were launched, so "
+    "that what the step in flight"
+    "still writes into the row comes before what the next turn writes there; the rules allow either, "
+    "and outputs are the same."
 )
 OVER_OR_RESET = "The request is over, or `reset_for_retract` clears the field right behind this."
 ONLY_ITS_LENGTH = "The prefix of a row that is kept is not written again: only its length is used."
 NEVER_NONE = "The callee walks up from the node and stops at none at once: it asks itself."
 WHO_IS_EVICTED = "Which unlocked leaf is evicted first, and that no more are than were asked for, no rule says."
 TELLS_NOTHING = "An eviction of no page is carried out and told. It changes nothing."
+WHO_GOES_BACK = "Who is sent back to the queue, and after which result, no rule says."
+HOW_MUCH_A_STEP_DOES = "How much is prefilled in one step, and how many run at once, no rule says."
+WHAT_IS_CHARGED = (
+    "An admission is charged less than its next round, or more: others are retracted earlier, or it "
+    "waits longer. Asked for is only"
+    "that all come to an end, and they do."
+)
+HOW_SOON = "The request ends with its next result, not at once: how soon an abort is carried out, no rule says."
+ROOM_OF_A_PAGE = (
+    "One page more of the window is kept than the next token looks back to, so that a token further "
+    "is still right; and one that"
+    "gives back less gives it back later."
+)
+LONGER_THAN_ASKED = "What was asked for is compared with what the implementation itself limited it to."
 PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more than there is."
 
 SESSION, RADIX, RADIX_CACHE = "impl/session.py", "impl/radix.py", "impl/radix_cache.py"
 CHUNK_CACHE, TREE, EVICTION = "impl/chunk_cache.py", "impl/window_tree.py", "impl/window_eviction.py"
-SCHEDULER = "impl/scheduler.py"
+SCHEDULER, PREFILL, DECODE = "impl/scheduler.py", "impl/prefill.py", "impl/decode.py"
+RESULTS, ENDS = "impl/results.py", "impl/ends.py"
 STATE, SGLANG = "impl/state.py", "sglang 0.5.11 streaming_session.py"
 REQUEST, POOLS, WINDOW_POOL = "impl/request.py", "impl/pools.py", "impl/window_pool.py"
 
@@ -263,7 +280,8 @@ WORDS: tuple[Word, ...] = (
         STATE,
         "EngineState.obtainable_pages",
         (
-            "off by one: min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size) "
+            "off by one: min(pages, self.window_pool.available_window_pages + "
+            "self.prefixes.window_evictable_size // page_size)"
             "-> min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size) - 1",
         ),
         ALLOWED,
@@ -366,7 +384,7 @@ WORDS: tuple[Word, ...] = (
             "drop operand: self._has_results_to_take -> (dropped)",
         ),
         ALLOWED,
-        "The request ends with its next result, not at once: how soon an abort is carried out, no rule says.",
+        HOW_SOON,
     ),
     Word(
         SCHEDULER,
@@ -380,7 +398,8 @@ WORDS: tuple[Word, ...] = (
         "Scheduler.step",
         ("fix condition: self.config.check_every_step -> False",),
         ALLOWED,
-        "A scenario that was asked for a check after each step tells none. What was not checked, the coverage says, and no rule.",
+        "A scenario that was asked for a check after each step tells none. What was not checked, the "
+        "coverage says, and no rule.",
     ),
     Word(
         SCHEDULER,
@@ -411,6 +430,194 @@ WORDS: tuple[Word, ...] = (
         "A short cut is not taken; token by token comes to the same.",
     ),
     Word(
+        PREFILL,
+        "Prefill.batch",
+        (
+            "drop operand: len(state.running) + len(batch) < state.config.max_batch -> (dropped)",
+            "other sign: budget - spent -> budget + spent",
+        ),
+        ALLOWED,
+        HOW_MUCH_A_STEP_DOES,
+    ),
+    Word(
+        PREFILL,
+        "Prefill._budget",
+        (
+            "fix condition: config.mixed_chunk -> True",
+            "swap twin: max(config.chunked_prefill_size - riders, config.page_size) -> min",
+        ),
+        ALLOWED,
+        HOW_MUCH_A_STEP_DOES,
+    ),
+    Word(
+        PREFILL,
+        "Prefill._fitting_seq_len",
+        ("flip comparison: missing > budget -> missing >= budget",),
+        ALLOWED,
+        HOW_MUCH_A_STEP_DOES,
+    ),
+    Word(
+        PREFILL,
+        "Prefill.extend",
+        ("drop operand: req is state.chunked_req -> (dropped)",),
+        ALLOWED,
+        "The prefix that a row keeps between two chunks is written into it and told once more.",
+    ),
+    Word(
+        PREFILL,
+        "Prefill.charge",
+        (
+            "fix condition: others -> False",
+            "off by one: seq_len + (self._expected(req, estimate) if is_last else 0) -> seq_len + "
+            "(self._expected(req, estimate) if is_last else 0) + 1",
+        ),
+        ALLOWED,
+        WHAT_IS_CHARGED,
+    ),
+    Word(
+        PREFILL,
+        "Prefill._expected",
+        ("swap twin: min(estimate, req.max_new_tokens - len(req.output_ids)) -> max",),
+        ALLOWED,
+        WHAT_IS_CHARGED,
+    ),
+    Word(
+        DECODE,
+        "Decode.retract",
+        (
+            "drop not: not config.speculation -> config.speculation",
+            "drop statement: self.prepare_round(req) -> (dropped)",
+        ),
+        ALLOWED,
+        "Whether a round is prepared before a retract, a switch says; the rules allow either.",
+    ),
+    Word(
+        DECODE,
+        "Decode.make_room",
+        (
+            "flip comparison: len(state.live_requests()) > 1 -> len(state.live_requests()) >= 1",
+            "fix condition: state.launched -> False",
+            "drop operand: state.chunked_req -> (dropped)",
+        ),
+        ALLOWED,
+        "Who is given up where nothing fits, and whether from the batch or from the queue, no rule says; "
+        "that there was no room is asked.",
+    ),
+    Word(
+        DECODE,
+        "_least",
+        (
+            "swap twin: min(victims, key=lambda req: (req.priority, len(req.output_ids), -len(req.origin_input_ids))) -> max",
+        ),
+        ALLOWED,
+        WHO_GOES_BACK,
+    ),
+    Word(
+        DECODE,
+        "Decode.retract_at_interval",
+        ("other sign: self._steps += 1 -> self._steps -= 1",),
+        EQUIVALENT,
+        "It is only asked whether the interval divides it.",
+    ),
+    Word(
+        DECODE,
+        "Decode._backed_len",
+        ("off by one: req.kv_allocated_len -> req.kv_allocated_len - 1",),
+        EQUIVALENT,
+        "A row never backs more than its committed tokens and a round.",
+    ),
+    Word(
+        DECODE,
+        "Decode._back",
+        ("flip flag: True -> False",),
+        EQUIVALENT,
+        "A decode takes its one page as an extend does, by which it gets the same index.",
+    ),
+    Word(
+        RESULTS,
+        "Results.process",
+        (
+            "flip flag: True -> False",
+            "flip flag: True -> False (2)",
+        ),
+        EQUIVALENT,
+        "Both lists are of one length: an assertion against a mistake of the runner.",
+    ),
+    Word(
+        RESULTS,
+        "Results.chunk_result",
+        ("fix condition: req.is_done() -> False",),
+        ALLOWED,
+        "The request ends a round later, and what it puts out too much is cut.",
+    ),
+    Word(
+        RESULTS,
+        "Results.late_result",
+        ("fix condition: tokens -> True",),
+        ALLOWED,
+        "A late result of no token is told. It changes nothing.",
+    ),
+    Word(
+        RESULTS,
+        "Results._take_no_token",
+        ("drop statement: self.ends.end(req) -> (dropped)",),
+        ALLOWED,
+        HOW_SOON,
+    ),
+    Word(
+        ENDS,
+        "Ends.end",
+        ("flip flag: True -> False",),
+        ALLOWED,
+        "An ordinary request gives its pages back and not to the tree: others find less there, and no "
+        "rule says how much they find.",
+    ),
+    Word(
+        ENDS,
+        "Ends.kept_len",
+        (
+            "other sign: len(req.origin_input_ids) + len(req.output_ids) -> len(req.origin_input_ids) - len(req.output_ids)",
+        ),
+        ALLOWED,
+        ROOM_OF_A_PAGE,
+    ),
+    Word(
+        ENDS,
+        "Ends.abort",
+        ("drop operand: req.to_finish -> (dropped)",),
+        ALLOWED,
+        "Which of two reasons a request is told that is aborted twice, no rule says.",
+    ),
+    Word(
+        ENDS,
+        "Ends.retract",
+        (
+            "off by one: min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) "
+            "-> min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) + 1",
+            "off by one: min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) "
+            "-> min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) - 1",
+            "swap twin: min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) -> max",
+            "off by one: computed_len(state, req) -> computed_len(state, req) + 1",
+            "other sign: len(req.origin_input_ids) + len(req.output_ids) -> len(req.origin_input_ids) - len(req.output_ids)",
+            "other sign: len(req.origin_input_ids) + len(req.output_ids) - 1 -> len(req.origin_input_ids) + "
+            "len(req.output_ids) + 1",
+        ),
+        ALLOWED,
+        ROOM_OF_A_PAGE,
+    ),
+    Word(
+        SCHEDULER,
+        "Scheduler._limit_output",
+        (
+            "other sign: self.config.max_total_len - self.config.overshoot - len(req.origin_input_ids) -> "
+            "self.config.max_total_len - self.config.overshoot + len(req.origin_input_ids)",
+            "swap twin: min(req.max_new_tokens, room) -> max",
+            "off by one: req.max_new_tokens -> req.max_new_tokens + 1",
+        ),
+        MISSED,
+        LONGER_THAN_ASKED,
+    ),
+    Word(
         SCHEDULER,
         "Scheduler.retract",
         (
@@ -420,7 +627,7 @@ WORDS: tuple[Word, ...] = (
             "drop not: not req.output_ids -> req.output_ids",
         ),
         ALLOWED,
-        "Who is sent back to the queue, and after which result, no rule says.",
+        WHO_GOES_BACK,
     ),
     Word(
         SCHEDULER,
