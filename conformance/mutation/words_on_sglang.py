@@ -1,0 +1,71 @@
+"""Mutants of SGLang's streaming sessions that were read by hand. Its text is not repeated: they go by function, line and kind."""
+
+from __future__ import annotations
+
+from kvproof.conformance.mutation.word import ALLOWED, EQUIVALENT, MISSED, Word
+
+SGLANG = "sglang 0.5.11 streaming_session.py"
+
+
+ON_SGLANG: tuple[Word, ...] = (
+    Word(SGLANG, "_is_streaming", ("line 113: drop operand",), EQUIVALENT, "It is only ever asked of a request."),
+    Word(
+        SGLANG,
+        "_is_streaming",
+        ("line 113: drop operand (3)",),
+        MISSED,
+        "No session of another kind, which does not stream, is driven.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.any_holding_kv",
+        ("line 178: swap twin",),
+        ALLOWED,
+        "It only decides whether the release passes over a check of its own.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.find_active_slot",
+        ("line 206: drop operand (2)",),
+        EQUIVALENT,
+        "A slot in the table has a row.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_match_prefix",
+        ("line 252: swap arguments",),
+        EQUIVALENT,
+        "Slot and request hold the same lengths there: one was just restored from the other.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_cache_finished_req",
+        ("line 310: fix condition (2)",),
+        EQUIVALENT,
+        "Whoever finishes has that length set.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_cache_finished_req",
+        ("line 319: drop statement",),
+        EQUIVALENT,
+        "The release's check passes over a request without a row just as well, and nobody else reads the flags.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.try_cache_unfinished_req",
+        ("line 336: flip flag",),
+        EQUIVALENT,
+        "The conversion to another type makes a copy anyway.",
+    ),
+    Word(
+        SGLANG, "StreamingSession.release_session", ("line 386: other sign",), EQUIVALENT, "The number is only logged."
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.release_session",
+        ("line 393: flip comparison",),
+        MISSED,
+        "No run closes a session whose lock in the window tree ends inside of a path.",
+    ),
+)
