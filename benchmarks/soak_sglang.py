@@ -17,7 +17,7 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,7 +82,8 @@ class Kept:
         return Soaked(**{**kept, **{name: Counter(kept.get(name, {})) for name in ("found", "followed")}})
 
     def keep(self, soaked: Soaked) -> None:
-        self._soaked[soaked.scenario] = asdict(soaked)
+        counted = {"found": dict(soaked.found), "followed": dict(soaked.followed)}
+        self._soaked[soaked.scenario] = {**vars(soaked), **counted}
         save(self._path, self._of, self._soaked)
 
 
