@@ -209,4 +209,6 @@ def _event(seq: int, seen: Any) -> Event:
 
 def _line(seq: int, fields: Mapping[str, Any], dumps: Callable[[Any], bytes]) -> bytes:
     """An event as the scanner takes it. What it does not take is read by other means."""
+    if float in map(type, fields.values()):
+        raise TypeError("no field of an event is a float, and one that is not finite would be written as null")
     return b'{"record":"event","seq":%d,' % seq + dumps(fields)[1:] + b"\n"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 pytest.importorskip("torch")
 pytest.importorskip("numba")
@@ -139,6 +140,15 @@ def test_events_that_are_none_are_the_targets_fault(by_blocks: NewJudging, refer
         trouble = played.trouble
         assert trouble is not None and trouble.kind == CRASH and "no such action" in trouble.sentence
         assert played.events == []
+
+
+@pytest.mark.parametrize("row", [float("nan"), float("inf"), 1.5])
+def test_a_number_that_is_none_is_not_taken_for_one_that_was_not_told(by_blocks: NewJudging, row: float) -> None:
+    for new in (Judging, by_blocks):
+        one = new(header_of(EngineConfig()))
+        with pytest.raises(ValidationError, match="row"):
+            one.see(Event("open", 0, session="s", row=row))  # type: ignore[arg-type]
+            one.settle()
 
 
 def test_short_campaigns_do_not_wait_for_the_compiler() -> None:
