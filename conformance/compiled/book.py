@@ -1,5 +1,8 @@
 """The page book over arrays: the same moves as `pagebook.py` and `windowbook.py`, made at once and undone if one is not clean.
 
+Pages move by places of a row's page table, `places.py`; here stand the journal that undoes moves, the window map, the lists of an
+event and the blocks of page tables.
+
 These functions are compiled (`build.py`): they use arrays, numbers and each other, and nothing else. What they cannot follow they
 answer with False, and the interpreted checker judges the event. So they may be stricter than it is, but never weaker.
 """
@@ -14,10 +17,16 @@ from kvproof.conformance.compiled.layout import (
     CAPACITY,
     FREE_BLOCKS,
     FREE_COUNT,
+    FREED,
+    GOING_BACK,
     JOURNAL,
     JOURNAL_ARENA,
+    JOURNAL_OWNERS,
+    JOURNAL_PINS,
+    JOURNAL_RUN,
+    JOURNAL_TIMES,
+    JOURNAL_WHAT,
     JOURNAL_WINDOWS,
-    MARK,
     OWNED_BY_NONE,
     OWNED_BY_TREE,
     OWNER,
@@ -26,6 +35,7 @@ from kvproof.conformance.compiled.layout import (
     START,
     TREE_COUNT,
     WINDOW_FREE_COUNT,
+    WINDOW_FREED,
     WINDOW_MARK,
     WINDOW_OF,
     WINDOW_TREE_COUNT,
@@ -80,6 +90,11 @@ def note(journal: Array, counts: Array, what: int, place: int, before: int) -> N
     counts[JOURNAL] = n + 1
 
 
+def note_all(journal: Array, counts: Array, what: int, first: int, last: int, before: int) -> None:
+    """Remember a change that is the same from first to before last; one entry for all of them, however many they are."""
+    note(journal, counts, what + ((last - first) << JOURNAL_TIMES), first, before)
+
+
 def totals(counts: Array) -> tuple[int, int, int, int, int]:
     """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
     return (
@@ -91,47 +106,41 @@ def totals(counts: Array) -> tuple[int, int, int, int, int]:
     )
 
 
-def undo(state: StateArrays, before: tuple[int, int, int, int, int]) -> None:
-    """Put back what the journal holds, newest first, and the totals."""
-    counts, journal = state.counts, state.journal
+def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]) -> None:
+    """Put back what the journal holds, newest first, and the totals. Places are those of the ledger's page table."""
+    counts, journal, pages, arena = state.counts, state.journal, state.pages, state.arena
     counts[FREE_COUNT], counts[TREE_COUNT], counts[PROTECTED_COUNT] = before[0], before[1], before[2]
     counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT] = before[3], before[4]
+    start = state.tables[ledger, START]
     for n in range(counts[JOURNAL] - 1, -1, -1):
-        what, place, value = journal[n, 0], journal[n, 1], journal[n, 2]
-        if what == JOURNAL_ARENA:
-            state.arena[place] = value
+        what, first, value = journal[n, 0] & JOURNAL_WHAT, journal[n, 1], journal[n, 2]
+        last = first + (journal[n, 0] >> JOURNAL_TIMES)
+        if what == JOURNAL_OWNERS:
+            for place in range(start + first, start + last):
+                pages[OWNER, arena[place]] = value
+        elif what == JOURNAL_PINS:
+            for place in range(start + first, start + last):
+                pages[PINS, arena[place]] -= value
+        elif what == JOURNAL_RUN:
+            for page in range(first, last):
+                pages[OWNER, page] = value
+        elif what == JOURNAL_ARENA:
+            arena[start + first] = value
         elif what >= JOURNAL_WINDOWS:
-            state.windows[place, what - JOURNAL_WINDOWS] = value
+            state.windows[what - JOURNAL_WINDOWS, first] = value
         else:
-            state.pages[place, what] = value
+            pages[what, first] = value
     counts[JOURNAL] = 0
 
 
 def set_page(pages: Array, journal: Array, counts: Array, page: int, what: int, value: int) -> None:
-    note(journal, counts, what, page, pages[page, what])
-    pages[page, what] = value
+    note(journal, counts, what, page, pages[what, page])
+    pages[what, page] = value
 
 
 def set_window(windows: Array, journal: Array, counts: Array, window: int, what: int, value: int) -> None:
-    note(journal, counts, JOURNAL_WINDOWS + what, window, windows[window, what])
-    windows[window, what] = value
-
-
-def count_owned(counts: Array, owner: int, has_window: bool, change: int) -> None:
-    """The totals that the memory check is compared with."""
-    if owner == OWNED_BY_NONE:
-        counts[FREE_COUNT] += change
-    elif owner == OWNED_BY_TREE:
-        counts[TREE_COUNT] += change
-        if has_window:
-            counts[WINDOW_TREE_COUNT] += change
-
-
-def set_owner(pages: Array, journal: Array, counts: Array, page: int, owner: int) -> None:
-    has_window = pages[page, WINDOW_OF] != 0
-    count_owned(counts, pages[page, OWNER], has_window, -1)
-    count_owned(counts, owner, has_window, 1)
-    set_page(pages, journal, counts, page, OWNER, owner)
+    note(journal, counts, JOURNAL_WINDOWS + what, window, windows[what, window])
+    windows[what, window] = value
 
 
 def name_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int, window: int) -> None:
@@ -139,18 +148,18 @@ def name_window(pages: Array, windows: Array, journal: Array, counts: Array, pag
     set_page(pages, journal, counts, page, WINDOW_OF, window)
     set_window(windows, journal, counts, window, BEHIND, page)
     counts[WINDOW_FREE_COUNT] -= 1
-    if pages[page, OWNER] == OWNED_BY_TREE:
+    if pages[OWNER, page] == OWNED_BY_TREE:
         counts[WINDOW_TREE_COUNT] += 1
 
 
 def clear_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int) -> int:
     """The map names no window page behind `page` any more; the one that it named, 0 if there was none."""
-    window = int(pages[page, WINDOW_OF])
+    window = int(pages[WINDOW_OF, page])
     if window != 0:
         set_page(pages, journal, counts, page, WINDOW_OF, 0)
         set_window(windows, journal, counts, window, BEHIND, 0)
         counts[WINDOW_FREE_COUNT] += 1
-        if pages[page, OWNER] == OWNED_BY_TREE:
+        if pages[OWNER, page] == OWNED_BY_TREE:
             counts[WINDOW_TREE_COUNT] -= 1
     return window
 
@@ -160,34 +169,30 @@ def release_window(pages: Array, windows: Array, journal: Array, counts: Array, 
     window = clear_window(pages, windows, journal, counts, page)
     if window == 0:
         return 0
-    set_window(windows, journal, counts, window, WINDOW_MARK, windows[window, WINDOW_MARK] + 1)
+    set_window(windows, journal, counts, window, WINDOW_MARK, windows[WINDOW_MARK, window] + 1)
     return 1
 
 
-def free_page(pages: Array, journal: Array, counts: Array, page: int) -> None:
-    """A page goes back and is marked as one that the event must list."""
-    set_owner(pages, journal, counts, page, OWNED_BY_NONE)
-    set_page(pages, journal, counts, page, MARK, pages[page, MARK] + 1)
-
-
-def lists_what_is_marked(
-    events: EventArrays,
-    which: int,
-    event: int,
-    marks: Array,
-    what: int,
-    noted_as: int,
-    marked: int,
-    journal: Array,
-    counts: Array,
-) -> bool:
-    """Whether the event lists exactly the pages that are marked, each as often as it is. It takes the marks away."""
-    for run in range(events.begins[which, event], events.ends[which, event]):
+def lists_what_goes_back(events: EventArrays, event: int, pages: Array, going_back: int) -> bool:
+    """Whether the event lists exactly the pages that go back, each once. Then they are free."""
+    for run in range(events.begins[FREED, event], events.ends[FREED, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if page < 1 or page >= marks.shape[0] or marks[page, what] == 0:
+            if page < 1 or page >= pages.shape[1] or pages[OWNER, page] != GOING_BACK:
                 return False
-            note(journal, counts, noted_as, page, marks[page, what])
-            marks[page, what] -= 1
+            pages[OWNER, page] = OWNED_BY_NONE
+            going_back -= 1
+    return going_back == 0
+
+
+def lists_marked_windows(
+    events: EventArrays, event: int, windows: Array, marked: int, journal: Array, counts: Array
+) -> bool:
+    """Whether the event lists exactly the window pages that are marked, each as often as it is. It takes the marks away."""
+    for run in range(events.begins[WINDOW_FREED, event], events.ends[WINDOW_FREED, event]):
+        for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
+            if window < 1 or window >= windows.shape[1] or windows[WINDOW_MARK, window] == 0:
+                return False
+            set_window(windows, journal, counts, window, WINDOW_MARK, windows[WINDOW_MARK, window] - 1)
             marked -= 1
     return marked == 0
 
@@ -227,13 +232,3 @@ def make_room(tables: Array, arena: Array, counts: Array, ledger: int, length: i
     release_block(tables, arena, counts, ledger)
     tables[ledger, START] = start
     tables[ledger, CAPACITY] = 1 << n
-
-
-def pin(pages: Array, journal: Array, counts: Array, page: int, change: int) -> None:
-    """A row's protected prefix names the page, or does so no more."""
-    times = pages[page, PINS]
-    set_page(pages, journal, counts, page, PINS, times + change)
-    if times == 0 and change > 0:
-        counts[PROTECTED_COUNT] += 1
-    elif times > 0 and times + change == 0:
-        counts[PROTECTED_COUNT] -= 1

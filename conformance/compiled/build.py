@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvproof.conformance.compiled import book, filler, layout, loop, pages, scan_layout, scanner
+from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, scan_layout, scanner
 from kvproof.conformance.compiled.rules import rules_source
 from kvproof.model.cache_folder import cache_folder
 from kvproof.spec.actions import Action
@@ -37,7 +37,8 @@ _COMPILED = """
 from numba import njit
 
 # Nothing is allocated, so nothing is counted: numba would count every use of an array, more than half of the time.
-compiled = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# All becomes one function: an array is handed over as seven numbers and more, which took half of what was left.
+compiled = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 compiled_to_be_called = njit(error_model="numpy", _nrt=False, cache=True)
 """
 _PLAIN = """
@@ -56,7 +57,7 @@ def checker_source(actions: Mapping[str, Action], invariants: Mapping[str, Invar
     """Everything that the loop needs, as text; what `compiled` means is left to whoever runs it."""
     parts = [
         _layout_of(layout, layout.EventArrays, layout.StateArrays),
-        *map(_text_of, _functions_of(book)),
+        *map(_text_of, (*_functions_of(book), *_functions_of(places))),
         rules_source(actions, invariants),
         *map(_text_of, (*_functions_of(pages), *_functions_of(loop))),
     ]

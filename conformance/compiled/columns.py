@@ -25,7 +25,7 @@ from kvproof.conformance.columnar_schema import (
 )
 from kvproof.conformance.columnar_schema import numbers as in_numbers
 from kvproof.conformance.compiled.build import compiled_fill
-from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD, Array, EventArrays
+from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD, Array, EventArrays, row_length
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.parts import PartsOfLines
 from kvproof.conformance.trace_io import TraceReader
@@ -117,7 +117,9 @@ def _longest_list(arrays: EventArrays) -> int:
 
 def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
     n = len(batch)
-    table: Array = np.full((len(COLUMNS), n), ABSENT, np.int32)
+    room = row_length(n)
+    whole_table: Array = np.full((len(COLUMNS), room), ABSENT, np.int32)
+    table = whole_table[:, :n]
     table[ACTION] = batch.column("action").indices.to_numpy()
     for name, number in (("session", names.of_session), ("turn", names.of_turn)):
         _fill_with_numbers(table[COLUMNS[name]], batch.column(name), number)
@@ -136,17 +138,16 @@ def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
         table[ODD] |= (steps == ABSENT) & _is_valid(batch.column("step"))
     lists = [runs(batch, name) for name in LISTS]
     sizes = np.cumsum([0, *(len(starts) for _, starts, _ in lists)])
-    begins: Array = np.empty((len(LISTS), n), np.int64)
-    ends: Array = np.empty((len(LISTS), n), np.int64)
+    begins: Array = np.zeros((len(LISTS), room), np.int64)
+    ends: Array = np.zeros((len(LISTS), room), np.int64)
     pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
     for place, ((where, starts, counts), size) in enumerate(zip(lists, sizes[:-1], strict=True)):
         if not len(starts):
-            begins[place] = ends[place] = 0
             continue
-        np.add(where[:-1], size, out=begins[place])
-        np.add(where[1:], size, out=ends[place])
+        np.add(where[:-1], size, out=begins[place, :n])
+        np.add(where[1:], size, out=ends[place, :n])
         pairs[size : size + len(starts), 0], pairs[size : size + len(starts), 1] = starts, counts
-    return EventArrays(table, steps, begins, ends, pairs)
+    return EventArrays(whole_table, steps, begins, ends, pairs)
 
 
 @cache

@@ -36,6 +36,15 @@ from kvproof.spec.state import FIELD_NAMES
 
 Array = Any
 
+PLACES_OF_A_LINE = 16
+"""int32 in a cache line of 64 bytes."""
+
+
+def row_length(events: int) -> int:
+    """Places in a row of the arrays of so many events: an odd number of cache lines. One event's places in all the rows would
+    else, with a power of two, share a few sets of the cache and drive each other out of it."""
+    return (-(-events // PLACES_OF_A_LINE) | 1) * PLACES_OF_A_LINE
+
 
 class EventArrays(NamedTuple):
     """The events of one batch, as the loop reads them."""
@@ -60,13 +69,13 @@ class StateArrays(NamedTuple):
     ledgers: Array
     """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
     tables: Array
-    """int64[ledgers, 8]: the page table of a ledger's row in the arena, and what else is known of it."""
+    """int64[ledgers, 9]: the page table of a ledger's row in the arena, and what else is known of it."""
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
-    """int32[pool pages + 1, 4]."""
+    """int32[4, pool pages + 1]: each kind of thing by itself, so that a run of pages touches few cache lines."""
     windows: Array
-    """int32[window pages + 1, 2]: the page that names it (0: none), and a mark."""
+    """int32[2, window pages + 1]: the page that names it (0: none), and a mark."""
     users: Array
     """int32[rows]: the ledger that has the row, + 1."""
     turns: Array
@@ -83,7 +92,7 @@ class StateArrays(NamedTuple):
     reports: Array
     """int64[ledgers, 4]: the terms of the memory check that each ledger was counted with."""
     journal: Array
-    """int64[entries, 3] of (what, place, value before): a column of pages, then one of windows, then the arena."""
+    """int64[entries, 3] of (what and how many, first place, value before or change), see JOURNAL_WHAT."""
     scratch: Array
     """int32[3, longest list]: page lists of the event, one page after the other."""
     new: Array
@@ -138,13 +147,15 @@ WITHOUT_PAGES: tuple[type, ...] = (Write, Forget, Lock, Unlock, Report, Require)
 assert {*MOVES, FreeByLoc, *WITHOUT_PAGES} == set(Effect.__args__)
 LARGEST_MOVES = 8
 
-# Columns of pages, windows, tables and turns.
+# Rows of pages and windows, columns of tables and turns.
 OWNER, PINS, WINDOW_OF, MARK = range(4)
-OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = 0, 1, 2
-"""Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM."""
+GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
+"""Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
-ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY = range(8)
+ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED = range(9)
 NO_ROW = -1
+NOT_KNOWN = -1
+"""What a ledger exercised before, where it has not been weighed yet."""
 NEVER_ENDED = -(2**63)
 OWN_LEDGER, LEDGER_OF, ELSEWHERE = range(3)
 
@@ -178,5 +189,8 @@ SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_
 FOLLOWED = SETTINGS.index("window_followed")
 # Rows of scratch.
 SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
-# What an entry of the journal is about, columns of pages apart.
-JOURNAL_WINDOWS, JOURNAL_ARENA = 4, 6
+# What an entry of the journal is about: a row of pages (their numbers), one of windows, a place of the row's page table; or
+# many at once: the owners or the pins of the pages in such places, the owners of a run of pages.
+JOURNAL_WINDOWS, JOURNAL_ARENA, JOURNAL_OWNERS, JOURNAL_PINS, JOURNAL_RUN = 4, 6, 7, 8, 9
+JOURNAL_WHAT, JOURNAL_TIMES = 15, 4
+"""The bits that say so; above them stands how many."""

@@ -13,7 +13,17 @@ import numpy as np
 from kvproof.conformance import trace_io
 from kvproof.conformance.columnar_schema import ACTIONS
 from kvproof.conformance.compiled.build import compiled_scan
-from kvproof.conformance.compiled.layout import ABSENT, COLUMNS, LISTS, ODD, SESSION, TURN, Array, EventArrays
+from kvproof.conformance.compiled.layout import (
+    ABSENT,
+    COLUMNS,
+    LISTS,
+    ODD,
+    SESSION,
+    TURN,
+    Array,
+    EventArrays,
+    row_length,
+)
 from kvproof.conformance.compiled.scan_layout import (
     NAME_LENGTH,
     NAME_ROLE,
@@ -121,15 +131,16 @@ def _end_of_what_is_text(text: bytes, end: int) -> int:
 
 def _room_for(lines: int, size: int, keys: int) -> ScannedArrays:
     """Room for so many lines of so many bytes. What is not filled in is never touched, and so takes no memory."""
-    table: Array = np.empty((len(COLUMNS), lines + 1), np.int32)
+    room = row_length(lines + 1)
+    table: Array = np.empty((len(COLUMNS), room), np.int32)
     table[:] = ABSENT
     table[ODD] = 0
     table[NAMED] = -1
     return ScannedArrays(
         table=table,
         steps=np.full(lines + 1, ABSENT, np.int64),
-        begins=np.zeros((len(LISTS), lines + 1), np.int64),
-        ends=np.zeros((len(LISTS), lines + 1), np.int64),
+        begins=np.zeros((len(LISTS), room), np.int64),
+        ends=np.zeros((len(LISTS), room), np.int64),
         runs=np.empty((size // LEAST_RUN + 1, 2), np.int32),
         starts=np.empty(lines + 2, np.int64),
         names=np.empty((2 * lines + 2, 3), np.int64),

@@ -1,8 +1,8 @@
 """The loop over events in arrays: follow one after the other as long as they are clean.
 
-Compiled together with `book.py`, `pages.py` and the functions that are printed from the specification (`rules.py`):
-`judge_ledger`, `weigh_invariants`, `report_ledger`, `terms_are_right`. An event that is not clean leaves everything as it
-was before it.
+Compiled together with `book.py`, `places.py`, `pages.py` and what is printed from the specification (`rules.py`,
+`weighing.py`): `judge_ledger`, `weigh_invariants`, `weigh_changed`, `report_ledger`, `terms_are_right`. An event that is not
+clean leaves everything as it was before it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from kvproof.conformance.compiled.layout import (
     EVICT,
     EVICT_RULE,
     EVICTS,
+    EXERCISED,
     FINISH,
     FOLLOWED,
     FREE_COUNT,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         kind: int, is_another: bool, old: Array, new: Array, table: Array, event: int, settings: Array, moves: Array
     ) -> int: ...
     def weigh_invariants(old: Array, settings: Array) -> tuple[int, int]: ...
+    def weigh_changed(rule: int, before: int, new: Array, settings: Array) -> tuple[int, int]: ...
     def report_ledger(old: Array, settings: Array, report: Array) -> None: ...
     def terms_are_right(table: Array, event: int, counts: Array, settings: Array) -> bool: ...
 
@@ -154,7 +156,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 return NEEDS_ROOM, event
             before = totals(counts)
             if not evict_pages(event, events, state):
-                undo(state, before)
+                undo(state, 0, before)
                 return NOT_CLEAN, event
             counts[EVICTS] += 1
             if n_freed > 0:
@@ -185,7 +187,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             judged = judge_ledger(kind, is_another, old, new, table, event, settings, moves)
             if judged < 0:
                 return NOT_CLEAN, event
-            broken, exercised = weigh_invariants(new, settings)
+            rule = judged & ((1 << RULE_BITS) - 1)
+            broken, exercised = weigh_changed(rule, tables[ledger, EXERCISED], new, settings)
             if broken != 0 and broken & ~weigh_invariants(old, settings)[0] != 0:
                 return NOT_CLEAN, event
             with_row = (KINDS_WITH_ROW >> kind) & 1 == 1
@@ -195,13 +198,13 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                     return NEEDS_ROOM, event
                 before = totals(counts)
                 if not move_pages(ledger, with_row, event, events, state):
-                    undo(state, before)
+                    undo(state, ledger, before)
                     return NOT_CLEAN, event
             elif with_row and tables[ledger, ROW] != NO_ROW and table[ROW_SEEN, event] != tables[ledger, ROW]:
                 return NOT_CLEAN, event
             for place in range(new.shape[0]):
                 old[place] = new[place]
-            rule = judged & ((1 << RULE_BITS) - 1)
+            tables[ledger, EXERCISED] = exercised
             state.rules[rule] += 1
             count_seen(seen, rule, (judged >> RULE_BITS) | exercised)
             tables[ledger, TOUCHED] = counts[EVENTS] + 1

@@ -1,6 +1,6 @@
 """The moves of one event on page ids: those of a rule's effects, those of an eviction, and the free lists of a check.
 
-Compiled together with `book.py`; `still_needs` is printed from the specification (`rules.py`).
+Compiled together with `book.py` and `places.py`; `still_needs` is printed from the specification (`rules.py`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 from kvproof.conformance.compiled.book import (
     clear_window,
-    free_page,
     holds_page,
     length_of,
-    lists_what_is_marked,
+    lists_marked_windows,
+    lists_what_goes_back,
     make_room,
     name_window,
     note,
-    pin,
     release_block,
     release_window,
-    set_owner,
     set_window,
     write_out,
 )
@@ -33,13 +31,9 @@ from kvproof.conformance.compiled.layout import (
     FREED,
     INSERT,
     JOURNAL_ARENA,
-    JOURNAL_WINDOWS,
     LENGTH,
-    MARK,
     NO_ROW,
-    OWNED_BY_NONE,
     OWNED_BY_TREE,
-    OWNED_FROM,
     OWNER,
     PINS,
     ROW,
@@ -60,6 +54,15 @@ from kvproof.conformance.compiled.layout import (
     Array,
     EventArrays,
     StateArrays,
+)
+from kvproof.conformance.compiled.places import (
+    evict_run,
+    give_back,
+    hand_to_tree,
+    pin,
+    release_windows,
+    take_pages,
+    take_windows,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +87,6 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
     write_out(events, ALLOC, event, fresh)
     if followed:
         write_out(events, WINDOW_ALLOC, event, fresh_window)
-    write_out(events, SHARED, event, shared)
     taken, freed, window_freed = 0, 0, 0
     n = 0
     while moves[n, 0] != 0:
@@ -97,103 +99,96 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
         elif row == NO_ROW:
             return False
         elif move == SHARE:
-            if first < 0 or first > n_shared or length != 0:
+            if first < 0 or first > n_shared or length != 0 or tables[ledger, LENGTH] != 0:
                 return False
             make_room(tables, arena, counts, ledger, 0, first)
+            start = tables[ledger, START]
+            write_out(events, SHARED, event, shared)
             for position in range(first):
                 page = int(shared[position])
-                if page < 1 or page >= pages.shape[0] or pages[page, OWNER] != OWNED_BY_TREE:
+                if page < 1 or page >= pages.shape[1] or pages[OWNER, page] != OWNED_BY_TREE:
                     return False
-                arena[tables[ledger, START] + position] = page
-                pin(pages, journal, counts, page, 1)
+                arena[start + position] = page
+            pin(arena, start, 0, first, 1, pages, journal, counts)
             length, tree_end = first, first
         elif move == TAKE:
-            if first != length or taken + (last - first) > n_alloc or (followed and taken + (last - first) > n_window):
+            if first != length or first < tables[ledger, LENGTH]:
+                return False  # behind what the row had: pages that it gave up in this event are still written there
+            if taken + (last - first) > n_alloc or (followed and taken + (last - first) > n_window):
                 return False
             make_room(tables, arena, counts, ledger, length, last)
-            for position in range(first, last):
-                page = int(fresh[taken])
-                if page < 1 or page >= pages.shape[0]:
-                    return False
-                if pages[page, OWNER] != OWNED_BY_NONE or pages[page, WINDOW_OF] != 0:
-                    return False
-                set_owner(pages, journal, counts, page, ledger + OWNED_FROM)
-                if followed:
-                    window = int(fresh_window[taken])
-                    if window < 1 or window >= windows.shape[0] or windows[window, BEHIND] != 0:
-                        return False
-                    name_window(pages, windows, journal, counts, page, window)
-                arena[tables[ledger, START] + position] = page
-                taken += 1
+            start = tables[ledger, START]
+            if not take_pages(arena, start, first, last, fresh[taken:], ledger, pages, journal, counts):
+                return False
+            if followed and not take_windows(
+                arena, start, first, last, fresh_window[taken:], pages, windows, journal, counts
+            ):
+                return False
+            taken += last - first
             length = last
         elif move == FREE_PAGES:
             if last != length or first < tree_end:
                 return False
-            for position in range(first, last):
-                page = int(arena[tables[ledger, START] + position])
-                free_page(pages, journal, counts, page)
-                window_freed += release_window(pages, windows, journal, counts, page)
-                freed += 1
+            start = tables[ledger, START]
+            if not give_back(arena, start, first, last, ledger, pages, journal, counts):
+                return False
+            if followed:
+                window_freed += release_windows(arena, start, first, last, pages, windows, journal, counts)
+            freed += last - first
             length = first
         elif move == FREE_WINDOW:
             if first < 0 or last > length:
                 return False
-            for position in range(first, last):
-                page = int(arena[tables[ledger, START] + position])
-                window_freed += release_window(pages, windows, journal, counts, page)
+            start = tables[ledger, START]
+            window_freed += release_windows(arena, start, first, last, pages, windows, journal, counts)
         elif move == INSERT:
             duplicates, freed_from = last, moves[n, 3]
             if first < tree_end or first > length:
                 return False
-            for position in range(tree_end, first):
-                place = tables[ledger, START] + position
-                page = int(arena[place])
-                if position >= duplicates:
-                    set_owner(pages, journal, counts, page, OWNED_BY_TREE)
-                elif position < freed_from:
+            start = tables[ledger, START]
+            same = min(max(duplicates, tree_end), first)
+            if tree_end < same:
+                if tree_end < freed_from:
                     return False
+                write_out(events, SHARED, event, shared)
+            for position in range(tree_end, same):
+                page = int(arena[start + position])
+                if not give_back(arena, start, position, position + 1, ledger, pages, journal, counts):
+                    return False
+                freed += 1
+                if position >= n_shared:
+                    window_freed += release_window(pages, windows, journal, counts, page)
+                    continue
+                kept = int(shared[position])
+                if kept < 1 or kept >= pages.shape[1] or pages[OWNER, kept] != OWNED_BY_TREE:
+                    return False
+                window = int(pages[WINDOW_OF, page])
+                handed_on = (
+                    window != 0 and pages[WINDOW_OF, kept] == 0 and not holds_page(events, WINDOW_FREED, event, window)
+                )
+                if handed_on:
+                    clear_window(pages, windows, journal, counts, page)
+                    name_window(pages, windows, journal, counts, kept, window)
                 else:
-                    free_page(pages, journal, counts, page)
-                    freed += 1
-                    if position >= n_shared:
-                        window_freed += release_window(pages, windows, journal, counts, page)
-                    else:
-                        kept = int(shared[position])
-                        if kept < 1 or kept >= pages.shape[0] or pages[kept, OWNER] != OWNED_BY_TREE:
-                            return False
-                        window = int(pages[page, WINDOW_OF])
-                        handed_on = (
-                            window != 0
-                            and pages[kept, WINDOW_OF] == 0
-                            and not holds_page(events, WINDOW_FREED, event, window)
-                        )
-                        if handed_on:
-                            clear_window(pages, windows, journal, counts, page)
-                            name_window(pages, windows, journal, counts, kept, window)
-                        else:
-                            window_freed += release_window(pages, windows, journal, counts, page)
-                        note(journal, counts, JOURNAL_ARENA, place, page)
-                        arena[place] = kept
-                        page = kept
-                pin(pages, journal, counts, page, 1)
+                    window_freed += release_window(pages, windows, journal, counts, page)
+                note(journal, counts, JOURNAL_ARENA, position, page)
+                arena[start + position] = kept
+            if not hand_to_tree(arena, start, same, first, ledger, pages, journal, counts):
+                return False
+            pin(arena, start, tree_end, first, 1, pages, journal, counts)
             tree_end = first
         elif move == DROP_ROW:
-            for position in range(min(tree_end, length)):
-                pin(pages, journal, counts, int(arena[tables[ledger, START] + position]), -1)
+            pin(arena, tables[ledger, START], 0, min(tree_end, length), -1, pages, journal, counts)
             row, length, tree_end = NO_ROW, 0, 0
         n += 1
     if taken != n_alloc or (followed and taken != n_window):
         return False
     if with_row and row != NO_ROW and table[ROW_SEEN, event] != row:
         return False
-    if not lists_what_is_marked(events, FREED, event, pages, MARK, MARK, freed, journal, counts):
+    if not lists_what_goes_back(events, event, pages, freed):
         return False
-    if followed:
-        noted_as = JOURNAL_WINDOWS + WINDOW_MARK
-        if not lists_what_is_marked(
-            events, WINDOW_FREED, event, windows, WINDOW_MARK, noted_as, window_freed, journal, counts
-        ):
-            return False
+    if followed and not lists_marked_windows(events, event, windows, window_freed, journal, counts):
+        return False
     if row_before != row:
         if row_before != NO_ROW:
             users[row_before] = 0
@@ -225,26 +220,25 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
     followed = state.settings[FOLLOWED] != 0
     gone = 0
     for run in range(events.begins[FREED, event], events.ends[FREED, event]):
-        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if page < 1 or page >= pages.shape[0] or pages[page, OWNER] != OWNED_BY_TREE or pages[page, PINS] > 0:
-                return False
-            set_owner(pages, journal, counts, page, OWNED_BY_NONE)
-            if followed:
-                gone += release_window(pages, windows, journal, counts, page)
+        page = int(events.runs[run, 0])
+        could, windows_gone = evict_run(page, page + int(events.runs[run, 1]), pages, windows, journal, counts)
+        if not could:
+            return False
+        gone += windows_gone
     if not followed:
         return True
     for run in range(events.begins[WINDOW_FREED, event], events.ends[WINDOW_FREED, event]):
         for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if window < 1 or window >= windows.shape[0]:
+            if window < 1 or window >= windows.shape[1]:
                 return False
-            if windows[window, WINDOW_MARK] > 0:
+            if windows[WINDOW_MARK, window] > 0:
                 set_window(windows, journal, counts, window, WINDOW_MARK, 0)
                 gone -= 1
                 continue
-            page = int(windows[window, BEHIND])
-            if page == 0 or pages[page, OWNER] != OWNED_BY_TREE:
+            page = int(windows[BEHIND, window])
+            if page == 0 or pages[OWNER, page] != OWNED_BY_TREE:
                 return False
-            if pages[page, PINS] > 0 and is_read(page, state):
+            if pages[PINS, page] > 0 and is_read(page, state):
                 return False
             clear_window(pages, windows, journal, counts, page)
     return gone == 0
@@ -258,15 +252,15 @@ def lists_what_is_free(
     distinct = 0
     for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if page < 1 or page >= owned.shape[0] or owned[page, what] != 0:
+            if page < 1 or page >= owned.shape[1] or owned[what, page] != 0:
                 right = False
                 break
-            if owned[page, mark] == 0:
-                owned[page, mark] = 1
+            if owned[mark, page] == 0:
+                owned[mark, page] = 1
                 distinct += 1
     for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if page < 1 or page >= owned.shape[0]:
+            if page < 1 or page >= owned.shape[1]:
                 break
-            owned[page, mark] = 0
+            owned[mark, page] = 0
     return right and distinct == free

@@ -8,7 +8,7 @@ computes is what is printed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -22,16 +22,16 @@ from kvproof.conformance.columnar_schema import (
     NUMBERS_AFTER,
 )
 from kvproof.conformance.compiled.layout import (
-    COLUMNS,
     FIELDS,
     LARGEST_MOVES,
     MOVES,
     RULE_BITS,
-    SETTINGS,
     WITHOUT_PAGES,
 )
+from kvproof.conformance.compiled.printing import bits_set, preamble, predicate, reads, taken
 from kvproof.conformance.compiled.source import Printer, function, is_flag
-from kvproof.conformance.coverage import COUNTED, decisions_of, exercised_by_state, exercised_by_step
+from kvproof.conformance.compiled.weighing import invariants_source
+from kvproof.conformance.coverage import COUNTED, decisions_of, exercised_by_step
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.judge import check_terms, judge, parameters
 from kvproof.conformance.memory_check import wrong_terms
@@ -180,7 +180,7 @@ def agreement(action: Action) -> str:
     printer = Printer(reads)
     printer.announce([agrees])
     text = printer.value(agrees)
-    return "\n".join([*_taken(printer), f"return {text}"])
+    return "\n".join([*taken(printer), f"return {text}"])
 
 
 def _number(d: Tracing, value: Any) -> Any:
@@ -203,28 +203,6 @@ def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
     raise TypeError(f"no page move is known for {effect}")
 
 
-def reads(term: Term) -> str:
-    """How a name is read in the functions of `rule_source`."""
-    name = term.arguments[0]
-    kind, _, rest = name.partition(".")
-    if kind in ("s", "t"):
-        text = f"{'old' if kind == 's' else 'new'}[{FIELDS[rest]}]"
-        return f"({text} != 0)" if term.is_flag else f"int({text})"
-    if kind == "d":
-        text = f"settings[{SETTINGS.index(rest)}]"
-        return f"({text} != 0)" if term.is_flag else f"int({text})"
-    if kind == "c":
-        return f"int(counts[{rest}])"
-    return f"int(table[{COLUMNS[name]}, event])"
-
-
-def _preamble() -> list[str]:
-    return [
-        f"page_size = int(settings[{SETTINGS.index('page_size')}])",
-        f"page_shift = int(settings[{SETTINGS.index('page_shift')}])",
-    ]
-
-
 def seen_of(d: Tracing, action: Action, oracle: TracedOracle, bits: Mapping[str, int]) -> list[tuple[int, Any]]:
     """What a step exercises, as bits and when they are set: invariants, then the branches of guards but the last."""
     decisions = list(decisions_of(d, action.name, oracle.guards))
@@ -234,18 +212,40 @@ def seen_of(d: Tracing, action: Action, oracle: TracedOracle, bits: Mapping[str,
     return seen
 
 
-def rule_source(action: Action, agrees: str, bits: Mapping[str, int]) -> str:
+@dataclass(frozen=True)
+class TracedRule:
+    """One action on an arbitrary ledger, with the parameters of an arbitrary event."""
+
+    d: Tracing
+    action: Action
+    before: Ledger
+    oracle: TracedOracle
+    outcome: Outcome
+    must_hold: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, action: Action) -> TracedRule:
+        d = Tracing()
+        before = d.arbitrary(Ledger)
+        given, needed = given_parameters(d, action, before)
+        oracle = TracedOracle(d, {})
+        outcome = oracle.step(action, before, given)
+        return cls(d, action, before, oracle, outcome, (*needed, *oracle.must_hold))
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The fields that it may change, and what they are then."""
+        after = {name: getattr(self.outcome.after, name) for name in FIELD_NAMES}
+        return {name: value for name, value in after.items() if value is not getattr(self.before, name)}
+
+
+def rule_source(rule: TracedRule, agrees: str, bits: Mapping[str, int]) -> str:
     """One action: fills in `new` and `moves` and returns what it exercises (`seen_of`) if the event is clean by it,
     invariants and pages apart; else -1.
     """
-    d = Tracing()
-    before = d.arbitrary(Ledger)
-    given, needed = given_parameters(d, action, before)
-    oracle = TracedOracle(d, {})
-    outcome = oracle.step(action, before, given)
-    must_hold = [*needed, *oracle.must_hold]
+    d, changed, must_hold = rule.d, rule.changed, list(rule.must_hold)
     page_moves = []
-    for effect in outcome.effects:
+    for effect in rule.outcome.effects:
         if isinstance(effect, FreeByLoc):
             # No right rule frees beside the release: an event that does is not clean.
             must_hold.append(d.no(effect.start < effect.end))
@@ -254,56 +254,32 @@ def rule_source(action: Action, agrees: str, bits: Mapping[str, int]) -> str:
             page_moves.append((MOVES[type(effect)], when, arguments))
     assert len(page_moves) < LARGEST_MOVES
     clean = d.every(*must_hold)
-    changed = {name: getattr(outcome.after, name) for name in FIELD_NAMES}
-    changed = {name: value for name, value in changed.items() if value is not getattr(before, name)}
     printer = Printer(reads)
-    seen = seen_of(d, action, oracle, bits)
+    seen = seen_of(d, rule.action, rule.oracle, bits)
     of_moves = (x for _, when, args in page_moves for x in (when, *args))
     printer.announce([clean, *changed.values(), *of_moves, *(flag for _, flag in seen)])
-    lines = [*_preamble(), *_clean_or_return(printer, clean), *_bits(printer, "seen", seen)]
+    lines = [*preamble(), *_clean_or_return(printer, clean), *bits_set(printer, "seen", seen)]
     for name, value in changed.items():
         text = printer.number(value)
-        lines += [*_taken(printer), f"new[{FIELDS[name]}] = {text}"]
+        lines += [*taken(printer), f"new[{FIELDS[name]}] = {text}"]
     lines += [f"if not {agrees}(old, new, table, event, settings):", "    return -1", "n = 0"]
     for code, when, arguments in page_moves:
         condition, texts = printer.value(when), [printer.value(a) for a in arguments]
-        lines += [*_taken(printer), f"if {condition}:", f"    moves[n, 0] = {code}"]
+        lines += [*taken(printer), f"if {condition}:", f"    moves[n, 0] = {code}"]
         lines += [f"    moves[n, {place}] = {text}" for place, text in enumerate(texts, 1)]
         lines += ["    n += 1"]
     lines += ["moves[n, 0] = 0", "return seen"]
-    return function(f"take_{action.name}", "old, new, table, event, settings, moves", lines)
-
-
-def _taken(printer: Printer) -> list[str]:
-    lines, printer.lines = printer.lines, []
-    return lines
+    return function(f"take_{rule.action.name}", "old, new, table, event, settings, moves", lines)
 
 
 def _clean_or_return(printer: Printer, clean: Any) -> list[str]:
     text = printer.value(clean)
-    return [*_taken(printer), f"if not {text}:", "    return -1"]
-
-
-def _bits(printer: Printer, name: str, flags: Iterable[tuple[int, Any]]) -> list[str]:
-    """Lines that set a bit of a number for each flag that holds."""
-    lines = [f"{name} = 0"]
-    for bit, flag in flags:
-        text = printer.value(flag)
-        if text != "False":
-            lines += [*_taken(printer), f"{name} |= where({text}, {1 << bit}, 0)"]
-    return lines
+    return [*taken(printer), f"if not {text}:", "    return -1"]
 
 
 def applies_source(action: Action) -> str:
     d = Tracing()
-    return _predicate(f"applies_{action.name}", "old, settings", action.applies(d, d.arbitrary(Ledger)))
-
-
-def _predicate(name: str, arguments: str, value: Any, reads: Callable[[Term], str] = reads) -> str:
-    printer = Printer(reads)
-    printer.announce([value])
-    text = printer.value(value)
-    return function(name, arguments, [*_preamble(), *_taken(printer), f"return {text}"])
+    return predicate(f"applies_{action.name}", "old, settings", action.applies(d, d.arbitrary(Ledger)))
 
 
 def dispatch_source(actions: Mapping[str, Action]) -> str:
@@ -326,18 +302,6 @@ def dispatch_source(actions: Mapping[str, Action]) -> str:
     return function("judge_ledger", "kind, is_another, old, new, table, event, settings, moves", [*lines, "return -1"])
 
 
-def invariants_source(invariants: Mapping[str, Invariant]) -> str:
-    """`weigh_invariants`: the invariants that a ledger breaks, and those that it exercises, one bit each."""
-    d = Tracing()
-    s = d.arbitrary(Ledger)
-    broken = [d.no(invariant.holds(d, s)) for invariant in invariants.values()]
-    exercised = exercised_by_state(d, s, invariants).values()
-    printer = Printer(reads)
-    printer.announce([*broken, *exercised])
-    lines = [*_bits(printer, "broken", enumerate(broken)), *_bits(printer, "exercised", enumerate(exercised))]
-    return function("weigh_invariants", "old, settings", [*_preamble(), *lines, "return broken, exercised"])
-
-
 def report_source(actions: Mapping[str, Action]) -> str:
     """`report_ledger`: the four terms of the memory check of one ledger, by the rule of the check."""
     d = Tracing()
@@ -346,10 +310,10 @@ def report_source(actions: Mapping[str, Action]) -> str:
     values = [getattr(terms, f.name) for f in dataclasses.fields(Report)]
     printer = Printer(reads)
     printer.announce(values)
-    lines = _preamble()
+    lines = preamble()
     for place, value in enumerate(values):
         text = printer.value(value)
-        lines += [*_taken(printer), f"report[{place}] = {text}"]
+        lines += [*taken(printer), f"report[{place}] = {text}"]
     return function("report_ledger", "old, settings, report", [*lines, "return None"])
 
 
@@ -396,7 +360,7 @@ def check_source() -> str:
         )
 
     right = d.where(is_there(d, "window_terms_total"), first_wrong(True), first_wrong(False))
-    return _predicate("terms_are_right", "table, event, counts, settings", right)
+    return predicate("terms_are_right", "table, event, counts, settings", right)
 
 
 def window_source() -> str:
@@ -409,7 +373,7 @@ def window_source() -> str:
     def reads_here(term: Term) -> str:
         return "position" if term.arguments[0] == "position" else reads(term)
 
-    return _predicate("still_needs", "old, position, settings", needs, reads_here)
+    return predicate("still_needs", "old, position, settings", needs, reads_here)
 
 
 def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
@@ -418,16 +382,18 @@ def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invaria
     bits = {name: bit for bit, name in enumerate(COUNTED)}
     assert list(invariants) == list(COUNTED[: len(invariants)])
     bodies = {a.name: agreement(a) for a in of_ledgers}
+    rules = {a.name: TracedRule.of(a) for a in of_ledgers}
+    written = {number: frozenset(rules[name].changed) for number, name in enumerate(actions) if name in rules}
     agrees = {body: f"agrees_{number}" for number, body in enumerate(dict.fromkeys(bodies.values()))}
     parts = [
         *(
-            function(name, "old, new, table, event, settings", [*_preamble(), *body.splitlines()])
+            function(name, "old, new, table, event, settings", [*preamble(), *body.splitlines()])
             for body, name in agrees.items()
         ),
         *(applies_source(a) for a in of_ledgers),
-        *(rule_source(a, agrees[bodies[a.name]], bits) for a in of_ledgers),
+        *(rule_source(rule, agrees[bodies[name]], bits) for name, rule in rules.items()),
         dispatch_source(actions),
-        invariants_source(invariants),
+        invariants_source(invariants, written),
         report_source(actions),
         check_source(),
         window_source(),

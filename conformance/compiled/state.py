@@ -57,8 +57,8 @@ class State:
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
         self.tables: Array = _no_tables(64)
         self.arena: Array = np.zeros(1024, np.int32)
-        self.pages: Array = np.zeros((pool_pages + 1, 4), np.int32)
-        self.windows: Array = np.zeros((window_pages + 1, 2), np.int32)
+        self.pages: Array = np.zeros((4, pool_pages + 1), np.int32)
+        self.windows: Array = np.zeros((2, window_pages + 1), np.int32)
         self.users: Array = np.zeros(64, np.int32)
         self.turns: Array = np.zeros((64, 3), np.int32)
         self._known_turns = 0
@@ -135,18 +135,18 @@ class State:
     def _hand_over_pages(self, book: PageBook) -> None:
         book._owners = {
             page: TREE if owner == at.OWNED_BY_TREE else self.names.keys[owner - at.OWNED_FROM]
-            for page, owner in _nonzero(self.pages[:, at.OWNER])
+            for page, owner in _nonzero(self.pages[at.OWNER])
         }
         free = book.pool_pages - len(book._owners)
         book._counts = Counter({FREE: free, **Counter(book._owners.values())})
-        book._pins = Counter(dict(_nonzero(self.pages[:, at.PINS])))
+        book._pins = Counter(dict(_nonzero(self.pages[at.PINS])))
         book.protected = int(self.counts[at.PROTECTED_COUNT])
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
         in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
         book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
         book._users = {table.row: key for key, table in book._tables.items()}
-        book.window._window_of = dict(_nonzero(self.pages[:, at.WINDOW_OF]))
-        book.window._behind = dict(_nonzero(self.windows[:, at.BEHIND]))
+        book.window._window_of = dict(_nonzero(self.pages[at.WINDOW_OF]))
+        book.window._behind = dict(_nonzero(self.windows[at.BEHIND]))
 
     def _table(self, ledger: int) -> RowTable:
         known = self.tables[ledger]
@@ -201,15 +201,15 @@ class State:
         self.pages[:], self.windows[:], self.users[:] = 0, 0, 0
         for page, owner in book._owners.items():
             code = owners.get(owner)
-            self.pages[page, at.OWNER] = ledgers[owner] + at.OWNED_FROM if code is None else code
+            self.pages[at.OWNER, page] = ledgers[owner] + at.OWNED_FROM if code is None else code
         for page, times in book._pins.items():
-            self.pages[page, at.PINS] = times
+            self.pages[at.PINS, page] = times
         for page, window in book.window._window_of.items():
-            self.pages[page, at.WINDOW_OF] = window
+            self.pages[at.WINDOW_OF, page] = window
         for window, page in book.window._behind.items():
-            self.windows[window, at.BEHIND] = page
-        has_window = self.pages[1:, at.WINDOW_OF] != 0
-        in_tree = self.pages[1:, at.OWNER] == at.OWNED_BY_TREE
+            self.windows[at.BEHIND, window] = page
+        has_window = self.pages[at.WINDOW_OF, 1:] != 0
+        in_tree = self.pages[at.OWNER, 1:] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)
         self.counts[at.PROTECTED_COUNT] = book.protected
         self.counts[at.WINDOW_FREE_COUNT] = book.window.free_count()
@@ -266,6 +266,6 @@ def _grown(array: Array, size: int) -> Array:
 
 
 def _no_tables(size: int) -> Array:
-    tables: Array = np.zeros((size, 8), np.int64)
-    tables[:, at.ROW], tables[:, at.ENDED_IN] = at.NO_ROW, at.NEVER_ENDED
+    tables: Array = np.zeros((size, 9), np.int64)
+    tables[:, at.ROW], tables[:, at.ENDED_IN], tables[:, at.EXERCISED] = at.NO_ROW, at.NEVER_ENDED, at.NOT_KNOWN
     return tables

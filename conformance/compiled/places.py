@@ -1,0 +1,154 @@
+"""The pages in some places of a row's page table change hands, or are pinned, all in one stroke.
+
+One entry of the journal undoes a stroke: all its pages had the same owner before, or it would not have been made. Where a page
+is not as it must be the stroke ends, and what was done up to it is what the journal tells.
+"""
+
+from __future__ import annotations
+
+from kvproof.conformance.compiled.book import name_window, note_all, release_window
+from kvproof.conformance.compiled.layout import (
+    BEHIND,
+    FREE_COUNT,
+    GOING_BACK,
+    JOURNAL_OWNERS,
+    JOURNAL_PINS,
+    JOURNAL_RUN,
+    OWNED_BY_NONE,
+    OWNED_BY_TREE,
+    OWNED_FROM,
+    OWNER,
+    PINS,
+    PROTECTED_COUNT,
+    TREE_COUNT,
+    WINDOW_OF,
+    WINDOW_TREE_COUNT,
+    Array,
+)
+
+
+def take_pages(
+    arena: Array,
+    start: int,
+    first: int,
+    last: int,
+    fresh: Array,
+    ledger: int,
+    pages: Array,
+    journal: Array,
+    counts: Array,
+) -> bool:
+    """Pages that nobody owns, `fresh` one after the other, come into the places from first to before last."""
+    owner = ledger + OWNED_FROM
+    place = first
+    while place < last:
+        page = int(fresh[place - first])
+        if page < 1 or page >= pages.shape[1]:
+            break
+        if pages[OWNER, page] != OWNED_BY_NONE or pages[WINDOW_OF, page] != 0:
+            break
+        pages[OWNER, page] = owner
+        arena[start + place] = page
+        place += 1
+    note_all(journal, counts, JOURNAL_OWNERS, first, place, OWNED_BY_NONE)
+    counts[FREE_COUNT] -= place - first
+    return place == last
+
+
+def take_windows(
+    arena: Array,
+    start: int,
+    first: int,
+    last: int,
+    fresh: Array,
+    pages: Array,
+    windows: Array,
+    journal: Array,
+    counts: Array,
+) -> bool:
+    """Window pages behind which no page is come behind the pages in these places."""
+    for place in range(first, last):
+        window = int(fresh[place - first])
+        if window < 1 or window >= windows.shape[1] or windows[BEHIND, window] != 0:
+            return False
+        name_window(pages, windows, journal, counts, int(arena[start + place]), window)
+    return True
+
+
+def give_back(
+    arena: Array, start: int, first: int, last: int, ledger: int, pages: Array, journal: Array, counts: Array
+) -> bool:
+    """The row's own pages in these places go back: the event must list them."""
+    owner = ledger + OWNED_FROM
+    place = first
+    while place < last and pages[OWNER, arena[start + place]] == owner:
+        pages[OWNER, arena[start + place]] = GOING_BACK
+        place += 1
+    note_all(journal, counts, JOURNAL_OWNERS, first, place, owner)
+    counts[FREE_COUNT] += place - first
+    return place == last
+
+
+def release_windows(
+    arena: Array, start: int, first: int, last: int, pages: Array, windows: Array, journal: Array, counts: Array
+) -> int:
+    """The window pages behind these places go back; how many did."""
+    gone = 0
+    for place in range(first, last):
+        gone += release_window(pages, windows, journal, counts, int(arena[start + place]))
+    return gone
+
+
+def hand_to_tree(
+    arena: Array, start: int, first: int, last: int, ledger: int, pages: Array, journal: Array, counts: Array
+) -> bool:
+    """The row's own pages in these places are the tree's from now on."""
+    owner = ledger + OWNED_FROM
+    with_window = 0
+    place = first
+    while place < last:
+        page = arena[start + place]
+        if pages[OWNER, page] != owner:
+            break
+        pages[OWNER, page] = OWNED_BY_TREE
+        if pages[WINDOW_OF, page] != 0:
+            with_window += 1
+        place += 1
+    note_all(journal, counts, JOURNAL_OWNERS, first, place, owner)
+    counts[TREE_COUNT] += place - first
+    counts[WINDOW_TREE_COUNT] += with_window
+    return place == last
+
+
+def pin(
+    arena: Array, start: int, first: int, last: int, change: int, pages: Array, journal: Array, counts: Array
+) -> None:
+    """The row's protected prefix names the pages in these places, or (change -1) does so no more."""
+    protected = 0
+    for place in range(start + first, start + last):
+        page = arena[place]
+        times = pages[PINS, page]
+        pages[PINS, page] = times + change
+        protected += int(times + change > 0) - int(times > 0)
+    note_all(journal, counts, JOURNAL_PINS, first, last, change)
+    counts[PROTECTED_COUNT] += protected
+
+
+def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Array, counts: Array) -> tuple[bool, int]:
+    """The tree frees a run of pages that no row's protected prefix names, and the window pages behind them.
+
+    Whether it could, and how many window pages went."""
+    if first < 1 or last > pages.shape[1]:
+        return False, 0
+    gone = 0
+    page = first
+    while page < last and pages[OWNER, page] == OWNED_BY_TREE and pages[PINS, page] <= 0:
+        pages[OWNER, page] = OWNED_BY_NONE
+        if pages[WINDOW_OF, page] != 0:
+            counts[WINDOW_TREE_COUNT] -= 1
+            gone += release_window(pages, windows, journal, counts, page)
+        page += 1
+    note_all(journal, counts, JOURNAL_RUN, first, page, OWNED_BY_TREE)
+    counts[TREE_COUNT] -= page - first
+    counts[FREE_COUNT] += page - first
+    return page == last, gone
