@@ -31,7 +31,7 @@ Pause = Callable[[Callable[[], None]], None]
 Follow = Callable[["TraceReader", Callable[[int], None], "int | None", Pause], bool]
 AUTO, COMPILED, INTERPRETED = CHECKERS = ("auto", "compiled", "interpreted")
 LARGE = 2**25
-"""Bytes of lines from which the compiled checker pays for its start, which is half a minute the first time."""
+"""Bytes of lines from which the compiled checker pays for its start, which is up to a minute the first time."""
 LARGE_IN_COLUMNS = 2**21
 """The same of a trace in columns, or of one that is packed: an event takes a sixteenth there."""
 

@@ -1,6 +1,6 @@
 """Judges a trace as it grows: interpreted at first, compiled once the writer is too fast for that.
 
-The compiled checker starts slowly, half a minute the first time. So another process compiles it meanwhile; then it takes over the
+The compiled checker starts slowly, up to a minute the first time. So another process compiles it meanwhile; then it takes over the
 state. What it does not find clean it hands to the interpreted checker, whose verdict and words it then is.
 
 A violation that moved pages, or broke the order of things, ends the following: the model's state is no longer the server's. What
@@ -87,7 +87,7 @@ class LiveJudge:
     def _choose(self, checker: str) -> None:
         self._may_compile = checker != INTERPRETED and is_installed(checker) and self._fits(checker)
         if checker == COMPILED:
-            self._note("the compiled checker is loaded; where it is not kept yet, that takes up to half a minute")
+            self._note("the compiled checker is loaded; where it is not kept yet, that takes up to a minute")
             self._take_over()
 
     def _fits(self, checker: str) -> bool:

@@ -113,7 +113,7 @@ def source_of(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]
 
 @functools.lru_cache(maxsize=8)
 def compiled_judge(source: str) -> Judge:
-    """The loop, compiled. The first call with a new source takes half a minute, later ones load what was kept."""
+    """The loop, compiled. The first call with a new source takes up to a minute, later ones load what was kept."""
     return _compiled(source, ENTRY)
 
 

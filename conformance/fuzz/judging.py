@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = Path("fuzz.jsonl")
 PAYS_FROM = 20.0
-"""Seconds of a campaign from which the compiled checker pays: to load it takes some, and half a minute the first time."""
+"""Seconds of a campaign from which the compiled checker pays: to load it takes some, and up to a minute the first time."""
 BLOCK = 256
 """Events that are judged at once: with fewer, to begin takes longer than to judge."""
 
@@ -175,7 +175,7 @@ class NewJudging(Protocol):
 def judging_by(checker: str, seconds: float) -> NewJudging:
     """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed.
 
-    The rules of a profile are compiled when it is first met: half a minute, and only once on a machine.
+    The rules of a profile are compiled when it is first met: up to a minute, and only once on a machine.
     """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging

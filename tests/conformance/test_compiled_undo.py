@@ -36,7 +36,7 @@ KINDS = {
     layout.JOURNAL_PINS: "pins of a row's pages",
     layout.JOURNAL_RUN: "owners of a run of pages",
 }
-CONFIGS: tuple[dict[str, Any], ...] = ({}, {"window": 2, "overlap": True})
+CONFIGS: tuple[dict[str, Any], ...] = ({}, {"window": 2}, {"window": 3, "overlap": True})
 
 
 def everything(checker: CompiledChecker) -> tuple[Any, ...]:
