@@ -1,7 +1,7 @@
 """Judges a trace as it grows: interpreted at first, compiled once the writer is too fast for that.
 
-The compiled checker starts slowly, up to a minute the first time. So another process compiles it meanwhile; then it takes over the
-state. What it does not find clean it hands to the interpreted checker, whose verdict and words it then is.
+The compiled checker starts slowly, up to a minute the first time. So another process compiles it meanwhile; then it takes over
+the state. What it does not find clean it hands to the interpreted checker, whose verdict and words it then is.
 
 A violation that moved pages, or broke the order of things, ends the following: the model's state is no longer the server's. What
 comes after is counted only: events, and the pages that the trace's own moves take and give back.
