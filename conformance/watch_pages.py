@@ -68,10 +68,10 @@ def pools_of_state(state: State, config: Config) -> Pools:
         tree = len(owners) - len(of_ledgers)
         return dict(zip(OWNERS, (free, tree, len(of_ledgers) - running, running), strict=True))
 
-    owner = state.pages[:, at.OWNER]
+    owner = state.pages[at.OWNER]
     pools = {FULL: counted(owner[owner != at.OWNED_BY_NONE], int(state.counts[at.FREE_COUNT]))}
     if config.window_pages:
-        behind = np.flatnonzero(state.pages[:, at.WINDOW_OF])
+        behind = np.flatnonzero(state.pages[at.WINDOW_OF])
         pools[WINDOW] = counted(owner[behind], int(state.counts[at.WINDOW_FREE_COUNT]))
     return pools
 
