@@ -251,20 +251,45 @@ class PageBook:
     def _insert(self, moves: Moves, insert: Insert, event: Event) -> None:
         if moves.table is None:
             return
-        for position in range(moves.table.tree_end, min(insert.pages, len(moves.table.pages))):
+        last = min(insert.pages, len(moves.table.pages))
+        has_duplicates = max(moves.table.tree_end, insert.freed_from) < min(insert.duplicates, last)
+        returned = set(event.free) if has_duplicates else set()
+        given_up = [page for page in event.free if self._now(moves, page) == TREE] if has_duplicates else []
+        for position in range(moves.table.tree_end, last):
             page = moves.table.pages[position]
             if position >= insert.duplicates:
                 moves.owners[page] = TREE
             elif position >= insert.freed_from:
+                kept = event.shared[position] if event.shared is not None and position < len(event.shared) else None
+                if given_up and page not in returned and kept in (None, page) and self.window.is_behind(page):
+                    self._exchange(moves, page, given_up.pop(0))
+                    continue
                 moves.freed.append(page)
                 moves.owners[page] = FREE
-                kept = event.shared[position] if event.shared is not None and position < len(event.shared) else None
                 if kept is None:
                     self.window.release(moves.window, [page])
                 else:
                     self.window.hand_on(moves.window, page, kept, event.window_free)
                     self._adopt(moves, position, kept)
         moves.table.tree_end = insert.pages
+
+    def _exchange(self, moves: Moves, page: int, given_up: int) -> None:
+        """The tree takes the row's page, which has a window page, in place of its own, which has lost its window page.
+
+        So SGLang's tree for sliding windows repairs a path whose window pages were evicted. Its own page goes back, and must be
+        nobody else's by then.
+        """
+        moves.owners[page], moves.owners[given_up] = TREE, FREE
+        moves.freed.append(given_up)
+        if self.window.is_behind(given_up):
+            sentence = f"page {given_up} of the tree was given up for page {page} although it has a window page"
+            moves.problems.append(Problem("I10", sentence, given_up, TREE, FREE))
+        if self._pins[given_up] > 0:
+            readers = ", ".join(self._readers(given_up))
+            sentence = (
+                f"page {given_up} of the tree was given up for page {page}; it is in the protected prefix of {readers}"
+            )
+            moves.problems.append(Problem("I11", sentence, given_up, f"{TREE}, read by {readers}", FREE))
 
     def _adopt(self, moves: Moves, position: int, page: int) -> None:
         """The row now names the tree's own copy instead of its duplicate."""

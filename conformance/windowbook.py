@@ -56,6 +56,10 @@ class WindowBook:
         """Each of them with its window page."""
         return self._window_of.items()
 
+    def is_behind(self, page: int) -> bool:
+        """Whether a window page stands behind this page."""
+        return page in self._window_of
+
     def behind(self, window_page: int) -> int | None:
         """The full page that names this window page; None if none does."""
         return self._behind.get(window_page)

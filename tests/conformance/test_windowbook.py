@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,72 @@ def test_a_page_that_has_its_window_page_keeps_it() -> None:
     book.hand_on(moves, 7, 3, returned=[])
     book.commit(moves)
     assert (moves.freed, book.behind(2), book.behind(1)) == ([2], None, 3)
+
+
+DUPLICATES = (
+    ("arrive", {"origin_len": 5}),
+    ("match_tree", {"matched_len": 0}),
+    ("extend", {"seq_len": 5, "last": True}),
+    ("result", {"tokens": 1}),
+    ("insert", {"dup_len": 4, "key_len": 5}),
+)
+"""Pages 1 and 2 of the request are duplicates of pages 4 and 5, which another one left to the tree."""
+READER: tuple[dict[str, Any], ...] = (
+    {"action": "arrive", "params": {"origin_len": 8}},
+    {"action": "match", "params": {"fill_len": 8}, "after": {"prefix_len": 4, "cache_protected_len": 4}},
+    {
+        "action": "extend",
+        "row": 2,
+        "params": {"last": True, "seq_len": 8},
+        "alloc": (6, 7),
+        "window_alloc": (6, 7),
+        "shared": (4, 5),
+        "after": {"kv_committed_len": 8},
+    },
+)
+"""A request whose row begins with pages 4 and 5, and whose window of 2 does not reach them."""
+EVICT_THEIR_WINDOW_PAGES = {"action": "evict", "window_free": (4, 5)}
+
+
+def exchanged(path: Path, before: Sequence[dict[str, Any]], **insert: Any) -> Report:
+    """The tree takes pages 1 and 2 of the request in place of 4 and 5."""
+    trace = of_one_ledger(2, 8, *DUPLICATES, window=2)
+    events = list(trace.events)
+    at = the(events, "insert")
+    reading = [{"turn": "request-3", **event} if event["action"] != "evict" else event for event in before]
+    taken = {"free": (4, 5), "shared": (1, 2), "window_free": (), **insert}
+    events[at:] = [*(Event(seq=0, **event) for event in reading), events[at].model_copy(update=taken)]
+    numbered = tuple(event.model_copy(update={"seq": seq}) for seq, event in enumerate(events))
+    config = trace.config.model_copy(update={"pool_pages": 8, "window_pages": 8})
+    write_witness(Witness(config, numbered), path, {})
+    return replay(path)
+
+
+def test_the_tree_may_take_a_row_s_pages_in_place_of_those_that_lost_their_window_pages(tmp_path: Path) -> None:
+    """Seen on SGLang's tree for sliding windows (0.5.11), in a soak of 200,000 steps."""
+    assert exchanged(tmp_path / "t.jsonl", [EVICT_THEIR_WINDOW_PAGES]).verdict == CONFORMS
+    half = exchanged(tmp_path / "t.jsonl", [EVICT_THEIR_WINDOW_PAGES], free=(1, 5), shared=(4, 2))
+    assert half.verdict == CONFORMS
+
+
+def test_a_page_that_still_has_its_window_page_is_not_given_up(tmp_path: Path) -> None:
+    report = exchanged(tmp_path / "t.jsonl", [])
+    assert report.first is not None
+    assert "page 4 of the tree was given up for page 1 although it has a window page" in report.first.pages
+    assert "I10" in report.first.invariants
+
+
+def test_a_page_that_another_row_begins_with_is_not_given_up(tmp_path: Path) -> None:
+    report = exchanged(tmp_path / "t.jsonl", [*READER, EVICT_THEIR_WINDOW_PAGES])
+    assert report.first is not None
+    read = "page 4 of the tree was given up for page 1; it is in the protected prefix of request request-3"
+    assert read in report.first.pages
+    assert report.first.invariants.keys() == {"I11"}
+
+
+def test_a_page_that_is_not_given_back_is_missed_as_ever(tmp_path: Path) -> None:
+    report = exchanged(tmp_path / "t.jsonl", [EVICT_THEIR_WINDOW_PAGES], free=(4,))
+    assert report.verdict == VIOLATES
 
 
 def test_a_trace_without_window_pages_is_judged_by_its_lengths(tmp_path: Path) -> None:
