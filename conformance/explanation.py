@@ -46,9 +46,13 @@ class BadEvent:
         return [fault for fault in catalogue(self.right.outcome.action.name) if self._explains(fault)]
 
     def _explains(self, fault: Fault) -> bool:
-        """Whether it predicts the whole event: every value that was seen, and that the event may happen at all."""
+        """Whether it predicts the whole event: every value that was seen, and that the event may happen at all. Where the rule
+        does so, too, and only the pages are wrong, it must not find them wrong."""
         followed = self.under(fault)
-        return followed.agrees and not followed.outcome.failed_guards
+        if not followed.agrees or followed.outcome.failed_guards:
+            return False
+        is_about_pages = self.right.agrees and not self.right.outcome.failed_guards
+        return not (is_about_pages and followed.moves.problems)
 
     def broken(self, explained: list[Fault]) -> dict[str, str]:
         """Invariants that the event breaks: by what it did to pages, by what the fault that explains it does.

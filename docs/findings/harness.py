@@ -50,7 +50,8 @@ class PassEnded(Exception):
 class Server:
     """What a client could do, and `step`: one pass of the event loop. `idle` is true when the pass found nothing to do."""
 
-    def __init__(self, **server_args):
+    def __init__(self, window=0, **server_args):
+        """`window`: the sliding window of one of the model's two layers; 0: full attention."""
         self.folder = tempfile.TemporaryDirectory()
         (Path(self.folder.name) / "config.json").write_text(json.dumps(MODEL))
         module = importlib.import_module("sglang.srt.managers.scheduler")
@@ -72,6 +73,8 @@ class Server:
         if not ON_GPU:
             defaults |= {"device": "cpu", "attention_backend": "torch_native", "sampling_backend": "pytorch"}
         args = arguments.ServerArgs(**(defaults | server_args))
+        if window:
+            slide(window)
         publish(args)
         ranks = [
             name for name in inspect.signature(module.Scheduler).parameters if name not in ("server_args", "port_args")
@@ -107,11 +110,14 @@ class Server:
         io = importlib.import_module("sglang.srt.managers.io_struct")
         self.messages.append(io.AbortReq(rid=rid))
 
+    def tokens(self, count):
+        return [self.random.randrange(3, 512) for _ in range(count)]
+
     def send(self, rid, tokens, output, session=None, ignore_eos=False):
-        """A request of `tokens` random tokens that generates `output`; with a session, its next turn."""
+        """A request of `tokens`, or so many random ones, that generates `output`; with a session, its next turn."""
         io = importlib.import_module("sglang.srt.managers.io_struct")
         sampling = importlib.import_module("sglang.srt.sampling.sampling_params").SamplingParams
-        ids = [self.random.randrange(3, 512) for _ in range(tokens)]
+        ids = self.tokens(tokens) if isinstance(tokens, int) else tokens
         message = io.TokenizedGenerateReqInput
         as_array = "array" in str(message.__annotations__["input_ids"])
         params = sampling(max_new_tokens=output, temperature=0.0, ignore_eos=ignore_eos)
@@ -200,6 +206,10 @@ class Server:
             return None
         return req.req_pool_idx if hasattr(req, "req_pool_idx") else req.kv.req_pool_idx
 
+    def slots(self, rid, count):
+        """The first slots that a running request's row names."""
+        return self.scheduler.req_to_token_pool.req_to_token[self.row(rid), :count].tolist()
+
     def free_tokens(self):
         return self.scheduler.token_to_kv_pool_allocator.available_size() + self.tree_tokens()
 
@@ -209,6 +219,7 @@ class Server:
     def free_slots(self):
         """The allocator's free list, at page size 1."""
         allocator = self.scheduler.token_to_kv_pool_allocator
+        allocator = getattr(allocator, "full_attn_allocator", allocator)
         return [*allocator.free_pages.tolist(), *allocator.release_pages.tolist()]
 
     # -- underneath --
@@ -238,6 +249,15 @@ class Server:
             [self.random.randrange(3, 512) for _ in range(len(batch.seq_lens))], device=batch.seq_lens.device
         )
         return result(logits_output=outputs, next_token_ids=ids, can_run_cuda_graph=False)
+
+
+def slide(window):
+    """SGLang knows by the architecture's name which models have a sliding window; the dummy is made one of them."""
+    configs = importlib.import_module("sglang.srt.configs.model_config")
+    configs.is_hybrid_swa_model = lambda *args, **kwargs: True
+    configs.get_hybrid_layer_ids = lambda *args, **kwargs: ([0], [1])
+    llama = importlib.import_module("sglang.srt.models.llama").LlamaForCausalLM
+    llama.get_attention_sliding_window_size = lambda self: window
 
 
 def publish(args):
