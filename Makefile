@@ -179,7 +179,7 @@ wheel-twice: $(STAMP) ## the wheel, built twice from copies of another age and f
 
 SUPPLY := .venv-supply
 
-audit: ## known vulnerabilities of what CI installs (pip-audit); exits with 3 where the service cannot be reached
+audit: ## known vulnerabilities of what CI installs (pip-audit); exits with 3 where the service does not tell of all
 	@echo "== audit"
 	$(PYTHON) -m venv $(SUPPLY)
 	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit

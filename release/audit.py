@@ -1,4 +1,4 @@
-"""Asks pip-audit about pinned packages: 0 nothing is known against them, 1 something is, 3 the service cannot be reached.
+"""Asks pip-audit about pinned packages: 0 nothing is known against them, 1 something is, 3 the service does not know of all.
 
 python release/audit.py REQUIREMENTS
 """
@@ -25,11 +25,10 @@ def main() -> int:
     for name, version, known, fixed in bad:
         print(f"{name} {version}: {known}, fixed in {', '.join(fixed) or 'no release yet'}")
     left_out = [p["name"] for p in packages if "skip_reason" in p]
-    print(
-        f"{len(packages)} packages, {len(bad)} known vulnerabilities"
-        + (f"; not looked at: {', '.join(left_out)}" if left_out else "")
-    )
-    return 1 if bad else 0
+    print(f"{len(packages) - len(left_out)} of {len(packages)} packages looked at, {len(bad)} known vulnerabilities")
+    if left_out:
+        print(f"no verdict on: {', '.join(left_out)}", file=sys.stderr)
+    return 1 if bad else NO_VERDICT if left_out else 0
 
 
 if __name__ == "__main__":
