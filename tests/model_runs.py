@@ -86,3 +86,13 @@ def of_one_ledger(page_size: int, row_width: int, *actions: tuple[str, dict[str,
     for _, taken in steps:
         assert not taken.outcome.failed_guards, taken.outcome.failed_guards
     return witness(steps, page_size, row_width, **config)
+
+
+DUPLICATES = (
+    ("arrive", {"origin_len": 5}),
+    ("match_tree", {"matched_len": 0}),
+    ("extend", {"seq_len": 5, "last": True}),
+    ("result", {"tokens": 1}),
+    ("insert", {"dup_len": 4, "key_len": 5}),
+)
+"""Pages 1 and 2 of the request are duplicates of pages 4 and 5, which another one left to the tree."""

@@ -6,7 +6,7 @@ invariants that read one of them are weighed: the others are broken, and exercis
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,8 @@ class Weighed:
             return reads(term)
 
         printer = Printer(noted)
-        printer.value(self.broken), printer.value(self.exercised)
+        for flag in (self.broken, self.exercised):
+            printer.value(flag)
         return frozenset(name.removeprefix("s.") for name in names if name.startswith("s."))
 
 
@@ -64,7 +65,7 @@ def invariants_source(invariants: Mapping[str, Invariant], written: Mapping[int,
     )
 
 
-def _weighing(name: str, weighed: Iterable[Weighed]) -> str:
+def _weighing(name: str, weighed: Sequence[Weighed]) -> str:
     """A function that tells which of them a ledger breaks, and which ones it exercises, one bit each."""
     broken = [(w.bit, w.broken) for w in weighed]
     exercised = [(w.bit, w.exercised) for w in weighed]
@@ -75,7 +76,7 @@ def _weighing(name: str, weighed: Iterable[Weighed]) -> str:
 
 
 def _weigh_changed(
-    weighed: Iterable[Weighed],
+    weighed: Sequence[Weighed],
     few: Mapping[int, tuple[Weighed, ...]],
     names: Mapping[tuple[Weighed, ...], str],
 ) -> str:

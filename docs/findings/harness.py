@@ -245,9 +245,7 @@ class Server:
             next_token_logits=None
         )
         result = importlib.import_module("sglang.srt.managers.utils").GenerationBatchResult
-        ids = torch.tensor(
-            [self.random.randrange(3, 512) for _ in range(len(batch.seq_lens))], device=batch.seq_lens.device
-        )
+        ids = torch.tensor(self.tokens(len(batch.seq_lens)), device=batch.seq_lens.device)
         return result(logits_output=outputs, next_token_ids=ids, can_run_cuda_graph=False)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from model_runs import CONFIGURATIONS, OF_A_WALK, SHOWN, of_one_ledger, walk
+from model_runs import CONFIGURATIONS, DUPLICATES, OF_A_WALK, SHOWN, of_one_ledger, walk
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
@@ -422,14 +422,7 @@ def test_any_eviction_of_a_page_that_a_row_shares_gets_the_same_answer(tmp_path:
 
 def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    request = (
-        ("arrive", {"origin_len": 5}),
-        ("match_tree", {"matched_len": 0}),
-        ("extend", {"seq_len": 5, "last": True}),
-        ("result", {"tokens": 1}),
-        ("insert", {"dup_len": 4, "key_len": 5}),
-    )
-    write_witness(of_one_ledger(2, 8, *request), path, {})
+    write_witness(of_one_ledger(2, 8, *DUPLICATES), path, {})
     records = read_records(path)
     inserted = records[-2]
     assert inserted["action"] == "insert" and inserted["free"] and inserted["shared"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_runs import of_one_ledger
+from model_runs import DUPLICATES, of_one_ledger
 
 from kvproof.conformance.counterexample import write_witness
 from kvproof.conformance.replay import CONFORMS, VIOLATES, Report, replay
@@ -168,14 +168,6 @@ def test_a_page_that_has_its_window_page_keeps_it() -> None:
     assert (moves.freed, book.behind(2), book.behind(1)) == ([2], None, 3)
 
 
-DUPLICATES = (
-    ("arrive", {"origin_len": 5}),
-    ("match_tree", {"matched_len": 0}),
-    ("extend", {"seq_len": 5, "last": True}),
-    ("result", {"tokens": 1}),
-    ("insert", {"dup_len": 4, "key_len": 5}),
-)
-"""Pages 1 and 2 of the request are duplicates of pages 4 and 5, which another one left to the tree."""
 READER: tuple[dict[str, Any], ...] = (
     {"action": "arrive", "params": {"origin_len": 8}},
     {"action": "match", "params": {"fill_len": 8}, "after": {"prefix_len": 4, "cache_protected_len": 4}},
