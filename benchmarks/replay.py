@@ -50,7 +50,7 @@ PAGE = HERE / "results" / "replay.md"
 WORKLOAD = HERE.parent / "examples" / "mooncake_conversation_excerpt.jsonl"
 EVENTS = 1_000_000
 MANY_EVENTS = 10_000_000
-FILE_OF_TWO = 40_000_000
+FILES_OF_TWO = (10_000_000, 80_000_000)
 REPEATS = 5
 
 
@@ -340,24 +340,34 @@ def clocked(arguments: list[str]) -> tuple[float, float]:
 
 
 def cores_section(recorded: Recorded, folder: Path) -> list[str]:
-    say("two files on two cores")
+    lines = [
+        "## Two files on two cores",
+        "",
+        "Two traces in columns, `kvproof replay A B --jobs N`, start of all processes included: a worker starts in a second, "
+        "which two short files do not repay. Whoever else works on these cores slows two jobs more than one (load "
+        f"{os.getloadavg()[0]:.1f} before it), so the time of the processors stands beside that of the clock.",
+        "",
+        "| events of each file | one job | two jobs | times as fast | processors: one job | two jobs | "
+        "times as fast, if nobody else worked |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for events in FILES_OF_TWO:
+        say(f"two files on two cores, {events:,} events each")
+        lines.append(cores_row(recorded, folder, events))
+    return lines
+
+
+def cores_row(recorded: Recorded, folder: Path, events: int) -> str:
     first, second = folder / "first.kvtrace", folder / "second.kvtrace"
-    write_columns(recorded, first, FILE_OF_TWO)
+    write_columns(recorded, first, events)
     shutil.copyfile(first, second)
     files = [str(first), str(second)]
     runs = [[clocked([*files, "--jobs", jobs]) for jobs in ("1", "2")] for _ in range(3)]
-    one, two = ([run[jobs] for run in runs] for jobs in (0, 1))
-    by_clock, by_processor = ([times * a[n] / b[n] for a, b in runs] for n, times in ((0, 1), (1, 2)))
-    return [
-        "## Two files on two cores",
-        "",
-        f"Two traces in columns of {FILE_OF_TWO:,} events each, `kvproof replay A B --jobs N`, start of all processes "
-        f"included. By the clock: one job {spread((c for c, _ in one), ' s', 1)}, two {spread((c for c, _ in two), ' s', 1)}; "
-        f"{spread(by_clock)} times as fast. Whoever else works on these cores slows two jobs more than one (load "
-        f"{os.getloadavg()[0]:.1f} at the end, of which two are this), so the time of the processors stands beside it: one job "
-        f"{spread((p for _, p in one), ' s', 1)}, two {spread((p for _, p in two), ' s', 1)} on both cores together; "
-        f"{spread(by_processor)} times as fast, if nobody else worked.",
-    ]
+    cells = [f"{events:,}"]
+    for kind, times in enumerate((1, 2)):  # by the clock, and of processors that two jobs share
+        cells += (spread((run[jobs][kind] for run in runs), " s", 1) for jobs in (0, 1))
+        cells.append(spread(times * one[kind] / two[kind] for one, two in runs))
+    return f"| {' | '.join(cells)} |"
 
 
 def memory_section() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -137,10 +138,10 @@ def _arrays_of_columns(batch: Any, names: Names) -> EventArrays:
         # A step may be any number of 64 bits, also the one that stands for null.
         table[ODD] |= (steps == ABSENT) & _is_valid(batch.column("step"))
     lists = [runs(batch, name) for name in LISTS]
-    sizes = np.cumsum([0, *(len(starts) for _, starts, _ in lists)])
-    begins: Array = np.zeros((len(LISTS), room), np.int64)
-    ends: Array = np.zeros((len(LISTS), room), np.int64)
-    pairs: Array = np.empty((int(sizes[-1]), 2), np.int32)
+    sizes = [0, *accumulate(len(starts) for _, starts, _ in lists)]
+    begins: Array = np.zeros((len(LISTS), room), np.int32)
+    ends: Array = np.zeros((len(LISTS), room), np.int32)
+    pairs: Array = np.empty((sizes[-1], 2), np.int32)
     for place, ((where, starts, counts), size) in enumerate(zip(lists, sizes[:-1], strict=True)):
         if not len(starts):
             continue

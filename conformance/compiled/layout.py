@@ -54,9 +54,9 @@ class EventArrays(NamedTuple):
     steps: Array
     """int64[events]."""
     begins: Array
-    """int64[lists, events]: where the runs of each list begin, see LISTS."""
+    """int32[lists, events]: where the runs of each list begin, see LISTS."""
     ends: Array
-    """int64[lists, events]: and where they end."""
+    """int32[lists, events]: and where they end."""
     runs: Array
     """int32[runs, 2]: first page, number of pages."""
 

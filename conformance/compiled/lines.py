@@ -139,8 +139,8 @@ def _room_for(lines: int, size: int, keys: int) -> ScannedArrays:
     return ScannedArrays(
         table=table,
         steps=np.full(lines + 1, ABSENT, np.int64),
-        begins=np.zeros((len(LISTS), room), np.int64),
-        ends=np.zeros((len(LISTS), room), np.int64),
+        begins=np.zeros((len(LISTS), room), np.int32),
+        ends=np.zeros((len(LISTS), room), np.int32),
         runs=np.empty((size // LEAST_RUN + 1, 2), np.int32),
         starts=np.empty(lines + 2, np.int64),
         names=np.empty((2 * lines + 2, 3), np.int64),

@@ -50,9 +50,9 @@ class ScannedArrays(NamedTuple):
     steps: Array
     """int64[events]."""
     begins: Array
-    """int64[lists, events], into runs."""
+    """int32[lists, events], into runs."""
     ends: Array
-    """int64[lists, events]."""
+    """int32[lists, events]."""
     runs: Array
     """int32[runs, 2]."""
     starts: Array
