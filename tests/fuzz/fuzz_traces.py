@@ -195,11 +195,16 @@ def check_parts(path: Path) -> None:
     assert seen == [record for record in whole if isinstance(record, Event)]
 
 
+def refused_for_size(said: Any) -> bool:
+    """The compiled checker keeps a configuration in 32 bits, and says so of a larger one; the interpreted one takes it."""
+    return isinstance(said, str) and said.endswith("takes no configuration this large: --checker interpreted")
+
+
 def test_one_input(data: bytes) -> None:
     form, rest = FORMS[data[0] % len(FORMS)] if data else as_lines, data[1:]
     path = form(rest)
     answers = [answer(path, checker) for checker in CHECKERS]
-    assert all(a == answers[0] for a in answers), answers
+    assert all(a == answers[0] for a in answers if not refused_for_size(a)), answers
     if form is behind_a_header:
         check_plain(rest)
     check_parts(path)
