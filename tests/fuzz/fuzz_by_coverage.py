@@ -1,7 +1,7 @@
 """Hostile files of every kind but traces, by coverage: `make fuzz-files`, where atheris is installed.
 
-The first byte of an input says the kind of the file. Changes are those of `strange_files.spoilt` as often as libFuzzer's: a random
-byte breaks the JSON of a state, or its seal, and nothing behind them would ever be reached.
+The first byte of an input says the kind of the file. Changes are those of `strange_files.spoilt` as often as libFuzzer's: random
+bytes break the JSON of a state, or its seal, and nothing behind them would ever be reached.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ KEY_ERROR = "from kvproof.conformance.fuzz import schedule; schedule.ValidationE
 
 
 def fuzz(folder: Path, seconds: int, mistake: str = "") -> subprocess.CompletedProcess[str]:
-    program = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport fuzz_by_coverage\n{mistake}\nfuzz_by_coverage.main()"
+    program = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport fuzz_by_coverage\n{mistake}\nfuzz_by_coverage.main()"
+    )
     corpus = folder / "corpus"
     corpus.mkdir()
     options = [str(corpus), f"-max_total_time={seconds}", "-max_len=65536", f"-artifact_prefix={folder}/"]
