@@ -22,7 +22,7 @@ from typing import Any
 
 from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, wrong_shape
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay import Replayer
+from kvproof.conformance.replayer import FIRST_LINE, Replayer
 from kvproof.conformance.saved import report_as_data, report_from_data, restore_state, state_as_data
 from kvproof.conformance.trace_io import Place, TraceReader, line_of
 from kvproof.spec import SPEC_VERSION
@@ -116,7 +116,10 @@ class Checkpoints:
         vars(report.coverage).update(vars(restored.coverage))
         restore_state(replayer, data["state"])
         if data["place"] is not None:
-            reader.begin_at(Place(*map(count, data["place"])))
+            place = Place(*map(count, data["place"]))
+            if place.line < FIRST_LINE:
+                raise ValueError(f"line {place.line} is no event's")
+            reader.begin_at(place)
 
     @contextmanager
     def heeding_ctrl_c(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.data_file import count, text, whole_number
 from kvproof.conformance.judge import Difference
 from kvproof.conformance.pagebook import FREE, PageBook, RowTable
-from kvproof.conformance.replay import Replayer
+from kvproof.conformance.replayer import FIRST_LINE, Replayer
 from kvproof.conformance.verdict import Finding, Report
 from kvproof.conformance.wrong_pages import WrongPage
 from kvproof.spec.faults import FAULTS
@@ -81,7 +81,7 @@ def finding_as_data(finding: Finding) -> Data:
 def finding_from_data(data: Data) -> Finding:
     return Finding(
         path=Path(data["path"]),
-        line=whole_number(data["line"]),
+        line=_line(data["line"]),
         event=Event.model_validate(data["event"]),
         ledger=text(data["ledger"]),
         action=text(data["action"]),
@@ -94,6 +94,12 @@ def finding_from_data(data: Data) -> Finding:
         profile=None if data["profile"] is None else text(data["profile"]),
         wrong=tuple(_wrong_page(page) for page in data.get("wrong", ())),
     )
+
+
+def _line(number: Any) -> int:
+    if count(number) < FIRST_LINE:
+        raise ValueError(f"line {number} of a finding is no event's")
+    return int(number)
 
 
 def _difference(data: Data) -> Difference:

@@ -95,6 +95,10 @@ def test_a_violation_is_found_behind_a_checkpoint_and_stays_found(checker: str, 
     assert whole.verdict == VIOLATES and whole.first is not None and whole.first.event.seq > 2
     assert in_parts(path, tmp_path / "c.json", [2], [checker]) == whole
     assert replay(path, checker=checker, checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == whole
+    report = json.loads((tmp_path / "c.json").read_text())["report"]
+    report["findings"][0]["line"] = 0
+    changed(tmp_path / "c.json", report=report)
+    assert "line 0 of a finding is no event's" in refused(path, tmp_path / "c.json")
 
 
 def test_a_trace_that_grew_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -158,6 +162,7 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(tmp_path: 
         ({"report": 7}, "not a checkpoint as kvproof writes it"),
         ({"read": {"bytes": "all"}}, "not a checkpoint as kvproof writes it"),
         ({"place": [1, 2]}, "not a checkpoint as kvproof writes it"),
+        ({"place": [4769, 0, 0, 21, 21]}, "line 0 is no event's"),
     ],
 )
 def test_a_strangers_checkpoint_is_data_and_is_refused_where_it_is_wrong(
