@@ -211,14 +211,13 @@ class Bench:
 
         return self.paired(on, lambda: watch.take_away())
 
-    def busy_check(self) -> Cost:
-        """SGLang's own check of its memory at every step."""
-        variable = "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY"
+    def own_checks(self, *variables: str) -> Cost:
+        """SGLang's own checks of its memory at every step."""
 
-        def on() -> None:
-            os.environ[variable] = "1"
+        def switched(value: str) -> None:
+            os.environ.update(dict.fromkeys(variables, value))
 
-        return self.paired(on, lambda: os.environ.update({variable: "0"}))
+        return self.paired(lambda: switched("1"), lambda: switched("0"))
 
     def whole(self, *, writer_stopped: bool = False) -> tuple[Cost, Extent]:
         """All of it: what is seen goes to a process that writes it. `writer_stopped`: between the windows only."""
@@ -403,11 +402,18 @@ def measure(what: str, page_size: int) -> None:
             return
         case "nothing":
             cost = bench.paired(lambda: None, lambda: None)
+        case "SGLang's own busy check":
+            cost = bench.own_checks(BUSY_CHECK)
+        case "its page invariants as well":
+            cost = bench.own_checks(BUSY_CHECK, PAGE_INVARIANTS)
         case _:
-            cost = bench.busy_check()
+            raise SystemExit(f"nothing measures {what!r}")
     print(json.dumps({"cost": asdict(cost), "extent": asdict(extent) if extent is not None else None}))
 
 
+BUSY_CHECK = "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY"
+PAGE_INVARIANTS = "SGLANG_CHECK_KV_PAGE_INVARIANTS"
+"""Looked at within the busy check, from 0.5.17 on."""
 MEASUREMENTS = (
     ("nothing", 64),
     ("called and not looked", 64),
@@ -422,8 +428,13 @@ MEASUREMENTS = (
 
 # -- outside of it --
 
-# Measured too where they are installed: what recording costs there.
-OTHER_RELEASES = ("0.5.10.post1", "0.5.23")
+# Measured too where they are installed: what recording costs there, and SGLang's checks that the first release has not.
+ELSEWHERE = (
+    ("0.5.10.post1", "recorded"),
+    ("0.5.23", "recorded"),
+    ("0.5.23", "SGLang's own busy check"),
+    ("0.5.23", "its page invariants as well"),
+)
 
 
 def main() -> None:
@@ -466,13 +477,13 @@ def report(site: Path) -> Iterator[str]:
             costs = ", ".join(f"{part} {cost:.1f}" for part, cost in parts.items())
             yield f"page size {page_size}, {where}: {costs}"
     columns = f"{'quiet':>6} {'quickest of a window':>21} {'CPU of its thread':>21} {'of 10 ms':>9}"
-    yield f"{'what is added':34} {'page':>4} {'a step':>7} {columns}  on disk, writer"
+    yield f"{'what is added':36} {'page':>4} {'a step':>7} {columns}  on disk, writer"
     for what, page_size in MEASUREMENTS:
         yield line_of(what, page_size, measured(site, what, page_size))
-    for release in OTHER_RELEASES:
+    for release, what in ELSEWHERE:
         other = site.with_name(release)
         if other.exists() and other != site:
-            yield line_of(f"recorded, {release}", 64, measured(other, "recorded", 64))
+            yield line_of(f"{what}, {release}", 64, measured(other, what, 64))
 
 
 def measured(site: Path, what: str, page_size: int) -> dict[str, Any]:
@@ -494,7 +505,7 @@ def measured(site: Path, what: str, page_size: int) -> dict[str, Any]:
 def line_of(what: str, page_size: int, result: dict[str, Any]) -> str:
     cost, extent = result["cost"], result["extent"]
     share = 100 * cost["floor"] / REAL_STEP
-    line = f"{what:34} {page_size:4} {cost['step']:7.1f} {cost['floor']:6.1f}"
+    line = f"{what:36} {page_size:4} {cost['step']:7.1f} {cost['floor']:6.1f}"
     line += f" {_spread(cost['quick'])} {_spread(cost['cpu'])} {share:7.3f} %"
     if extent is not None:
         line += f"  {extent['bytes']:.0f} bytes a step, {extent['writer_microseconds']:.0f} us"
