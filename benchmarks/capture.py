@@ -364,12 +364,13 @@ def _raise(error: Exception) -> None:
 
 def _writer_of(trace: Path) -> int:
     """The process that writes the trace, once it has begun."""
-    while trace.stat().st_size == 0:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for entry in Path("/proc").iterdir() if trace.stat().st_size else ():
+            with suppress(OSError):  # also of the writer, which may be closing one of its files
+                if entry.name.isdigit() and trace in [link.readlink() for link in (entry / "fd").iterdir()]:
+                    return int(entry.name)
         time.sleep(0.05)
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and trace in [link.readlink() for link in (entry / "fd").iterdir()]:
-                return int(entry.name)
     raise SystemExit(f"no process writes {trace}")
 
 
