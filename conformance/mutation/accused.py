@@ -50,7 +50,7 @@ class Subject:
     runs: Callable[[int, int, int], list[Run]]
     """Of a seed, so many schedules by chance, and so many more in which a model runs."""
     has_findings: bool = False
-    """What its runs find without a mutant is known and has pages of its own: such runs are left out."""
+    """What its runs find without a mutant is known and has pages of its own: there only another finding notices a mutant."""
     has_threads: bool = False
     """The code runs in a thread of its own, where nobody sees which lines a run comes to: every mutant is played on every run."""
 

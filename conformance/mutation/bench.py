@@ -1,5 +1,5 @@
-"""The bench that mutants are judged on: the runs that all of them pass without a mutant, the lines that each comes to, and what
-was judged so far.
+"""The bench that mutants are judged on: the runs, what each says without a mutant, the lines that each comes to, and what was
+judged so far.
 
 Results are kept: a run that was stopped goes on, and starts anew when a source changed that a verdict depends on.
 """
@@ -44,12 +44,18 @@ class Bench:
         self.files = {str(in_place.module_of(accused).__file__) for accused in subject.accused}
         new_judging = judging_by(AUTO, LONG)
         runs, told, self.lines = [], [], list[set[tuple[str, int]]]()
+        known: dict[int, str] = {}
         for run in subject.runs(seed, schedules, with_a_model):
             passed = can_be_played(run, new_judging)
-            if passed is None or (passed.trouble is not None and subject.has_findings):
-                continue  # its settings cannot work; or it finds what is known
+            if passed is None:
+                continue  # its settings cannot work
             if passed.trouble is not None:
-                raise UserError(f"{run.name} finds something without a mutant: {passed.trouble.sentence}")
+                if not subject.has_findings:
+                    raise UserError(f"{run.name} finds something without a mutant: {passed.trouble.sentence}")
+                again = can_be_played(run, new_judging)
+                if again is None or again.trouble is None or again.trouble.signature != passed.trouble.signature:
+                    continue  # not the same each time: another finding would say nothing
+                known[len(runs)] = passed.trouble.signature
             runs.append(run)
             told.append(passed.told)
             if not subject.has_threads:
@@ -57,8 +63,10 @@ class Bench:
         both = list(zip(runs, self.lines, strict=False))
         others = set[tuple[str, int]]().union(*(found for run, found in both if not run.about))
         self.own_lines = [found - others if run.about else found for run, found in both]
-        self.plan = Plan(runs, told, new_judging, twins())
-        console.print(f"{len(runs)} runs, all passed without a mutant")
+        self.plan = Plan(runs, told, new_judging, twins(), known)
+        console.print(
+            f"{len(runs)} runs; without a mutant {len(runs) - len(known)} find nothing, {len(known)} what is known"
+        )
 
     def digest(self) -> str:
         """Of all that a verdict depends on. Not of what makes the runs: a mutant that was noticed stays so when runs are added,

@@ -51,7 +51,7 @@ DOES_NOT_ADD_UP = "do not add up"
 
 @dataclass(frozen=True)
 class Passed:
-    """How a run went. `told`: a digest of every event, the same where the same was done."""
+    """How a run went. `told`: a digest of every event, the same where the same was done; empty where something was found."""
 
     trouble: Trouble | None
     told: str

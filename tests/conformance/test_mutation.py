@@ -121,6 +121,15 @@ def test_a_match_that_ends_inside_of_a_page_is_noticed() -> None:
     assert (found["outcome"], found["by"]) == (KILLED, "conformance")
 
 
+def test_where_a_run_finds_something_anyway_only_another_finding_notices_a_mutant() -> None:
+    of = case("impl/scheduler.py", "Scheduler.launch_step", "drop statement: self._launch(batch) -> (dropped)")
+    run = scenario_run("basic", 4, {})
+    [(_, noticed)] = judged(iter([of]), Plan([run], [""], Judging, twins(), {0: "another"}), jobs=1)
+    assert noticed["outcome"] == KILLED
+    [(_, known)] = judged(iter([of]), Plan([run], [""], Judging, twins(), {0: noticed["detail"]}), jobs=1)
+    assert known["outcome"] == SURVIVED
+
+
 def test_a_mutant_that_ends_its_process_is_a_crash_and_takes_nobody_along() -> None:
     of = case("impl/pools.py", "RowPool.alloc", "swap twin: self._free_slots.popleft() -> pop")
     plan = Plan([Run("the end", lambda new: os._exit(3))], [""], Judging)
