@@ -43,7 +43,7 @@ class Bench:
         self.subject = subject
         self.files = {str(in_place.module_of(accused).__file__) for accused in subject.accused}
         new_judging = judging_by(AUTO, LONG)
-        runs, told, self.lines = [], [], list[set[tuple[str, int]]]()
+        runs, told, self.lines = list[Run](), list[str](), list[set[tuple[str, int]]]()
         known: dict[int, str] = {}
         for run in subject.runs(seed, schedules, with_a_model):
             passed = can_be_played(run, new_judging)

@@ -59,7 +59,39 @@ ON_SGLANG: tuple[Word, ...] = (
         "The conversion to another type makes a copy anyway.",
     ),
     Word(
-        SGLANG, "StreamingSession.release_session", ("line 386: other sign",), EQUIVALENT, "The number is only logged."
+        SGLANG,
+        "StreamingSession.release_session",
+        ("line 386: other sign", "line 386: off by one (2)"),
+        EQUIVALENT,
+        "The number is only logged.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.session_held_tokens",
+        ("line 423: drop operand",),
+        EQUIVALENT,
+        "Every caller hands a set.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.session_held_tokens",
+        ("line 425: drop operand",),
+        EQUIVALENT,
+        "A slot in the table has a row.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.session_held_swa_tokens",
+        ("line 439: drop operand",),
+        EQUIVALENT,
+        "Every caller hands a set.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession.sanity_check",
+        ("line 611: drop statement",),
+        ALLOWED,
+        "It is a check of the release's own, which changes nothing.",
     ),
     Word(
         SGLANG,
