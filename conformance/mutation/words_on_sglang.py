@@ -40,13 +40,6 @@ ON_SGLANG: tuple[Word, ...] = (
     Word(
         SGLANG,
         "StreamingSession.try_cache_finished_req",
-        ("line 310: fix condition (2)",),
-        EQUIVALENT,
-        "Whoever finishes has that length set.",
-    ),
-    Word(
-        SGLANG,
-        "StreamingSession.try_cache_finished_req",
         ("line 319: drop statement",),
         EQUIVALENT,
         "The release's check passes over a request without a row just as well, and nobody else reads the flags.",
@@ -92,6 +85,20 @@ ON_SGLANG: tuple[Word, ...] = (
         ("line 611: drop statement",),
         ALLOWED,
         "It is a check of the release's own, which changes nothing.",
+    ),
+    Word(
+        SGLANG,
+        "SessionSlot.restore_to_req",
+        ("line 97: off by one",),
+        MISSED,
+        "No run continues a session whose lock in the window tree ends inside of a path.",
+    ),
+    Word(
+        SGLANG,
+        "StreamingSession._free_tail",
+        ("line 502: drop statement",),
+        MISSED,
+        "No run goes back behind what its window has given up: it goes back by one token.",
     ),
     Word(
         SGLANG,
