@@ -177,9 +177,10 @@ def _checked(check: Callable[[], Any], record: Callable[[bool], None]) -> Any:
 
 
 def is_idle(scheduler: Any) -> bool:
-    """Nothing runs, waits, or is on its way back from the device. Asked where the scheduler has no batch to run."""
+    """Nothing runs, waits, is prefilled in part, or is on its way back from the device. Asked where there is no batch to run."""
     in_flight = scheduler.enable_overlap and getattr(scheduler, "result_queue", None)
-    return not in_flight and not scheduler.waiting_queue and scheduler.running_batch.is_empty()
+    waits = scheduler.waiting_queue or scheduler.chunked_req is not None
+    return not in_flight and not waits and scheduler.running_batch.is_empty()
 
 
 def obstacle_to_recording(scheduler: Any) -> str | None:

@@ -205,7 +205,10 @@ class Headless:
 
         def idle() -> None:
             self._was_idle = True
-            self.on_check(False, self._passes(check_memory))
+            passed = self._passes(check_memory)
+            # A prompt that stands still in the middle, for want of room for its next chunk, has pages: SGLang looks at nothing.
+            if scheduler.chunked_req is None or not passed:
+                self.on_check(False, passed)
 
         setattr(scheduler, self.release.idle_check, idle)
         return loop

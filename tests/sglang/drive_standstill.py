@@ -1,0 +1,83 @@
+"""A prompt in chunks for which the window pool is too small: it stands still with what it has; for SGLang's environment.
+
+    python drive_standstill.py TRACE
+
+Prints how often the scheduler found nothing to run, and the trace's verdict, of a run in the headless driver and of one that is
+captured as a server is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from kvproof.conformance.adapters.live.trace import is_being_written
+from kvproof.conformance.adapters.sglang.capture import Capture
+from kvproof.conformance.adapters.sglang.headless import Headless
+from kvproof.conformance.adapters.sglang.record import header_of_run, recording
+from kvproof.conformance.adapters.sglang.settings import Settings
+from kvproof.conformance.replay import replay
+from kvproof.conformance.trace_io import write_trace
+
+SETTINGS = Settings(
+    pool_tokens=17,
+    max_running_requests=8,
+    chunked_prefill_size=1,
+    window=1,
+    swa_full_tokens_ratio=0.3,
+    context_length=36,
+)
+
+
+def stands_still(headless: Headless) -> int:
+    headless.open("s")
+    headless.send("s/1", 5, 1, session="s")
+    return sum(not headless.step() for _ in range(12))
+
+
+def driven(path: Path) -> int:
+    with Headless(SETTINGS) as headless, write_trace(path, header_of_run(headless, "standstill")) as writer:
+        with recording(headless, writer) as recorder:
+            headless.on_check = lambda busy, passed: recorder.check(busy=busy, passed=passed)
+            idle = stands_still(headless)
+        writer.close("stuck: s/1")
+    return idle
+
+
+def captured(path: Path) -> int:
+    headless = Headless(SETTINGS)
+    vars(headless.scheduler).pop(
+        headless.release.idle_check
+    )  # the class's own, which a server has and a capture watches
+    capture = Capture(headless.scheduler, str(path))
+    capture.start()
+    stands_still(headless)
+    standing = headless.scheduler.chunked_req is not None
+    capture.end()
+    while is_being_written(path):
+        time.sleep(0.01)
+    return int(standing)
+
+
+def main() -> None:
+    for name, run in (("driven", driven), ("captured", captured)):
+        path = Path(sys.argv[1]) / f"{name}.jsonl"
+        idle = run(path)
+        report = replay(path, profile="auto")
+        print(
+            json.dumps(
+                {
+                    "run": name,
+                    "idle": idle,
+                    "verdict": report.verdict,
+                    "why": report.why,
+                    "found": [f.rule for f in report.findings],
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
