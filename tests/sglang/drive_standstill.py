@@ -1,9 +1,9 @@
 """A prompt in chunks for which the window pool is too small: it stands still with what it has; for SGLang's environment.
 
-    python drive_standstill.py TRACE
+    python drive_standstill.py FOLDER
 
-Prints how often the scheduler found nothing to run, and the trace's verdict, of a run in the headless driver and of one that is
-captured as a server is.
+Prints what is found in the trace of a run in the headless driver, and how often the scheduler found nothing to run in it; then
+what is found where it is captured as a server is.
 """
 
 from __future__ import annotations
@@ -46,37 +46,24 @@ def driven(path: Path) -> int:
     return idle
 
 
-def captured(path: Path) -> int:
+def captured(path: Path) -> None:
     headless = Headless(SETTINGS)
-    vars(headless.scheduler).pop(
-        headless.release.idle_check
-    )  # the class's own, which a server has and a capture watches
+    # The driver's, so that the class's own is left, which a server has and a capture watches.
+    vars(headless.scheduler).pop(headless.release.idle_check)
     capture = Capture(headless.scheduler, str(path))
     capture.start()
     stands_still(headless)
-    standing = headless.scheduler.chunked_req is not None
     capture.end()
     while is_being_written(path):
         time.sleep(0.01)
-    return int(standing)
 
 
 def main() -> None:
     for name, run in (("driven", driven), ("captured", captured)):
         path = Path(sys.argv[1]) / f"{name}.jsonl"
         idle = run(path)
-        report = replay(path, profile="auto")
-        print(
-            json.dumps(
-                {
-                    "run": name,
-                    "idle": idle,
-                    "verdict": report.verdict,
-                    "why": report.why,
-                    "found": [f.rule for f in report.findings],
-                }
-            )
-        )
+        found = [finding.rule for finding in replay(path, profile="auto").findings]
+        print(json.dumps({"run": name, "idle": idle, "found": found}))
 
 
 if __name__ == "__main__":
