@@ -33,15 +33,16 @@ def load() -> ModuleType:
 
 
 faults = load()
+RELEASE, Host = (getattr(sys.modules["fault_runs"], name) for name in ("RELEASE", "Host"))
 SERVERS = [pytest.param("reference", marks=pytest.mark.slow), pytest.param("sglang", marks=pytest.mark.sglang)]
 IN_SHORT = [fault for fault in faults.FAULTS if fault not in (*faults.ONCE, "server killed")]
 
 
 @pytest.fixture(scope="module", params=SERVERS)
 def host(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "sglang" and not (ENVIRONMENT / "site" / faults.RELEASE).exists():
-        pytest.skip(f"no SGLang {faults.RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
-    host = faults.Host(request.param)
+    if request.param == "sglang" and not (ENVIRONMENT / "site" / RELEASE).exists():
+        pytest.skip(f"no SGLang {RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
+    host = Host(request.param)
     yield host
     host.close()
 
