@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import machine
+from measuring import machine, writer_of
 
 RESULT = Path(__file__).parent / "results" / "capture.md"
 ENVIRONMENT = Path(__file__).resolve().parents[1] / ".venv-sglang"
@@ -226,7 +226,9 @@ class Bench:
 
         with tempfile.TemporaryDirectory() as folder:
             capture = module.Capture(self.scheduler, str(Path(folder) / "trace.jsonl"))
-            handover, writer = capture._handover, _writer_of(capture.path)
+            while capture.path.stat().st_size == 0:  # until the process that writes it has begun
+                time.sleep(0.05)
+            handover, writer = capture._handover, writer_of(capture.path, os.getpid())
 
             def began(recorder: Any) -> None:
                 handover.page_ids = recorder.page_ids
@@ -360,18 +362,6 @@ def _tenth(values: list[float]) -> float:
 
 def _raise(error: Exception) -> None:
     raise error
-
-
-def _writer_of(trace: Path) -> int:
-    """The process that writes the trace, once it has begun."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        for entry in Path("/proc").iterdir() if trace.stat().st_size else ():
-            with suppress(OSError):  # also of the writer, which may be closing one of its files
-                if entry.name.isdigit() and trace in [link.readlink() for link in (entry / "fd").iterdir()]:
-                    return int(entry.name)
-        time.sleep(0.05)
-    raise SystemExit(f"no process writes {trace}")
 
 
 def _cpu_of_writer(writer: int, trace: Path) -> float:

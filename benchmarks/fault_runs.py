@@ -16,6 +16,7 @@ from typing import Any
 from fault_server import ENDING_SECONDS as ENDING
 from fault_server import HARMED_AT, SEEN, STEPS, Board
 from fault_server import WAITED_BYTES as WAITED
+from measuring import writer_of
 
 from kvproof.conformance.adapters.live.handover import PATIENCE_SECONDS
 from kvproof.conformance.adapters.live.trace import is_being_written
@@ -116,25 +117,10 @@ class Run:
 
     def writer(self) -> int:
         """The process that writes the trace."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            for entry in Path("/proc").iterdir():
-                if entry.name.isdigit() and int(entry.name) != self.pid:
-                    with suppress(OSError):
-                        if parent_of(entry) != self.pid and self.trace in [
-                            link.readlink() for link in (entry / "fd").iterdir()
-                        ]:
-                            return int(entry.name)
-            time.sleep(0.01)
-        raise AssertionError(f"no process writes {self.trace}")
+        return writer_of(self.trace, self.pid)
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-2000:]
-
-
-def parent_of(process: Path) -> int:
-    """Of /proc/PID."""
-    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 @dataclass

@@ -1,4 +1,5 @@
-"""What benchmarks have in common: the machine that they name, the command that they time, and a word on what runs now."""
+"""What benchmarks have in common: the machine that they name, the command that they time, the process that writes a server's
+trace, and a word on what runs now."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 CLI = [sys.executable, "-c", "from kvproof.conformance.cli import main; main()"]
 
@@ -34,3 +38,21 @@ def spread(values: Iterable[float], unit: str = "", digits: int = 2) -> str:
         return "-"
     low, middle, high = (f"{v:,.{digits}f}" for v in (min(listed), statistics.median(listed), max(listed)))
     return f"{middle}{unit} ({low} to {high})"
+
+
+def writer_of(trace: Path, server: int) -> int:
+    """The process that has the trace of a server open; neither that server nor a fork of it. AssertionError: there is none."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != server:
+                with suppress(OSError):  # it may be closing one of its files
+                    if parent_of(entry) != server and trace in [link.readlink() for link in (entry / "fd").iterdir()]:
+                        return int(entry.name)
+        time.sleep(0.01)
+    raise AssertionError(f"no process writes {trace}")
+
+
+def parent_of(process: Path) -> int:
+    """Of /proc/PID."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])

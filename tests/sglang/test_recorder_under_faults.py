@@ -5,12 +5,11 @@ Nothing here is timed: a machine that tests has other things to do.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,30 +18,24 @@ from sglang_process import ENVIRONMENT
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def load() -> ModuleType:
+def load(*names: str) -> list[Any]:
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        spec = importlib.util.spec_from_file_location("faults", BENCHMARKS / "faults.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["faults"] = module
-        spec.loader.exec_module(module)
-        return module
+        return [importlib.import_module(name) for name in names]
     finally:
         sys.path.remove(str(BENCHMARKS))
 
 
-faults = load()
-RELEASE, Host = (getattr(sys.modules["fault_runs"], name) for name in ("RELEASE", "Host"))
+faults, fault_runs = load("faults", "fault_runs")
 SERVERS = [pytest.param("reference", marks=pytest.mark.slow), pytest.param("sglang", marks=pytest.mark.sglang)]
 IN_SHORT = [fault for fault in faults.FAULTS if fault not in (*faults.ONCE, "server killed")]
 
 
 @pytest.fixture(scope="module", params=SERVERS)
 def host(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "sglang" and not (ENVIRONMENT / "site" / RELEASE).exists():
-        pytest.skip(f"no SGLang {RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
-    host = Host(request.param)
+    if request.param == "sglang" and not (ENVIRONMENT / "site" / fault_runs.RELEASE).exists():
+        pytest.skip(f"no SGLang {fault_runs.RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
+    host = fault_runs.Host(request.param)
     yield host
     host.close()
 
