@@ -1,7 +1,7 @@
 """False alarms on real SGLang: each scenario again and again, every event judged, until so many steps of its scheduler were.
 
-`python benchmarks/soak_sglang.py [--steps N] [--seconds S] [--seed S] [--out FILE] [SCENARIO ...]`, where SGLang can be imported.
-It goes on where it was stopped: what was done stands in out/soak_sglang.json, by release, code and seed.
+`python benchmarks/soak_sglang.py [--steps N] [--seconds S] [--seed S] [--jobs N] [--out FILE] [SCENARIO ...]`, where SGLang can
+be imported. It goes on where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
 Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
 others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +40,7 @@ from kvproof.model.mutant_results import digest_of_modules, load, save
 HERE = Path(__file__).parent
 PAGE = HERE / "results" / "soak_sglang.md"
 VERDICTS = HERE.parent / "tests" / "sglang" / "verdicts_by_profile.json"
-KEPT = HERE.parent / "out" / "soak_sglang.json"
+KEPT = HERE.parent / "out" / "soak_sglang"
 JUDGES = tuple(f"kvproof.conformance.{name}" for name in ("compiled", "judge", "pagebook", "windowbook", "replayer"))
 DEPENDS_ON = ("kvproof.spec", *JUDGES, "kvproof.conformance.adapters")
 STEPS = 200_000
@@ -71,31 +74,35 @@ class Hearing:
 
 
 class Kept:
-    """What was soaked so far, in a file, for one release, one seed and the code as it is."""
+    """What was soaked of a scenario so far, in a file, for one release, one seed and the code as it is."""
 
-    def __init__(self, path: Path, release: str, seed: int) -> None:
-        self._path = path
+    def __init__(self, folder: Path, scenario: str, release: str, seed: int) -> None:
+        self._path, self._scenario = folder / f"{scenario}.json", scenario
         self._of = f"SGLang {release}, seed {seed}, {digest_of_modules(DEPENDS_ON)}"
-        self._soaked = load(path, self._of)
 
-    def soaked(self, scenario: str) -> Soaked:
-        kept = self._soaked.get(scenario, {"scenario": scenario})
+    def soaked(self) -> Soaked:
+        kept = load(self._path, self._of).get(self._scenario, {"scenario": self._scenario})
         return Soaked(**{**kept, **{name: Counter(kept.get(name, {})) for name in ("found", "followed")}})
 
     def keep(self, soaked: Soaked) -> None:
         counted = {"found": dict(soaked.found), "followed": dict(soaked.followed)}
-        self._soaked[soaked.scenario] = {**vars(soaked), **counted}
-        save(self._path, self._of, self._soaked)
+        save(self._path, self._of, {self._scenario: {**vars(soaked), **counted}})
 
 
-def soak(soaked: Soaked, steps: int, seed: int, seconds: float, new_judging: NewJudging, kept: Kept) -> None:
-    until = time.monotonic() + seconds
+def soak(scenario: str, *, steps: int, seed: int, seconds: float, folder: Path) -> Soaked:
+    """In a process of its own."""
+    kept, new_judging = (
+        Kept(folder, scenario, import_sglang("cpu").version, seed),
+        judging_by(AUTO, float("inf")),
+    )
+    soaked, until = kept.soaked(), time.monotonic() + seconds
     while soaked.steps < steps and time.monotonic() < until:
-        dice, began = random.Random(f"{soaked.scenario} {seed} {soaked.schedulers}"), time.monotonic()
+        dice, began = random.Random(f"{scenario} {seed} {soaked.schedulers}"), time.monotonic()
         overrides = {"page_size": dice.choice(PAGE_SIZES), "schedule_conservativeness": dice.choice(CONSERVATIVENESS)}
         _one_scheduler(soaked, dice.randrange(1 << 20), overrides, new_judging)
         soaked.seconds += time.monotonic() - began
         kept.keep(soaked)
+    return soaked
 
 
 def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_judging: NewJudging) -> None:
@@ -160,20 +167,24 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS, help="of the scheduler, in each scenario")
     parser.add_argument("--seconds", type=float, help="of each scenario, at most")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     parser.add_argument("--out", type=Path, help="write the page there")
-    parser.add_argument("--kept", type=Path, default=KEPT, help="what was done before, and is not done again")
+    parser.add_argument(
+        "--kept", type=Path, default=KEPT, help="the folder with what was done before, and is not done again"
+    )
     options = parser.parse_args()
     release = import_sglang("cpu").version
     good, known = allowed(release)
-    all_soaked, new_judging = [], judging_by(AUTO, float("inf"))
-    kept = Kept(options.kept, release, options.seed)
-    for name in options.scenarios or good:
-        soaked = kept.soaked(name)
-        soak(soaked, options.steps, options.seed, options.seconds or float("inf"), new_judging, kept)
-        say(
-            f"{name}: {soaked.steps:,} steps, {soaked.events:,} events, {soaked.seconds:.0f} s, {soaked.found.total()} alarms"
-        )
-        all_soaked.append(soaked)
+    seconds = options.seconds or float("inf")
+    one = partial(soak, steps=options.steps, seed=options.seed, seconds=seconds, folder=options.kept)
+    all_soaked = []
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as processes:
+        for soaked in processes.map(one, options.scenarios or good):
+            say(
+                f"{soaked.scenario}: {soaked.steps:,} steps, {soaked.events:,} events, {soaked.seconds:.0f} s, "
+                f"{soaked.found.total()} alarms"
+            )
+            all_soaked.append(soaked)
     out = options.out or (PAGE if options.seconds is None and not options.scenarios else None)
     if out is not None:
         out.write_text(page_of(release, all_soaked, known, options.steps), encoding="utf-8")

@@ -11,6 +11,7 @@ the releases that are tested often; with --all for every release that is known, 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PINS = Path(__file__).with_name("pins.txt")
 ENVIRONMENT = ROOT / ".venv-sglang"
+LOCK = ROOT / ".make" / "venv-sglang.lock"
 PYTHON_VERSION = "3.11"
 
 # transformers changes with the release, and brings what it was tested with.
@@ -123,7 +126,21 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="every known release, not only those that are tested often")
     arguments = parser.parse_args()
     versions = tuple(SITES) if arguments.all else TESTED_OFTEN
-    to_do = [step for step in steps(arguments.python, versions) if not step.is_done()]
+    with alone():
+        make(arguments.python, versions)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Of two who make it at once, `make soak` beside `make mutants`, the second waits and finds it ready."""
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def make(python: str | None, versions: tuple[str, ...]) -> None:
+    to_do = [step for step in steps(python, versions) if not step.is_done()]
     if not to_do:
         print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(versions)}")
         return
