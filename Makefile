@@ -111,7 +111,7 @@ mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
 	$(BIN)/python -m kvproof.model.mutate --page docs/trust.md
 
-mutants: $(STAMP) ## mutation test over the reference implementation and SGLang's sessions; an hour; goes on where it was stopped (MUTANTS="--jobs 1", MUTANTS="--all": a day)
+mutants: $(STAMP) ## mutation test over the reference implementation and SGLang's sessions; ten minutes; goes on where it was stopped (MUTANTS="--jobs 1", MUTANTS="--all": eight times as many)
 	@echo "== mutants: small mistakes in what is under test, and who notices them"
 	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
 	$(PYTHON) tests/sglang/make_env.py

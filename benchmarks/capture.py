@@ -168,7 +168,7 @@ class Bench:
         from kvproof.conformance.adapters.sglang.recorder import Recorder
 
         step = functools.partial(STEP, self.scheduler)
-        return Recorder(self._headless.release, self.scheduler, put, step=step, on_error=_raise)
+        return Recorder(self._headless.release, self.scheduler, put, step=step, on_error=_no_figure)
 
     def recording(
         self,
@@ -195,7 +195,7 @@ class Bench:
         """The cost of being called at all: everything is wrapped, and nothing is looked at."""
         from kvproof.conformance.adapters.sglang.watch import Watch
 
-        watch = Watch(_raise)
+        watch = Watch(_no_figure)
         recorder = self.recorder(lambda record: None)
 
         def nothing(*_args: Any, **_kwargs: Any) -> None:
@@ -203,7 +203,7 @@ class Bench:
 
         def on() -> None:
             nonlocal watch
-            watch = Watch(_raise)
+            watch = Watch(_no_figure)
             for owner, name, _ in recorder._watched():
                 watch.around(owner, name, lambda original, *args, **kwargs: original(*args, **kwargs))
             watch.after(type(self.scheduler.running_batch), "prepare_for_decode", nothing)
@@ -336,7 +336,7 @@ class Bench:
             def call(self, _batch: Any) -> None:
                 pass
 
-        bare, watched, watch = _best(lambda: Watched().call(batch)), Watched(), Watch(_raise)
+        bare, watched, watch = _best(lambda: Watched().call(batch)), Watched(), Watch(_no_figure)
         watch.between(Watched, "call", lambda *_: None, lambda *_: None)
         parts = {
             READING: _best(decodes),
@@ -360,8 +360,9 @@ def _tenth(values: list[float]) -> float:
     return statistics.quantiles(values, n=10)[0]
 
 
-def _raise(error: Exception) -> None:
-    raise error
+def _no_figure(error: Exception) -> None:
+    """A recorder that has failed is idle from then on, and costs nothing."""
+    raise SystemExit(f"the recorder failed: {type(error).__name__}: {error}")
 
 
 def _cpu_of_writer(writer: int, trace: Path) -> float:
