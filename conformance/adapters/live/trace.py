@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.columnar_schema import INSTALL
+from kvproof.conformance.errors import UserError
 from kvproof.conformance.file_names import of_rank, with_word
 from kvproof.conformance.trace_io import COLUMNAR_SUFFIX, is_being_written
 from kvproof.spec.trace import Header
@@ -190,4 +191,8 @@ def start_writer(file: int) -> int:
 
 def sentence(error: Exception) -> str:
     message = str(error).strip().partition("\n")[0]
-    return message if isinstance(error, TraceLost | OSError | RuntimeError) else f"{type(error).__name__}: {message}"
+    return (
+        message
+        if isinstance(error, TraceLost | UserError | OSError | RuntimeError)
+        else f"{type(error).__name__}: {message}"
+    )

@@ -221,6 +221,19 @@ SEAMS: tuple[Seam, ...] = (
         ),
     ),
     Seam(
+        "parts_at",
+        "where a prompt parts from a prefix that the tree has without its window pages: at first it is inserted up to there",
+        (
+            Way(
+                "swa_branching_seqlen",
+                "0.5.20",
+                takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "swa_branching_seqlen"),
+                attrgetter("swa_branching_seqlen"),
+            ),
+            Way("it is inserted whole", "0.5.10.post1", _the_request, lambda req: None),
+        ),
+    ),
+    Seam(
         "fill_len",
         "the tokens that a request is to have KV for",
         (

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kvproof.conformance.errors import UserError
+
 from ..actions import RETRACT, Actions
 from ..live.readings import Values
 from .arrivals import Arrivals
@@ -95,6 +97,8 @@ class Turns:
     def _keep(self, req: Any, kwargs: dict[str, Any], keep: Callable[[], Any]) -> Any:
         """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._steps.write_results_up_to(req)
+        if parts := self._parts(req, self._release.kept_len(req)):
+            raise parts  # what it does meanwhile would be told before it
         release, session = self._release, session_of(req)
         row, is_chunk = release.row(req), release.is_chunk(req, kwargs)
         with self._actions.open("keep") as action:
@@ -117,6 +121,16 @@ class Turns:
         elif is_chunk:
             self._notes.turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
         return result
+
+    def _parts(self, req: Any, key_len: int) -> UserError | None:
+        """Why the tree would take less of this request than its whole pages, if it would."""
+        parts_at, protected_len = self._release.parts_at(req), self._release.lengths_of(req)[2]
+        if parts_at is None or parts_at <= protected_len or parts_at + self._observe.page_size > key_len:
+            return None
+        return UserError(
+            f"the tree takes {req.rid} up to token {parts_at} of {key_len} only, where it parts from a prefix that has lost its "
+            "window pages: a trace has no event for that yet"
+        )
 
     def evict_swa(
         self, evict: Callable[..., Any], batch: Any, req: Any, pre_len: int, *args: Any, **kwargs: Any
@@ -149,10 +163,12 @@ class Turns:
         if self._actions.is_in(RETRACT):
             return release(req, *args, **kwargs)
         self._steps.write_results_up_to(req)
-        session = session_of(req)
+        session, parts = session_of(req), self._parts(req, self._release.lengths_of(req)[0])
         params: Values = {"finished_len": _finished_len(req)}
         with self._actions.open("release_kv_cache") as action:
             result = release(req, *args, **kwargs)
+        if parts and action.inserted is not None:
+            raise parts
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
