@@ -91,10 +91,8 @@ class Kept:
 
 def soak(scenario: str, *, steps: int, seed: int, seconds: float, folder: Path) -> Soaked:
     """In a process of its own."""
-    kept, new_judging = (
-        Kept(folder, scenario, import_sglang("cpu").version, seed),
-        judging_by(AUTO, float("inf")),
-    )
+    new_judging = judging_by(AUTO, float("inf"))
+    kept = Kept(folder, scenario, import_sglang("cpu").version, seed)
     soaked, until = kept.soaked(), time.monotonic() + seconds
     while soaked.steps < steps and time.monotonic() < until:
         dice, began = random.Random(f"{scenario} {seed} {soaked.schedulers}"), time.monotonic()
