@@ -73,6 +73,8 @@ def server_killed(host: Host, name: str, folder: Path, chance: random.Random) ->
     outcome = outcome_of(run.ended(), killed=True, judged=chance.random() < 0.03)
     if outcome.file == "torn":
         outcome.complaints.append("the file is torn, though the process that writes lives on")
+    if outcome.file == "absent" and run.steps:
+        outcome.complaints.append(f"after {run.steps} steps there is no trace: {run.log()}")
     if outcome.missing > MOST_LOST:
         outcome.complaints.append(f"{outcome.missing} events are lost, more than {MOST_LOST}")
     return outcome
