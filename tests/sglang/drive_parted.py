@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 
-from kvproof.conformance.adapters.live.trace import is_being_written
-from kvproof.conformance.adapters.sglang.capture import Capture
-from kvproof.conformance.adapters.sglang.headless import Headless
+from captured import captured
+
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.replay import replay
 
@@ -27,18 +25,11 @@ PROMPTS = ([20, 21, 22], [20, 31, 32])
 def main() -> None:
     for generated in (3, 1):
         path = Path(sys.argv[1]) / f"{generated}.jsonl"
-        headless = Headless(SETTINGS)
-        # The driver's, so that the class's own is left, which a server has and a capture watches.
-        vars(headless.scheduler).pop(headless.release.idle_check)
-        capture = Capture(headless.scheduler, str(path))
-        capture.start()
-        for name, prompt, tokens in (("first", PROMPTS[0], 3), ("second", PROMPTS[1], generated)):
-            headless.send_tokens(name, prompt, tokens)
-            for _ in range(12):
-                headless.step()
-        capture.end()
-        while is_being_written(path):
-            time.sleep(0.01)
+        with captured(SETTINGS, path) as headless:
+            for name, prompt, tokens in (("first", PROMPTS[0], 3), ("second", PROMPTS[1], generated)):
+                headless.send_tokens(name, prompt, tokens)
+                for _ in range(12):
+                    headless.step()
         result = replay(path, profile="auto")
         reason = json.loads(path.read_text().splitlines()[-1])["reason"]
         print(json.dumps({"verdict": result.verdict, "found": [one.rule for one in result.findings], "reason": reason}))

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 
-from kvproof.conformance.adapters.live.trace import is_being_written
-from kvproof.conformance.adapters.sglang.capture import Capture
+from captured import captured
+
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
 from kvproof.conformance.adapters.sglang.settings import Settings
@@ -46,20 +45,13 @@ def driven(path: Path) -> int:
     return idle
 
 
-def captured(path: Path) -> None:
-    headless = Headless(SETTINGS)
-    # The driver's, so that the class's own is left, which a server has and a capture watches.
-    vars(headless.scheduler).pop(headless.release.idle_check)
-    capture = Capture(headless.scheduler, str(path))
-    capture.start()
-    stands_still(headless)
-    capture.end()
-    while is_being_written(path):
-        time.sleep(0.01)
+def served(path: Path) -> None:
+    with captured(SETTINGS, path) as headless:
+        stands_still(headless)
 
 
 def main() -> None:
-    for name, run in (("driven", driven), ("captured", captured)):
+    for name, run in (("driven", driven), ("captured", served)):
         path = Path(sys.argv[1]) / f"{name}.jsonl"
         idle = run(path)
         found = [finding.rule for finding in replay(path, profile="auto").findings]
