@@ -12,6 +12,7 @@ from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.conformance.fuzz.worded import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
+from kvproof.conformance.policies.broken import PolicyBroken
 from kvproof.impl.config import ConfigError, EngineConfig
 
 if TYPE_CHECKING:
@@ -48,14 +49,22 @@ class Reference(WordedSettings):
         "forward": ("none", *("none",) * 7, "transformer"),
     }
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks_policies: bool = False) -> None:
+        """`asks_policies`: of every decision also what no rule asks (`conformance/policies`)."""
         require_torch()
         import torch
 
         from kvproof.impl.census import CensusViolation
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-        self.own_errors: tuple[type[Exception], ...] = (CensusViolation, WrongOutput, GivenUpInVain, KeptForNobody)
+        self._asks_policies = asks_policies
+        self.own_errors: tuple[type[Exception], ...] = (
+            CensusViolation,
+            WrongOutput,
+            GivenUpInVain,
+            KeptForNobody,
+            PolicyBroken,
+        )
         self.seeds: Sequence[Schedule] = seeds()
 
     def start(
@@ -63,7 +72,8 @@ class Reference(WordedSettings):
     ) -> ReferenceRun:
         require_faults(faults)
         try:
-            return ReferenceRun(self.config(settings, faults), tell, own_checks)
+            config = self.config(settings, faults)
+            return ReferenceRun(config, tell, own_checks, asks_policies=own_checks and self._asks_policies)
         except ConfigError as error:
             raise UserError(f"settings of the reference: {error}") from error
 
@@ -123,11 +133,11 @@ class ReferenceRun:
     """One engine. After each step its census counts every page, and its memory check is told as an event. Where a model runs,
     every output is computed anew in the end."""
 
-    def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool) -> None:
+    def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool, *, asks_policies: bool = False) -> None:
         from kvproof.impl.scheduler import Scheduler
 
         self.header = header_of(config)
-        self._scheduler = Scheduler(config, Telling(tell))
+        self._scheduler = watched_scheduler(Scheduler, config, tell) if asks_policies else Scheduler(config, Telling(tell))
         self._launched = False
         self._own_checks = own_checks
         self._requests = Requests(self._scheduler)
@@ -283,6 +293,16 @@ class Requests:
                 f"{req.rid} is given up for want of room: it needs {needed} pages and a row, {obtainable} pages can be had "
                 f"and {rows} rows (I18)"
             )
+
+
+def watched_scheduler(kind: type[Scheduler], config: EngineConfig, tell: Tell) -> Scheduler:
+    """One whose every decision is compared with its policy."""
+    from kvproof.conformance.policies import Policies
+
+    policies = Policies(config, tell)
+    scheduler = kind(config, policies)
+    policies.watch(scheduler)
+    return scheduler
 
 
 class Telling:

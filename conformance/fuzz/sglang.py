@@ -34,12 +34,16 @@ class OwnCheckFailed(Exception):
     """The release's own memory check, when idle or after a step, was not content. In a server that is its end."""
 
 
+class HeldOtherwise(Exception):
+    """What the release says of its sessions, whether any holds KV, is not so. On this hangs whether it checks its tree."""
+
+
 class SGLang(WordedSettings):
     name = "sglang"
     profile = "auto"
     sessions_may_fill_it = True
     acts: Sequence[str] = ("open", "turn", "send", "step", "abort", "retract", "close")
-    own_errors: tuple[type[Exception], ...] = (OwnCheckFailed,)
+    own_errors: tuple[type[Exception], ...] = (OwnCheckFailed, HeldOtherwise)
     settings: Mapping[str, Sequence[Setting]] = {
         "page_size": (1, 2, 4, 16, 64),
         "pool": POOLS,
@@ -184,7 +188,18 @@ class SGLangRun:
         self._retract_next = False
         if self._alarm and self._own_checks:
             raise OwnCheckFailed(self._alarm)
+        if self._own_checks:
+            self._require_holders_are_told()
         return is_idle
+
+    def _require_holders_are_told(self) -> None:
+        """Raises HeldOtherwise."""
+        cache = self.headless.scheduler.tree_cache
+        if not (hasattr(cache, "any_holding_kv") and hasattr(cache, "slots")):
+            return  # a release that has its sessions elsewhere
+        holding = [name for name, slot in cache.slots.items() if slot.req_pool_idx is not None]
+        if bool(cache.any_holding_kv()) != bool(holding):
+            raise HeldOtherwise(f"it says that {'no ' if holding else 'a '}session holds KV, and {len(holding)} do")
 
     def unfinished(self) -> list[str]:
         if self._is_over:

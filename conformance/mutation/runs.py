@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kvproof.conformance.adapters.reference import header_of
@@ -33,15 +34,29 @@ from kvproof.conformance.fuzz.play import (
     play,
     trouble_in,
 )
-from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
+from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.target import Target
 
-CONFORMANCE, CENSUS, SUMS, RECOMPUTATION, DRAIN = CHECKS = ("conformance", "census", "sums", "recomputation", "drain")
+CONFORMANCE, CENSUS, SUMS, RECOMPUTATION, DRAIN, POLICY = CHECKS = (
+    "conformance",
+    "census",
+    "sums",
+    "recomputation",
+    "drain",
+    "policy",
+)
 CRASHED, HUNG = "crash", "hang"
 COLUMNS = (*CHECKS, CRASHED, HUNG)
 OF_KIND = {VIOLATION: CONFORMANCE, CRASH: CRASHED, EXIT: CRASHED, HANG: HUNG, STUCK: DRAIN, LEAK: DRAIN}
 
-OF_ERROR = {"WrongOutput": RECOMPUTATION, "GivenUpInVain": DRAIN, "KeptForNobody": CENSUS, "OwnCheckFailed": SUMS}
+OF_ERROR = {
+    "WrongOutput": RECOMPUTATION,
+    "GivenUpInVain": DRAIN,
+    "KeptForNobody": CENSUS,
+    "HeldOtherwise": CENSUS,
+    "OwnCheckFailed": SUMS,
+    "PolicyBroken": POLICY,
+}
 """Own checks of the targets, by the class that they raise. SGLang's is the equation of its pools."""
 
 STEP_SECONDS, SCENARIO_SECONDS = 4.0, 20.0
@@ -57,12 +72,17 @@ class Passed:
     told: str
 
 
+Play = Callable[[NewJudging], Passed]
+
+
 @dataclass(frozen=True)
 class Run:
     name: str
-    play: Callable[[NewJudging], Passed]
+    play: Play
     about: str = ""
     """Played only for mutants that name this, and where no other run comes."""
+    with_policies: Play | None = None
+    """The same, every decision compared with its policy as well: for what no other check notices."""
 
 
 def noticed_by(trouble: Trouble) -> str:
@@ -94,13 +114,13 @@ class _Kept:
         return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
 
 
-def schedule_run(name: str, schedule: Schedule, target: Target) -> Run:
-    def run(new_judging: NewJudging) -> Passed:
+def schedule_run(name: str, schedule: Schedule, target: Target, with_policies: Target | None = None) -> Run:
+    def run(on: Target, new_judging: NewJudging) -> Passed:
         kept = _Kept(new_judging)
-        trouble = play(schedule, target, step_seconds=STEP_SECONDS, new_judging=kept).trouble
+        trouble = play(schedule, on, step_seconds=STEP_SECONDS, new_judging=kept).trouble
         return Passed(trouble, kept.told if trouble is None else "")
 
-    return Run(name, run)
+    return Run(name, partial(run, target), with_policies=partial(run, with_policies) if with_policies else None)
 
 
 def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
@@ -116,7 +136,9 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
         WrongOutput,
         not_returned,
         require_windows_are_given_back,
+        watched_scheduler,
     )
+    from kvproof.conformance.policies import PolicyBroken
     from kvproof.impl.census import CensusViolation
     from kvproof.impl.scenarios import SCENARIOS
     from kvproof.impl.scheduler import Scheduler
@@ -126,7 +148,7 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
     strict = {"check_every_step": True, "census_every_step": True}
     config = scenario_config(name, page_size=page_size, settings={**strict, **settings})
 
-    def run(new_judging: NewJudging) -> Passed:
+    def run(asks_policies: bool, new_judging: NewJudging) -> Passed:
         kept = _Kept(new_judging)
         judging = kept(header_of(config, name))
 
@@ -137,7 +159,9 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
                     requests.require_room_was_lacking()
                     require_windows_are_given_back(self.state)
 
-            scheduler = Watched(config, Telling(judging.see))
+            scheduler = (
+                watched_scheduler(Watched, config, judging.see) if asks_policies else Watched(config, Telling(judging.see))
+            )
             requests = Requests(scheduler)
 
             def after_step(_: object) -> None:
@@ -169,15 +193,19 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
 
         with alarms(), alarm(SCENARIO_SECONDS):
             trouble = trouble_in(
-                playing, judging, (CensusViolation, WrongOutput, GivenUpInVain, KeptForNobody), SCENARIO_SECONDS
+                playing,
+                judging,
+                (CensusViolation, WrongOutput, GivenUpInVain, KeptForNobody, PolicyBroken),
+                SCENARIO_SECONDS,
             )
         return Passed(trouble, kept.told if trouble is None else "")
 
     called = json.dumps(dict(settings), sort_keys=True) if settings else ""
     return Run(
         f"scenario {name}, page size {page_size}{', ' if called else ''}{called}",
-        run,
+        partial(run, False),
         "device" if "pools" in settings else "",
+        partial(run, True),
     )
 
 
@@ -186,29 +214,14 @@ ON_THE_DEVICE = ("many-sessions", "chunked", "retract", "pressure", "storm", "ro
 """Scenarios that are played with the pools on the device's side as well, on tensors of the CPU."""
 
 
-PARTING = tuple(Act(do="send", new_tokens=26, max_new_tokens=3, shared=shared) for shared in (6, 9, 11, 15, 18))
-"""Prompts of pages of 4 that go on in other words inside of a page."""
-
-
-def parting(act: Act) -> Schedule:
-    """One after the other, so that each finds what the one before left in the tree; then all at once. A model runs: no event
-    says which tokens a page holds, so that a match of the wrong ones is seen in the output alone."""
-    again = Act(do="step", times=9)
-    later = act.model_copy(update={"shared": act.shared - 3})
-    return Schedule(
-        target="reference",
-        settings={"page_size": 4, "forward": "transformer"},
-        acts=(act, again, act, again, later, act, act, again),
-    )
-
-
 def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
     """`schedules` by chance, and so many more in which a model runs, so that outputs can be computed anew, and with a window."""
     from kvproof.conformance.fuzz.reference import Reference
+    from kvproof.conformance.mutation import odd_moments
     from kvproof.impl.scenarios import SCENARIOS
 
-    target = Reference()
-    runs = [schedule_run(f"seed {n}", schedule, target) for n, schedule in enumerate(target.seeds)]
+    target, strict = Reference(), Reference(asks_policies=True)
+    runs = [schedule_run(f"seed {n}", schedule, target, strict) for n, schedule in enumerate(target.seeds)]
     runs += [scenario_run(name, 4, {}) for name in SCENARIOS]
     runs += [scenario_run(name, 4, {"pools": "device"}) for name in ON_THE_DEVICE]
     chosen: Sequence[tuple[int, dict[str, Setting]]] = (
@@ -218,8 +231,8 @@ def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
     )
     runs += [scenario_run(name, 1, {}) for name in AT_ONE_TOKEN_A_PAGE]
     for count, pinned in chosen:
-        runs += _by_chance(target, count, seed, pinned)
-    runs += [schedule_run(f"prompts that part at {act.shared}", parting(act), target) for act in PARTING]
+        runs += _by_chance(target, count, seed, pinned, with_policies=strict)
+    runs += [schedule_run(name, schedule, target, strict) for name, schedule in odd_moments.of_the_reference(target)]
     return runs
 
 
@@ -245,19 +258,30 @@ def sglang_runs(seed: int, schedules: int) -> list[Run]:
 
 
 def _by_chance(
-    target: Target, count: int, seed: int, pinned: Mapping[str, Setting], profile: str | None = None
+    target: Target,
+    count: int,
+    seed: int,
+    pinned: Mapping[str, Setting],
+    profile: str | None = None,
+    with_policies: Target | None = None,
 ) -> list[Run]:
     found = drawn(target, count, seed, pinned) if count else []
     words = "".join(f", {name} {value}" for name, value in pinned.items())
     return [
-        schedule_run(f"schedule {n} of seed {seed}{words}", schedule.model_copy(update={"profile": profile}), target)
+        schedule_run(
+            f"schedule {n} of seed {seed}{words}", schedule.model_copy(update={"profile": profile}), target, with_policies
+        )
         for n, schedule in enumerate(found)
     ]
 
 
 def can_be_played(run: Run, new_judging: NewJudging) -> Passed | None:
-    """How it goes without a mutant; None where its settings cannot work."""
+    """How it goes without a mutant, first what is found; None where its settings cannot work."""
     try:
-        return run.play(new_judging)
+        passed = run.play(new_judging)
+        if passed.trouble is None and run.with_policies is not None:
+            strictly = run.with_policies(new_judging)
+            return strictly if strictly.trouble is not None else passed
+        return passed
     except UserError:
         return None

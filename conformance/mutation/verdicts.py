@@ -68,6 +68,12 @@ def verdict(case: Case, plan: Plan, tell: Any = lambda name: None) -> Result:
             if passed.trouble is not None and passed.trouble.signature != plan.known.get(number):
                 return _killed(run, passed.trouble)
             differs += passed.told != plan.told[number]
+        for run in (plan.runs[number] for number in case.runs):
+            if run.with_policies is not None:
+                tell(f"{run.name}, policies asked")
+                passed = run.with_policies(plan.new_judging)
+                if passed.trouble is not None:
+                    return _killed(run, passed.trouble)
     except NotANumber:
         return {"outcome": NO_MUTANT}
     if not numbers.seen and _asks_for_numbers(case.code, numbers):

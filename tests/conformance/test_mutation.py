@@ -14,9 +14,10 @@ from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.mutation import in_place, verdicts
 from kvproof.conformance.mutation.accused import reference, twins
 from kvproof.conformance.mutation.mistakes import mistakes
+from kvproof.conformance.mutation.odd_moments import PARTING, parting
 from kvproof.conformance.mutation.page import Told, report
 from kvproof.conformance.mutation.reviewed import ALLOWED, EQUIVALENT, MISSED, Word
-from kvproof.conformance.mutation.runs import PARTING, Run, parting, scenario_run, schedule_run
+from kvproof.conformance.mutation.runs import Run, scenario_run, schedule_run
 from kvproof.conformance.mutation.sample import evenly
 from kvproof.conformance.mutation.verdicts import KILLED, NO_MUTANT, SURVIVED, Case, Plan, judged
 from kvproof.model.mutant_results import Result
