@@ -6,7 +6,7 @@
 Makes mutants of the reference implementation, or of SGLang's streaming sessions, in memory; plays the same runs on each until a
 check notices something, and tells which one did. What was judged is kept: a run that was stopped goes on. Writes its part of
 benchmarks/results/mutants.md. Exit code 1 if a mutant survives that `conformance/mutation/reviewed.py` has no word on, if a word
-there is on no mutant or on one that is noticed, or if fewer than 95% of those that break something are noticed.
+there is on no mutant or on one that is noticed, or if fewer than 95% of those that are not equivalent are noticed.
 """
 
 from __future__ import annotations

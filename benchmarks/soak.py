@@ -1,10 +1,10 @@
 """False alarms, and whether the interpreters agree: figures for docs/trust.md.
 
 `python benchmarks/soak.py [--steps N] [--agree N] [--seed S] [--seconds S]`. Fuzzes the reference without a fault for so many
-checked steps: every event judged, every page counted after every step, outputs computed anew where a model runs; each finding is
-a false alarm. Then plays schedules, with faults and without, until so many steps of the rules were taken by the oracle, by Z3 and
-by the compiled checker, and compares them. `--seconds` bounds each part; what was not reached is said. Exit code 1 if
-anything is found. Writes benchmarks/results/soak.md, unless it is bounded.
+checked steps: every event judged, every page counted after every step, every decision compared with its policy, outputs computed
+anew where a model runs; each finding is a false alarm. Then plays schedules, with faults and without, until so many steps of the
+rules were taken by the oracle, by Z3 and by the compiled checker, and compares them. `--seconds` bounds each part; what was not
+reached is said. Exit code 1 if anything is found. Writes benchmarks/results/soak.md, unless it is bounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAULTY = 3
 def false_alarms(steps: int, seed: int, seconds: float) -> tuple[str, int]:
     """A sentence, and how many findings."""
     campaign = run_campaign(
-        Reference(),
+        Reference(asks_policies=True),
         seconds=seconds,
         seed=seed,
         checker="compiled",
@@ -47,9 +47,9 @@ def false_alarms(steps: int, seed: int, seconds: float) -> tuple[str, int]:
     for found in campaign.found.values():
         say(f"FALSE ALARM: {found.trouble.signature}: {found.trouble.sentence}\n  {found.schedule.model_dump_json()}")
     return (
-        f"False alarms: **{len(campaign.found)}** in {campaign.steps:,} checked steps of the reference without a fault "
-        f"({campaign.schedules:,} schedules, {campaign.events:,} events, {campaign.elapsed:.0f} s; {steps:,} steps were asked "
-        f"for; seed {seed})."
+        f"False alarms: **{len(campaign.found)}** in {campaign.steps:,} checked steps of the reference without a fault, its "
+        f"policies asked ({campaign.schedules:,} schedules, {campaign.events:,} events, {campaign.elapsed:.0f} s; {steps:,} "
+        f"steps were asked for; seed {seed})."
     ), len(campaign.found)
 
 

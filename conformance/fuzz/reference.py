@@ -137,7 +137,9 @@ class ReferenceRun:
         from kvproof.impl.scheduler import Scheduler
 
         self.header = header_of(config)
-        self._scheduler = watched_scheduler(Scheduler, config, tell) if asks_policies else Scheduler(config, Telling(tell))
+        self._scheduler = (
+            watched_scheduler(Scheduler, config, tell) if asks_policies else Scheduler(config, Telling(tell))
+        )
         self._launched = False
         self._own_checks = own_checks
         self._requests = Requests(self._scheduler)

@@ -26,7 +26,15 @@ from kvproof.model.mutants import Mutant, text_of
 
 SAVE_EVERY = 20
 """Verdicts."""
-DEPENDS_ON = ("spec", "impl", "kernels", "conformance.fuzz", "conformance.compiled", "conformance.replayer")
+DEPENDS_ON = (
+    "spec",
+    "impl",
+    "kernels",
+    "conformance.fuzz",
+    "conformance.policies",
+    "conformance.compiled",
+    "conformance.replayer",
+)
 LONG = 3600.0
 """Seconds of a campaign that are many: the compiled checker pays."""
 

@@ -27,7 +27,10 @@ def of_the_reference(target: Reference) -> Iterator[tuple[str, Schedule]]:
         yield f"an abort in the queue behind a result in flight, after {steps} steps", abort_behind_late_result(steps)
     yield "a prompt that waits for the output that another one is expected to have", expected_output()
     for overlap, prepared in ((False, False), (False, True), (True, False)):
-        yield f"retracts under a window, overlap {overlap}, prepared {prepared}", retracts_under_a_window(overlap, prepared)
+        yield (
+            f"retracts under a window, overlap {overlap}, prepared {prepared}",
+            retracts_under_a_window(overlap, prepared),
+        )
 
 
 def parting(act: Act) -> Schedule:

@@ -56,13 +56,13 @@ def report(
     complaints += [f"reviewed.py: no mutant is called {' '.join(name)}" for name in by_name if name not in known]
     matter = [m for m in judged if final[m.key] not in (EQUIVALENT, ALLOWED)]
     killed = sum(1 for m in matter if final[m.key] == KILLED)
-    if matter and killed < ENOUGH * len(matter):
-        complaints.append(f"{killed} of {len(matter)} were noticed: fewer than {ENOUGH:.0%}")
+    differing = sum(1 for m in judged if final[m.key] != EQUIVALENT)
+    if killed < ENOUGH * differing:
+        complaints.append(f"{killed} of {differing} were noticed: fewer than {ENOUGH:.0%}")
     waiting = sum(1 for m in asked_for if m.key not in results)
     if waiting:
         complaints.append(f"{waiting} are not judged yet")
     counted = Counter(final.values())
-    differing = len(judged) - counted[EQUIVALENT]
     by_file, by_function = ("file", lambda m: m.path), ("function", lambda m: m.function)
     place, of_place = by_file if len(subject.accused) > 1 else by_function
     lines = [
@@ -70,7 +70,7 @@ def report(
         "",
         f"{len(everything)} changes can be made in all, {len(judged) + no_mutants} were tried; {no_mutants} of these shifted no "
         f"number, and are no mutants. Of {len(judged)} mutants {counted[EQUIVALENT]} are equivalent, and {counted[ALLOWED]} do "
-        "another thing that every rule allows.",
+        "another thing that every rule and policy allows.",
         "",
         f"- noticed: **{_share(killed, len(matter))}** of those that break something;",
         f"- {_share(killed, differing)} of all that are not equivalent, the allowed ones among them;",

@@ -160,7 +160,9 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
                     require_windows_are_given_back(self.state)
 
             scheduler = (
-                watched_scheduler(Watched, config, judging.see) if asks_policies else Watched(config, Telling(judging.see))
+                watched_scheduler(Watched, config, judging.see)
+                if asks_policies
+                else Watched(config, Telling(judging.see))
             )
             requests = Requests(scheduler)
 
@@ -269,7 +271,10 @@ def _by_chance(
     words = "".join(f", {name} {value}" for name, value in pinned.items())
     return [
         schedule_run(
-            f"schedule {n} of seed {seed}{words}", schedule.model_copy(update={"profile": profile}), target, with_policies
+            f"schedule {n} of seed {seed}{words}",
+            schedule.model_copy(update={"profile": profile}),
+            target,
+            with_policies,
         )
         for n, schedule in enumerate(found)
     ]

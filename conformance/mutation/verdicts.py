@@ -56,7 +56,7 @@ class Plan:
 
 
 def verdict(case: Case, plan: Plan, tell: Any = lambda name: None) -> Result:
-    """In a process that ends with it: the mutant stays where it is put."""
+    """In a process that ends with it: the mutant stays where it is put. Policies are asked where no other check notices it."""
     numbers = Numbers()
     exchange(case.function, case.code, numbers, plan.twins)
     differs = 0
@@ -68,7 +68,7 @@ def verdict(case: Case, plan: Plan, tell: Any = lambda name: None) -> Result:
             if passed.trouble is not None and passed.trouble.signature != plan.known.get(number):
                 return _killed(run, passed.trouble)
             differs += passed.told != plan.told[number]
-        for run in (plan.runs[number] for number in case.runs):
+        for run in (plan.runs[number] for number in case.runs if number not in plan.known):
             if run.with_policies is not None:
                 tell(f"{run.name}, policies asked")
                 passed = run.with_policies(plan.new_judging)

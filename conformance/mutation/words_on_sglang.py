@@ -18,13 +18,6 @@ ON_SGLANG: tuple[Word, ...] = (
     ),
     Word(
         SGLANG,
-        "StreamingSession.any_holding_kv",
-        ("line 178: swap twin",),
-        ALLOWED,
-        "It only decides whether the release passes over a check of its own.",
-    ),
-    Word(
-        SGLANG,
         "StreamingSession.find_active_slot",
         ("line 206: drop operand (2)",),
         EQUIVALENT,

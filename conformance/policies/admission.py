@@ -30,10 +30,14 @@ class Admission:
         in_turn = len(admitted) <= len(queue) and all(a is b for a, b in zip(admitted, queue, strict=False))
         require(in_turn, "who came first is not served first")
         at_once = len(state.running) + len(chunks)
-        require(not admitted or at_once <= self._config.max_batch, f"{at_once} requests run of {self._config.max_batch}")
+        require(
+            not admitted or at_once <= self._config.max_batch, f"{at_once} requests run of {self._config.max_batch}"
+        )
         return chunks
 
-    def _fitting_seq_len(self, inner: Callable[..., int | None], req: Request, budget: int, batch: list[Chunk]) -> int | None:
+    def _fitting_seq_len(
+        self, inner: Callable[..., int | None], req: Request, budget: int, batch: list[Chunk]
+    ) -> int | None:
         right = self._end_of_part(req, batch)
         seq_len = inner(req, budget, batch)
         told = f"{req.rid} is prefilled to {seq_len}" if seq_len is not None else f"{req.rid} waits"
@@ -47,7 +51,8 @@ class Admission:
                 is_old_life = other is req and not req.is_live
                 is_turn_before = other is not req and req.session is not None and other.session is req.session
                 require(
-                    not (is_old_life or is_turn_before), f"{req.rid} takes a row that the step in flight of {other.rid} uses"
+                    not (is_old_life or is_turn_before),
+                    f"{req.rid} takes a row that the step in flight of {other.rid} uses",
                 )
         return inner(req, seq_len)
 

@@ -28,7 +28,9 @@ class Asked:
         session = self._scheduler.state.controller.get(session_id)
         input_len, is_busy = len(session.checkpoint_ids) + len(new_tokens), session.inflight
         admitted = inner(session_id, rid, new_tokens, asked, **how)
-        require(admitted != is_busy, f"{rid} is {'admitted' if admitted else 'refused'} by a session that is not for it")
+        require(
+            admitted != is_busy, f"{rid} is {'admitted' if admitted else 'refused'} by a session that is not for it"
+        )
         if admitted:
             self._require_as_asked(rid, input_len, asked)
         else:
@@ -39,9 +41,12 @@ class Asked:
         req = next(req for req in self._scheduler.state.waiting if req.rid == rid)
         config, longest = self._config, self._config.max_input_len
         too_long = input_len > longest
-        require(req.is_too_long == too_long, f"{rid} has {input_len} tokens of at most {longest}, and is judged wrongly")
+        require(
+            req.is_too_long == too_long, f"{rid} has {input_len} tokens of at most {longest}, and is judged wrongly"
+        )
         room = config.max_total_len - config.overshoot - (1 if too_long else input_len)
         right = min(asked, room)
         require(
-            req.max_new_tokens == right, f"{rid} may put out {req.max_new_tokens} tokens: {asked} asked for, room for {room}"
+            req.max_new_tokens == right,
+            f"{rid} may put out {req.max_new_tokens} tokens: {asked} asked for, room for {room}",
         )

@@ -47,7 +47,9 @@ class Leaving:
         inner(rid, *why)
         if req is not None:
             is_known = self._known(rid) is not None
-            require(is_known == waits, f"{rid} is aborted, and {'goes on' if is_known else 'its result is not awaited'}")
+            require(
+                is_known == waits, f"{rid} is aborted, and {'goes on' if is_known else 'its result is not awaited'}"
+            )
 
     def _abort(self, inner: Callable[..., None], req: Request, reason: str) -> None:
         first = req.to_finish or reason
@@ -60,7 +62,9 @@ class Leaving:
             require(not others, f"{req.rid} is given up, and another could be sent back to the queue")
         inner(req, reason)
         told = self._scheduler.outcomes.get(req.rid)
-        require(told is None or told.finished or told.reason == first, f"{req.rid} is told another reason than {first!r}")
+        require(
+            told is None or told.finished or told.reason == first, f"{req.rid} is told another reason than {first!r}"
+        )
 
     # -- retracts --
 
@@ -85,7 +89,9 @@ class Leaving:
         right = [req] if prepares and self._room.has_next_round_of([req]) else []
         self._prepared = []
         inner(req)
-        require(self._prepared == right, f"the next round of {req.rid} is {'not ' if right else ''}prepared before it goes")
+        require(
+            self._prepared == right, f"the next round of {req.rid} is {'not ' if right else ''}prepared before it goes"
+        )
 
     def _prepare_round(self, inner: Callable[[Request], None], req: Request) -> None:
         inner(req)
@@ -142,7 +148,9 @@ class Leaving:
         before = self._cursor_before.pop(req.rid)
         right = unseen if unseen > max(before, req.cache_protected_len) else before
         seen = req.swa_evicted_seqlen
-        require(seen == right, f"the window of {req.rid} is given back up to {seen}; its next token looks back to {right}")
+        require(
+            seen == right, f"the window of {req.rid} is given back up to {seen}; its next token looks back to {right}"
+        )
 
     def _computed(self, req: Request) -> int:
         """What a step in flight writes is not there yet."""

@@ -65,7 +65,9 @@ class Prefixes:
         pool = self._state.window_pool
         assert pool is not None  # else this was not put around it
         self._require_is_missing(num_tokens, pool.available_window_pages)
-        sizes = {node: size for node in self._tree.nodes() if not node.window_lock_ref and (size := self._window_len(node))}
+        sizes = {
+            node: size for node in self._tree.nodes() if not node.window_lock_ref and (size := self._window_len(node))
+        }
         inner(num_tokens)
         there = set(self._tree.nodes())
         left = [node for node in sizes if node in there and self._window_len(node)]

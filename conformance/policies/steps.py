@@ -39,7 +39,9 @@ class Steps:
 
     def _take_results(self, inner: Callable[[], None]) -> None:
         if self.given_time is not None and not self.between_halves:
-            require(not self.given_time.output_ids, f"for {self.given_time.rid} results are taken early, and it has one")
+            require(
+                not self.given_time.output_ids, f"for {self.given_time.rid} results are taken early, and it has one"
+            )
             self._launched_now = False
         stays = 1 if self._state.config.overlap and self._launched_now else 0
         launched = list(self._state.launched)
