@@ -88,6 +88,14 @@ def test_each_schedule_has_a_scheduler_as_if_it_were_the_first() -> None:
 
 
 @pytest.mark.sglang
+def test_a_release_that_says_that_a_session_holds_kv_and_none_does_is_noticed() -> None:
+    """It would leave out the check of its tree."""
+    script = Path(__file__).with_name("drive_holders.py")
+    *_, right, wrong = run_with_sglang(NEW, str(script)).splitlines()
+    assert (right, wrong) == ("nothing", "it says that a session holds KV, and 0 do")
+
+
+@pytest.mark.sglang
 def test_no_fault_can_be_turned_on_in_real_sglang(tmp_path: Path) -> None:
     done = fuzz(NEW, "--target", "sglang", "--fault", "F22862a", "--seconds", "1", "--out", str(tmp_path))
     assert done.returncode == 2
