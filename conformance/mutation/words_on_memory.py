@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.conformance.mutation.word import ALLOWED, EQUIVALENT, Word
+from kvproof.conformance.mutation.word import EQUIVALENT, Word
 
 SESSION = "impl/session.py"
 RADIX = "impl/radix.py"
@@ -13,33 +13,12 @@ EVICTION = "impl/window_eviction.py"
 POOLS = "impl/pools.py"
 WINDOW_POOL = "impl/window_pool.py"
 
-IN_ORDER = (
-    "The next turn begins a step earlier. Forwards run in the order in which they were launched, so "
-    "that what the step in flight "
-    "still writes into the row comes before what the next turn writes there; the rules allow either, "
-    "and outputs are the same."
-)
 OVER_OR_RESET = "The request is over, or `reset_for_retract` clears the field right behind this."
 ONLY_ITS_LENGTH = "The prefix of a row that is kept is not written again: only its length is used."
 NEVER_NONE = "The callee walks up from the node and stops at none at once: it asks itself."
-WHO_IS_EVICTED = "Which unlocked leaf is evicted first, and that no more are than were asked for, no rule says."
-TELLS_NOTHING = "An eviction of no page is carried out and told. It changes nothing."
 PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more than there is."
 
 ON_MEMORY: tuple[Word, ...] = (
-    Word(SESSION, "Session.awaits_late_result", ("off by one: 0 -> 1",), ALLOWED, IN_ORDER),
-    Word(
-        SESSION,
-        "Session._clear_marker",
-        (
-            "fix condition: self.turn_in_flight is not None and self.turn_in_flight.results_due -> False",
-            "flip comparison: self.turn_in_flight is not None -> self.turn_in_flight is None",
-            "drop operand: self.turn_in_flight.results_due -> (dropped)",
-            "drop statement: self.turn_before = self.turn_in_flight -> (dropped)",
-        ),
-        ALLOWED,
-        IN_ORDER,
-    ),
     Word(
         SESSION,
         "Session._clear_marker",
@@ -126,21 +105,6 @@ ON_MEMORY: tuple[Word, ...] = (
         EQUIVALENT,
         "One round more looks for a child whose first page is empty: there is none.",
     ),
-    Word(
-        RADIX,
-        "RadixTree.insert",
-        ("drop statement: leaf.last_access = self._clock -> (dropped)",),
-        ALLOWED,
-        WHO_IS_EVICTED,
-    ),
-    Word(RADIX, "RadixTree._tick", ("drop statement: self._clock += 1 -> (dropped)",), ALLOWED, WHO_IS_EVICTED),
-    Word(
-        RADIX,
-        "RadixTree.evict",
-        ("other sign: evicted += len(leaf.key) -> evicted -= len(leaf.key)",),
-        ALLOWED,
-        WHO_IS_EVICTED,
-    ),
     Word(RADIX, "RadixTree.evict", ("drop operand: heap -> (dropped)",), EQUIVALENT, PRIVATE_GUARD),
     Word(
         RADIX,
@@ -165,13 +129,6 @@ ON_MEMORY: tuple[Word, ...] = (
     ),
     Word(
         TREE,
-        "WindowTree.evict_window",
-        ("fix condition: taken >= num_tokens -> False", "flip comparison: taken >= num_tokens -> taken > num_tokens"),
-        ALLOWED,
-        WHO_IS_EVICTED,
-    ),
-    Word(
-        TREE,
         "WindowTree._reusable_len",
         ("swap arguments: ends * page_size - self._pool.window, 0 -> 0, ends * page_size - self._pool.window",),
         EQUIVALENT,
@@ -185,32 +142,11 @@ ON_MEMORY: tuple[Word, ...] = (
         "`evict_window` asks the same.",
     ),
     Word(
-        EVICTION,
-        "evict_window",
-        (
-            "off by one: req.swa_evicted_seqlen -> req.swa_evicted_seqlen - 1",
-            "flip comparison: end <= start -> end < start",
-        ),
-        ALLOWED,
-        TELLS_NOTHING,
-    ),
-    Word(
         POOLS,
         "KVAllocator._take",
         ("fix condition: count > len(self._free_pages) -> False",),
         EQUIVALENT,
         PRIVATE_GUARD,
-    ),
-    Word(
-        POOLS,
-        "RowPool.alloc",
-        (
-            "swap twin: self._free_slots.popleft() -> pop",
-            "swap twin: self._free_slots.pop() -> popleft",
-            "flip comparison: self._order == 'fifo' -> self._order != 'fifo'",
-        ),
-        ALLOWED,
-        "Which free row is taken, no rule says.",
     ),
     Word(
         POOLS,

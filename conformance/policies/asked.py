@@ -1,4 +1,4 @@
-"""What a request asked for is what it gets: its output's length, and whether it was too long or refused."""
+"""What a request asked for is what it gets: its output's length, its priority, and whether it was too long or refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Asked:
 
     def _submit(self, inner: Callable[..., None], rid: str, token_ids: list[int], asked: int, **how: Any) -> None:
         inner(rid, token_ids, asked, **how)
-        self._require_as_asked(rid, len(token_ids), asked)
+        self._require_as_asked(rid, len(token_ids), asked, **how)
 
     def _submit_turn(
         self, inner: Callable[..., bool], session_id: str, rid: str, new_tokens: list[int], asked: int, **how: Any
@@ -32,12 +32,14 @@ class Asked:
             admitted != is_busy, f"{rid} is {'admitted' if admitted else 'refused'} by a session that is not for it"
         )
         if admitted:
-            self._require_as_asked(rid, input_len, asked)
+            self._require_as_asked(rid, input_len, asked, **how)
         else:
             require(not self._scheduler.outcomes[rid].finished, f"{rid} is refused, and told to have finished")
         return admitted
 
-    def _require_as_asked(self, rid: str, input_len: int, asked: int) -> None:
+    def _require_as_asked(
+        self, rid: str, input_len: int, asked: int, *, logprob: bool = False, priority: int = 0
+    ) -> None:
         req = next(req for req in self._scheduler.state.waiting if req.rid == rid)
         config, longest = self._config, self._config.max_input_len
         too_long = input_len > longest
@@ -50,3 +52,6 @@ class Asked:
             req.max_new_tokens == right,
             f"{rid} may put out {req.max_new_tokens} tokens: {asked} asked for, room for {room}",
         )
+        require(req.priority == priority, f"{rid} has priority {req.priority}, and was sent with {priority}")
+        wants_logprob = req.logprob_start_len is not None
+        require(wants_logprob == logprob, f"{rid} was sent {'with' if logprob else 'without'} a wish for logprobs")

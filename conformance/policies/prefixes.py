@@ -1,4 +1,5 @@
-"""What the tree gives up: the least recently used first, no more than is missing, and nothing while nothing is."""
+"""What the tree gives and gives up: a request finds the longest prefix that is there; what goes is the least recently
+used, no more than is missing, and nothing while nothing is."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from kvproof.conformance.policies.broken import require, tap
 if TYPE_CHECKING:
     from kvproof.impl.pools import KVIndices
     from kvproof.impl.radix import RadixTree, TreeMatch, TreeNode
+    from kvproof.impl.request import Request
     from kvproof.impl.state import EngineState
 
 
@@ -20,6 +22,8 @@ class Prefixes:
         self._state = state
         self._page_size = state.config.page_size
         self._clock = 0
+        self._is_asked = False
+        """Whether the tree was asked what it has for the request that is being matched."""
         self._used_at: dict[int, int] = {}
         self._wanted = 0
         """Pages that are asked for just now."""
@@ -27,12 +31,39 @@ class Prefixes:
         if tree is None:
             return
         self._tree = tree
+        tap(state.prefixes, "match_prefix", self._match_prefix)
+        tap(state.cache, "match_prefix", self._match_for_cache)
         tap(tree, "match", self._match)
         tap(tree, "insert", self._insert)
         tap(tree, "evict", self._evict)
         if state.window_pool is not None:
             tap(tree, "evict_window", self._evict_window)
         tap(state, "make_available", self._make_available)
+
+    def _match_for_cache(self, inner: Callable[[Request], Any], req: Request) -> Any:
+        self._is_asked = False
+        left = inner(req)
+        require(req.lent or self._is_asked, f"{req.rid} has no slot, and the tree is not asked what it has")
+        return left
+
+    def _match_prefix(self, inner: Callable[[Request, int], None], req: Request, key_len: int) -> None:
+        """One token is kept back, for its logits."""
+        self._is_asked = True
+        longest = self._longest(req.fill_ids[: len(req.fill_ids) - 1])
+        inner(req, key_len)
+        has_all = self._state.window_pool is not None or req.prefix_len == longest
+        require(has_all, f"{req.rid} finds {req.prefix_len} tokens in the tree, which has {longest}")
+
+    def _longest(self, tokens: Sequence[int]) -> int:
+        """Whole pages of these tokens that the tree has. With a window not all of them can be built on."""
+        node, done, size = self._tree.root, 0, self._page_size
+        while (child := node.children.get(tuple(tokens[done : done + size]))) is not None:
+            node, key = child, child.key
+            for start in range(0, len(key), size):
+                if tuple(tokens[done : done + size]) != key[start : start + size]:
+                    return done
+                done += size
+        return done
 
     def _match(self, inner: Callable[[Sequence[int]], TreeMatch], token_ids: Sequence[int]) -> TreeMatch:
         found = inner(token_ids)

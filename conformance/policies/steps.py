@@ -1,4 +1,5 @@
-"""When results are taken: in the step that launched them, or with overlap in the next; and who is over then, ends then."""
+"""When results are taken: in the step that launched them, or with overlap in the next. Who is over then, ends then; and the
+prompt of who goes on is in the tree."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from kvproof.conformance.policies.broken import require, tap
 if TYPE_CHECKING:
     from kvproof.impl.request import Request
     from kvproof.impl.scheduler import Scheduler
-    from kvproof.impl.state import Batch, Launched
+    from kvproof.impl.state import Batch, Chunk, Launched
 
 
 class Steps:
@@ -27,6 +28,9 @@ class Steps:
     def carries(self, req: Request) -> bool:
         """Whether a step in flight does."""
         return any(req in requests_of(launched) for launched in self._state.launched)
+
+    def prefills(self, req: Request) -> bool:
+        return any(chunk.req is req for launched in self._state.launched for chunk in launched.chunks)
 
     def _launch_step(self, inner: Callable[[], None]) -> None:
         self._launched_now = False
@@ -52,6 +56,20 @@ class Steps:
             for req in requests_of(step):
                 is_over = req.to_finish is not None or len(req.output_ids) >= req.max_new_tokens
                 require(not (req.is_live and is_over), f"{req.rid} is over with its result, and goes on")
+            for chunk in step.chunks:
+                self._require_is_in_tree(chunk)
+
+    def _require_is_in_tree(self, chunk: Chunk) -> None:
+        """Of an ordinary request, and of the first turn of a session: the later ones have a slot."""
+        req, config = chunk.req, self._state.config
+        is_new = chunk.is_last and req.is_live and not self.prefills(req)
+        if not (config.radix_cache and is_new and not req.lent and req.kv_committed_len >= chunk.seq_len):
+            return
+        pages = chunk.seq_len // config.page_size * config.page_size
+        require(
+            req.cache_protected_len >= pages,
+            f"{pages} tokens of {req.rid} belong in the tree, which has no more than {req.cache_protected_len}",
+        )
 
 
 def requests_of(launched: Launched) -> list[Request]:

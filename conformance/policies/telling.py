@@ -19,6 +19,8 @@ class Telling:
         self._must_name_prefix: dict[str, bool] = {}
         """Turns that were matched and not yet extended: whether the extend writes a prefix of the tree into the row."""
         self._holds_slot: dict[str, bool] = {}
+        self._row_of: dict[str, int | None] = {}
+        """Of each session, the row that its turns ran on last."""
         self._last = ""
 
     def watch(self, scheduler: Scheduler) -> None:
@@ -40,11 +42,16 @@ class Telling:
                 must = self._must_name_prefix.pop(turn, False)
                 named = "names no pages of a prefix" if must else "names the pages of a prefix that its row has"
                 require((event.shared is not None) == must, f"the extend of {turn} {named}")
+                if session is not None:
+                    self._row_of[session] = event.row
             case "finish" if session is None:
                 inserts = bool(event.params.get("inserted"))
                 require(inserts == self._config.radix_cache, f"{turn} ends, and its pages do not go to the tree")
             case "close" if session is not None and self._holds_slot.get(session) and not event.after.get("slot_held"):
-                require(event.row is not None, f"the close of {session} does not say which row it gives back")
+                row = self._row_of.get(session)
+                require(
+                    event.row == row, f"the close of {session} says that row {event.row} comes back, and it is {row}"
+                )
         if session is not None and "slot_held" in event.after:
             self._holds_slot[session] = bool(event.after["slot_held"])
         self._last = event.action

@@ -81,7 +81,7 @@ def verdict(of: Case, run: Run) -> Result:
             "EngineState.slot_row",
             "fix condition: slot is not None -> False",
             "seed 0",
-            "the close of s# does not say which row it gives back",
+            "the close of s# says that row None comes back, and it is #",
         ),
         (
             "impl/prefill.py",
