@@ -11,8 +11,6 @@ import functools
 import hashlib
 import importlib.util
 import inspect
-import os
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +20,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, scan_layout, scanner
 from kvproof.conformance.compiled.rules import rules_source
-from kvproof.model.cache_folder import cache_folder
+from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.spec.actions import Action
 from kvproof.spec.invariants import Invariant
 
@@ -150,23 +148,14 @@ def _kept(path: Path, text: str) -> Path:
     """The file with this text. Where the cache cannot be written a folder for this process takes its place, and so it does where
     others could write: beside the file lies what numba compiled, which is loaded and run unseen."""
     try:
-        _require_ours(path.parent.parent)
-        _require_ours(path.parent)
+        require_ours(path.parent.parent)
+        require_ours(path.parent)
         if not path.is_file() or path.read_text() != text:
             _write_whole(path, text)
     except OSError:
         path = Path(tempfile.mkdtemp(prefix="kvproof-")) / path.name
         _write_whole(path, text)
     return path
-
-
-def _require_ours(folder: Path) -> None:
-    """Raises PermissionError for a folder of another user, and for one in which everybody may write."""
-    if not hasattr(os, "geteuid") or not folder.exists():
-        return
-    about = folder.stat()
-    if about.st_uid not in (0, os.geteuid()) or about.st_mode & stat.S_IWOTH:
-        raise PermissionError(f"{folder} is not only ours to write")
 
 
 def _write_whole(path: Path, text: str) -> None:

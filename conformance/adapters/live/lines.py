@@ -15,6 +15,7 @@ from typing import Any
 from kvproof.spec.trace import Event, Observed
 
 from .assembly import AGAIN, GAINED, Assembly
+from .runs import unpacked
 
 _EVENT_FIELDS = tuple(name for name in Event.model_fields if name not in ("record", "seq"))
 _OBSERVED_FIELDS = tuple(Observed.model_fields)
@@ -61,7 +62,7 @@ class Lines:
 
     def of(self, records: Iterable[Any]) -> list[bytes]:
         """The lines of these records, each with its newline."""
-        return [line for record in records for line in self._of(record)]
+        return [line for record in unpacked(records) for line in self._of(record)]
 
     def _of(self, record: Any) -> list[bytes]:
         if isinstance(record, tuple) and record[0] in (AGAIN, GAINED):

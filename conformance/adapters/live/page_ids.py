@@ -28,7 +28,7 @@ class PageIds:
 
     def __init__(self, page_size: int, *, device_is_host: bool) -> None:
         self._page_size = page_size
-        self._device_is_host = device_is_host
+        self.device_is_host = device_is_host
         self._copies: deque[_Copy] = deque()
         self.started = 0
         """copies that were begun so far; `settled` reaches it when all ids are there"""
@@ -42,7 +42,7 @@ class PageIds:
         `set_only`: the indices are entries of a map, whose 0 says that there is none; such are left out.
         """
         pages = [] if into is None else into
-        if self._device_is_host:
+        if self.device_is_host:
             self._append(indices, pages, once, set_only)
         else:
             self._begin(indices, pages, once, set_only)

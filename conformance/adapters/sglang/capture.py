@@ -17,6 +17,7 @@ from typing import Any
 
 from ..live.handover import TraceLost
 from ..live.trace import PATH_VARIABLE, LiveTrace, sentence
+from .front import front_of
 from .header import header_of
 from .recorder import Recorder
 from .releases import full_pool, installed_release
@@ -73,6 +74,8 @@ class Capture:
         step = partial(STEP, scheduler)
         self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail)
         self._handover.page_ids = self._recorder.page_ids
+        self._recorder.steps.have_read_by(front_of, self._handover.put_run)
+        self._handover.waiting = self._recorder.steps.take_run
 
     @property
     def path(self) -> Path:

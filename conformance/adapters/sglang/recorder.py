@@ -73,7 +73,8 @@ class Recorder:
         for owner, name, handler in self._watched():
             self.watch.around(owner, name, handler)
         # What every step calls has listeners, which cost less.
-        batch, steps = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch, self.steps
+        batch = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
+        steps = self.steps.listeners()
         self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
         self.watch.between(type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came)
         self._rebuild_dispatcher()
