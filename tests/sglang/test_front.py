@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,7 +129,7 @@ def test_what_makes_python_take_over_while_a_step_is_read_is_an_error_and_no_cra
             return 1
 
     server.reqs[0].__class__ = Strange
-    with pytest.raises(RuntimeError, match="the batch went"):
+    with pytest.raises(RuntimeError, match="just being read"):
         server.steps.listeners().prepared_for_decode(batch_of(server))
 
 
@@ -150,6 +152,30 @@ def test_it_keeps_nothing_alive(folder: Path) -> None:
     del server
     gc.collect()
     assert sys.getrefcount(req) < before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+def test_it_touches_no_memory_that_is_not_its_own(tmp_path: Path) -> None:
+    """Under the sanitizers of gcc, which end the process."""
+    library = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not Path(library).is_absolute():
+        pytest.skip("no libasan")
+    checked = {
+        "CC": "gcc -fsanitize=address,undefined -fno-sanitize-recover=all -g",
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own, at its end
+        "PYTHONMALLOC": "malloc",
+        "KVPROOF_CACHE": str(tmp_path),
+    }
+    script = Path(__file__).with_name("drive_made_up.py")
+    done = subprocess.run(
+        [sys.executable, str(script), "5"], env={**os.environ, **checked}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip() == "the same: 150"
 
 
 # -- where it is, and where it is not --

@@ -24,6 +24,7 @@ typedef struct {
     PyObject *prepared, *come, *came; /* of steps.py: for all that is not done here */
     PyObject *put_run;                /* takes what was packed */
     PyObject *step;                   /* tells the number of the scheduler's step */
+    int reading;                      /* the attributes of a step */
     int way, names_pages;             /* names_pages: ids of pages are on the host, and of one pool */
     long page_size;
     PyObject *reqs;                   /* the batch, or NULL while steps.py is in charge */
@@ -94,6 +95,10 @@ static void wrote(Front *self, unsigned char *end, long events) {
 /* -- reading -- */
 
 static int narrow(PyObject *number, long *value) {
+    if (!PyLong_Check(number)) {
+        PyErr_Format(PyExc_TypeError, "a length is no whole number: %s", Py_TYPE(number)->tp_name);
+        return -1;
+    }
     *value = PyLong_AsLong(number);
     if (*value == -1 && PyErr_Occurred()) return -1;
     if (*value > INT32_MAX || *value < INT32_MIN) {
@@ -138,16 +143,15 @@ static int read_lengths(Front *self, PyObject *req, long *committed, long *alloc
     return failed ? -1 : 0;
 }
 
-/* Reading an attribute may run anything, also what makes steps.py take over: then what was begun here is no good. */
-static int is_still(Front *self, PyObject *reqs) {
-    if (self->reqs == reqs) return 1;
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the batch went while its step was read");
-    return 0;
+/* Reading an attribute may run anything. Whoever comes back here by that is refused: what is begun is not disturbed. */
+static int is_reading(Front *self) {
+    if (self->reading) PyErr_SetString(PyExc_RuntimeError, "a step is just being read");
+    return self->reading;
 }
 
-/* 1: these are the requests of the batch, in its order; 0: they are not; -1: an error. */
+/* Whether these are the requests of the batch, in its order. */
 static int is_same(Front *self, PyObject *reqs) {
-    if (!PyList_CheckExact(reqs) || PyList_GET_SIZE(reqs) != self->count) return 0;
+    if (self->reqs == NULL || !PyList_CheckExact(reqs) || PyList_GET_SIZE(reqs) != self->count) return 0;
     for (Py_ssize_t n = 0; n < self->count; n++)
         if (PyList_GET_ITEM(reqs, n) != PyList_GET_ITEM(self->reqs, n)) return 0;
     return 1;
@@ -190,7 +194,10 @@ static int hand_over(Front *self) {
     return done == NULL ? -1 : 0;
 }
 
-static PyObject *front_take(Front *self, PyObject *Py_UNUSED(none)) { return take_run(self); }
+static PyObject *front_take(Front *self, PyObject *Py_UNUSED(none)) {
+    if (self->reading) Py_RETURN_NONE; /* the next one takes it */
+    return take_run(self);
+}
 
 /* -- what every step does -- */
 
@@ -213,16 +220,13 @@ static int pack_gained(Front *self) {
 }
 
 /* The numbers of a tensor of the batch, one for each request, into `numbers`. */
-static int read_tensor(Front *self, PyObject *reqs, PyObject *batch, PyObject *name, int32_t *numbers) {
+static int read_tensor(Front *self, PyObject *batch, PyObject *name, int32_t *numbers) {
     PyObject *tensor = PyObject_GetAttr(batch, name);
     PyObject *list = tensor == NULL ? NULL : PyObject_CallMethodNoArgs(tensor, s_tolist);
     Py_XDECREF(tensor);
     if (list == NULL) return -1;
-    int failed = !is_still(self, reqs);
-    if (!failed && (!PyList_CheckExact(list) || PyList_GET_SIZE(list) != self->count)) {
-        PyErr_SetString(PyExc_ValueError, "a decode step has not one number for each request");
-        failed = 1;
-    }
+    int failed = !PyList_CheckExact(list) || PyList_GET_SIZE(list) != self->count;
+    if (failed) PyErr_SetString(PyExc_ValueError, "a decode step has not one number for each request");
     for (Py_ssize_t n = 0; !failed && n < self->count; n++) {
         long number = 0;
         failed = narrow(PyList_GET_ITEM(list, n), &number);
@@ -233,9 +237,9 @@ static int read_tensor(Front *self, PyObject *reqs, PyObject *batch, PyObject *n
 }
 
 /* As `Openings.after`: lengths that are not what was counted would mean pages that were missed. */
-static int read_opening(Front *self, PyObject *reqs, PyObject *batch) {
+static int read_opening(Front *self, PyObject *batch) {
     int32_t *now = self->fresh;
-    if (read_tensor(self, reqs, batch, s_seq_lens_cpu, now)) return -1;
+    if (read_tensor(self, batch, s_seq_lens_cpu, now)) return -1;
     long furthest = 0;
     for (Py_ssize_t n = 0; n < self->count; n++) {
         long offset = (now[n] - 1) % self->page_size;
@@ -253,16 +257,15 @@ static int read_opening(Front *self, PyObject *reqs, PyObject *batch) {
 
 /* ("again", step, [(C, A, R)], (step, lens) or None), and where a page begins: lengths, or None for pages of one token; the page
  * of each; None. */
-static int pack_again(Front *self, PyObject *reqs, PyObject *batch, int opens) {
+static int pack_again(Front *self, PyObject *batch, int opens) {
     long step, committed, allocated, held;
-    if (read_step(self, &step) || !is_still(self, reqs)) return -1;
+    if (read_step(self, &step)) return -1;
     unsigned char *at = room_for(self, 64 + (size_t)self->count * (2 + 6 * INT_BYTES));
     if (at == NULL) return -1;
     at = put_int(put_name(put_tuple(at, opens ? 7 : 4), "again"), step);
     at = put_size(at, '[', self->count);
     for (Py_ssize_t n = 0; n < self->count; n++) {
-        int failed = read_lengths(self, PyList_GET_ITEM(reqs, n), &committed, &allocated, &held);
-        if (failed || !is_still(self, reqs)) return -1;
+        if (read_lengths(self, PyList_GET_ITEM(self->reqs, n), &committed, &allocated, &held)) return -1;
         at = put_int(put_int(put_int(put_tuple(at, 3), committed), allocated), held);
     }
     if (self->has_gained)
@@ -273,10 +276,10 @@ static int pack_again(Front *self, PyObject *reqs, PyObject *batch, int opens) {
         if (self->page_size == 1)
             *at++ = 'N';
         else {
-            if (read_opening(self, reqs, batch)) return -1;
+            if (read_opening(self, batch)) return -1;
             at = put_lens(at, self->seq_lens, self->count);
         }
-        if (read_tensor(self, reqs, batch, s_out_cache_loc, self->fresh)) return -1;
+        if (read_tensor(self, batch, s_out_cache_loc, self->fresh)) return -1;
         for (Py_ssize_t n = 0; n < self->count; n++) self->fresh[n] /= (int32_t)self->page_size;
         at = put_lens(at, self->fresh, self->count);
         *at++ = 'N';
@@ -288,6 +291,7 @@ static int pack_again(Front *self, PyObject *reqs, PyObject *batch, int opens) {
 
 /* After `prepare_for_decode(batch)`. */
 static PyObject *front_prepared(Front *self, PyObject *batch) {
+    if (is_reading(self)) return NULL;
     if (self->reqs == NULL) return PyObject_CallOneArg(self->prepared, batch);
     PyObject *reqs = PyObject_GetAttr(batch, s_reqs);
     if (reqs == NULL) return NULL;
@@ -295,10 +299,10 @@ static PyObject *front_prepared(Front *self, PyObject *batch) {
     Py_DECREF(reqs);
     int opens = self->steps_to_opening <= 1;
     if (!same || (opens && !self->names_pages)) return PyObject_CallOneArg(self->prepared, batch);
-    PyObject *mine = Py_NewRef(self->reqs);
     self->steps_to_opening -= !opens;
-    int failed = pack_again(self, mine, batch, opens);
-    Py_DECREF(mine);
+    self->reading = 1;
+    int failed = pack_again(self, batch, opens);
+    self->reading = 0;
     if (failed) return NULL;
     if (self->records >= STEPS_OF_A_RUN && hand_over(self)) return NULL;
     Py_RETURN_NONE;
@@ -310,6 +314,7 @@ static PyObject *of_steps(PyObject *listener, PyObject *const *args, Py_ssize_t 
 
 /* Before `process_batch_result(scheduler, batch, ...)`. */
 static PyObject *front_come(Front *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    if (is_reading(self)) return NULL;
     if (self->reqs == NULL || count < 2) return of_steps(self->come, args, count, names);
     PyObject *reqs = PyObject_GetAttr(args[1], s_reqs);
     if (reqs == NULL) return NULL;
@@ -322,14 +327,14 @@ static PyObject *front_come(Front *self, PyObject *const *args, Py_ssize_t count
 }
 
 /* Into `fresh`; 1: another length than was read last, 0: none, -1: an error. */
-static int read_output_lens(Front *self, PyObject *reqs) {
+static int read_output_lens(Front *self) {
     int gained = 0;
     for (Py_ssize_t n = 0; n < self->count; n++) {
-        PyObject *ids = PyObject_GetAttr(PyList_GET_ITEM(reqs, n), s_output_ids);
+        PyObject *ids = PyObject_GetAttr(PyList_GET_ITEM(self->reqs, n), s_output_ids);
         if (ids == NULL) return -1;
         Py_ssize_t len = PyList_CheckExact(ids) ? PyList_GET_SIZE(ids) : PyObject_Size(ids);
         Py_DECREF(ids);
-        if (len < 0 || !is_still(self, reqs)) return -1;
+        if (len < 0) return -1;
         self->fresh[n] = (int32_t)len;
         gained |= self->fresh[n] != self->lens[n];
     }
@@ -338,12 +343,13 @@ static int read_output_lens(Front *self, PyObject *reqs) {
 
 /* After it, if nothing else happened in between. */
 static PyObject *front_came(Front *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    if (is_reading(self)) return NULL;
     if (self->reqs == NULL || self->awaiting == NULL) return of_steps(self->came, args, count, names);
-    PyObject *mine = Py_NewRef(self->reqs);
-    int gained = read_output_lens(self, mine);
     long step = 0;
-    int failed = gained < 0 || (gained && (read_step(self, &step) || !is_still(self, mine)));
-    Py_DECREF(mine);
+    self->reading = 1;
+    int gained = read_output_lens(self);
+    int failed = gained < 0 || (gained && read_step(self, &step));
+    self->reading = 0;
     if (failed) return NULL;
     Py_CLEAR(self->awaiting);
     if (!gained) Py_RETURN_NONE;
@@ -370,6 +376,7 @@ static int fill(int32_t *numbers, PyObject *list, Py_ssize_t count) {
 static PyObject *front_enter(Front *self, PyObject *args) {
     PyObject *reqs, *lens, *seq_lens;
     long steps_to_opening, period;
+    if (is_reading(self)) return NULL;
     if (!PyArg_ParseTuple(args, "O!O!lO!l", &PyList_Type, &reqs, &PyList_Type, &lens, &steps_to_opening, &PyList_Type, &seq_lens,
                           &period))
         return NULL;
@@ -397,6 +404,7 @@ static PyObject *front_enter(Front *self, PyObject *args) {
 /* None, or (output_lens, steps_to_opening, seq_lens, period, step of the result that waits or None, reqs whose results are awaited
  * or None). */
 static PyObject *front_leave(Front *self, PyObject *Py_UNUSED(none)) {
+    if (is_reading(self)) return NULL;
     if (self->reqs == NULL) Py_RETURN_NONE;
     if (hand_over(self)) return NULL;
     PyObject *lens = list_of(self->lens, self->count), *seq_lens = list_of(self->seq_lens, self->count);
