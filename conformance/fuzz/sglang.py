@@ -197,7 +197,7 @@ class SGLangRun:
         cache = self.headless.scheduler.tree_cache
         if not (hasattr(cache, "any_holding_kv") and hasattr(cache, "slots")):
             return  # a release that has its sessions elsewhere
-        holding = [name for name, slot in cache.slots.items() if slot.req_pool_idx is not None]
+        holding = list(filter(self.headless.release.holds_row, cache.slots.values()))
         if bool(cache.any_holding_kv()) != bool(holding):
             raise HeldOtherwise(f"it says that {'no ' if holding else 'a '}session holds KV, and {len(holding)} do")
 
