@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sglang_process import ENVIRONMENT, LATER, RELEASES, run_with_sglang
+from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
 
 OLD, NEW = RELEASES
 CHECKED_FOR = "nothing wrong any more"
@@ -87,8 +87,10 @@ def test_each_schedule_has_a_scheduler_as_if_it_were_the_first() -> None:
     assert run_with_sglang(NEW, str(script)).splitlines()[-1] == "the same"
 
 
-@pytest.mark.sglang
-@pytest.mark.parametrize("release", [NEW, LATER[-1]])
+@pytest.mark.parametrize(
+    "release",
+    [pytest.param(NEW, marks=pytest.mark.sglang), pytest.param("0.5.20", marks=pytest.mark.sglang_full)],
+)
 def test_a_release_that_says_that_a_session_holds_kv_and_none_does_is_noticed(release: str) -> None:
     """It would leave out the check of its tree."""
     script = Path(__file__).with_name("drive_holders.py")
