@@ -260,7 +260,8 @@ class PageBook:
             if position >= insert.duplicates:
                 moves.owners[page] = TREE
             elif position >= insert.freed_from:
-                kept = event.shared[position] if event.shared is not None and position < len(event.shared) else None
+                told = event.shared[position] if event.shared is not None and position < len(event.shared) else None
+                kept = told or None  # where a request ends, 0 for those of which nothing is known
                 if given_up and page not in returned and kept in (None, page) and self.window.is_behind(page):
                     self._exchange(moves, page, given_up.pop(0))
                     continue

@@ -183,8 +183,10 @@ class Scribe:
         self.act(key, "match_tree", matched_len=0)
 
     def act(self, key: str, action: str, **params: Value) -> None:
-        before = self._ledgers.get(key, pristine(self._d))
-        outcome = self._oracle.step(self._oracle.actions[action], before, params)
+        before, rule = self._ledgers.get(key, pristine(self._d)), self._oracle.actions[action]
+        if "key_len" in rule.params:  # the tree takes all there is, unless it is said otherwise
+            params = {"key_len": before.kv_committed_len, **params}
+        outcome = self._oracle.step(rule, before, params)
         assert not outcome.failed_guards and not outcome.broken(self._d), (action, params, outcome)
         self.write(key, Taken(params, outcome))
 

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
+from kvproof.spec.actions.prefill import fill_len, insert_own
 from kvproof.spec.actions.turn import report
 from kvproof.spec.domain import Domain, Flag, Length, ceil_align, floor_align, larger, minus, one_page
 from kvproof.spec.effects import Forget, FreeWindow, Report, Require
@@ -68,9 +69,42 @@ def _may_insert_chunk(d: Domain, s: Ledger) -> Flag:
     return d.some(ACTIONS["insert"].applies(d, s), first_prompt)
 
 
+def _insert_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A prompt that begins as another one did, whose window pages are gone, is inserted only up to where it parts from it.
+
+    So who comes next finds that much with its window. `key_len`: up to there. The rest stays the row's own.
+    """
+    return _up_to_the_key(d, s, p, ACTIONS["insert"].run)
+
+
+def _insert_chunk_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Chunks of a session's first prompt are inserted, too; where it parts from one without its window, only up to there."""
+    return _up_to_the_key(d, s, p, _insert_chunk)
+
+
+def _up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, insert: Run) -> Step:
+    prefilled = d.where(s.phase == PREFILL, s.kv_committed_len, minus(d, fill_len(s), d.one))
+    parts = d.every(d.windowed, p.key_len < prefilled)
+    whole = insert(d, s, SimpleNamespace(**{**vars(p), "key_len": d.where(parts, prefilled, p.key_len)}))
+    pages = d.floor_pages(p.key_len)
+    fits = Guard("duplicates are of inserted pages", d.floor_pages(p.dup_len) <= pages)
+    after = whole.after.but(cache_protected_len=d.tokens(pages))
+    return Step(after, (*whole.guards, fits), (insert_own(d, s, d.every(), pages, p.dup_len),))
+
+
+def _finish_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """As for the insert: the tree takes no more than the prefix where it parts, and the rest is freed."""
+    only_a_window = Guard(
+        "only a window parts what is inserted",
+        d.some(p.key_len == s.kv_committed_len, d.every(d.windowed, p.key_len < s.kv_committed_len)),
+    )
+    taken = _right("finish_plain", d, s.but(kv_committed_len=p.key_len), p)
+    return Step(taken.after, (*taken.guards, only_a_window), taken.effects)
+
+
 def _abort_into_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The turn leaves its session and ends like an ordinary request: whole committed pages go to the tree."""
-    plainly = _right("finish_plain", d, s, p)
+    plainly = _finish_where_it_parts(d, s, p)
     return Step(drop_slot(d, plainly.after), plainly.guards, plainly.effects)
 
 
@@ -147,7 +181,9 @@ def _evict(run: Run, source: str) -> Action:
     return _instead("evict_window", run=run, applies=_may_evict, source=source)
 
 
-ENDS_LIKE_A_REQUEST = {"run": _abort_into_tree, "params": ACTIONS["finish_plain"].params, "source": "sglang 0.5.23"}
+UP_TO = {**ACTIONS["finish_plain"].params, "key_len": "length"}
+ENDS_LIKE_A_REQUEST = {"run": _abort_into_tree, "params": UP_TO, "source": "sglang 0.5.23"}
+ENDS_WHERE_IT_PARTS = _instead("finish_plain", run=_finish_where_it_parts, params=UP_TO, source="sglang 0.5.20")
 
 PROFILES: dict[str, Profile] = {
     p.name: p
@@ -168,18 +204,30 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "sglang-0.5.17",
-            "sglang 0.5.17 to 0.5.20: two deviations, and on a tree, too, the window is evicted further",
+            "sglang 0.5.17 to 0.5.20: two deviations, on a tree, too, the window is evicted further, and from 0.5.20 on a prompt "
+            "may go into the tree only up to where it parts from one that has lost its window pages",
             ("S0511a", "S0511b"),
-            {"evict_window": _evict(_keep_window_or_page, "sglang 0.5.17")},
+            {
+                "insert": _instead("insert", run=_insert_where_it_parts, source="sglang 0.5.20"),
+                "finish_plain": ENDS_WHERE_IT_PARTS,
+                "evict_window": _evict(_keep_window_or_page, "sglang 0.5.17"),
+            },
             ("sglang 0.5.17", "sglang 0.5.20"),
         ),
         Profile(
             "sglang-0.5.23",
             "sglang 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check counts "
-            "what a session's turn holds as the session's, and the window is evicted further",
+            "what a session's turn holds as the session's, the window is evicted further, and a prompt may go into the tree "
+            "only up to where it parts from one that has lost its window pages",
             ("S0511a",),
             {
-                "insert": _instead("insert", run=_insert_chunk, applies=_may_insert_chunk, source="sglang 0.5.23"),
+                "insert": _instead(
+                    "insert",
+                    run=_insert_chunk_where_it_parts,
+                    applies=_may_insert_chunk,
+                    source="sglang 0.5.23",
+                ),
+                "finish_plain": ENDS_WHERE_IT_PARTS,
                 "abort_first": _instead("abort_first", **ENDS_LIKE_A_REQUEST),
                 "abort_nth": _instead("abort_nth", **ENDS_LIKE_A_REQUEST),
                 "check": _instead("check", run=_check_by_session, source="sglang 0.5.23"),

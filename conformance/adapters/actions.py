@@ -10,18 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-EVICT, RETRACT = "evict", "retract"
+EVICT, KEEP, RETRACT = "evict", "keep", "retract"
 
 
 @dataclass
 class Action:
-    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert."""
+    """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert, `asked`
+    what it was asked."""
 
     name: str
     free: list[int] = field(default_factory=list)
     window_free: list[int] = field(default_factory=list)
     """pages of the window pool, where the recorder sees them"""
     inserted: Any | None = None
+    asked: tuple[Any, ...] = ()
+    remapped: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    """pages of the full pool that were given window pages which others had, and those"""
     evicted_after: list[Action] = field(default_factory=list)
 
     @property
@@ -57,7 +61,7 @@ class Actions:
         """The tree is asked to insert. A release may do so again, only to have a node end there: the first answer counts."""
         answer = insert(tree, *args, **kwargs)
         if self._open and self._open[-1].inserted is None:
-            self._open[-1].inserted = answer
+            self._open[-1].inserted, self._open[-1].asked = answer, args
         return answer
 
     def evict(self, evict: Callable[..., Any], tree: Any, *args: Any, **kwargs: Any) -> Any:

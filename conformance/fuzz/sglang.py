@@ -130,7 +130,6 @@ class SGLangRun:
             raise
         self._own_checks = own_checks
         self._interval: int | None = chosen["retract_interval"]
-        self._may_share = not settings.window or settings.disable_radix_cache
         self._retract_next = False
         self._is_over = False
         """What is behind it says nothing of the release, or cannot be judged."""
@@ -228,20 +227,14 @@ class SGLangRun:
         self._stack.close()
 
     def _send(self, turn: str, new_tokens: int, max_new_tokens: int, shared: int, **options: Any) -> None:
-        """On a tree with a window no two inputs share tokens: there an insert may give pages that lost their window slots for
-        those of the request, an exchange that has no rule."""
         name = _named(turn)
         self._inbox.append(name)
-        self.headless.send_tokens(
-            name, _tokens(turn, new_tokens, shared if self._may_share else 0), max_new_tokens, **options
-        )
+        self.headless.send_tokens(name, _tokens(turn, new_tokens, shared), max_new_tokens, **options)
 
     def event(self, **fields: Any) -> None:
         """Of the recorder: it is handed on."""
         self._told += 1
         self._tell(SimpleNamespace(**fields))
-        if fields["action"] == "retract" and "session" not in fields and not self._may_share:
-            self._is_over = True  # it will find its own prompt in the tree, and may exchange pages with it
 
     def _on_check(self, busy: bool, passed: bool) -> None:
         if passed and not busy and self._told == self._checked_at:

@@ -141,7 +141,7 @@ SHOWN_BY: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
 @pytest.mark.parametrize("fault_id", SHOWN_BY)
 def test_a_fault_among_the_rules_of_the_release_is_named(fault_id: str, tmp_path: Path) -> None:
     """Its run begins with an abort into the tree, which the model's own rules do not have: they find that first."""
-    begun = (*FIRST_TURN, ("abort_first", {"dup_len": 2, "inserted": True}))
+    begun = (*FIRST_TURN, ("abort_first", {"dup_len": 2, "inserted": True, "key_len": 2}))
     faulty = {**PROFILES[NEWEST].actions, **FAULTS[fault_id].in_traces}
     steps = steps_of_one_ledger(1, 8, *begun, *SHOWN_BY[fault_id], actions=faulty)
     path = tmp_path / "t.jsonl"

@@ -75,6 +75,26 @@ def test_a_window_that_is_evicted_into_what_it_reaches_is_refuted() -> None:
     assert {cell.invariant for cell in cells if cell.verdict == "broken"} == {"I9"}
 
 
+@pytest.mark.parametrize("action", ["insert", "finish_plain"])
+def test_of_a_prompt_that_parts_the_tree_must_not_own_more_than_it_took(action: str) -> None:
+    """The key ends where it parts; a rule that still counts the whole prompt as the tree's is refuted."""
+    rule = PROFILES["sglang-0.5.17"].rules[action]
+
+    def counts_all(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+        right = rule.run(d, s, p)
+        if action == "insert":
+            return Step(
+                right.after.but(cache_protected_len=d.tokens(d.floor_pages(s.kv_committed_len))),
+                right.guards,
+                right.effects,
+            )
+        _, *released = ACTIONS["finish_plain"].run(d, s, p).effects
+        return Step(right.after, right.guards, (right.effects[0], *released))
+
+    cells = induction_step(dataclasses.replace(rule, run=counts_all), 20_000, [])
+    assert "broken" in {cell.verdict for cell in cells}
+
+
 def test_a_rule_takes_what_the_rule_that_it_replaces_takes() -> None:
     """What an event must hold to be judged by it is then in every trace of the format."""
     for profile in PROFILES.values():

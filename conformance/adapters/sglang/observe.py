@@ -126,6 +126,12 @@ class Observer:
         """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
         return self.pages_of_row(row, -(-start // self.page_size) * self.page_size, end)
 
+    def window_pages_of_row(self, row: int | None, end: int) -> list[int]:
+        """The window page behind each page of the row up to position `end`; 0 where there is none."""
+        if self.window_pool is None or row is None:
+            return []
+        return self.window_pool.behind(self._scheduler.req_to_token_pool.req_to_token[row, 0 : end : self.page_size])
+
     def new_window_pages(self, row: int, start: int, end: int) -> list[int]:
         """The window page behind each of the `new_pages`."""
         start = -(-start // self.page_size) * self.page_size

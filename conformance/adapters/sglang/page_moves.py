@@ -19,6 +19,8 @@ OF_FULL = ("free_page_ids", "free_full", "free_full_segment", "free_full_segment
 OF_WINDOW = ("free_swa", "free_swa_segment")
 TAKES_BACK = (*OF_BOTH, *OF_FULL, *OF_WINDOW)
 EVICTS = ("evict", "evict_for_alloc")
+REMAPS = "set_full_to_swa_mapping"
+RELEASE = "release_kv_cache"
 
 
 class PageMoves:
@@ -54,6 +56,16 @@ class PageMoves:
             return free(allocator, *args, **kwargs)
         finally:
             self._freeing = False
+
+    def remap(
+        self, remap: Callable[..., Any], allocator: Any, full: Any, window: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Full pages get window pages. Where a request ends nothing is allocated: then these are pages of the tree, which lost
+        theirs and take those of the request's duplicates."""
+        if self._window is not None and allocator is self._allocator and self._actions.is_in(RELEASE):
+            pages = self._page_ids.read(full, once=True), self._page_ids.read(window, once=True, set_only=True)
+            self._actions.innermost.remapped.append(pages)  # type: ignore[union-attr]  # it is in one
+        return remap(allocator, full, window, *args, **kwargs)
 
     def _handed_in(self, name: str, argument: Any) -> Iterable[Any]:
         """The indices of the full pool that a call is about."""

@@ -22,7 +22,7 @@ from ..live.page_ids import PageIds
 from .arrivals import Arrivals
 from .notes import Notes, Put
 from .observe import Observer
-from .page_moves import EVICTS, TAKES_BACK, PageMoves
+from .page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
 from .releases import Release, layers_of, read_terms
 from .reserving import Reserving
 from .steps import Steps
@@ -99,6 +99,8 @@ class Recorder:
             for name in TAKES_BACK:
                 if hasattr(allocator, name):
                     yield allocator, name, partial(moves.free, name)
+        if self._observe.has_window and hasattr(scheduler.token_to_kv_pool_allocator, REMAPS):
+            yield type(scheduler.token_to_kv_pool_allocator), REMAPS, moves.remap
         for name in EVICTS:
             if hasattr(tree, name):
                 yield tree, name, self._actions.evict

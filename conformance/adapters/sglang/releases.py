@@ -87,7 +87,7 @@ class Release:
     holds_row: Callable[[Any], bool]
     one_record: bool
     prefix_len: Callable[[Any], int]
-    parts_at: Callable[[Any], int | None]
+    parts: bool
     fill_len: Callable[[Any], int]
     free_pages: Callable[[Any], list[int]]
     idle_check: str

@@ -221,16 +221,16 @@ SEAMS: tuple[Seam, ...] = (
         ),
     ),
     Seam(
-        "parts_at",
-        "where a prompt parts from a prefix that the tree has without its window pages: at first it is inserted up to there",
+        "parts",
+        "whether a prompt that parts from one without its window pages is at first inserted up to there only",
         (
             Way(
                 "swa_branching_seqlen",
                 "0.5.20",
                 takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "swa_branching_seqlen"),
-                attrgetter("swa_branching_seqlen"),
+                True,
             ),
-            Way("it is inserted whole", "0.5.10.post1", _the_request, lambda req: None),
+            Way("it is inserted whole", "0.5.10.post1", _the_request, False),
         ),
     ),
     Seam(

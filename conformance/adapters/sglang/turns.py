@@ -6,15 +6,17 @@ Pages that were allocated for a prefill are read back from the row table, reques
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from ..actions import RETRACT, Actions
+from ..actions import KEEP, RETRACT, Action, Actions
 from ..live.readings import Values
 from .arrivals import Arrivals
 from .notes import Notes
 from .observe import Observer, session_of
+from .page_moves import RELEASE
 from .releases import Release
 from .steps import Steps
 
@@ -29,6 +31,8 @@ class Turns:
         self._actions = actions
         self._arrivals = arrivals
         self._steps = steps
+        self._windows_behind: list[_Window] = []
+        """Evictions behind an insert that is not written yet."""
 
     # -- prefill --
 
@@ -97,17 +101,21 @@ class Turns:
     def _keep(self, req: Any, kwargs: dict[str, Any], keep: Callable[[], Any]) -> Any:
         """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._steps.write_results_up_to(req)
-        if parts := self._parts(req, self._release.kept_len(req)):
-            raise parts  # what it does meanwhile would be told before it
         release, session = self._release, session_of(req)
         row, is_chunk = release.row(req), release.is_chunk(req, kwargs)
-        with self._actions.open("keep") as action:
+        self._windows_behind = []
+        with self._actions.open(KEEP) as action:
             result = keep()
+        windows, self._windows_behind = self._windows_behind, []
         if action.inserted is not None:
             params = {"dup_len": action.inserted.prefix_len}
             committed_len, _, protected_len = release.lengths_of(req)
-            if release.kept_len(req) != committed_len:  # with overlap the next step is prepared already
-                params["key_len"] = release.kept_len(req)
+            key_len = self._key_len(action, release.kept_len(req))
+            if key_len != committed_len:  # with overlap the next step is prepared already
+                params["key_len"] = key_len
+            after = self._observe.turn(req, prefix=True)
+            if windows:  # behind the insert: it left the cursor where the first of them found it
+                after["swa_evicted_seqlen"] = windows[0].cursor_before
             self._notes.turn_event(
                 "insert",
                 req,
@@ -116,21 +124,19 @@ class Turns:
                 params=params,
                 **action.freed,
                 shared=self._observe.pages_of_row(row, 0, protected_len),
-                after=self._observe.turn(req, prefix=True),
+                after=after,
             )
         elif is_chunk:
             self._notes.turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
+        for window in windows:
+            self._write_window(window)
         return result
 
-    def _parts(self, req: Any, key_len: int) -> UserError | None:
-        """Why the tree would take less of this request than its whole pages, if it would."""
-        parts_at, protected_len = self._release.parts_at(req), self._release.lengths_of(req)[2]
-        if parts_at is None or parts_at <= protected_len or parts_at + self._observe.page_size > key_len:
-            return None
-        return UserError(
-            f"the tree takes {req.rid} up to token {parts_at} of {key_len} only, where it parts from a prefix that has lost its "
-            "window pages: a trace has no event for that yet"
-        )
+    def _key_len(self, action: Action, whole: int) -> int:
+        """How many tokens the tree was asked to take: all, or up to where the prompt parts from one that lost its window."""
+        key_len = len(action.asked[0].key) if self._release.parts and action.asked else whole
+        page_size = self._observe.page_size
+        return key_len if key_len // page_size < whole // page_size else whole
 
     def evict_swa(
         self, evict: Callable[..., Any], batch: Any, req: Any, pre_len: int, *args: Any, **kwargs: Any
@@ -146,16 +152,24 @@ class Turns:
         with self._actions.open("window") as action:
             result = evict()
         if self._release.window_cursor(req) != before or action.window_free:
-            self._notes.turn_event(
-                "window",
-                req,
-                session_of(req),
-                row=self._release.row(req),
-                params={"pre_len": pre_len},
-                window_free=action.window_free,
-                after=self._observe.lengths(req),
-            )
+            window = _Window(req, pre_len, action.window_free, before, self._observe.lengths(req))
+            around = self._actions.innermost
+            if around is not None and around.name == KEEP and around.inserted is not None:
+                self._windows_behind.append(window)
+            else:
+                self._write_window(window)
         return result
+
+    def _write_window(self, window: _Window) -> None:
+        self._notes.turn_event(
+            "window",
+            window.req,
+            session_of(window.req),
+            row=self._release.row(window.req),
+            params={"pre_len": window.pre_len},
+            window_free=window.freed,
+            after=window.after,
+        )
 
     # -- ends --
 
@@ -163,20 +177,38 @@ class Turns:
         if self._actions.is_in(RETRACT):
             return release(req, *args, **kwargs)
         self._steps.write_results_up_to(req)
-        session, parts = session_of(req), self._parts(req, self._release.lengths_of(req)[0])
+        session, whole = session_of(req), self._release.lengths_of(req)[0]
         params: Values = {"finished_len": _finished_len(req)}
-        with self._actions.open("release_kv_cache") as action:
+        windows = self._observe.window_pages_of_row(self._release.row(req), whole)
+        with self._actions.open(RELEASE) as action:
             result = release(req, *args, **kwargs)
-        if parts and action.inserted is not None:
-            raise parts
+        fields = {**action.freed, **self._taken_over(action, windows)}
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
+            if action.inserted is not None and (key_len := self._key_len(action, whole)) != whole:
+                params["key_len"] = key_len
         if session is not None and _is_aborted(req):
-            self._notes.turn_event("abort", req, session, turn_ended=True, params=params, **action.freed)
+            self._notes.turn_event("abort", req, session, turn_ended=True, params=params, **fields)
             return result
-        self._notes.turn_event("finish", req, session, turn_ended=True, params=params, **action.freed)
+        self._notes.turn_event("finish", req, session, turn_ended=True, params=params, **fields)
         return result
+
+    def _taken_over(self, action: Action, windows: list[int]) -> Values:
+        """`shared`: the pages of the tree that took the window pages of duplicates, by position, and 0 for all others.
+
+        Raises UserError where page ids come from a device, and are not here yet.
+        """
+        if not action.remapped:
+            return {}
+        if not self._observe.page_ids.device_is_host:
+            raise UserError(
+                "the tree took window pages of a request that ended: their ids are on the device, and no event has them"
+            )
+        taken = {
+            window: page for pages, of_window in action.remapped for page, window in zip(pages, of_window, strict=True)
+        }
+        return {"shared": [taken.get(window, 0) for window in windows]}
 
     def retract(
         self, release: Callable[..., Any], batch: Any, idx: int, remaining_req_count: int, *args: Any, **kwargs: Any
@@ -196,6 +228,17 @@ class Turns:
             self._notes.turn_event("finish", req, None, params=params, **action.freed)
         self._actions.write_evicted_after(action)
         return result
+
+
+@dataclass(frozen=True)
+class _Window:
+    """An eviction that is not written yet: of whom, and what was seen right behind it."""
+
+    req: Any
+    pre_len: int
+    freed: list[int]
+    cursor_before: int
+    after: Values
 
 
 def _finished_len(req: Any) -> int:
