@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvproof.conformance.policies.broken import require, tap
 from kvproof.conformance.policies.room import Room
+from kvproof.conformance.policies.steps import requests_of
 
 if TYPE_CHECKING:
     from kvproof.impl.request import Request
@@ -47,7 +48,7 @@ class Admission:
     def _extend(self, inner: Callable[..., Chunk], req: Request, seq_len: int) -> Chunk:
         """No row is handed on while a step in flight reads or writes it."""
         for launched in self._state.launched:
-            for other in [*(chunk.req for chunk in launched.chunks), *launched.decodes]:
+            for other in requests_of(launched):
                 is_old_life = other is req and not req.is_live
                 is_turn_before = other is not req and req.session is not None and other.session is req.session
                 require(
