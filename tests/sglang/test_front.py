@@ -217,12 +217,22 @@ def test_without_a_compiler_it_says_what_to_do(tmp_path: Path, monkeypatch: pyte
         front.build()
 
 
+def test_other_source_is_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(front.SOURCES, tmp_path / "sources")
+    before = front.place()
+    monkeypatch.setattr(front, "SOURCES", tmp_path / "sources")
+    assert front.place() == before
+    for source in (tmp_path / "sources").iterdir():
+        source.write_text(source.read_text() + "\n")
+        assert front.place() != before
+        before = front.place()
+
+
 @needs_a_compiler
 def test_what_does_not_compile_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "front.c"
-    source.write_text("this is no C\n")
+    (tmp_path / "front.c").write_text("this is no C\n")
     monkeypatch.setenv("KVPROOF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(front, "SOURCE", source)
+    monkeypatch.setattr(front, "SOURCES", tmp_path)
     with pytest.raises(UserError, match=r"could not build the recorder.s machine code: .*front\.c:1"):
         front.build()
     assert front.built() is None and not any(front.place().parent.iterdir())

@@ -1,4 +1,4 @@
-"""Machine code for what every step does (`front.c`): built when a user asks for it, used where it was built, else never missed.
+"""Machine code for what every step does (`machine_code`): built when a user asks for it, used where it was built, else never missed.
 
 `kvproof sglang-env --build` compiles it with the machine's C compiler, as Triton does with its launchers, into kvproof's cache
 folder, under a name that says of which source and for which Python it is. A server's recorder looks whether it is there. Without
@@ -21,7 +21,7 @@ from typing import Any
 from kvproof.conformance.errors import UserError
 from kvproof.model.cache_folder import cache_folder, require_ours
 
-SOURCE = Path(__file__).with_name("front.c")
+SOURCES = Path(__file__).with_name("machine_code")
 MODULE = "kvproof_front"
 FLAGS = ("-O2", "-fPIC", "-shared")
 SECONDS = 60
@@ -30,7 +30,8 @@ SECONDS = 60
 
 def place() -> Path:
     """Where it is, or would be."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    source = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]")))
+    digest = hashlib.sha256(source).hexdigest()[:16]
     return cache_folder() / "front" / f"{MODULE}-{digest}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
@@ -42,7 +43,7 @@ def build() -> Path:
         at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=at.parent) as folder:
             made = Path(folder) / at.name
-            command = [*compiler.split(), *FLAGS, f"-I{headers}", str(SOURCE), "-o", str(made)]
+            command = [*compiler.split(), *FLAGS, f"-I{headers}", str(SOURCES / "front.c"), "-o", str(made)]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
             if done.returncode:
                 said = next(iter(done.stderr.splitlines()), f"exit code {done.returncode}")

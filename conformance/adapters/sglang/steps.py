@@ -26,7 +26,7 @@ RID = attrgetter("rid")
 
 MakeFront = Callable[..., Any]
 WAYS = {"its own": 0, "allocated length in its kv record": 1, "all in its kv record": 2}
-"""The ways of the seam `lengths`, as `front.c` knows them."""
+"""The ways of the seam `lengths`, as `machine_code/reading.h` knows them."""
 
 
 class Steps:

@@ -5,19 +5,10 @@
  * happens, steps.py takes over (`leave`) with all that is known here, and hands on again (`enter`) when a batch decodes.
  * An error is raised as in Python; nothing here is freed or written that is not its own.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "packing.h"
+#include "reading.h"
 
 #define STEPS_OF_A_RUN 32
-#define INT_BYTES 5
-
-/* Where a release keeps a request's lengths (seams.py). */
-enum { THEIR_OWN, BESIDE_RECORDS, IN_RECORDS };
-
-static PyObject *s_reqs, *s_kv, *s_committed, *s_allocated, *s_protected, *s_output_ids, *s_out_cache_loc, *s_tolist,
-    *s_seq_lens_cpu;
 
 typedef struct {
     PyObject_HEAD
@@ -35,86 +26,8 @@ typedef struct {
     int32_t *seq_lens;                /* lengths when a page began last */
     int has_gained;                   /* `lens` came in step `gained_step`, and that is not packed yet */
     long gained_step;
-    unsigned char *packed;
-    size_t packed_len, packed_room;
-    long records, events;             /* in `packed` */
+    Packed packed;
 } Front;
-
-/* -- packing: marshal's format, as its version 2 writes it -- */
-
-static unsigned char *put_int(unsigned char *at, long value) {
-    int32_t narrow = (int32_t)value;
-    *at++ = 'i';
-    for (int byte = 0; byte < 4; byte++) *at++ = (unsigned char)((uint32_t)narrow >> (8 * byte));
-    return at;
-}
-
-static unsigned char *put_size(unsigned char *at, unsigned char kind, Py_ssize_t size) {
-    at = put_int(at, (long)size);
-    at[-INT_BYTES] = kind;
-    return at;
-}
-
-static unsigned char *put_name(unsigned char *at, const char *name) {
-    size_t length = strlen(name);
-    *at++ = 'z';
-    *at++ = (unsigned char)length;
-    memcpy(at, name, length);
-    return at + length;
-}
-
-static unsigned char *put_tuple(unsigned char *at, int size) {
-    *at++ = ')';
-    *at++ = (unsigned char)size;
-    return at;
-}
-
-static unsigned char *put_lens(unsigned char *at, const int32_t *lens, Py_ssize_t count) {
-    at = put_size(at, '[', count);
-    for (Py_ssize_t n = 0; n < count; n++) at = put_int(at, lens[n]);
-    return at;
-}
-
-static unsigned char *room_for(Front *self, size_t bytes) {
-    if (self->packed_len + bytes > self->packed_room) {
-        size_t room = 2 * (self->packed_len + bytes);
-        unsigned char *larger = PyMem_Realloc(self->packed, room);
-        if (larger == NULL) return (unsigned char *)PyErr_NoMemory();
-        self->packed = larger;
-        self->packed_room = room;
-    }
-    return self->packed + self->packed_len;
-}
-
-static void wrote(Front *self, unsigned char *end, long events) {
-    self->packed_len = (size_t)(end - self->packed);
-    self->records++;
-    self->events += events;
-}
-
-/* -- reading -- */
-
-static int narrow(PyObject *number, long *value) {
-    if (!PyLong_Check(number)) {
-        PyErr_Format(PyExc_TypeError, "a length is no whole number: %s", Py_TYPE(number)->tp_name);
-        return -1;
-    }
-    *value = PyLong_AsLong(number);
-    if (*value == -1 && PyErr_Occurred()) return -1;
-    if (*value > INT32_MAX || *value < INT32_MIN) {
-        PyErr_SetString(PyExc_OverflowError, "a length of more than 31 bits");
-        return -1;
-    }
-    return 0;
-}
-
-static int read_long(PyObject *owner, PyObject *name, long *value) {
-    PyObject *number = PyObject_GetAttr(owner, name);
-    if (number == NULL) return -1;
-    int failed = narrow(number, value);
-    Py_DECREF(number);
-    return failed;
-}
 
 static int read_step(Front *self, long *step) {
     PyObject *number = PyObject_CallNoArgs(self->step);
@@ -122,25 +35,6 @@ static int read_step(Front *self, long *step) {
     int failed = narrow(number, step);
     Py_DECREF(number);
     return failed;
-}
-
-static int read_lengths(Front *self, PyObject *req, long *committed, long *allocated, long *held) {
-    if (self->way == THEIR_OWN)
-        return read_long(req, s_committed, committed) || read_long(req, s_allocated, allocated) ||
-               read_long(req, s_protected, held);
-    PyObject *kv = PyObject_GetAttr(req, s_kv);
-    if (kv == NULL) return -1;
-    int failed;
-    if (self->way == IN_RECORDS)
-        failed = read_long(kv, s_committed, committed) || read_long(kv, s_allocated, allocated) ||
-                 read_long(kv, s_protected, held);
-    else {
-        *allocated = 0;
-        failed = read_long(req, s_committed, committed) || read_long(req, s_protected, held) ||
-                 (kv != Py_None && read_long(kv, s_allocated, allocated));
-    }
-    Py_DECREF(kv);
-    return failed ? -1 : 0;
 }
 
 /* Reading an attribute may run anything. Whoever comes back here by that is refused: what is begun is not disturbed. */
@@ -173,14 +67,14 @@ static PyObject *list_of(const int32_t *numbers, Py_ssize_t count) {
 
 /* (records, events, output lengths after them, bytes), or None. */
 static PyObject *take_run(Front *self) {
-    if (self->records == 0) Py_RETURN_NONE;
+    if (self->packed.records == 0) Py_RETURN_NONE;
     PyObject *lens = list_of(self->told, self->count);
     if (lens == NULL) return NULL;
-    PyObject *run = Py_BuildValue("(llNy#)", self->records, self->events, lens, (const char *)self->packed,
-                                  (Py_ssize_t)self->packed_len);
+    PyObject *run = Py_BuildValue("(llNy#)", self->packed.records, self->packed.events, lens, (const char *)self->packed.bytes,
+                                  (Py_ssize_t)self->packed.len);
     if (run != NULL) {
-        self->packed_len = 0;
-        self->records = self->events = 0;
+        self->packed.len = 0;
+        self->packed.records = self->packed.events = 0;
     }
     return run;
 }
@@ -211,35 +105,18 @@ static long tell_gained(Front *self) {
 
 /* ("gained", step, lens): a result that no step of the batch came behind. */
 static int pack_gained(Front *self) {
-    unsigned char *at = room_for(self, 32 + (size_t)self->count * INT_BYTES);
+    unsigned char *at = room_for(&self->packed, 32 + (size_t)self->count * INT_BYTES);
     if (at == NULL) return -1;
     at = put_int(put_name(put_tuple(at, 3), "gained"), self->gained_step);
     at = put_lens(at, self->lens, self->count);
-    wrote(self, at, tell_gained(self));
+    wrote(&self->packed, at, tell_gained(self));
     return 0;
-}
-
-/* The numbers of a tensor of the batch, one for each request, into `numbers`. */
-static int read_tensor(Front *self, PyObject *batch, PyObject *name, int32_t *numbers) {
-    PyObject *tensor = PyObject_GetAttr(batch, name);
-    PyObject *list = tensor == NULL ? NULL : PyObject_CallMethodNoArgs(tensor, s_tolist);
-    Py_XDECREF(tensor);
-    if (list == NULL) return -1;
-    int failed = !PyList_CheckExact(list) || PyList_GET_SIZE(list) != self->count;
-    if (failed) PyErr_SetString(PyExc_ValueError, "a decode step has not one number for each request");
-    for (Py_ssize_t n = 0; !failed && n < self->count; n++) {
-        long number = 0;
-        failed = narrow(PyList_GET_ITEM(list, n), &number);
-        numbers[n] = (int32_t)number;
-    }
-    Py_DECREF(list);
-    return failed ? -1 : 0;
 }
 
 /* As `Openings.after`: lengths that are not what was counted would mean pages that were missed. */
 static int read_opening(Front *self, PyObject *batch) {
     int32_t *now = self->fresh;
-    if (read_tensor(self, batch, s_seq_lens_cpu, now)) return -1;
+    if (read_tensor(batch, s_seq_lens_cpu, self->count, now)) return -1;
     long furthest = 0;
     for (Py_ssize_t n = 0; n < self->count; n++) {
         long offset = (now[n] - 1) % self->page_size;
@@ -260,12 +137,12 @@ static int read_opening(Front *self, PyObject *batch) {
 static int pack_again(Front *self, PyObject *batch, int opens) {
     long step, committed, allocated, held;
     if (read_step(self, &step)) return -1;
-    unsigned char *at = room_for(self, 64 + (size_t)self->count * (2 + 6 * INT_BYTES));
+    unsigned char *at = room_for(&self->packed, 64 + (size_t)self->count * (2 + 6 * INT_BYTES));
     if (at == NULL) return -1;
     at = put_int(put_name(put_tuple(at, opens ? 7 : 4), "again"), step);
     at = put_size(at, '[', self->count);
     for (Py_ssize_t n = 0; n < self->count; n++) {
-        if (read_lengths(self, PyList_GET_ITEM(self->reqs, n), &committed, &allocated, &held)) return -1;
+        if (read_lengths(self->way, PyList_GET_ITEM(self->reqs, n), &committed, &allocated, &held)) return -1;
         at = put_int(put_int(put_int(put_tuple(at, 3), committed), allocated), held);
     }
     if (self->has_gained)
@@ -279,13 +156,13 @@ static int pack_again(Front *self, PyObject *batch, int opens) {
             if (read_opening(self, batch)) return -1;
             at = put_lens(at, self->seq_lens, self->count);
         }
-        if (read_tensor(self, batch, s_out_cache_loc, self->fresh)) return -1;
+        if (read_tensor(batch, s_out_cache_loc, self->count, self->fresh)) return -1;
         for (Py_ssize_t n = 0; n < self->count; n++) self->fresh[n] /= (int32_t)self->page_size;
         at = put_lens(at, self->fresh, self->count);
         *at++ = 'N';
     }
     long gained = self->has_gained ? tell_gained(self) : 0;
-    wrote(self, at, gained + (long)self->count);
+    wrote(&self->packed, at, gained + (long)self->count);
     return 0;
 }
 
@@ -304,7 +181,7 @@ static PyObject *front_prepared(Front *self, PyObject *batch) {
     int failed = pack_again(self, batch, opens);
     self->reading = 0;
     if (failed) return NULL;
-    if (self->records >= STEPS_OF_A_RUN && hand_over(self)) return NULL;
+    if (self->packed.records >= STEPS_OF_A_RUN && hand_over(self)) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -467,7 +344,7 @@ static void front_dealloc(Front *self) {
     PyObject_GC_UnTrack(self);
     front_clear(self);
     PyMem_Free(self->told);
-    PyMem_Free(self->packed);
+    PyMem_Free(self->packed.bytes);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -496,22 +373,7 @@ static PyTypeObject FrontType = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "kvproof_front", .m_size = -1};
 
 PyMODINIT_FUNC PyInit_kvproof_front(void) {
-    const struct {
-        PyObject **at;
-        const char *name;
-    } names[] = {
-        {&s_reqs, "reqs"},
-        {&s_kv, "kv"},
-        {&s_committed, "kv_committed_len"},
-        {&s_allocated, "kv_allocated_len"},
-        {&s_protected, "cache_protected_len"},
-        {&s_output_ids, "output_ids"},
-        {&s_out_cache_loc, "out_cache_loc"},
-        {&s_tolist, "tolist"},
-        {&s_seq_lens_cpu, "seq_lens_cpu"},
-    };
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
-        if ((*names[n].at = PyUnicode_InternFromString(names[n].name)) == NULL) return NULL;
+    if (intern_names()) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made != NULL && PyModule_AddType(made, &FrontType) < 0) Py_CLEAR(made);
     return made;
