@@ -7,7 +7,7 @@ count: changing methods makes Python forget what it had learned about the code, 
 some sixty steps to learn anew. Of each window the quickest 32 steps are taken, one batch of the recorder, so that what
 else runs on the machine stays out; beside it the CPU time of the scheduler's thread over all its steps.
 
-What is always the same is read by machine code (folder `machine_code`), which is built for the benchmark; "in Python" is without it.
+Machine code (folder `machine_code`) reads what is always the same; it is built for the benchmark; "in Python" is without it.
 
 The account says where the microseconds go in Python: each part alone in a tight loop, and timed where it runs, with the caches
 and the branch predictors as the scheduler leaves them.

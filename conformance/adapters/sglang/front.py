@@ -1,4 +1,4 @@
-"""Machine code for what every step does (`machine_code`): built when a user asks for it, used where it was built, else never missed.
+"""Machine code for what every step does (`machine_code`): built when a user asks, used where it was built.
 
 `kvproof sglang-env --build` compiles it with the machine's C compiler, as Triton does with its launchers, into kvproof's cache
 folder, under a name that says of which source and for which Python it is. A server's recorder looks whether it is there. Without
