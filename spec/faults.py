@@ -218,6 +218,29 @@ def _s0510d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
+def _s0510e(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Neither the lengths nor the pages are trimmed, and what the round in flight writes is not counted."""
+    right, in_flight = _right("finish", d, s, p), d.where(s.pending == 0, d.zero, d.one)
+    as_it_is = {
+        "slot_kv_committed_len": minus(d, s.kv_committed_len, in_flight),
+        "slot_kv_allocated_len": s.kv_allocated_len,
+    }
+    slot = {name: d.where(d.spec_v2, length, getattr(right.after, name)) for name, length in as_it_is.items()}
+    target = s.origin_len + p.finished_len
+    kept = d.where(d.spec_v2, s.kv_allocated_len, target)
+    others = tuple(effect for effect in right.effects if not isinstance(effect, Free))
+    freed = Free(orphan_start(d, larger(d, target, kept)), s.kv_allocated_len)
+    return dataclasses.replace(right, after=right.after.but(**slot), effects=(freed, *others))
+
+
+def _s0517a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The slot's length is the turn's, whether or not a round that writes its last position was launched."""
+    right = _right("finish", d, s, p)
+    claimed = smaller(d, s.origin_len + p.finished_len, s.kv_allocated_len)
+    slot_len = d.where(d.spec_v2, claimed, right.after.slot_kv_committed_len)
+    return dataclasses.replace(right, after=right.after.but(slot_kv_committed_len=slot_len))
+
+
 def _f12224(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The finish under overlap takes what lies behind input + max(output - 1, 0) for the slot of the step in flight, and
     frees it by itself; the release frees it again."""
@@ -655,6 +678,17 @@ _FAULTS = (
         kind="release",
     ),
     Fault(
+        "S0510e",
+        "finish",
+        "F21875c with real rounds: a turn's lengths go into the slot as they are, drafts past its end and all that was reserved",
+        "speculation v2",
+        "seen in sglang 0.5.10.post1, before #21875",
+        ("I7", "I2", "I8", "I9", "I10", "I14"),
+        _s0510e,
+        kind="release",
+        config={"overlap": True, "speculation": 2},
+    ),
+    Fault(
         "S0511a",
         "retract",
         "a retract clears the in-flight marker and advances the checkpoint to the unfinished turn",
@@ -693,6 +727,17 @@ _FAULTS = (
         ("I15", "I5"),
         _s0511d,
         kind="release",
+    ),
+    Fault(
+        "S0517a",
+        "finish",
+        "a slot claims the last token of its turn, whose KV no round was launched to write",
+        "speculation v2",
+        "seen in sglang 0.5.17",
+        ("I8",),
+        _s0517a,
+        kind="release",
+        config={"overlap": True, "speculation": 2},
     ),
     Fault(
         "M3",

@@ -8,7 +8,7 @@ replay against a profile (`kvproof replay --profile`) says whether a trace follo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
@@ -69,37 +69,69 @@ def _may_insert_chunk(d: Domain, s: Ledger) -> Flag:
     return d.some(ACTIONS["insert"].applies(d, s), first_prompt)
 
 
+KeyRule = Callable[[Domain, Length, Length], Flag]
+
+
+def _in_pairs(d: Domain, key_len: Length, whole: Length) -> Flag:
+    """EAGLE's draft reads a token with the hidden state of the one before, so its tree's keys are pairs: one less than tokens."""
+    return d.every(d.spec_v2, d.floor_pages(key_len) == d.floor_pages(minus(d, whole, d.one)))
+
+
+def _parts(d: Domain, key_len: Length, whole: Length) -> Flag:
+    """Up to where a prompt parts from one that has lost its window pages; or in pairs."""
+    return d.some(d.every(d.windowed, key_len < whole), _in_pairs(d, key_len, whole))
+
+
+def _insert_pairs(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """With EAGLE's drafts the tree takes all but the last token, in whole pages. The rest stays the row's own."""
+    return _up_to_the_key(d, s, p, ACTIONS["insert"].run, _in_pairs)
+
+
 def _insert_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A prompt that begins as another one did, whose window pages are gone, is inserted only up to where it parts from it.
 
     So who comes next finds that much with its window. `key_len`: up to there. The rest stays the row's own.
     """
-    return _up_to_the_key(d, s, p, ACTIONS["insert"].run)
+    return _up_to_the_key(d, s, p, ACTIONS["insert"].run, _parts)
 
 
 def _insert_chunk_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Chunks of a session's first prompt are inserted, too; where it parts from one without its window, only up to there."""
-    return _up_to_the_key(d, s, p, _insert_chunk)
+    return _up_to_the_key(d, s, p, _insert_chunk, _parts)
 
 
-def _up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, insert: Run) -> Step:
+def _up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, insert: Run, may_fall_short: KeyRule) -> Step:
     prefilled = d.where(s.phase == PREFILL, s.kv_committed_len, minus(d, fill_len(s), d.one))
-    parts = d.every(d.windowed, p.key_len < prefilled)
-    whole = insert(d, s, SimpleNamespace(**{**vars(p), "key_len": d.where(parts, prefilled, p.key_len)}))
+    short = may_fall_short(d, p.key_len, prefilled)
+    whole = insert(d, s, SimpleNamespace(**{**vars(p), "key_len": d.where(short, prefilled, p.key_len)}))
     pages = d.floor_pages(p.key_len)
     fits = Guard("duplicates are of inserted pages", d.floor_pages(p.dup_len) <= pages)
     after = whole.after.but(cache_protected_len=d.tokens(pages))
     return Step(after, (*whole.guards, fits), (insert_own(d, s, d.every(), pages, p.dup_len),))
 
 
+def _finish_short_of_a_round(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """With EAGLE's drafts the tree takes all but the last token kept. What lies behind that is freed: drafts past the end of the
+    request, and what the round in flight writes."""
+    return _finish_up_to_the_key(d, s, p, _short_of_a_round(d, s, p.key_len))
+
+
 def _finish_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """As for the insert: the tree takes no more than the prefix where it parts, and the rest is freed."""
-    only_a_window = Guard(
-        "only a window parts what is inserted",
-        d.some(p.key_len == s.kv_committed_len, d.every(d.windowed, p.key_len < s.kv_committed_len)),
-    )
+    """As for the insert: the tree takes no more than the prefix where it parts, and the rest is freed; so it is with drafts."""
+    parts = d.every(d.windowed, p.key_len < s.kv_committed_len)
+    return _finish_up_to_the_key(d, s, p, d.some(parts, _short_of_a_round(d, s, p.key_len)))
+
+
+def _short_of_a_round(d: Domain, s: Ledger, key_len: Length) -> Flag:
+    in_flight = d.where(s.pending == 0, d.zero, d.one)
+    least = minus(d, s.kv_committed_len, d.drafts + in_flight + d.one)
+    return d.every(d.spec_v2, least <= key_len, key_len < s.kv_committed_len)
+
+
+def _finish_up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, may_fall_short: Flag) -> Step:
+    enough = Guard("a tree takes what there is", d.some(p.key_len == s.kv_committed_len, may_fall_short))
     taken = _right("finish_plain", d, s.but(kv_committed_len=p.key_len), p)
-    return Step(taken.after, (*taken.guards, only_a_window), taken.effects)
+    return Step(taken.after, (*taken.guards, enough), taken.effects)
 
 
 def _abort_into_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -184,22 +216,34 @@ def _evict(run: Run, source: str) -> Action:
 UP_TO = {**ACTIONS["finish_plain"].params, "key_len": "length"}
 ENDS_LIKE_A_REQUEST = {"run": _abort_into_tree, "params": UP_TO, "source": "sglang 0.5.23"}
 ENDS_WHERE_IT_PARTS = _instead("finish_plain", run=_finish_where_it_parts, params=UP_TO, source="sglang 0.5.20")
+PAIRS = {
+    "insert": _instead("insert", run=_insert_pairs, source="sglang 0.5.10.post1"),
+    "finish_plain": _instead("finish_plain", run=_finish_short_of_a_round, params=UP_TO, source="sglang 0.5.10.post1"),
+}
 
 PROFILES: dict[str, Profile] = {
     p.name: p
     for p in (
         Profile(
+            "sglang-0.5.10",
+            "sglang 0.5.10.post1: with EAGLE's drafts the tree takes one token less",
+            (),
+            PAIRS,
+            ("sglang 0.5.10.post1",),
+        ),
+        Profile(
             "sglang-0.5.11",
-            "sglang 0.5.11 to 0.5.12: two deviations, and on a chunk cache a later turn's window is evicted before it runs, too",
+            "sglang 0.5.11 to 0.5.12: two deviations, with EAGLE's drafts the tree takes one token less, and on a chunk cache "
+            "a later turn's window is evicted before it runs, too",
             ("S0511a", "S0511b"),
-            {"evict_window": _evict(_keep_window_and_page, "sglang 0.5.11")},
+            {**PAIRS, "evict_window": _evict(_keep_window_and_page, "sglang 0.5.11")},
             ("sglang 0.5.11", "sglang 0.5.12"),
         ),
         Profile(
             "sglang-0.5.14",
             "sglang 0.5.14: as 0.5.12, and on a chunk cache all that the window does not reach is evicted",
             ("S0511a", "S0511b"),
-            {"evict_window": _evict(_keep_window_and_page_of_a_tree, "sglang 0.5.14")},
+            {**PAIRS, "evict_window": _evict(_keep_window_and_page_of_a_tree, "sglang 0.5.14")},
             ("sglang 0.5.14",),
         ),
         Profile(

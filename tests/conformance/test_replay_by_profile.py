@@ -158,7 +158,7 @@ def test_a_fault_among_the_rules_of_the_release_is_named(fault_id: str, tmp_path
 def test_an_unknown_profile_is_answered_with_the_valid_ones() -> None:
     for command in ("replay", "watch"):
         message = refusal(command, of_sglang_0523("abort-first-p1"), "--profile", "sglang-0.5.24")
-        assert f"did you mean {NEWEST}" in message and "valid: sglang-0.5.11, " in message and "auto" in message
+        assert f"did you mean {NEWEST}" in message and "valid: sglang-0.5.10, " in message and "auto" in message
     with pytest.raises(UserError, match="unknown profile"):
         replay(of_sglang_0523("abort-first-p1"), profile="sglang")
 

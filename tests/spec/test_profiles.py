@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kvproof.model.integers import Integers
 from kvproof.model.mutants import rule_modules
 from kvproof.model.prove import induction_step
 from kvproof.model.variant import Variant, prove_variant
@@ -14,7 +15,7 @@ from kvproof.spec.actions import ACTIONS, Step
 from kvproof.spec.domain import Domain, minus
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.profiles import PROFILES, _evict_window_up_to, profile_of
-from kvproof.spec.state import Ledger
+from kvproof.spec.state import RUNNING, Ledger, pristine
 
 DESIGNS = [(name, rule) for name, profile in PROFILES.items() for rule in profile.rules]
 
@@ -59,8 +60,7 @@ def test_a_wrong_rule_of_a_release_would_be_refuted() -> None:
 
 def test_a_window_that_a_waiting_turn_evicts_must_be_its_own_by_then() -> None:
     """The model's rule, applied to a turn that still waits: the slot would count window pages that are gone."""
-    for profile in PROFILES.values():
-        rule = profile.rules["evict_window"]
+    for rule in (profile.rules["evict_window"] for profile in PROFILES.values() if "evict_window" in profile.rules):
         while_it_waits = dataclasses.replace(rule, run=ACTIONS["evict_window"].run)
         cells = induction_step(while_it_waits, 20_000, [])
         assert {"I10", "X3"} <= {cell.invariant for cell in cells if cell.verdict == "broken"}
@@ -73,6 +73,32 @@ def test_a_window_that_is_evicted_into_what_it_reaches_is_refuted() -> None:
     rule = PROFILES["sglang-0.5.23"].rules["evict_window"]
     cells = induction_step(dataclasses.replace(rule, run=one_token_more), 20_000, [])
     assert {cell.invariant for cell in cells if cell.verdict == "broken"} == {"I9"}
+
+
+@pytest.mark.parametrize("profile", ["sglang-0.5.10", "sglang-0.5.23"])
+def test_of_pairs_the_tree_must_not_own_the_last_token(profile: str) -> None:
+    rule = PROFILES[profile].rules["insert"]
+
+    def counts_all(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+        right = rule.run(d, s, p)
+        owned = d.where(d.spec_v2, d.tokens(d.floor_pages(p.key_len + d.one)), right.after.cache_protected_len)
+        return dataclasses.replace(right, after=right.after.but(cache_protected_len=owned))
+
+    cells = induction_step(dataclasses.replace(rule, run=counts_all), 20_000, [])
+    assert {"I11", "I12"} & {cell.invariant for cell in cells if cell.verdict == "broken"}
+
+
+@pytest.mark.parametrize(
+    ("speculation", "key_len", "prefix_len"), [(2, 8, 8), (2, 7, 8), (2, 6, 6), (0, 7, 7), (1, 7, 7)]
+)
+def test_with_rounds_a_key_may_be_one_less_than_what_is_kept(speculation: int, key_len: int, prefix_len: int) -> None:
+    d = Integers(page_size=1, row_width=32, overlap=True, speculation=speculation)
+    prompt = pristine(d).but(
+        plain=True, phase=RUNNING, origin_len=8, output_len=1, kv_committed_len=8, kv_allocated_len=8, kv_valid=8
+    )
+    step = PROFILES["sglang-0.5.10"].rules["insert"].run(d, prompt, SimpleNamespace(dup_len=0, key_len=key_len))
+    assert all(guard.holds for guard in step.guards)
+    assert (step.after.prefix_len, step.after.cache_protected_len) == (prefix_len, key_len)
 
 
 @pytest.mark.parametrize("action", ["insert", "finish_plain"])
@@ -106,7 +132,8 @@ def test_a_rule_takes_what_the_rule_that_it_replaces_takes() -> None:
 @pytest.mark.parametrize(
     ("target", "profile"),
     [
-        ("sglang 0.5.10.post1", None),
+        ("sglang 0.5.10.post1", "sglang-0.5.10"),
+        ("sglang 0.5.9", None),
         ("sglang 0.5.11", "sglang-0.5.11"),
         ("sglang 0.5.12", "sglang-0.5.11"),
         ("sglang 0.5.13", None),
