@@ -16,8 +16,6 @@ from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
 from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
 from kvproof.conformance.adapters.sglang.releases import read_terms
-from kvproof.conformance.adapters.sglang.reserving import NoRoom
-from kvproof.conformance.adapters.sglang.scenarios.matrix import NOT_EMULATED_ON
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
@@ -92,8 +90,9 @@ class SGLang(WordedSettings):
         page_size, row_width = self.page_size(settings), self.longest(settings)
         chunk = {None: None, "page": page_size, "odd": 3 * page_size}[chosen["chunk"]]
         # How far a window is evicted differs from release to release: it can be judged where a profile states it.
-        has_window_rule = profile_of(f"sglang {self.release.version}") is not None
-        drafts = 0 if self.release.version in NOT_EMULATED_ON else chosen["drafts"]
+        profile = profile_of(f"sglang {self.release.version}")
+        has_window_rule = profile is not None and "evict_window" in profile.rules
+        drafts = chosen["drafts"]
         return Settings(
             page_size=page_size,
             pool_tokens=self._pool_pages(settings) * page_size,
@@ -131,8 +130,6 @@ class SGLangRun:
         self._own_checks = own_checks
         self._interval: int | None = chosen["retract_interval"]
         self._retract_next = False
-        self._is_over = False
-        """What is behind it says nothing of the release, or cannot be judged."""
         self._inbox: list[str] = []
         self._alarm = ""
         self._told, self._checked_at = 0, -1
@@ -173,17 +170,11 @@ class SGLangRun:
         self._is_idle_after_step()
 
     def _is_idle_after_step(self) -> bool:
-        if self._is_over:
-            return True
-        is_idle = False
         headless = self.headless
         self._inbox.clear()
         due = self._interval is not None and headless.steps % self._interval == self._interval - 1
-        try:
-            with headless.force_retract() if self._retract_next or due else nullcontext():
-                is_idle = not headless.step()
-        except NoRoom:
-            self._is_over = True
+        with headless.force_retract() if self._retract_next or due else nullcontext():
+            is_idle = not headless.step()
         self._retract_next = False
         if self._alarm and self._own_checks:
             raise OwnCheckFailed(self._alarm)
@@ -201,8 +192,6 @@ class SGLangRun:
             raise HeldOtherwise(f"it says that {'no ' if holding else 'a '}session holds KV, and {len(holding)} do")
 
     def unfinished(self) -> list[str]:
-        if self._is_over:
-            return []
         waiting = [*self._inbox, *self.headless.waiting()]
         return [rid.rstrip(".") for rid in dict.fromkeys([*waiting, *self.headless.running()])]
 
@@ -212,8 +201,6 @@ class SGLangRun:
         for _ in range(STEPS_TO_CLOSE):
             if self._is_idle_after_step() and not headless.scheduler.session_controller.sessions:
                 break
-        if self._is_over:
-            return None
         if open_still := list(headless.scheduler.session_controller.sessions):
             return f"{len(open_still)} closed sessions are still there"
         for pool, terms in read_terms(headless.release, headless.scheduler, busy=False).items():
@@ -260,7 +247,7 @@ def _tokens(turn: str, count: int, shared: int) -> list[int]:
 
 
 def _can_be_played(seed: Schedule) -> bool:
-    """Speculation that does not overlap is not emulated."""
+    """Speculation that does not overlap is not driven."""
     return seed.settings.get("speculation") != 1
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 import pytest
 from sglang_process import PAGE_SIZES, Trace, run_with_sglang
 
-from kvproof.conformance.adapters.sglang import SCENARIOS
-
 
 @pytest.fixture(scope="session")
 def trace_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, int], Trace]:
@@ -17,8 +15,6 @@ def trace_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, in
     recorded: set[str] = set()
 
     def trace(release: str, scenario: str, page_size: int) -> Trace:
-        if release in SCENARIOS[scenario].not_on:
-            pytest.skip(f"{scenario} does not run on {release}")
         if release not in recorded:
             sizes = map(str, PAGE_SIZES)
             run_with_sglang(release, "-m", "kvproof.conformance.adapters.sglang", str(folder), "--page-size", *sizes)

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 FINDINGS = Path(__file__).resolve().parents[2] / "docs" / "findings"
+HELPERS = ("harness", "drafts")
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
 
     import_sglang()
     sys.path.insert(0, str(FINDINGS))
-    names = sys.argv[1:] or sorted(path.stem for path in FINDINGS.glob("*.py") if path.stem != "harness")
+    names = sys.argv[1:] or sorted(path.stem for path in FINDINGS.glob("*.py") if path.stem not in HELPERS)
     found = {name: lines_of(FINDINGS / f"{name}.py") for name in names}
     print(json.dumps({name: answers(lines) for name, lines in found.items()}))
 

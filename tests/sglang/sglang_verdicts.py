@@ -67,14 +67,11 @@ def table(verdicts: Verdicts, by_profile: Verdicts, noticed: Verdicts, page_size
     scenarios = sorted({scenario for release in releases for scenario in verdicts[release]})
 
     def cell(release: str, scenario: str) -> str:
-        if scenario not in verdicts[release]:
-            return "not run"
         own = noticed[release].get(scenario, {}).get(page_size, "")
         return f"{own or '-'} / {_in_short(verdicts[release].get(scenario, {}).get(page_size, ''))}"
 
     def row(scenario: str) -> list[str]:
-        ran = scenario in by_profile[newest]
-        by_its_own = _in_short(by_profile[newest][scenario][page_size]) if ran else "not run"
+        by_its_own = _in_short(by_profile[newest][scenario][page_size])
         return [*(cell(release, scenario) for release in releases), by_its_own]
 
     columns = [*releases, f"{newest} by its own rules"]

@@ -49,7 +49,7 @@ def play(release: str, schedule: Path, tmp_path: Path) -> subprocess.CompletedPr
 @pytest.mark.sglang
 def test_seed_faults_of_the_old_release_are_found_and_named(found: Path) -> None:
     named = places_of(found)
-    assert {"F21875c", "F22213", "F22790e"} <= set(named)
+    assert {"S0510e", "F22213", "F22790e"} <= set(named)
     for place in named.values():
         assert {path.name for path in place.iterdir()} >= {
             "schedule.json",
@@ -60,7 +60,7 @@ def test_seed_faults_of_the_old_release_are_found_and_named(found: Path) -> None
 
 
 @pytest.mark.sglang
-@pytest.mark.parametrize("fault", ["F21875c", "F22213"])
+@pytest.mark.parametrize("fault", ["S0510e", "F22213"])
 def test_a_finding_fails_on_the_faulty_release_and_passes_on_the_fixed_one(found: Path, fault: str) -> None:
     test = places_of(found)[fault] / "test_finding.py"
     passes = f"import runpy; runpy.run_path({str(test)!r}, run_name='__main__')"
@@ -71,10 +71,10 @@ def test_a_finding_fails_on_the_faulty_release_and_passes_on_the_fixed_one(found
 
 @pytest.mark.sglang
 def test_a_finding_is_played_again(found: Path, tmp_path: Path) -> None:
-    place = places_of(found)["F21875c"]
+    place = places_of(found)["S0510e"]
     again = play(OLD, place, tmp_path)
     assert again.returncode == 1
-    assert "F21875c" in again.stdout
+    assert "S0510e" in again.stdout
     fixed = play(NEW, place, tmp_path)
     assert fixed.returncode == 0, fixed.stdout
     assert CHECKED_FOR in fixed.stdout

@@ -20,13 +20,14 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from . import fast_alloc, in_turn, stand_ins
+from . import drafting, fast_alloc, in_turn, stand_ins
 from .releases import INSTALL_HINT, Release, installed_release, installed_version
 from .settings import Device, Settings
 
 # Read by SGLang and its libraries when they are imported, so they are set before that.
 OFFLINE = {
     "OMP_NUM_THREADS": "1",
+    "SGLANG_ENABLE_SPEC_V2": "1",  # else speculation is of version 1 in releases that have both
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
 }
@@ -110,6 +111,8 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     _give_the_model_a_window(settings.window)
     if settings.real_forward:
         _let_layers_use_torch()
+    if settings.drafts:
+        drafting.prepare()
     try:
         server_args = _server_args(arguments.ServerArgs, settings)
     except (AssertionError, ValueError) as error:
@@ -131,6 +134,8 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     if not settings.real_forward:
         made_up = functools.partial(_made_up_forward, settings.device, make_tokens)
         scheduler.tp_worker.forward_batch_generation = made_up
+        if settings.drafts:
+            drafting.make_up_forwards(scheduler, settings, make_tokens, made_up)
     return scheduler
 
 
@@ -177,6 +182,7 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
         schedule_conservativeness=settings.schedule_conservativeness,
         context_length=settings.context_length,
         random_seed=settings.seed,
+        **(drafting.speculation(settings, _tiny_model_folder(is_draft=True).name) if settings.drafts else {}),
     )
 
 
@@ -210,8 +216,9 @@ class _Collector:
 
 
 @functools.cache
-def _tiny_model_folder() -> tempfile.TemporaryDirectory[str]:
+def _tiny_model_folder(*, is_draft: bool = False) -> tempfile.TemporaryDirectory[str]:
     """Kept as long as the process lives, and removed with it."""
     folder = tempfile.TemporaryDirectory(prefix="kvproof-tiny-llama-")
-    (Path(folder.name) / "config.json").write_text(json.dumps(TINY_LLAMA))
+    config = {**TINY_LLAMA, **drafting.EAGLE} if is_draft else TINY_LLAMA
+    (Path(folder.name) / "config.json").write_text(json.dumps(config))
     return folder

@@ -12,17 +12,20 @@ from .releases import Release, full_pool
 from .window_pool import window_allocator
 
 WINDOW_GAP = "pages of the window pool: the trace has the cursor and the terms of the check, not the page ids"
-SPECULATION_GAP = (
-    "speculation is emulated: each round reserves real slots ahead, no draft was run, and none was accepted"
-)
 
 
-def header_of(
-    release: Release, scheduler: Any, *, scenario: str | None, extra: dict[str, Any], emulated_drafts: int = 0
-) -> Header:
+def drafts_of(scheduler: Any) -> int:
+    """Draft tokens of each round of speculation; 0: none, or of a kind that says nothing of them."""
+    algorithm = getattr(scheduler, "spec_algorithm", None)
+    if algorithm is None or algorithm.is_none():
+        return 0
+    return max(0, (scheduler.server_args.speculative_num_draft_tokens or 0) - 1)
+
+
+def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: dict[str, Any]) -> Header:
     page_size, rows = scheduler.page_size, scheduler.req_to_token_pool
     chunk = scheduler.chunked_prefill_size
-    named = window_allocator(release, scheduler)
+    named, drafts = window_allocator(release, scheduler), drafts_of(scheduler)
     return Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-sglang", version=version("kvproof"), target=f"sglang {release.version}"),
@@ -33,8 +36,8 @@ def header_of(
             row_width=rows.req_to_token.shape[1],
             chunked_prefill_size=chunk if chunk is not None and chunk > 0 else None,
             overlap=scheduler.enable_overlap,
-            speculation=2 if emulated_drafts else 0,
-            drafts=emulated_drafts or 1,
+            speculation=2 if drafts else 0,
+            drafts=drafts or 1,
             window=scheduler.sliding_window_size if scheduler.is_hybrid_swa else 0,
             window_pages=named.size // page_size if named is not None else 0,
             tree=release.has_tree(scheduler.tree_cache),
@@ -43,7 +46,6 @@ def header_of(
         gaps=(
             *release.gaps,
             *([WINDOW_GAP] if scheduler.is_hybrid_swa and named is None else []),
-            *([SPECULATION_GAP] if emulated_drafts else []),
         ),
         known_deviations=release.known_deviations,
         extra=extra,

@@ -20,7 +20,6 @@ from ..run import drain
 from .engine import VOCABULARY, build_scheduler, import_sglang
 from .event_loop import EventLoop
 from .releases import Release, full_pool
-from .reserving import Reserving
 from .settings import Settings
 
 Checks = Literal["idle", "every"]
@@ -48,18 +47,13 @@ class Headless:
         self._inbox: list[Any] = []
         self._was_idle = False
         self.scheduler = build_scheduler(self.release, settings, self.tokens, self.replies)
-        self.reserving = Reserving(self.release, self.scheduler, settings.drafts) if settings.drafts else None
         self._loop = self._take_hold_of_the_loop()
-        if self.reserving is not None:
-            self.reserving.start()
 
     def __enter__(self) -> Headless:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._loop.end()
-        if self.reserving is not None:
-            self.reserving.stop()
 
     # -- what a client does --
 

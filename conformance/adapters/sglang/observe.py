@@ -14,12 +14,15 @@ from typing import Any
 from ..live.page_ids import PageIds
 from ..live.readings import SESSION, TURN, Values, named
 from .releases import Release, full_pool, layers_of
+from .rounds import Rounds
 from .window_pool import window_pool
 
 
 class Observer:
-    def __init__(self, release: Release, scheduler: Any) -> None:
+    def __init__(self, release: Release, scheduler: Any, rounds: Rounds | None = None) -> None:
         self._release = release
+        self._lengths = release.lengths if rounds is None else rounds.lengths
+        self.has_rounds = rounds is not None
         self._scheduler = scheduler
         self.page_size: int = scheduler.page_size
         _, self._sessions = layers_of(scheduler.tree_cache)
@@ -92,7 +95,7 @@ class Observer:
     # -- requests and their rows --
 
     def lengths(self, req: Any) -> Values:
-        seen = named(TURN, self._release.lengths_of(req))
+        seen = named(TURN, self._lengths([req])[0])
         if self.has_window:
             seen["swa_evicted_seqlen"] = self._release.window_cursor(req)
         return seen

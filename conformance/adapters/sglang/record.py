@@ -82,9 +82,7 @@ def recording(headless: Headless, writer: TakesEvents) -> Iterator[Recorder]:
         for event in assembly.events(record):
             writer.event(**event)
 
-    recorder = Recorder(
-        headless.release, headless.scheduler, put, step=lambda: headless.steps, reserving=headless.reserving
-    )
+    recorder = Recorder(headless.release, headless.scheduler, put, step=lambda: headless.steps)
     headless.on_check = lambda busy, passed: recorder.check(busy=busy, passed=passed)
     recorder.start()
     try:
@@ -142,5 +140,4 @@ def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
 
 def header_of_run(headless: Headless, scenario: str) -> Header:
     extra = {**headless.settings.as_dict(), "seams": headless.release.ways}
-    drafts = headless.settings.drafts
-    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra, emulated_drafts=drafts)
+    return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra)

@@ -20,11 +20,12 @@ from typing import Any
 from ..actions import Actions
 from ..live.page_ids import PageIds
 from .arrivals import Arrivals
+from .header import drafts_of
 from .notes import Notes, Put
 from .observe import Observer
 from .page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
 from .releases import Release, layers_of, read_terms
-from .reserving import Reserving
+from .rounds import Rounds
 from .steps import Steps
 from .turns import Turns
 from .watch import OnError, Watch
@@ -45,17 +46,17 @@ class Recorder:
         *,
         step: Callable[[], int],
         on_error: OnError | None = None,
-        reserving: Reserving | None = None,
     ) -> None:
         self.release = release
         self.watch = Watch(on_error)
         self._scheduler = scheduler
-        self._observe = Observer(release, scheduler)
+        self._rounds = Rounds(release) if drafts_of(scheduler) else None
+        self._observe = Observer(release, scheduler, self._rounds)
         self.notes = Notes(self._observe, put, step)
         self._actions = Actions(self.notes.event)
         self._moves = PageMoves(scheduler, self._observe, self._actions)
         self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
-        self.steps = Steps(release, self._observe, self.notes, reserving)
+        self.steps = Steps(release, self._observe, self.notes, self._rounds)
         self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
 
     @property
@@ -75,7 +76,10 @@ class Recorder:
         # What every step calls has listeners, which cost less.
         batch = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
         steps = self.steps.listeners()
-        self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
+        if self._rounds is not None:
+            self.watch.between(batch, "prepare_for_decode", self._rounds.come, steps.prepared_for_decode)
+        else:
+            self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
         self.watch.between(type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came)
         self._rebuild_dispatcher()
 

@@ -20,7 +20,7 @@ from ..live.runs import Run
 from .notes import Notes
 from .observe import Observer
 from .releases import Release
-from .reserving import Reserving
+from .rounds import Rounds
 
 RID = attrgetter("rid")
 
@@ -30,12 +30,12 @@ WAYS = {"its own": 0, "allocated length in its kv record": 1, "all in its kv rec
 
 
 class Steps:
-    def __init__(self, release: Release, observe: Observer, notes: Notes, reserving: Reserving | None = None) -> None:
+    def __init__(self, release: Release, observe: Observer, notes: Notes, rounds: Rounds | None = None) -> None:
         self._release = release
         self._observe = observe
         self._notes = notes
         self._put, self._step, self._lengths = notes.put, notes.step, release.lengths
-        self._reserving = reserving
+        self._rounds = rounds
         # The batch that was put down last, its output lengths as they were read last, and when its next page begins.
         self._reqs: list[Any] | None = None
         self._output_lens: list[int] = []
@@ -59,7 +59,7 @@ class Steps:
     def have_read_by(self, make: MakeFront, put_run: Callable[[Run], None]) -> None:
         """From now on machine code reads what is always the same, if there is any for this release."""
         way, observe = WAYS.get(self._release.ways["lengths"] or ""), self._observe
-        if way is None or self._reserving is not None:
+        if way is None or self._rounds is not None:
             return
         names_pages = observe.page_ids.device_is_host and observe.window_pool is None
         of_steps = self.prepared_for_decode, self.results_come, self.results_came
@@ -87,7 +87,10 @@ class Steps:
 
     def prepared_for_decode(self, batch: Any) -> None:
         self._take_over()
-        self._put_decodes(batch)
+        if self._rounds is None:
+            self._put_decodes(batch)
+        else:
+            self._put_rounds(batch, self._rounds)
         self._hand_on()
 
     def _put_decodes(self, batch: Any) -> None:
@@ -107,13 +110,12 @@ class Steps:
         reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
         seq_lens = batch.seq_lens_cpu.tolist()
         pages = window_pages = None
-        if self._openings.at(seq_lens) and self._reserving is None:
+        if self._openings.at(seq_lens):
             pages, window_pages = observe.pages_of(batch.out_cache_loc), observe.window_pages_of(batch.out_cache_loc)
         self._steps_to_opening = self._openings.steps_to_next
         sessions = None if notes.sessions_are_known else observe.sessions_of(reqs)
         notes.sessions_are_known = True
-        # A round that reserves ahead is told in full each time.
-        self._reqs = list(reqs) if self._reserving is None else None
+        self._reqs = list(reqs)
         self._output_lens = [len(req.output_ids) for req in reqs]
         notes.put(
             (
@@ -127,7 +129,32 @@ class Steps:
                 seq_lens,
                 pages,
                 window_pages,
-                None if self._reserving is None else [self._reserved(self._reserving, req) for req in reqs],
+                None,
+            )
+        )
+
+    def _put_rounds(self, batch: Any, rounds: Rounds) -> None:
+        """A round is told in full each time."""
+        self.tell_result()
+        reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
+        rows, taken = list(map(release.row, reqs)), rounds.launched(reqs)
+        notes.sessions_are_known = True
+        notes.put(
+            (
+                DECODE,
+                notes.step(),
+                list(map(RID, reqs)),
+                rows,
+                rounds.lengths(reqs),
+                [len(req.output_ids) for req in reqs],
+                observe.sessions_of(reqs),
+                None,
+                None,
+                None,
+                [
+                    (observe.new_pages(row, *positions), observe.new_window_pages(row, *positions))
+                    for row, positions in zip(rows, taken, strict=True)
+                ],
             )
         )
 
@@ -141,17 +168,17 @@ class Steps:
         )
         self._put((AGAIN, self._step(), self._lengths(batch.reqs), self._gained, seq_lens, pages, window_pages))
 
-    def _reserved(self, reserving: Reserving, req: Any) -> tuple[list[int], list[int]]:
-        """Pages, and window pages, that this round reserved."""
-        if req.rid not in reserving.taken:
-            return [], []
-        row, taken, observe = self._release.row(req), reserving.taken[req.rid], self._observe
-        return observe.new_pages(row, *taken), observe.new_window_pages(row, *taken)
+    def over(self, req: Any) -> None:
+        """The request was retracted, or is over."""
+        if self._rounds is not None:
+            self._rounds.over(req.rid)
 
     # -- results come --
 
-    def results_come(self, _scheduler: Any, batch: Any, *_args: Any) -> None:
+    def results_come(self, _scheduler: Any, batch: Any, result: Any = None, *_args: Any) -> None:
         self._take_over()
+        if self._rounds is not None:
+            self._rounds.results_come(batch, result)
         self._awaiting_result = reqs = batch.reqs
         self._results_written = 0
         if reqs == self._reqs and self._notes.sessions_are_known:

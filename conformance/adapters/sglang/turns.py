@@ -109,11 +109,10 @@ class Turns:
         windows, self._windows_behind = self._windows_behind, []
         if action.inserted is not None:
             params = {"dup_len": action.inserted.prefix_len}
-            committed_len, _, protected_len = release.lengths_of(req)
-            key_len = self._key_len(action, release.kept_len(req))
-            if key_len != committed_len:  # with overlap the next step is prepared already
-                params["key_len"] = key_len
             after = self._observe.turn(req, prefix=True)
+            key_len = self._key_len(action, release.kept_len(req))
+            if key_len != after["kv_committed_len"]:  # with overlap the next step is prepared already
+                params["key_len"] = key_len
             if windows:  # behind the insert: it left the cursor where the first of them found it
                 after["swa_evicted_seqlen"] = windows[0].cursor_before
             self._notes.turn_event(
@@ -123,7 +122,7 @@ class Turns:
                 row=row,
                 params=params,
                 **action.freed,
-                shared=self._observe.pages_of_row(row, 0, protected_len),
+                shared=self._observe.pages_of_row(row, 0, after["cache_protected_len"]),
                 after=after,
             )
         elif is_chunk:
@@ -134,7 +133,8 @@ class Turns:
 
     def _key_len(self, action: Action, whole: int) -> int:
         """How many tokens the tree was asked to take: all, or up to where the prompt parts from one that lost its window."""
-        key_len = len(action.asked[0].key) if self._release.parts and action.asked else whole
+        may_be_less = self._release.parts or self._observe.has_rounds
+        key_len = len(action.asked[0].key) if may_be_less and action.asked else whole
         page_size = self._observe.page_size
         return key_len if key_len // page_size < whole // page_size else whole
 
@@ -177,11 +177,12 @@ class Turns:
         if self._actions.is_in(RETRACT):
             return release(req, *args, **kwargs)
         self._steps.write_results_up_to(req)
-        session, whole = session_of(req), self._release.lengths_of(req)[0]
+        session, whole = session_of(req), self._observe.lengths(req)["kv_committed_len"]
         params: Values = {"finished_len": _finished_len(req)}
         windows = self._observe.window_pages_of_row(self._release.row(req), whole)
         with self._actions.open(RELEASE) as action:
             result = release(req, *args, **kwargs)
+        self._steps.over(req)
         fields = {**action.freed, **self._taken_over(action, windows)}
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
@@ -218,6 +219,7 @@ class Turns:
         session = session_of(req)
         with self._actions.open(RETRACT) as action:
             result = release(batch, idx, remaining_req_count, *args, **kwargs)
+        self._steps.over(req)
         if remaining_req_count:
             after = self._observe.lengths_after_retract(req)
             self._notes.turn_event("retract", req, session, **action.freed, after=after)

@@ -41,10 +41,7 @@ def _every_behaviour(h: Headless) -> None:
     close_all(h, "s1", "s3")
 
 
-# 0.5.23 takes the last position of a finished turn from the round in flight, which with drafts there always is. Without
-# drafts it sees by the length alone that a turn ends, and launches none.
-NOT_EMULATED_ON = ("0.5.23",)
-_ROUNDS = {"overlap": True, "drafts": 2, "not_on": NOT_EMULATED_ON}
+_ROUNDS = {"overlap": True, "drafts": 2}
 _MATRIX: dict[str, dict[str, Any]] = {
     "full": {},
     "overlap": {"overlap": True},

@@ -30,8 +30,6 @@ class Scenario:
     window: int = 0
     drafts: int = 0
     disable_radix_cache: bool = False
-    not_on: tuple[str, ...] = ()
-    """releases on which it would show something else than it says"""
 
 
 class Room(dict[str, Scenario]):

@@ -1,0 +1,77 @@
+"""Which positions of a round are committed in a trace, whether a release counts them at once or later."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvproof.conformance.adapters.sglang.rounds import Rounds
+
+
+class Turn:
+    """A request of a release that counts the position of a round when it is launched (`at_once`), or with its result."""
+
+    def __init__(self, rid: str, at_once: bool) -> None:
+        self.rid, self._at_once = rid, at_once
+        self.lengths = [10, 10, 8]
+
+    def prepare(self, allocated: int) -> None:
+        self.lengths[0] += self._at_once
+        self.lengths[1] = max(allocated, self.lengths[1])
+
+    def gain(self, tokens: int) -> None:
+        self.lengths[0] += tokens - self._at_once
+
+
+def rounds_of() -> Rounds:
+    release: Any = SimpleNamespace(lengths=lambda owners: [tuple(owner.lengths) for owner in owners])
+    return Rounds(release)
+
+
+def launch(rounds: Rounds, turn: Turn, allocated: int) -> tuple[int, int]:
+    rounds.come(SimpleNamespace(reqs=[turn]))
+    turn.prepare(allocated)
+    return rounds.launched([turn])[0]
+
+
+def gain(rounds: Rounds, turn: Turn, tokens: int) -> None:
+    rounds.results_come(SimpleNamespace(reqs=[turn]), SimpleNamespace(accept_lens=[tokens]))
+    turn.gain(tokens)
+
+
+def committed(rounds: Rounds, turn: Turn) -> int:
+    return rounds.lengths([turn])[0][0]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_launched_round_has_its_position_whenever_it_is_counted(at_once: bool) -> None:
+    rounds, turn = rounds_of(), Turn("a", at_once)
+    assert committed(rounds, turn) == 10
+    assert launch(rounds, turn, 16) == (10, 16)
+    assert committed(rounds, turn) == 11
+    assert launch(rounds, turn, 17) == (16, 17)
+    assert committed(rounds, turn) == 12
+    gain(rounds, turn, 3)
+    assert committed(rounds, turn) == 14
+    gain(rounds, turn, 1)
+    assert committed(rounds, turn) == 14
+    gain(rounds, turn, 1)  # of a round that nobody saw
+    assert committed(rounds, turn) == turn.lengths[0]
+
+
+def test_the_result_of_a_prefill_is_of_no_round() -> None:
+    rounds, turn = rounds_of(), Turn("a", at_once=False)
+    launch(rounds, turn, 16)
+    rounds.results_come(SimpleNamespace(reqs=[turn]), SimpleNamespace(accept_lens=None))
+    rounds.results_come(SimpleNamespace(reqs=[turn]), SimpleNamespace())
+    assert committed(rounds, turn) == 11
+
+
+def test_what_is_in_flight_of_a_request_that_is_over_is_dropped() -> None:
+    rounds, turn, other = rounds_of(), Turn("a", at_once=False), Turn("b", at_once=False)
+    launch(rounds, turn, 16)
+    launch(rounds, other, 16)
+    rounds.over("a")
+    assert (committed(rounds, turn), committed(rounds, other)) == (10, 11)
