@@ -32,8 +32,8 @@ def speculation(settings: Settings, draft_model: str) -> dict[str, Any]:
     """The server's arguments for chains of `settings.drafts` tokens. Raises UserError where they cannot be."""
     if not settings.overlap:
         raise UserError("drafts: speculation v2 overlaps: --set overlap=true")
-    if settings.real_forward:
-        raise UserError("drafts: their forwards are made up: without real_forward")
+    if settings.real_forward or settings.device != "cpu":
+        raise UserError("drafts: their forwards are made up, on a CPU: --set real_forward=false --set device=cpu")
     return {
         "speculative_algorithm": "EAGLE",
         "speculative_draft_model_path": draft_model,
