@@ -52,7 +52,7 @@ def test_what_is_wrong_with_rounds_is_named(trace_of: TraceOf, release: str, sce
     "settings, words",
     [
         (("drafts=2",), "speculation v2 overlaps"),
-        (("drafts=2", "overlap=true", "real_forward=true"), "their forwards are made up"),
+        (("drafts=2", "overlap=true", "real_forward=true"), "their forwards are made up, on a CPU"),
     ],
 )
 def test_drafts_that_cannot_be(tmp_path: Path, settings: tuple[str, ...], words: str) -> None:
