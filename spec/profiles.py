@@ -125,7 +125,7 @@ def _finish_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def _short_of_a_round(d: Domain, s: Ledger, key_len: Length) -> Flag:
     in_flight = d.where(s.pending == 0, d.zero, d.one)
     least = minus(d, s.kv_committed_len, d.drafts + in_flight + d.one)
-    return d.every(d.spec_v2, least <= key_len, key_len < s.kv_committed_len)
+    return d.every(d.spec_v2, d.floor_pages(least) <= d.floor_pages(key_len), key_len < s.kv_committed_len)
 
 
 def _finish_up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, may_fall_short: Flag) -> Step:

@@ -101,6 +101,20 @@ def test_with_rounds_a_key_may_be_one_less_than_what_is_kept(speculation: int, k
     assert (step.after.prefix_len, step.after.cache_protected_len) == (prefix_len, key_len)
 
 
+@pytest.mark.parametrize(
+    ("page_size", "key_len", "is_enough"), [(4, 0, True), (1, 2, True), (1, 1, True), (1, 0, False)]
+)
+def test_what_a_round_leaves_out_is_counted_in_pages(page_size: int, key_len: int, is_enough: bool) -> None:
+    """One token asked for two and got three of a round: the tree takes no page of 4, or all but the last token and the draft."""
+    d = Integers(page_size=page_size, row_width=32, overlap=True, speculation=2, drafts=1)
+    request = pristine(d).but(
+        plain=True, phase=RUNNING, origin_len=1, output_len=3, kv_committed_len=3, kv_allocated_len=6, kv_valid=3
+    )
+    asked = SimpleNamespace(dup_len=0, inserted=True, key_len=key_len)
+    step = PROFILES["sglang-0.5.10"].rules["finish_plain"].run(d, request, asked)
+    assert all(guard.holds for guard in step.guards) == is_enough
+
+
 @pytest.mark.parametrize("action", ["insert", "finish_plain"])
 def test_of_a_prompt_that_parts_the_tree_must_not_own_more_than_it_took(action: str) -> None:
     """The key ends where it parts; a rule that still counts the whole prompt as the tree's is refuted."""
