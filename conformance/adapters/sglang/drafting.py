@@ -17,7 +17,7 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 
-from . import eagle_in_torch
+from . import eagle_in_torch, in_turn
 from .settings import Settings
 
 MakeTokens = Callable[[int], list[int]]
@@ -55,7 +55,7 @@ def prepare() -> None:
     place, name = _NO_OVERLAP
     with suppress(ModuleNotFoundError):
         importlib.import_module(place)
-        eagle_in_torch.put_everywhere(name, lambda *args: None)
+        in_turn.put_everywhere(name, lambda *args: None)
     if not torch.cuda.is_available():
         torch.cuda.synchronize = lambda *args: None
         torch.Tensor.record_stream = lambda *args: None

@@ -6,10 +6,10 @@ for.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
+from .in_turn import put_everywhere
 from .stand_ins import stand_for
 
 
@@ -20,13 +20,6 @@ def take_their_places() -> None:
     if stand_for("sgl_kernel"):
         for name, ours in STOOD_IN_FOR.items():
             put_everywhere(name, ours)
-
-
-def put_everywhere(name: str, ours: Callable[..., Any]) -> None:
-    """Also where it was imported by name."""
-    for module in [module for key, module in sys.modules.items() if key.startswith("sglang.") and module is not None]:
-        if name in vars(module):
-            setattr(module, name, ours)
 
 
 def chain_of_drafts(

@@ -27,10 +27,15 @@ def prepare() -> None:
     state.GroupCoordinator.destroy = lambda self: None
     processors: Any = importlib.import_module("sglang.srt.utils.common")
     processors.parse_lscpu_topology = functools.cache(processors.parse_lscpu_topology)
+    put_everywhere("create_scheduler_watchdog", _no_watchdog)
+    put_everywhere("get_zmq_socket", _NoSocket)
+
+
+def put_everywhere(name: str, instead: Callable[..., Any]) -> None:
+    """In each of SGLang's modules that has a function of this name, also where it was imported."""
     for module in _sglang_modules():
-        for name, instead in (("create_scheduler_watchdog", _no_watchdog), ("get_zmq_socket", _NoSocket)):
-            if hasattr(module, name):
-                setattr(module, name, instead)
+        if name in vars(module):
+            setattr(module, name, instead)
 
 
 def leave_the_last_one() -> None:
