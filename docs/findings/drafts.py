@@ -77,6 +77,7 @@ def do_without_a_gpu():
     """What EAGLE takes for granted: streams, an attention backend for drafts, and kernels for chains of them."""
     torch.cuda.synchronize = lambda *args: None
     torch.Tensor.record_stream = lambda *args: None
+    torch.compiler.set_stance("force_eager")  # else it takes a C++ compiler
     importlib.import_module("sglang.srt.managers.scheduler")
     importlib.import_module("sglang.srt.speculative.eagle_worker_v2")
     factory = importlib.import_module("sglang.srt.speculative.draft_utils").DraftBackendFactory

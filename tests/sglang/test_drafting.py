@@ -64,6 +64,20 @@ def test_drafts_that_cannot_be(tmp_path: Path, settings: tuple[str, ...], words:
         )
 
 
+@pytest.mark.sglang
+@pytest.mark.parametrize("release", [NEW, LATER[-1]])
+def test_rounds_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+    """A compilation takes longer than the fuzzer lets a step hang, and a machine may have nothing to compile with."""
+    recorded = tmp_path / "t.jsonl"
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+    run_with_sglang(
+        *(release, "-m", "kvproof.conformance.cli", "record", "--target", "sglang", "--scenario", "matrix-speculation"),
+        *("--out", str(recorded)),
+    )
+    assert Trace.read(recorded).reason == "finished"
+
+
 # -- kernels --
 
 

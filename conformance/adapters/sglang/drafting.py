@@ -56,6 +56,8 @@ def prepare() -> None:
     with suppress(ModuleNotFoundError):
         importlib.import_module(place)
         in_turn.put_everywhere(name, lambda *args: None)
+    # EAGLE has small functions compiled: that takes a C++ compiler, and in the first round longer than a step may hang.
+    torch.compiler.set_stance("force_eager")
     if not torch.cuda.is_available():
         torch.cuda.synchronize = lambda *args: None
         torch.Tensor.record_stream = lambda *args: None
