@@ -185,6 +185,11 @@ def _evict_window_up_to(d: Domain, waiting_or_live: Ledger, p: SimpleNamespace, 
     return Step(s.but(swa_evicted_seqlen=moved), right.guards, (keeps, freed, Forget(s.kv_committed_len)))
 
 
+def _keep_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """W stays, on a tree as on a chunk cache; there it is done before a later turn's first chunk, too."""
+    return _evict_window_up_to(d, s, p, d.window)
+
+
 def _keep_window_and_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """W + P stay, as in the model; on a chunk cache it is done before a later turn's first chunk, too."""
     return _evict_window_up_to(d, s, p, d.window + one_page(d))
@@ -226,9 +231,10 @@ PROFILES: dict[str, Profile] = {
     for p in (
         Profile(
             "sglang-0.5.10",
-            "sglang 0.5.10.post1: with EAGLE's drafts the tree takes one token less",
+            "sglang 0.5.10.post1: with EAGLE's drafts the tree takes one token less, the window is evicted further, "
+            "and on a chunk cache a later turn's before it runs, too",
             (),
-            PAIRS,
+            {**PAIRS, "evict_window": _evict(_keep_window, "sglang 0.5.10.post1")},
             ("sglang 0.5.10.post1",),
         ),
         Profile(

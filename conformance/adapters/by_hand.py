@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kvproof.conformance.commands.settings import parse_settings
 from kvproof.conformance.errors import UserError
 
 from .run import RecordResult
@@ -27,13 +28,14 @@ def record_by_hand(
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(scenarios))
     parser.add_argument("--page-size", type=int, nargs="+", default=[1])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="of each run")
     arguments = parser.parse_args()
     try:
-        folder = arguments.folder / below()
+        folder, settings = arguments.folder / below(), parse_settings(arguments.settings)
         for page_size in arguments.page_size:
             for name in arguments.scenarios or scenarios:
                 out = folder / f"{name}-p{page_size}.jsonl"
-                result = record(name, out, page_size=page_size, seed=arguments.seed)
+                result = record(name, out, page_size=page_size, seed=arguments.seed, settings=settings)
                 print(f"{result.path}: {result.events} events, {result.steps} steps, {result.reason}", flush=True)
     except UserError as error:
         print(f"error: {error.message}", file=sys.stderr)
