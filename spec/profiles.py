@@ -74,7 +74,11 @@ KeyRule = Callable[[Domain, Length, Length], Flag]
 
 def _in_pairs(d: Domain, key_len: Length, whole: Length) -> Flag:
     """EAGLE's draft reads a token with the hidden state of the one before, so its tree's keys are pairs: one less than tokens."""
-    return d.every(d.spec_v2, d.floor_pages(key_len) == d.floor_pages(minus(d, whole, d.one)))
+    return d.every(_drafted(d), d.floor_pages(key_len) == d.floor_pages(minus(d, whole, d.one)))
+
+
+def _drafted(d: Domain) -> Flag:
+    return d.some(d.spec_v1, d.spec_v2)
 
 
 def _parts(d: Domain, key_len: Length, whole: Length) -> Flag:
@@ -124,8 +128,9 @@ def _finish_where_it_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _short_of_a_round(d: Domain, s: Ledger, key_len: Length) -> Flag:
     in_flight = d.where(s.pending == 0, d.zero, d.one)
-    least = minus(d, s.kv_committed_len, d.drafts + in_flight + d.one)
-    return d.every(d.spec_v2, d.floor_pages(least) <= d.floor_pages(key_len), key_len < s.kv_committed_len)
+    ahead = d.where(d.spec_v2, d.drafts + in_flight, d.zero)
+    least = minus(d, s.kv_committed_len, ahead + d.one)
+    return d.every(_drafted(d), d.floor_pages(least) <= d.floor_pages(key_len), key_len < s.kv_committed_len)
 
 
 def _finish_up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, may_fall_short: Flag) -> Step:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang import in_turn
+from kvproof.conformance.adapters.sglang import drafting, in_turn
 from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
 from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
@@ -85,7 +85,10 @@ class SGLang(WordedSettings):
         return self._last
 
     def of_release(self, settings: Mapping[str, Setting]) -> Settings:
-        """The scheduler's own settings. What cannot go together is put right: drafts need the overlap scheduler."""
+        """The scheduler's own settings. What cannot go together is put right.
+
+        Drafts without overlap are speculation v1, which few releases have.
+        """
         chosen: dict[str, Any] = {name: self._value(settings, name) for name in self.settings}
         page_size, row_width = self.page_size(settings), self.longest(settings)
         chunk = {None: None, "page": page_size, "odd": 3 * page_size}[chosen["chunk"]]
@@ -99,7 +102,7 @@ class SGLang(WordedSettings):
             max_running_requests=chosen["rows"],
             chunked_prefill_size=chunk,
             mixed_chunk=bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
-            overlap=bool(chosen["overlap"] or drafts),
+            overlap=bool(chosen["overlap"] or (drafts and not drafting.has_version_1())),
             window=self._window_tokens(settings) if has_window_rule else 0,
             drafts=drafts,
             disable_radix_cache=not chosen["radix_cache"],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,9 @@ RELEASES = ("0.5.10.post1", "0.5.11")
 LATER = ("0.5.12", "0.5.14", "0.5.17", "0.5.20", "0.5.23")
 IN_BETWEEN = LATER[:-1]
 PAGE_SIZES = (1, 4)
+HAVE_SPECULATION_V1 = (*RELEASES, "0.5.12")
+SPECULATION_V1 = "matrix-speculation-v1"
+"""How the names of its scenarios begin."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,17 @@ class Trace:
 
     def of(self, *actions: str) -> list[Event]:
         return [event for event in self.events if event.action in actions]
+
+
+def each_on(releases: Iterable[Any], scenarios: Iterable[str]) -> list[Any]:
+    """Every scenario on every release that can run it: as parameters `release, scenario`, with the marks of the release."""
+    names = list(scenarios)
+    pairs = ((release, name) for release in releases for name in names)
+    return [
+        pytest.param(release.values[0], name, marks=release.marks)
+        for release, name in pairs
+        if release.values[0] in HAVE_SPECULATION_V1 or not name.startswith(SPECULATION_V1)
+    ]
 
 
 def run_with_sglang(release: str, *arguments: str) -> str:

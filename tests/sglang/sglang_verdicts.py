@@ -67,11 +67,13 @@ def table(verdicts: Verdicts, by_profile: Verdicts, noticed: Verdicts, page_size
     scenarios = sorted({scenario for release in releases for scenario in verdicts[release]})
 
     def cell(release: str, scenario: str) -> str:
+        if scenario not in verdicts[release]:
+            return "cannot run"
         own = noticed[release].get(scenario, {}).get(page_size, "")
         return f"{own or '-'} / {_in_short(verdicts[release].get(scenario, {}).get(page_size, ''))}"
 
     def row(scenario: str) -> list[str]:
-        by_its_own = _in_short(by_profile[newest][scenario][page_size])
+        by_its_own = _in_short(by_profile[newest].get(scenario, {}).get(page_size, ""))
         return [*(cell(release, scenario) for release in releases), by_its_own]
 
     columns = [*releases, f"{newest} by its own rules"]

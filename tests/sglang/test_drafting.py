@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CalledProcessError
 
 import pytest
-from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace, run_with_sglang
+from sglang_process import (
+    HAVE_SPECULATION_V1,
+    IN_BETWEEN,
+    LATER,
+    PAGE_SIZES,
+    RELEASES,
+    SPECULATION_V1,
+    Trace,
+    run_with_sglang,
+)
 
 from kvproof.conformance.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay import replay
@@ -47,19 +57,52 @@ def test_what_is_wrong_with_rounds_is_named(trace_of: TraceOf, release: str, sce
     assert named == ({"S0510e"} if release == OLD else {"S0517a"} if release == LATER[-1] else set())
 
 
+# -- version 1 --
+
+
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+@pytest.mark.parametrize("release", [param for param in EVERY_RELEASE if param.values[0] in HAVE_SPECULATION_V1])
+def test_version_1_verifies_a_round_in_the_step_that_drafts_it(trace_of: TraceOf, release: str, page_size: int) -> None:
+    trace = trace_of(release, SPECULATION_V1, page_size)
+    config = trace.header.config
+    assert (config.speculation, config.drafts, config.overlap) == (1, 2, False)
+    rounds = trace.of("verify")
+    assert not trace.of("decode") and len(rounds) > 20
+    assert {int(event.params["tokens"]) for event in rounds} == {1, 2, 3}
+    assert all(event.after.kv_committed_len == event.after.kv_allocated_len for event in rounds)
+    # What is taken for rejected drafts goes back: one page a token, or where it opened a page.
+    rejected = sum(3 - int(event.params["tokens"]) for event in rounds)
+    freed = sum(len(event.free) for event in rounds)
+    assert freed == rejected if page_size == 1 else 0 < freed < rejected
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize("page_size", PAGE_SIZES)
+def test_a_rejected_draft_that_keeps_its_page_is_noticed(trace_of: TraceOf, tmp_path: Path, page_size: int) -> None:
+    lines = trace_of(NEW, SPECULATION_V1, page_size).path.read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    at = next(place for place, event in enumerate(events) if event.get("action") == "verify" and event.get("free"))
+    kept = events[at]["free"].pop()
+    leaking = tmp_path / "leaking.jsonl"
+    leaking.write_text("".join(json.dumps(event) + "\n" for event in events))
+    first = replay(leaking, profile=OF_THE_TRACE).first
+    assert first is not None and first.event.seq == events[at]["seq"]
+    assert any(f"page {kept} was not freed" in line for line in first.pages)
+
+
 @pytest.mark.sglang
 @pytest.mark.parametrize(
-    "settings, words",
+    "release, settings, words",
     [
-        (("drafts=2",), "speculation v2 overlaps"),
-        (("drafts=2", "overlap=true", "real_forward=true"), "their forwards are made up, on a CPU"),
+        (LATER[-1], ("drafts=2",), "this release has no speculation v1, and v2 overlaps"),
+        (NEW, ("drafts=2", "overlap=true", "real_forward=true"), "their forwards are made up, on a CPU"),
     ],
 )
-def test_drafts_that_cannot_be(tmp_path: Path, settings: tuple[str, ...], words: str) -> None:
+def test_drafts_that_cannot_be(tmp_path: Path, release: str, settings: tuple[str, ...], words: str) -> None:
     asked = [word for setting in settings for word in ("--set", setting)]
     with pytest.raises((AssertionError, CalledProcessError), match=words):
         run_with_sglang(
-            *(NEW, "-m", "kvproof.conformance.cli", "record", "--target", "sglang", "--scenario", "basic"),
+            *(release, "-m", "kvproof.conformance.cli", "record", "--target", "sglang", "--scenario", "basic"),
             *(*asked, "--out", str(tmp_path / "t.jsonl")),
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sglang_census import Census
-from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace
+from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace, each_on
 
 from kvproof.conformance.adapters.sglang import RELEASES as KNOWN
 from kvproof.conformance.adapters.sglang import SCENARIOS
@@ -44,8 +44,9 @@ def test_the_seams_of_a_release_are_those_that_are_pinned(trace_of: TraceOf, rel
 
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
-@pytest.mark.parametrize("scenario", sorted(set(SCENARIOS) - SHARED_ROWS))
-@pytest.mark.parametrize("release", EACH_RELEASE[len(RELEASES) :])
+@pytest.mark.parametrize(
+    "release, scenario", each_on(EACH_RELEASE[len(RELEASES) :], sorted(set(SCENARIOS) - SHARED_ROWS))
+)
 def test_the_events_name_every_page_that_moved(trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
     """The census of the events equals the allocator's free list and the tree's size, at every check."""
     trace = trace_of(release, scenario, page_size)

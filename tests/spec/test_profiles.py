@@ -89,7 +89,8 @@ def test_of_pairs_the_tree_must_not_own_the_last_token(profile: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("speculation", "key_len", "prefix_len"), [(2, 8, 8), (2, 7, 8), (2, 6, 6), (0, 7, 7), (1, 7, 7)]
+    ("speculation", "key_len", "prefix_len"),
+    [(2, 8, 8), (2, 7, 8), (2, 6, 6), (1, 8, 8), (1, 7, 8), (1, 6, 6), (0, 7, 7)],
 )
 def test_with_rounds_a_key_may_be_one_less_than_what_is_kept(speculation: int, key_len: int, prefix_len: int) -> None:
     d = Integers(page_size=1, row_width=32, overlap=True, speculation=speculation)
@@ -102,11 +103,24 @@ def test_with_rounds_a_key_may_be_one_less_than_what_is_kept(speculation: int, k
 
 
 @pytest.mark.parametrize(
-    ("page_size", "key_len", "is_enough"), [(4, 0, True), (1, 2, True), (1, 1, True), (1, 0, False)]
+    ("speculation", "page_size", "key_len", "is_enough"),
+    [
+        (2, 4, 0, True),
+        (2, 1, 2, True),
+        (2, 1, 1, True),
+        (2, 1, 0, False),
+        (1, 4, 0, True),
+        (1, 1, 2, True),
+        (1, 1, 1, False),
+    ],
 )
-def test_what_a_round_leaves_out_is_counted_in_pages(page_size: int, key_len: int, is_enough: bool) -> None:
-    """One token asked for two and got three of a round: the tree takes no page of 4, or all but the last token and the draft."""
-    d = Integers(page_size=page_size, row_width=32, overlap=True, speculation=2, drafts=1)
+def test_what_a_round_leaves_out_is_counted_in_pages(
+    speculation: int, page_size: int, key_len: int, is_enough: bool
+) -> None:
+    """One token asked for two and got three of a round: the tree takes no page of 4, or all but the last token and, in version 2,
+    the draft. Version 1 keeps none past the end."""
+    overlap = speculation == 2
+    d = Integers(page_size=page_size, row_width=32, overlap=overlap, speculation=speculation, drafts=1)
     request = pristine(d).but(
         plain=True, phase=RUNNING, origin_len=1, output_len=3, kv_committed_len=3, kv_allocated_len=6, kv_valid=3
     )

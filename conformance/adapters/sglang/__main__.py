@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 from ..by_hand import record_by_hand
-from . import SCENARIOS, record_scenario
+from .record import record_scenario, scenarios_here
 from .releases import installed_version
 
 if __name__ == "__main__":
     release = installed_version()
-    sys.exit(record_by_hand(str(__package__), __doc__, list(SCENARIOS), record_scenario, below=lambda: release))
+    sys.exit(record_by_hand(str(__package__), __doc__, scenarios_here(), record_scenario, below=lambda: release))

@@ -1,4 +1,6 @@
-"""SGLang's real speculation on a machine without a GPU: EAGLE, version 2, with a draft model of random weights.
+"""SGLang's real speculation on a machine without a GPU: EAGLE with a draft model of random weights.
+
+Version 2 overlaps; version 1, in releases that have it, is what runs without the overlap scheduler.
 
 The scheduler, the EAGLE worker, its draft and verify steps and all that allocates for them are the release's own. What is made
 up are the forwards: the draft model's tokens, and the target's, which agree with about every second draft. Kernels that a CPU
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
+import os
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,14 +28,16 @@ MakeTokens = Callable[[int], list[int]]
 
 EAGLE = {"architectures": ["LlamaForCausalLMEagle"]}
 """What the configuration of a draft model has in place of the target's."""
+_WORKER_OF_VERSION_1 = "sglang.srt.speculative.eagle_worker"
 # In 0.5.23: on a CPU, which has no second stream, nothing overlaps. In a server with a GPU it does, so here, too.
 _NO_OVERLAP = "sglang.srt.arg_groups.speculative_hook", "_disable_overlap_schedule_for_cpu"
 
 
 def speculation(settings: Settings, draft_model: str) -> dict[str, Any]:
     """The server's arguments for chains of `settings.drafts` tokens. Raises UserError where they cannot be."""
-    if not settings.overlap:
-        raise UserError("drafts: speculation v2 overlaps: --set overlap=true")
+    if not settings.overlap and not has_version_1():
+        raise UserError("drafts: this release has no speculation v1, and v2 overlaps: --set overlap=true")
+    os.environ["SGLANG_ENABLE_SPEC_V2"] = str(int(settings.overlap))  # releases that have both ask it in each build
     if settings.real_forward or settings.device != "cpu":
         raise UserError("drafts: their forwards are made up, on a CPU: --set real_forward=false --set device=cpu")
     return {
@@ -43,6 +49,10 @@ def speculation(settings: Settings, draft_model: str) -> dict[str, Any]:
     }
 
 
+def has_version_1() -> bool:
+    return importlib.util.find_spec(_WORKER_OF_VERSION_1) is not None
+
+
 @functools.cache
 def prepare() -> None:
     """Once, before a scheduler with drafts is built: what EAGLE takes for granted and a CPU has not."""
@@ -51,6 +61,8 @@ def prepare() -> None:
     factory: Any = importlib.import_module("sglang.srt.speculative.draft_utils").DraftBackendFactory
     factory._create_backend = lambda self, *args, **kwargs: _NoAttention()
     importlib.import_module("sglang.srt.speculative.eagle_worker_v2")
+    if has_version_1():
+        importlib.import_module(_WORKER_OF_VERSION_1)
     eagle_in_torch.take_their_places()
     place, name = _NO_OVERLAP
     with suppress(ModuleNotFoundError):
@@ -65,7 +77,8 @@ def prepare() -> None:
 
 def make_up_forwards(scheduler: Any, settings: Settings, make_tokens: MakeTokens, prefill: Callable[..., Any]) -> None:
     """`prefill`: the target's forward that makes up one token for each request."""
-    worker, of_draft = scheduler.model_worker, scheduler.model_worker.draft_worker.draft_runner
+    worker = scheduler.model_worker
+    of_draft = worker.draft_worker.draft_runner if settings.overlap else worker.draft_model_runner
     made_up = _Forwards(make_tokens, prefill, of_draft.model_config)
     worker.target_worker.forward_batch_generation = made_up.of_target
     of_draft.forward = made_up.of_draft
@@ -92,7 +105,8 @@ class _Forwards:
             return result
         from sglang.srt.managers.utils import GenerationBatchResult
 
-        chains = forward_batch.input_ids.view(forward_batch.batch_size, -1).tolist()
+        verified = batch if forward_batch is None else forward_batch  # of version 1, and of version 2
+        chains = verified.input_ids.view(len(verified.seq_lens), -1).tolist()
         tokens = [token for chain in chains for token in self._verified(chain)]
         return GenerationBatchResult(logits_output=self._logits(tokens), can_run_cuda_graph=False)
 

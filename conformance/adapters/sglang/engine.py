@@ -27,7 +27,6 @@ from .settings import Device, Settings
 # Read by SGLang and its libraries when they are imported, so they are set before that.
 OFFLINE = {
     "OMP_NUM_THREADS": "1",
-    "SGLANG_ENABLE_SPEC_V2": "1",  # else speculation is of version 1 in releases that have both
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
 }

@@ -36,7 +36,7 @@ def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: 
             row_width=rows.req_to_token.shape[1],
             chunked_prefill_size=chunk if chunk is not None and chunk > 0 else None,
             overlap=scheduler.enable_overlap,
-            speculation=2 if drafts else 0,
+            speculation=0 if not drafts else 2 if scheduler.enable_overlap else 1,
             drafts=drafts or 1,
             window=scheduler.sliding_window_size if scheduler.is_hybrid_swa else 0,
             window_pages=named.size // page_size if named is not None else 0,

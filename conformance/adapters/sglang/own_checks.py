@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..run import run_to_its_end
 from .headless import Headless
-from .record import settings_for
+from .record import scenarios_here, settings_for
 from .releases import installed_version
 from .scenarios import SCENARIOS
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page-size", type=int, nargs="+", default=[1, 4])
     arguments = parser.parse_args()
-    found = {name: {str(size): noticed(name, size) for size in arguments.page_size} for name in SCENARIOS}
+    found = {name: {str(size): noticed(name, size) for size in arguments.page_size} for name in scenarios_here()}
     arguments.folder.mkdir(parents=True, exist_ok=True)
     out = arguments.folder / f"{installed_version()}.json"
     out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -14,6 +14,8 @@ from kvproof.spec.trace import Header
 
 from ..live.assembly import Assembly
 from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from . import drafting
+from .engine import import_sglang
 from .header import header_of
 from .headless import Headless
 from .recorder import Recorder
@@ -90,6 +92,13 @@ def recording(headless: Headless, writer: TakesEvents) -> Iterator[Recorder]:
     finally:
         recorder.stop()
         headless.on_check = lambda busy, passed: None
+
+
+def scenarios_here() -> list[str]:
+    """Those that the installed release can run: few have speculation v1, which is drafts without overlap."""
+    import_sglang()
+    has_version_1 = drafting.has_version_1()
+    return [name for name, wants in SCENARIOS.items() if has_version_1 or wants.overlap or not wants.drafts]
 
 
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:

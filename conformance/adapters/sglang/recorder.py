@@ -28,6 +28,7 @@ from .releases import Release, layers_of, read_terms
 from .rounds import Rounds
 from .steps import Steps
 from .turns import Turns
+from .verifying import Verifying
 from .watch import OnError, Watch
 
 
@@ -50,7 +51,8 @@ class Recorder:
         self.release = release
         self.watch = Watch(on_error)
         self._scheduler = scheduler
-        self._rounds = Rounds(release) if drafts_of(scheduler) else None
+        drafts = drafts_of(scheduler)
+        self._rounds = Rounds(release) if drafts and scheduler.enable_overlap else None
         self._observe = Observer(release, scheduler, self._rounds)
         self.notes = Notes(self._observe, put, step)
         self._actions = Actions(self.notes.event)
@@ -58,6 +60,11 @@ class Recorder:
         self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
         self.steps = Steps(release, self._observe, self.notes, self._rounds)
         self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
+        self._verifying = (
+            Verifying(release, self._observe, self.notes, self._actions)
+            if drafts and not scheduler.enable_overlap
+            else None
+        )
 
     @property
     def stray_frees(self) -> int:
@@ -78,7 +85,7 @@ class Recorder:
         steps = self.steps.listeners()
         if self._rounds is not None:
             self.watch.between(batch, "prepare_for_decode", self._rounds.come, steps.prepared_for_decode)
-        else:
+        elif self._verifying is None:
             self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
         self.watch.between(type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came)
         self._rebuild_dispatcher()
@@ -128,6 +135,10 @@ class Recorder:
             else:
                 for module in _callers_of(release.evicts_window):
                     yield module, release.evicts_window, turns.evict_window
+        if self._verifying is not None:
+            drafts = importlib.import_module("sglang.srt.speculative.eagle_info").EagleVerifyInput
+            yield drafts, "prepare_for_verify", self._verifying.prepare
+            yield type(scheduler.model_worker), "verify", self._verifying.verify
         for module in _callers_of("release_kv_cache"):
             yield module, "release_kv_cache", turns.release
 

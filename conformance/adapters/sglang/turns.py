@@ -133,7 +133,7 @@ class Turns:
 
     def _key_len(self, action: Action, whole: int) -> int:
         """How many tokens the tree was asked to take: all, or up to where the prompt parts from one that lost its window."""
-        may_be_less = self._release.parts or self._observe.has_rounds
+        may_be_less = self._release.parts or self._observe.has_drafts
         key_len = len(action.asked[0].key) if may_be_less and action.asked else whole
         page_size = self._observe.page_size
         return key_len if key_len // page_size < whole // page_size else whole

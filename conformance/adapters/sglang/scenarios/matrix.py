@@ -42,6 +42,7 @@ def _every_behaviour(h: Headless) -> None:
 
 
 _ROUNDS = {"overlap": True, "drafts": 2}
+_ROUNDS_OF_VERSION_1 = {"drafts": 2}
 _MATRIX: dict[str, dict[str, Any]] = {
     "full": {},
     "overlap": {"overlap": True},
@@ -55,6 +56,9 @@ _MATRIX: dict[str, dict[str, Any]] = {
     "speculation": _ROUNDS,
     "speculation-window": {**_ROUNDS, "window": 16},
     "speculation-chunk-cache": {**_ROUNDS, "disable_radix_cache": True},
+    "speculation-v1": _ROUNDS_OF_VERSION_1,
+    "speculation-v1-window": {**_ROUNDS_OF_VERSION_1, "window": 16},
+    "speculation-v1-chunk-cache": {**_ROUNDS_OF_VERSION_1, "disable_radix_cache": True},
 }
 for _name, _needs in _MATRIX.items():
     ROOM.enter(f"matrix-{_name}", f"every behaviour of a session, one after the other: {_name}", chunk=16, **_needs)(

@@ -1,0 +1,85 @@
+"""Rounds of speculation, version 1: drafted and verified in one pass, with nothing in flight.
+
+The drafts' slots are taken, written into the rows and put back by restoring the free list; then the target verifies, on slots
+that are taken anew, and those of the rejected drafts are freed. The first leaves no trace, the second is the event `verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..actions import Actions
+from .notes import Notes
+from .observe import Observer, session_of
+from .releases import Release
+
+VERIFY = "verify"
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a request took for its round, page by page; `output_len`: of before."""
+
+    output_len: int
+    pages: list[int]
+    window_pages: list[int]
+
+
+class Verifying:
+    """Handlers of `EAGLEWorker.verify` and of `EagleVerifyInput.prepare_for_verify`, which it calls."""
+
+    def __init__(self, release: Release, observe: Observer, notes: Notes, actions: Actions) -> None:
+        self._release, self._observe, self._notes, self._actions = release, observe, notes, actions
+        self._taken: dict[str, _Taken] = {}
+
+    def prepare(self, prepare: Callable[..., Any], drafts: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        result = prepare(drafts, batch, *args, **kwargs)
+        room = drafts.draft_token_num
+        for req, (_, allocated, _) in zip(batch.reqs, self._release.lengths(batch.reqs), strict=True):
+            row = self._release.row(req)
+            self._taken[req.rid] = _Taken(
+                len(req.output_ids),
+                self._observe.new_pages(row, allocated, allocated + room),
+                self._observe.new_window_pages(row, allocated, allocated + room),
+            )
+        return result
+
+    def verify(self, verify: Callable[..., Any], worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        reqs = list(batch.reqs)
+        with self._actions.open(VERIFY) as action:
+            result = verify(worker, batch, *args, **kwargs)
+        self._observe.page_ids.settle(wait=True)
+        free, window_free = _by_owner(self._taken, action.free), _by_owner_of_window(self._taken, action.window_free)
+        for req in reqs:
+            taken = self._taken.pop(req.rid)
+            self._notes.turn_event(
+                VERIFY,
+                req,
+                session_of(req),
+                params={"tokens": len(req.output_ids) - taken.output_len},
+                alloc=taken.pages,
+                window_alloc=taken.window_pages,
+                free=free.get(req.rid, []),
+                window_free=window_free.get(req.rid, []),
+                after=self._observe.turn(req, prefix=False),
+            )
+        return result
+
+
+def _by_owner(taken: dict[str, _Taken], freed: list[int]) -> dict[str, list[int]]:
+    return _shared_out(freed, {page: rid for rid, of_round in taken.items() for page in of_round.pages})
+
+
+def _by_owner_of_window(taken: dict[str, _Taken], freed: list[int]) -> dict[str, list[int]]:
+    return _shared_out(freed, {page: rid for rid, of_round in taken.items() for page in of_round.window_pages})
+
+
+def _shared_out(freed: list[int], owner: dict[int, str]) -> dict[str, list[int]]:
+    """A batch frees in one call. A page that nobody took for this round goes to somebody: that it was freed is not to be lost."""
+    somebody = next(iter(owner.values()), "")
+    shares: dict[str, list[int]] = {}
+    for page in freed:
+        shares.setdefault(owner.get(page, somebody), []).append(page)
+    return shares
