@@ -8,11 +8,17 @@ from typing import Any
 
 from kvproof.conformance.adapters.run import run_to_its_end
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.record import header_of_run, recording, settings_for
+from kvproof.conformance.adapters.sglang.record import header_of_run, recording, scenarios_here, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.trace_io import TraceWriter
 
 DRIVEN = ("storm", "retract", "pressure", "many-sessions", "mixed-chunk", "busy-check")
+WITH_DRAFTS = (
+    "matrix-speculation",
+    "matrix-speculation-window",
+    "matrix-speculation-v1",
+    "matrix-speculation-v1-window",
+)
 
 
 def outcome(name: str, page_size: int, seed: int, record_to: Path | None) -> Any:
@@ -31,7 +37,7 @@ def outcome(name: str, page_size: int, seed: int, record_to: Path | None) -> Any
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
-    for name in DRIVEN:
+    for name in (*DRIVEN, *(name for name in WITH_DRAFTS if name in scenarios_here())):
         for page_size in (1, 4):
             for seed in (0, 1):
                 bare = outcome(name, page_size, seed, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
@@ -22,6 +22,13 @@ def drafts_of(scheduler: Any) -> int:
     return max(0, (scheduler.server_args.speculative_num_draft_tokens or 0) - 1)
 
 
+def speculation_of(scheduler: Any) -> Literal[0, 1, 2]:
+    """Its version: the second overlaps. 0: none."""
+    if not drafts_of(scheduler):
+        return 0
+    return 2 if scheduler.enable_overlap else 1
+
+
 def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: dict[str, Any]) -> Header:
     page_size, rows = scheduler.page_size, scheduler.req_to_token_pool
     chunk = scheduler.chunked_prefill_size
@@ -36,7 +43,7 @@ def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: 
             row_width=rows.req_to_token.shape[1],
             chunked_prefill_size=chunk if chunk is not None and chunk > 0 else None,
             overlap=scheduler.enable_overlap,
-            speculation=0 if not drafts else 2 if scheduler.enable_overlap else 1,
+            speculation=speculation_of(scheduler),
             drafts=drafts or 1,
             window=scheduler.sliding_window_size if scheduler.is_hybrid_swa else 0,
             window_pages=named.size // page_size if named is not None else 0,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..live.page_ids import PageIds
 from ..live.readings import SESSION, TURN, Values, named
-from .header import drafts_of
+from .header import speculation_of
 from .releases import Release, full_pool, layers_of
 from .rounds import Rounds
 from .window_pool import window_pool
@@ -23,7 +23,7 @@ class Observer:
     def __init__(self, release: Release, scheduler: Any, rounds: Rounds | None = None) -> None:
         self._release = release
         self._lengths = release.lengths if rounds is None else rounds.lengths
-        self.has_drafts = drafts_of(scheduler) > 0
+        self.has_drafts = speculation_of(scheduler) > 0
         self._scheduler = scheduler
         self.page_size: int = scheduler.page_size
         _, self._sessions = layers_of(scheduler.tree_cache)

@@ -20,7 +20,7 @@ from typing import Any
 from ..actions import Actions
 from ..live.page_ids import PageIds
 from .arrivals import Arrivals
-from .header import drafts_of
+from .header import speculation_of
 from .notes import Notes, Put
 from .observe import Observer
 from .page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
@@ -51,8 +51,8 @@ class Recorder:
         self.release = release
         self.watch = Watch(on_error)
         self._scheduler = scheduler
-        drafts = drafts_of(scheduler)
-        self._rounds = Rounds(release) if drafts and scheduler.enable_overlap else None
+        speculation = speculation_of(scheduler)
+        self._rounds = Rounds(release) if speculation == 2 else None
         self._observe = Observer(release, scheduler, self._rounds)
         self.notes = Notes(self._observe, put, step)
         self._actions = Actions(self.notes.event)
@@ -60,11 +60,8 @@ class Recorder:
         self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
         self.steps = Steps(release, self._observe, self.notes, self._rounds)
         self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
-        self._verifying = (
-            Verifying(release, self._observe, self.notes, self._actions)
-            if drafts and not scheduler.enable_overlap
-            else None
-        )
+        verifying = Verifying(release, self._observe, self.notes, self._actions)
+        self._verifying = verifying if speculation == 1 else None
 
     @property
     def stray_frees(self) -> int:

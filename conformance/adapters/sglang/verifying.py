@@ -51,7 +51,8 @@ class Verifying:
         with self._actions.open(VERIFY) as action:
             result = verify(worker, batch, *args, **kwargs)
         self._observe.page_ids.settle(wait=True)
-        free, window_free = _by_owner(self._taken, action.free), _by_owner_of_window(self._taken, action.window_free)
+        free = _shared_out(action.free, {rid: taken.pages for rid, taken in self._taken.items()})
+        window_free = _shared_out(action.window_free, {rid: taken.window_pages for rid, taken in self._taken.items()})
         for req in reqs:
             taken = self._taken.pop(req.rid)
             self._notes.turn_event(
@@ -68,17 +69,10 @@ class Verifying:
         return result
 
 
-def _by_owner(taken: dict[str, _Taken], freed: list[int]) -> dict[str, list[int]]:
-    return _shared_out(freed, {page: rid for rid, of_round in taken.items() for page in of_round.pages})
-
-
-def _by_owner_of_window(taken: dict[str, _Taken], freed: list[int]) -> dict[str, list[int]]:
-    return _shared_out(freed, {page: rid for rid, of_round in taken.items() for page in of_round.window_pages})
-
-
-def _shared_out(freed: list[int], owner: dict[int, str]) -> dict[str, list[int]]:
-    """A batch frees in one call. A page that nobody took for this round goes to somebody: that it was freed is not to be lost."""
-    somebody = next(iter(owner.values()), "")
+def _shared_out(freed: list[int], taken: dict[str, list[int]]) -> dict[str, list[int]]:
+    """A batch frees in one call. A page that nobody took for this round goes to the first, so that its free is not lost."""
+    owner = {page: rid for rid, pages in taken.items() for page in pages}
+    somebody = next(iter(taken), "")
     shares: dict[str, list[int]] = {}
     for page in freed:
         shares.setdefault(owner.get(page, somebody), []).append(page)
