@@ -120,7 +120,7 @@ def record(
         if recording.reason != "finished":
             say(f"  the run ended early: {recording.reason}", "yellow")
         for path in recording.paths:
-            say(f"check it: kvproof replay {shlex.quote(str(path))}")
+            _say_how_to_check(path, by_its_release=target == "sglang")
 
 
 def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> None:
@@ -137,8 +137,14 @@ def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> 
     for path in launched.traces:
         if not quiet:
             say(f"recorded {path}")
-            say(f"check it: kvproof replay {shlex.quote(str(path))}")
+            _say_how_to_check(path, by_its_release=True)
     raise typer.Exit(launched.exit_code)
+
+
+def _say_how_to_check(path: Path, *, by_its_release: bool) -> None:
+    """By the model's rules alone what a release does by another design would be flagged."""
+    by = " --profile auto" if by_its_release else ""
+    say(f"check it: kvproof replay {shlex.quote(str(path))}{by}")
 
 
 def _refuse_what_cannot_run(

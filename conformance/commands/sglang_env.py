@@ -66,7 +66,7 @@ def _show(version: str, is_known: bool, has_plugins: bool) -> None:
     else:
         say("this release has no plugins; to record a server, start it by kvproof:")
         say("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
-    say("when it has been stopped: kvproof replay out/trace.jsonl")
+    say("when it has been stopped: kvproof replay out/trace.jsonl --profile auto")
     say(f"what every step does is read by {_reader()}")
 
 

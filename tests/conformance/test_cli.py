@@ -361,6 +361,12 @@ def test_record_hands_everything_to_the_adapter_and_says_how_to_check_it(adapter
     ]
 
 
+def test_what_a_release_recorded_is_checked_by_its_own_rules(adapter: Adapter) -> None:
+    result = run("record", "--target", "sglang", "--out", "t.jsonl", "--scenario", "retract")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "check it: kvproof replay t.jsonl --profile auto"
+
+
 def test_record_of_a_workload_says_that_it_was_scaled(adapter: Adapter) -> None:
     result = run("record", "-o", "t.jsonl", "--workload", EXCERPT, "--scale", 32, "--limit", 10)
     assert result.exit_code == 0

@@ -34,12 +34,13 @@ _NO_OVERLAP = "sglang.srt.arg_groups.speculative_hook", "_disable_overlap_schedu
 
 
 def speculation(settings: Settings, draft_model: str) -> dict[str, Any]:
-    """The server's arguments for chains of `settings.drafts` tokens. Raises UserError where they cannot be."""
+    """The server's arguments for chains of `settings.drafts` tokens; of two versions the environment says which. Raises UserError
+    where they cannot be."""
     if not settings.overlap and not has_version_1():
         raise UserError("drafts: this release has no speculation v1, and v2 overlaps: --set overlap=true")
-    os.environ["SGLANG_ENABLE_SPEC_V2"] = str(int(settings.overlap))  # releases that have both ask it in each build
     if settings.real_forward or settings.device != "cpu":
         raise UserError("drafts: their forwards are made up, on a CPU: --set real_forward=false --set device=cpu")
+    os.environ["SGLANG_ENABLE_SPEC_V2"] = str(int(settings.overlap))
     return {
         "speculative_algorithm": "EAGLE",
         "speculative_draft_model_path": draft_model,
