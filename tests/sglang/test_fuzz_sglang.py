@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
+
+from kvproof.spec.faults import FAULTS
 
 OLD, NEW = RELEASES
 CHECKED_FOR = "nothing wrong any more"
@@ -111,6 +114,19 @@ def test_without_sglang_it_says_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "SGLang is not installed" in done.stderr
     assert "make test-sglang" in done.stderr
+
+
+def test_what_was_found_without_a_name_is_told_in_words() -> None:
+    """Each signature of the kill matrix over releases begins as some row of the page does."""
+    repository = Path(__file__).resolve().parents[2]
+    page = (repository / "docs" / "fuzzing.md").read_text().partition("<!-- signatures -->")[2]
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
+    begins = re.findall("`([^`]+)`", " ".join(rows))
+    matrix = (repository / "benchmarks" / "results" / "fuzz_releases.md").read_text().splitlines()
+    found = {line.split(" | ")[1] for line in matrix if line.startswith("| 0.")}
+    unnamed = {signature for signature in found if signature not in FAULTS}
+    assert len(found) > len(unnamed) > 5
+    assert {signature for signature in unnamed if not signature.startswith(tuple(begins))} == set()
 
 
 OPEN, TURN, STEP, ABORT = {"do": "open"}, {"do": "turn"}, {"do": "step"}, {"do": "abort"}
