@@ -35,13 +35,21 @@ CRASHES = {
             "window-overlap",
             "speculation",
             "speculation-window",
+            "speculation-v1",
+            "speculation-v1-window",
         )
     },
 }
 # A close in the middle of a turn; a chunk cache has no lock to stumble over, so the pages go back a second time.
 DOUBLE_FREES = {
     (OLD, f"matrix-{kind}")
-    for kind in ("chunk-cache", "chunk-cache-overlap", "chunk-cache-window", "speculation-chunk-cache")
+    for kind in (
+        "chunk-cache",
+        "chunk-cache-overlap",
+        "chunk-cache-window",
+        "speculation-chunk-cache",
+        "speculation-v1-chunk-cache",
+    )
 }
 STUCK = {(release, scenario) for release in RELEASES for scenario in ("full-of-sessions", "given-up")}
 LEAKS = {

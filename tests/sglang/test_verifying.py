@@ -62,5 +62,6 @@ def test_each_request_has_its_share_and_no_freed_page_is_lost(
         ("verify", {"tokens": 2}, [3, 4, 5]),
         ("verify", {"tokens": 1}, [6, 7, 8]),
     ]
+    assert [event["row"] for event in written] == ["a", "b"]
     assert [event["free"] for event in written] == [of_a, of_b]
     assert [event["window_free"] for event in written] == [[page + 100 for page in of] for of in (of_a, of_b)]

@@ -59,6 +59,7 @@ class Verifying:
                 VERIFY,
                 req,
                 session_of(req),
+                row=self._release.row(req),
                 params={"tokens": len(req.output_ids) - taken.output_len},
                 alloc=taken.pages,
                 window_alloc=taken.window_pages,
