@@ -19,6 +19,11 @@ RELEASES = ("0.5.10.post1", "0.5.11")
 # Later ones: only the newest is run often, the others by `make test-sglang-full`.
 LATER = ("0.5.12", "0.5.14", "0.5.17", "0.5.20", "0.5.23")
 IN_BETWEEN = LATER[:-1]
+EACH_RELEASE = [
+    *(pytest.param(release, marks=pytest.mark.sglang) for release in (*RELEASES, LATER[-1])),
+    *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
+]
+"""As parameters of a test."""
 PAGE_SIZES = (1, 4)
 HAVE_SPECULATION_V1 = (*RELEASES, "0.5.12")
 SPECULATION_V1 = "matrix-speculation-v1"

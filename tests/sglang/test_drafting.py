@@ -9,8 +9,8 @@ from subprocess import CalledProcessError
 
 import pytest
 from sglang_process import (
+    EACH_RELEASE,
     HAVE_SPECULATION_V1,
-    IN_BETWEEN,
     LATER,
     PAGE_SIZES,
     RELEASES,
@@ -28,15 +28,11 @@ from kvproof.conformance.adapters.sglang import eagle_in_torch as kernels  # noq
 
 TraceOf = Callable[[str, str, int], Trace]
 OLD, NEW = RELEASES
-EVERY_RELEASE = [
-    *(pytest.param(release, marks=pytest.mark.sglang) for release in (OLD, NEW, LATER[-1])),
-    *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-]
 ROUNDS = ("matrix-speculation", "matrix-speculation-window", "matrix-speculation-chunk-cache")
 
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
-@pytest.mark.parametrize("release", EVERY_RELEASE)
+@pytest.mark.parametrize("release", EACH_RELEASE)
 def test_rounds_reserve_ahead_and_drafts_are_accepted(trace_of: TraceOf, release: str, page_size: int) -> None:
     trace = trace_of(release, "matrix-speculation", page_size)
     assert (trace.header.config.speculation, trace.header.config.drafts) == (2, 2)
@@ -50,7 +46,7 @@ def test_rounds_reserve_ahead_and_drafts_are_accepted(trace_of: TraceOf, release
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 @pytest.mark.parametrize("scenario", ROUNDS)
-@pytest.mark.parametrize("release", EVERY_RELEASE)
+@pytest.mark.parametrize("release", EACH_RELEASE)
 def test_what_is_wrong_with_rounds_is_named(trace_of: TraceOf, release: str, scenario: str, page_size: int) -> None:
     report = replay(trace_of(release, scenario, page_size).path, profile=OF_THE_TRACE)
     named = {fault.id for finding in report.findings[:1] for fault in finding.explained_by}
@@ -61,7 +57,7 @@ def test_what_is_wrong_with_rounds_is_named(trace_of: TraceOf, release: str, sce
 
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
-@pytest.mark.parametrize("release", [param for param in EVERY_RELEASE if param.values[0] in HAVE_SPECULATION_V1])
+@pytest.mark.parametrize("release", [param for param in EACH_RELEASE if param.values[0] in HAVE_SPECULATION_V1])
 def test_version_1_verifies_a_round_in_the_step_that_drafts_it(trace_of: TraceOf, release: str, page_size: int) -> None:
     trace = trace_of(release, SPECULATION_V1, page_size)
     config = trace.header.config

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sglang_process import IN_BETWEEN, LATER, RELEASES, run_with_sglang
+from sglang_process import EACH_RELEASE, RELEASES, run_with_sglang
 from test_steps import Req, Server, Tensor, drive
 
 from kvproof.conformance.adapters.live.assembly import AGAIN, GAINED, Assembly
@@ -241,14 +241,8 @@ def test_what_does_not_compile_is_said_and_leaves_nothing(tmp_path: Path, monkey
 # -- real SGLang --
 
 
-EVERY_RELEASE = [
-    *(pytest.param(release, marks=pytest.mark.sglang) for release in (*RELEASES, LATER[-1])),
-    *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-]
-
-
 @needs_a_compiler
-@pytest.mark.parametrize("release", EVERY_RELEASE)
+@pytest.mark.parametrize("release", EACH_RELEASE)
 def test_a_trace_that_machine_code_read_is_the_one_that_python_reads(
     release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sglang_census import Census
-from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace, each_on
+from sglang_process import EACH_RELEASE, LATER, PAGE_SIZES, RELEASES, Trace, each_on
 
 from kvproof.conformance.adapters.sglang import RELEASES as KNOWN
 from kvproof.conformance.adapters.sglang import SCENARIOS
@@ -16,10 +16,6 @@ from kvproof.conformance.adapters.sglang.seams import SEAMS
 
 SEAMS_FOUND = Path(__file__).with_name("seams.json")
 TraceOf = Callable[[str, str, int], Trace]
-EACH_RELEASE = [
-    *(pytest.param(release, marks=pytest.mark.sglang) for release in (*RELEASES, LATER[-1])),
-    *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-]
 # Two turns on one row, or a turn in the name of another: pages are then lost, or freed twice.
 SHARED_ROWS = {"busy", "busy-twice", "busy-at-once"}
 

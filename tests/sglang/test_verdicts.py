@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sglang_process import IN_BETWEEN, LATER, PAGE_SIZES, RELEASES, Trace, each_on, run_with_sglang
+from sglang_process import EACH_RELEASE, LATER, PAGE_SIZES, RELEASES, Trace, each_on, run_with_sglang
 from sglang_verdicts import BY_PROFILE, OWN_CHECKS, PAGE, VERDICTS, table, verdict_of
 from verdict_page import Verdicts
 
@@ -17,10 +17,6 @@ from kvproof.conformance.replay import VIOLATES, replay
 
 TraceOf = Callable[[str, str, int], Trace]
 OLD, NEW = RELEASES
-EACH_RELEASE = [
-    *(pytest.param(release, marks=pytest.mark.sglang) for release in (*RELEASES, LATER[-1])),
-    *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-]
 
 # Of every scenario on every release, written by sglang_verdicts.py; docs/sglang.md says what is behind each.
 EXPECTED: Verdicts = json.loads(VERDICTS.read_text())
