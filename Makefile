@@ -19,6 +19,9 @@ GPU_STAMP := .make/venv-gpu.stamp
 JAX_VENV := .venv-sglang-jax
 JAX_STAMP := .make/venv-sglang-jax.stamp
 HAS_GPU := nvidia-smi --list-gpus 2>/dev/null | grep -q GPU
+# tools/ is not installed: its modules are found by this path.
+TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
+TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
 .PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs clean
@@ -39,12 +42,12 @@ test-full: $(STAMP) ## all tests that need no SGLang, also those that take minut
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
-	$(PYTHON) tests/sglang/make_env.py
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
 	$(BIN)/python -m pytest -m sglang
 
 test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
-	$(PYTHON) tests/sglang/make_env.py --all
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py --all
 	$(BIN)/python -m pytest -m "sglang or sglang_full"
 
 SGLANG_RELEASE ?= 0.5.11
@@ -53,8 +56,8 @@ SGLANG_PYTHON ?= .venv-sglang/bin/python
 
 test-sglang-gpu: ## a real SGLang scheduler with real forwards on a CUDA device, recorded and judged; without one on the CPU
 	@echo "== test-sglang-gpu: SGLang $(SGLANG_RELEASE)"
-	if [ "$(SGLANG_PYTHON)" = .venv-sglang/bin/python ]; then $(PYTHON) tests/sglang/make_env.py; fi
-	PYTHONPATH=.venv-sglang/site/$(SGLANG_RELEASE) $(SGLANG_PYTHON) -W ignore tests/sglang/record_on_device.py out/on-device
+	if [ "$(SGLANG_PYTHON)" = .venv-sglang/bin/python ]; then $(PYTHON) tests/conformance/adapters/sglang/make_env.py; fi
+	PYTHONPATH=.venv-sglang/site/$(SGLANG_RELEASE) $(SGLANG_PYTHON) -W ignore tests/conformance/adapters/sglang/record_on_device.py out/on-device
 
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
 
@@ -75,7 +78,7 @@ test-sglang-jax: ## tests against sglang-jax, from the repository that KVPROOF_S
 	@if [ -z "$${KVPROOF_SGLANG_JAX_REPO:-}" ]; then echo "skipped: KVPROOF_SGLANG_JAX_REPO names no repository"; exit 0; fi
 	$(MAKE) --no-print-directory $(STAMP) $(JAX_STAMP)
 	echo "== test-sglang-jax"
-	$(BIN)/python -m pytest -m sglang_jax tests/sglang_jax
+	$(BIN)/python -m pytest -m sglang_jax tests/conformance/adapters/sglang_jax
 
 test-gpu: ## kernels on a CUDA device: properties against the references, and tests that only a device can run
 	@if ! $(HAS_GPU); then echo "skipped: no CUDA device"; exit 0; fi
@@ -97,68 +100,68 @@ test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, ex
 
 soak: $(STAMP) ## a million checked steps without a false alarm, whether the interpreters agree (SOAK="--seconds 60"); then SGLang
 	@echo "== soak: the reference"
-	$(BIN)/python benchmarks/soak.py $(SOAK)
+	$(TOOLS) tools/soak.py $(SOAK)
 	@echo "== soak: scenarios of SGLang 0.5.11 (SOAK_SGLANG=\"--seconds 5\": each of them)"
-	$(PYTHON) tests/sglang/make_env.py
-	PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python -W ignore benchmarks/soak_sglang.py $(SOAK_SGLANG)
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
+	$(TOOLS_WITH_SGLANG) -W ignore tools/soak_sglang.py $(SOAK_SGLANG)
 
 test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; does it notice, is what is missing counted (FAULTS="--kills 10")
 	@echo "== test-faults"
-	$(PYTHON) tests/sglang/make_env.py
-	$(BIN)/python benchmarks/faults.py $(FAULTS)
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
+	$(TOOLS) tools/faults.py $(FAULTS)
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
-	$(BIN)/python -m kvproof.model.mutate --page docs/trust.md
+	$(TOOLS) -m rule_mutation.mutate --page docs/trust.md
 
 mutants: $(STAMP) ## mutation test over the reference implementation and SGLang's sessions; ten minutes; goes on where it was stopped (MUTANTS="--jobs 1", MUTANTS="--all": eight times as many)
 	@echo "== mutants: small mistakes in what is under test, and who notices them"
-	$(BIN)/python benchmarks/mutants.py $(MUTANTS)
-	$(PYTHON) tests/sglang/make_env.py
-	PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python -W ignore benchmarks/mutants.py --subject sglang $(MUTANTS_SGLANG)
+	$(TOOLS) tools/mutants.py $(MUTANTS)
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
+	$(TOOLS_WITH_SGLANG) -W ignore tools/mutants.py --subject sglang $(MUTANTS_SGLANG)
 
 bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
 	@echo "== bench-prove"
-	$(BIN)/python benchmarks/prove.py
+	$(TOOLS) benchmarks/prove.py
 
 bench-impl: $(STAMP) ## speed of the reference scheduler, beside what its runner costs: about two minutes
 	@echo "== bench-impl"
-	$(BIN)/python benchmarks/impl.py
+	$(TOOLS) benchmarks/impl.py
 
 bench-replay: $(STAMP) ## how fast a trace is judged: compiled and interpreted, parsing apart
 	@echo "== bench-replay"
-	$(BIN)/python benchmarks/replay.py
+	$(TOOLS) benchmarks/replay.py
 
 bench-traces: $(STAMP) ## the standing benchmark traces: a whole production workload at pages of 1, 16 and 64 (WORKLOAD=mooncake_conversation.jsonl)
 	@echo "== bench-traces"
-	$(BIN)/python benchmarks/traces.py $(WORKLOAD)
+	$(TOOLS) benchmarks/traces.py $(WORKLOAD)
 
 bench-watch: $(STAMP) ## whether a trace is followed as fast as it is written: about three minutes
 	@echo "== bench-watch"
-	$(BIN)/python benchmarks/watch.py
+	$(TOOLS) benchmarks/watch.py
 
 bench-capture: $(STAMP) ## what recording costs SGLang's scheduler, step by step: about two minutes
 	@echo "== bench-capture"
-	$(PYTHON) tests/sglang/make_env.py
-	$(BIN)/python benchmarks/capture.py
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
+	$(TOOLS) benchmarks/capture.py
 
 bench-report: $(STAMP) ## how long a report takes to write, and to open in a browser (after make test-browser)
 	@echo "== bench-report"
-	$(BIN)/python benchmarks/report.py
+	$(TOOLS) benchmarks/report.py
 
 bench-fuzz: $(STAMP) ## how fast the fuzzer is, beside a plain Hypothesis state machine: about five minutes
 	@echo "== bench-fuzz"
-	$(BIN)/python benchmarks/fuzz.py $(BENCH_FUZZ)
+	$(TOOLS) benchmarks/fuzz.py $(BENCH_FUZZ)
 
 bench-start: $(STAMP) ## how long the command line takes to answer
 	@echo "== bench-start"
-	$(BIN)/python benchmarks/start.py
+	$(TOOLS) benchmarks/start.py
 
 kill-matrix: $(STAMP) ## every fault switched on, and fuzzed until it is named; then none, for ten minutes (KILL="--seeds 3 --clean 60")
 	@echo "== kill-matrix"
-	$(BIN)/python benchmarks/kill_matrix.py $(KILL)
-	$(PYTHON) tests/sglang/make_env.py --all
-	$(BIN)/python benchmarks/fuzz_releases.py $(KILL_RELEASES)
+	$(TOOLS) tools/kill_matrix.py $(KILL)
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py --all
+	$(TOOLS) tools/fuzz_releases.py $(KILL_RELEASES)
 
 FUZZ_SECONDS ?= 30
 FUZZ_SEED ?= 0
@@ -167,15 +170,15 @@ fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=60
 	@echo "== fuzz-traces: $(FUZZ_SECONDS) s"
 	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "skipped: no atheris for this Python"; exit 0; fi
 	mkdir -p out/fuzz/corpus
-	$(BIN)/python tests/fuzz/fuzz_traces.py out/fuzz/corpus tests/fuzz/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
+	$(BIN)/python tests/untrusted_input/fuzz_traces.py out/fuzz/corpus tests/untrusted_input/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
 
 test-versions: $(STAMP) ## Python 3.10 to 3.13 and the last three minor versions of z3-solver, each in an environment of its own (VERSIONS="--only 3.13 --prove")
 	@echo "== test-versions"
-	$(BIN)/python benchmarks/versions.py $(VERSIONS)
+	$(TOOLS) tools/versions.py $(VERSIONS)
 
 wheel-twice: $(STAMP) ## the wheel, built twice from copies of another age and folder: the same bytes?
 	@echo "== wheel-twice"
-	$(BIN)/python release/wheel_twice.py --out dist
+	$(TOOLS) tools/wheel_twice.py --out dist
 
 SUPPLY := .venv-supply
 
@@ -185,7 +188,7 @@ audit: ## known vulnerabilities of what CI installs (pip-audit); exits with 3 (N
 	@echo "== audit"
 	$(PYTHON) -m venv $(SUPPLY)
 	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(SUPPLY)/bin/python release/audit.py constraints.txt || { status=$$?; [ $$status -eq 3 ] && exit $(NO_VERDICT) || exit $$status; }
+	$(SUPPLY)/bin/python tools/audit.py constraints.txt || { status=$$?; [ $$status -eq 3 ] && exit $(NO_VERDICT) || exit $$status; }
 
 sbom: ## what an installed kvproof brings along, as CycloneDX: dist/kvproof.cdx.json
 	@echo "== sbom"
@@ -199,10 +202,10 @@ sbom: ## what an installed kvproof brings along, as CycloneDX: dist/kvproof.cdx.
 
 fuzz-files: $(STAMP) ## hostile files of every other kind (states, workloads, kept answers, names): FUZZ_SECONDS=600, FUZZ_SEED=1
 	@echo "== fuzz-files: $(FUZZ_SECONDS) s"
-	$(BIN)/python tests/fuzz/fuzz_files.py out/fuzz-files --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
+	$(BIN)/python tests/untrusted_input/fuzz_files.py out/fuzz-files --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "not by coverage: no atheris for this Python"; exit 0; fi
 	mkdir -p out/fuzz-files/corpus
-	$(BIN)/python tests/fuzz/fuzz_by_coverage.py out/fuzz-files/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz-files/ -rss_limit_mb=4096 -max_len=65536 -timeout=60 -print_final_stats=1
+	$(BIN)/python tests/untrusted_input/fuzz_by_coverage.py out/fuzz-files/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz-files/ -rss_limit_mb=4096 -max_len=65536 -timeout=60 -print_final_stats=1
 
 lint: $(STAMP) ## ruff: rules and layout
 	@echo "== lint"
@@ -215,12 +218,12 @@ types: $(STAMP) ## mypy, on the package as it installs
 	rm -rf build $(TYPED)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target $(TYPED) .
 	rm -rf build
-	MYPYPATH=$(TYPED) $(BIN)/mypy -p kvproof | sed 's#^$(TYPED)/kvproof/##'
+	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -m agreement -m model_agreement -m documentation -m seed_search -m corner_runs | sed 's#^$(TYPED)/kvproof/##'
 
 # Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.
 docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, trace format), and all pages as a site into out/site
 	@echo "== docs"
-	$(BIN)/python -m kvproof.conformance.documentation
+	$(TOOLS) -m documentation
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	echo "see it: $(BIN)/python -m http.server -d out/site"
 
@@ -236,12 +239,12 @@ $(STAMP): pyproject.toml constraints.txt
 	mkdir -p $(@D)
 	touch $@
 
-$(JAX_STAMP): pyproject.toml constraints.txt tests/sglang_jax/requirements.txt
+$(JAX_STAMP): pyproject.toml constraints.txt tests/conformance/adapters/sglang_jax/requirements.txt
 	@echo "== environment: $(JAX_VENV), by $$($(PYTHON) --version), with jax on the CPU"
 	$(PYTHON) -m venv $(JAX_VENV)
 	$(JAX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel
 	$(JAX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation \
-		-r tests/sglang_jax/requirements.txt -e .
+		-r tests/conformance/adapters/sglang_jax/requirements.txt -e .
 	mkdir -p $(@D)
 	touch $@
 

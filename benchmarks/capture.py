@@ -442,7 +442,9 @@ ELSEWHERE = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", default="0.5.11", help="an SGLang that tests/sglang/make_env.py installed")
+    parser.add_argument(
+        "--release", default="0.5.11", help="an SGLang that tests/conformance/adapters/sglang/make_env.py installed"
+    )
     parser.add_argument("--measure", nargs=2, metavar=("WHAT", "PAGE_SIZE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -450,7 +452,10 @@ def main() -> None:
         return
     site = ENVIRONMENT / "site" / arguments.release
     if not site.exists():
-        sys.exit(f"error: no SGLang {arguments.release} in {ENVIRONMENT.name}: run python tests/sglang/make_env.py")
+        sys.exit(
+            f"error: no SGLang {arguments.release} in {ENVIRONMENT.name}: "
+            "run python tests/conformance/adapters/sglang/make_env.py"
+        )
     load, lines = os.getloadavg()[0], []
     with tempfile.TemporaryDirectory() as cache:
         os.environ["KVPROOF_CACHE"] = cache  # what is built here is for these figures

@@ -23,10 +23,10 @@ from typing import Any
 import pyarrow as pa
 from measuring import machine
 
-from kvproof.conformance.columnar import ColumnarReader, ColumnarWriter
-from kvproof.conformance.columnar_blocks import HEAD_SIZE, ZSTD_LEVEL, Kind, blocks
-from kvproof.conformance.columnar_schema import PAGE_LISTS, PAGE_LISTS_OR_NULL, runs
-from kvproof.conformance.trace_io import TraceReader, TraceWriter
+from kvproof.conformance.traces.columnar import ColumnarReader, ColumnarWriter
+from kvproof.conformance.traces.columnar_blocks import HEAD_SIZE, ZSTD_LEVEL, Kind, blocks
+from kvproof.conformance.traces.columnar_schema import PAGE_LISTS, PAGE_LISTS_OR_NULL, runs
+from kvproof.conformance.traces.trace_io import TraceReader, TraceWriter
 from kvproof.spec.trace import Event
 
 RESULT = Path(__file__).parent / "results" / "formats.md"

@@ -31,16 +31,16 @@ import pyarrow as pa
 import pyarrow.json as json
 from measuring import CLI, machine, say, spread
 
-from kvproof.conformance.columnar import stream_of_batch
-from kvproof.conformance.columnar_blocks import Kind, blocks, packed
-from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.compiled.build import checker_source, compiled_judge
 from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.columns import Names, arrays_of, batches
 from kvproof.conformance.compiled.parts import AT_ONCE
-from kvproof.conformance.pagebook import TREE
-from kvproof.conformance.replay import COMPILED, INTERPRETED, Replayer, replay
-from kvproof.conformance.trace_io import line_of, read_trace, write_trace
+from kvproof.conformance.replay.page_book import TREE
+from kvproof.conformance.replay.replay import COMPILED, INTERPRETED, Replayer, replay
+from kvproof.conformance.traces.columnar import stream_of_batch
+from kvproof.conformance.traces.columnar_blocks import Kind, blocks, packed
+from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.trace_io import line_of, read_trace, write_trace
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import End, Event

@@ -22,13 +22,13 @@ from typing import Any
 from measuring import CLI, machine, say, spread
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "tests" / folder) for folder in ("browser", "conformance")]
+sys.path[:0] = [str(HERE.parent / "tests" / folder) for folder in ("browser", "helpers")]
 
 from report_pages import OPTIONS, browser_path, opened  # noqa: E402
 
-from kvproof.conformance.pagebook import TREE  # noqa: E402
-from kvproof.conformance.replay import Replayer  # noqa: E402
-from kvproof.conformance.trace_io import read_trace, write_trace  # noqa: E402
+from kvproof.conformance.replay.page_book import TREE  # noqa: E402
+from kvproof.conformance.replay.replay import Replayer  # noqa: E402
+from kvproof.conformance.traces.trace_io import read_trace, write_trace  # noqa: E402
 from kvproof.spec.trace import Event  # noqa: E402
 
 PAGE = HERE / "results" / "report.md"

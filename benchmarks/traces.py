@@ -14,10 +14,10 @@ from pathlib import Path
 from measuring import machine, say, spread
 
 from kvproof.conformance.adapters.reference import record_workload
-from kvproof.conformance.many import Options, coverage_of, judged
-from kvproof.conformance.show_coverage import as_json
-from kvproof.conformance.verdict import CONFORMS, Report
-from kvproof.conformance.workload import read_workload
+from kvproof.conformance.adapters.workload import read_workload
+from kvproof.conformance.replay.many import Options, coverage_of, judged
+from kvproof.conformance.replay.verdict import CONFORMS, Report
+from kvproof.conformance.report.show_coverage import as_json
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "traces"

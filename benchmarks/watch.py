@@ -25,9 +25,9 @@ from pathlib import Path
 from measuring import CLI, machine, say
 from replay import Recorded, record, write_columns
 
-from kvproof.conformance.columnar_blocks import blocks
-from kvproof.conformance.columnar_events import events_of
-from kvproof.conformance.trace_io import line_of, read_trace
+from kvproof.conformance.traces.columnar_blocks import blocks
+from kvproof.conformance.traces.columnar_events import events_of
+from kvproof.conformance.traces.trace_io import line_of, read_trace
 from kvproof.spec.trace import End
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ import pytest
 
 if TYPE_CHECKING:
     from kvproof.conformance.fuzz.schedule import Setting
-    from kvproof.conformance.trace_io import TraceWriter
+    from kvproof.conformance.traces.trace_io import TraceWriter
     from kvproof.spec.trace import Header
 
 MARK, INI = "kvproof_conformance", "kvproof_dir"
@@ -93,7 +93,7 @@ class Recorder:
 
     def begin(self, header: Header) -> None:
         """`header`: what the events are about, above all the configuration (`kvproof.spec.trace.Header`)."""
-        from kvproof.conformance.trace_io import write_trace
+        from kvproof.conformance.traces.trace_io import write_trace
 
         self._writer = write_trace(self.path, header)
 
@@ -174,8 +174,8 @@ def _play_scenario(
     settings: Mapping[str, Setting] | None,
     profile: str | None,
 ) -> None:
+    from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
     from kvproof.conformance.errors import unknown
-    from kvproof.conformance.scenarios import TARGETS, load, require_scenario
 
     if target not in TARGETS:
         raise unknown("target with scenarios", target, TARGETS)
@@ -188,8 +188,8 @@ def _play_scenario(
 
 
 def _require_conforms(path: Path, profile: str | None) -> None:
-    from kvproof.conformance.replay import CONFORMS, replay
-    from kvproof.conformance.show_replay import verdict_lines
+    from kvproof.conformance.replay.replay import CONFORMS, replay
+    from kvproof.conformance.report.show_replay import verdict_lines
 
     report = replay(path, profile=profile)
     if report.verdict != CONFORMS or not report.events:

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pyarrow
 
-from kvproof.conformance.columnar import ColumnarReader
+from kvproof.conformance.traces.columnar import ColumnarReader
 
 HERE = Path(__file__).parent
 OUT = Path(os.environ.get("OUT", "out/examples"))

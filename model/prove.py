@@ -22,17 +22,7 @@ from kvproof.model.expectations import check_expectations, situations_of, unmet
 from kvproof.model.explore import Reachable, Run, counterexample, reach, walk
 from kvproof.model.integers import Integers
 from kvproof.model.page_lemmas import Lemma, twin_questions
-from kvproof.model.questions import (
-    BROKEN,
-    POSSIBLE,
-    PROVED,
-    UNKNOWN,
-    Answers,
-    Asker,
-    Label,
-    Posed,
-    Question,
-)
+from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.effects import Condition, apply_effects

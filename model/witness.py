@@ -5,8 +5,8 @@ that came from, so the witness adds what the run takes for granted, by the right
 tree before something of it is matched, a busy moment in which a turn was refused before it is answered outside its session, and
 the ordinary request that a detached turn goes on as.
 
-Pages are handed out by `model/witness_pools.py`. Nothing here is shared with the replay (`conformance/pagebook.py`): that the
-two agree on every run of the right rules is a test of both.
+Pages are handed out by `model/witness_pools.py`. Nothing here is shared with the replay
+(`conformance/replay/page_book.py`): that the two agree on every run of the right rules is a test of both.
 """
 
 from __future__ import annotations

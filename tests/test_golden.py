@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
-from kvproof.conformance.trace_io import read_trace
+from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.traces.trace_io import read_trace
 
 GOLDEN = Path(__file__).with_name("golden")
 # folder -> where it was recorded by `make test-sglang-gpu`; trace -> events and pages moved, window pages included.
@@ -25,7 +25,7 @@ KEPT: dict[Path, tuple[int, int]] = {
 
 
 def test_each_trace_that_is_kept_is_replayed() -> None:
-    """Those with a device in the name of their folder; the others are of `tests/conformance/golden.py`."""
+    """Those with a device in the name of their folder; the others are of `tests/helpers/golden.py`."""
     assert set(KEPT) == set(GOLDEN.glob("sglang-*-*/*.jsonl*"))
 
 

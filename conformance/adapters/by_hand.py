@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kvproof.conformance.commands.settings import parse_settings
+from kvproof.conformance.adapters.run import RecordResult
+from kvproof.conformance.cli.commands.settings import parse_settings
 from kvproof.conformance.errors import UserError
-
-from .run import RecordResult
 
 
 def record_by_hand(

@@ -13,9 +13,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .live.handover import TraceLost
-from .live.trace import LiveTrace, sentence
-from .reference import header_of
+from kvproof.conformance.adapters.live.handover import TraceLost
+from kvproof.conformance.adapters.live.trace import LiveTrace, sentence
+from kvproof.conformance.adapters.reference import header_of
 
 if TYPE_CHECKING:
     from kvproof.impl.config import EngineConfig

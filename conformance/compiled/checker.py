@@ -15,9 +15,9 @@ from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
 from kvproof.conformance.compiled.columns import EventBatch, arrays_of, first_seq
 from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
-from kvproof.conformance.replay import Pause, Replayer
-from kvproof.conformance.replayer import FIRST_LINE
-from kvproof.conformance.trace_io import TraceReader
+from kvproof.conformance.replay.replay import Pause, Replayer
+from kvproof.conformance.replay.replayer import FIRST_LINE
+from kvproof.conformance.traces.trace_io import TraceReader
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import Event

@@ -14,22 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.conformance.columnar import ColumnarReader
-from kvproof.conformance.columnar_events import events_of
-from kvproof.conformance.columnar_schema import (
-    ABSENT,
-    FLAGS,
-    NUMBERS,
-    PAGE_LISTS_OR_NULL,
-    runs,
-    schema,
-)
-from kvproof.conformance.columnar_schema import numbers as in_numbers
 from kvproof.conformance.compiled.build import compiled_fill
 from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD, Array, EventArrays, row_length
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.parts import PartsOfLines
-from kvproof.conformance.trace_io import TraceReader
+from kvproof.conformance.traces.columnar import ColumnarReader
+from kvproof.conformance.traces.columnar_events import events_of
+from kvproof.conformance.traces.columnar_schema import ABSENT, FLAGS, NUMBERS, PAGE_LISTS_OR_NULL, runs, schema
+from kvproof.conformance.traces.columnar_schema import numbers as in_numbers
+from kvproof.conformance.traces.trace_io import TraceReader
 from kvproof.spec.trace import Event
 
 ROOM_FOR_PAGES = 2**20

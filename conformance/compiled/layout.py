@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvproof.conformance import columnar_schema
-from kvproof.conformance.columnar_schema import (
-    ACTIONS,
-    FLAGS,
-    NUMBERS,
-    PAGE_LISTS,
-    PAGE_LISTS_OR_NULL,
-)
-from kvproof.conformance.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
-from kvproof.conformance.judge import WITH_ROW
+from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
+from kvproof.conformance.replay.judge import WITH_ROW
+from kvproof.conformance.traces import columnar_schema
+from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.spec.actions import ACTIONS as RULES
 from kvproof.spec.effects import (
     DropRow,

@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from kvproof.conformance import trace_io
-from kvproof.conformance.columnar_schema import ACTIONS
 from kvproof.conformance.compiled.build import compiled_scan
 from kvproof.conformance.compiled.layout import (
     ABSENT,
@@ -39,6 +37,8 @@ from kvproof.conformance.compiled.scan_layout import (
     ScannedArrays,
     key_arrays,
 )
+from kvproof.conformance.traces import trace_io
+from kvproof.conformance.traces.columnar_schema import ACTIONS
 from kvproof.spec.trace import RECORD, Event
 
 NEWLINE = 10

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from kvproof.conformance import trace_io
-from kvproof.conformance.columnar_events import batches_of
 from kvproof.conformance.compiled.lines import ScannedLines
-from kvproof.conformance.trace_io import Place, TraceReader
+from kvproof.conformance.traces import trace_io
+from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.trace_io import Place, TraceReader
 from kvproof.spec.trace import End, Event
 
 AT_ONCE = 2**20

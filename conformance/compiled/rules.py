@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.columnar_schema import (
+from kvproof.conformance.compiled.layout import FIELDS, LARGEST_MOVES, MOVES, RULE_BITS, WITHOUT_PAGES
+from kvproof.conformance.compiled.printing import bits_set, preamble, predicate, reads, taken
+from kvproof.conformance.compiled.source import Printer, function, is_flag
+from kvproof.conformance.compiled.weighing import invariants_source
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay.coverage import COUNTED, decisions_of, exercised_by_step
+from kvproof.conformance.replay.judge import check_terms, judge, parameters
+from kvproof.conformance.replay.memory_check import wrong_terms
+from kvproof.conformance.replay.page_book import FREE, TREE, Moves
+from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.traces.columnar_schema import (
     ABSENT,
     ACTIONS,
     FLAG_PARAMS,
@@ -21,22 +31,6 @@ from kvproof.conformance.columnar_schema import (
     NUMBER_PARAMS,
     NUMBERS_AFTER,
 )
-from kvproof.conformance.compiled.layout import (
-    FIELDS,
-    LARGEST_MOVES,
-    MOVES,
-    RULE_BITS,
-    WITHOUT_PAGES,
-)
-from kvproof.conformance.compiled.printing import bits_set, preamble, predicate, reads, taken
-from kvproof.conformance.compiled.source import Printer, function, is_flag
-from kvproof.conformance.compiled.weighing import invariants_source
-from kvproof.conformance.coverage import COUNTED, decisions_of, exercised_by_step
-from kvproof.conformance.errors import UserError
-from kvproof.conformance.judge import check_terms, judge, parameters
-from kvproof.conformance.memory_check import wrong_terms
-from kvproof.conformance.pagebook import FREE, TREE, Moves
-from kvproof.conformance.replayer import Replayer
 from kvproof.model.oracle import Outcome
 from kvproof.model.tracing import Path, Term, Tracing
 from kvproof.spec.actions import Action, Guard

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvproof.conformance.columnar_schema import (
+from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, Array
+from kvproof.conformance.traces.columnar_schema import (
     ABSENT,
     ACTIONS,
     FLAG_PARAMS,
@@ -19,7 +20,6 @@ from kvproof.conformance.columnar_schema import (
     PAGE_LISTS_OR_NULL,
     TERMS,
 )
-from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, Array
 from kvproof.spec.trace import Event
 
 __all__ = ["ABSENT", "ACTION", "LARGEST_NUMBER", "Array", "KeyArrays", "ScannedArrays", "key_arrays"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kvproof.conformance.compiled.layout import PLANES, Array
-from kvproof.conformance.coverage import COUNTED, Coverage, Decision, decisions_in
+from kvproof.conformance.replay.coverage import COUNTED, Coverage, Decision, decisions_in
 from kvproof.spec.actions import Action
 
 _PLACES = np.arange(PLANES, dtype=np.int64)

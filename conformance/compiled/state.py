@@ -16,8 +16,8 @@ from kvproof.conformance.compiled.book import block_class
 from kvproof.conformance.compiled.columns import EventBatch, Names
 from kvproof.conformance.compiled.layout import Array
 from kvproof.conformance.compiled.seen import coverage_of, write_coverage
-from kvproof.conformance.pagebook import FREE, TREE, PageBook, RowTable
-from kvproof.conformance.replay import Replayer
+from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
+from kvproof.conformance.replay.replay import Replayer
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.state import FIELDS, Ledger, pristine

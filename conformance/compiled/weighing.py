@@ -12,7 +12,7 @@ from typing import Any
 
 from kvproof.conformance.compiled.printing import bits_set, preamble, reads
 from kvproof.conformance.compiled.source import Printer, function
-from kvproof.conformance.coverage import exercised_by_state
+from kvproof.conformance.replay.coverage import exercised_by_state
 from kvproof.model.tracing import Term, Tracing
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import Ledger

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.campaign_jobs import How, Whole
 from kvproof.conformance.fuzz.campaign_state import Plan, State
+from kvproof.conformance.fuzz.finding_folder import report_lines, require_writable
 from kvproof.conformance.fuzz.jobs import search_here
-from kvproof.conformance.fuzz.leave import report_lines, require_writable
 from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.target import target_named
-from kvproof.conformance.fuzz.whole import How, Whole
 
 
 def bounded_campaign(

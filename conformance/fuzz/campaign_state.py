@@ -12,14 +12,23 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from kvproof.conformance.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, seconds, text, wrong_shape
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.growth import Growth, Sample
 from kvproof.conformance.fuzz.saved_play import Data, played_as_data, played_from_data
 from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.target import Target
-from kvproof.conformance.saved import coverage_as_data, coverage_from_data
+from kvproof.conformance.replay.saved import coverage_as_data, coverage_from_data
+from kvproof.conformance.traces.data_file import (
+    LARGE,
+    WRONG_SHAPE,
+    count,
+    parsed,
+    read_text,
+    seconds,
+    text,
+    wrong_shape,
+)
 from kvproof.spec import SPEC_VERSION
 
 FORMAT = 2

@@ -22,15 +22,15 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.play import EXIT, HANG, START_SECONDS, STEP_SECONDS, Played, Trouble, play
 from kvproof.conformance.fuzz.saved_play import Told, played_as_data, played_from_data
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.target import Run, Target, Tell, target_named
-from kvproof.conformance.saved import coverage_from_data
-from kvproof.conformance.trace_io import TraceWriter, read_trace
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.saved import coverage_from_data
+from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
 from kvproof.spec.trace import Event, Header
 
 GRACE_SECONDS = 2.0

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.fuzz.campaign import Campaign, search
+from kvproof.conformance.fuzz.campaign_jobs import How, Whole, database_of, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
 from kvproof.conformance.fuzz.isolation import HAS_FORK, Player, die_with_parent
 from kvproof.conformance.fuzz.saved_play import Data
 from kvproof.conformance.fuzz.target import Target, target_named
-from kvproof.conformance.fuzz.whole import How, Whole, database_of, player_of
 
 SLICE_SECONDS, SAY_SECONDS = 5.0, 2.0
 TRIES = 5

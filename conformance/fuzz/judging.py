@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import ValidationError
 
-from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.abstract_states import abstract_states
 from kvproof.conformance.fuzz.standstill import standstill
-from kvproof.conformance.judged_by import judged_by, rules_of
-from kvproof.conformance.replay import AUTO, COMPILED, INTERPRETED, is_installed
-from kvproof.conformance.replayer import FIRST_LINE, Replayer, Unwritten
-from kvproof.conformance.verdict import Finding
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.judged_by import judged_by, rules_of
+from kvproof.conformance.replay.replay import AUTO, COMPILED, INTERPRETED, is_installed
+from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
+from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class JudgingByBlocks(Judging):
         return super().standstill(unfinished)
 
     def _judge(self) -> None:
-        from kvproof.conformance.columnar_events import batches_of
         from kvproof.conformance.compiled.lines import ScannedLines
+        from kvproof.conformance.traces.columnar_events import batches_of
 
         first, self._next = self._next, len(self._seen)
         if self.finding is not None or first == self._next:

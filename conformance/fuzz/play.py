@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from kvproof.conformance.coverage import Coverage
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.target import Run, Target
-from kvproof.conformance.verdict import Finding
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
 STEP_SECONDS = 10.0

@@ -10,9 +10,8 @@ from kvproof.conformance.adapters.reference import header_of, require_faults, re
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
+from kvproof.conformance.fuzz.settings_words import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.conformance.fuzz.target import Tell
-from kvproof.conformance.fuzz.worded import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
-from kvproof.conformance.policies.broken import PolicyBroken
 from kvproof.impl.config import ConfigError, EngineConfig
 
 if TYPE_CHECKING:
@@ -49,21 +48,18 @@ class Reference(WordedSettings):
         "forward": ("none", *("none",) * 7, "transformer"),
     }
 
-    def __init__(self, *, asks_policies: bool = False) -> None:
-        """`asks_policies`: of every decision also what no rule asks (`conformance/policies`)."""
+    def __init__(self) -> None:
         require_torch()
         import torch
 
         from kvproof.impl.census import CensusViolation
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-        self._asks_policies = asks_policies
         self.own_errors: tuple[type[Exception], ...] = (
             CensusViolation,
             WrongOutput,
             GivenUpInVain,
             KeptForNobody,
-            PolicyBroken,
         )
         self.seeds: Sequence[Schedule] = seeds()
 
@@ -73,9 +69,15 @@ class Reference(WordedSettings):
         require_faults(faults)
         try:
             config = self.config(settings, faults)
-            return ReferenceRun(config, tell, own_checks, asks_policies=own_checks and self._asks_policies)
+            return ReferenceRun(config, tell, own_checks, self.scheduler(config, tell, own_checks))
         except ConfigError as error:
             raise UserError(f"settings of the reference: {error}") from error
+
+    def scheduler(self, config: EngineConfig, tell: Tell, own_checks: bool) -> Scheduler:
+        """The scheduler under test, with an observer that passes each event to `tell`."""
+        from kvproof.impl.scheduler import Scheduler
+
+        return Scheduler(config, Telling(tell))
 
     def config(self, settings: Mapping[str, Setting], faults: Sequence[str] = ()) -> EngineConfig:
         """The engine's own settings. What cannot go together is put right: speculation decides about overlap."""
@@ -133,13 +135,9 @@ class ReferenceRun:
     """One engine. After each step its census counts every page, and its memory check is told as an event. Where a model runs,
     every output is computed anew in the end."""
 
-    def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool, *, asks_policies: bool = False) -> None:
-        from kvproof.impl.scheduler import Scheduler
-
+    def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool, scheduler: Scheduler) -> None:
         self.header = header_of(config)
-        self._scheduler = (
-            watched_scheduler(Scheduler, config, tell) if asks_policies else Scheduler(config, Telling(tell))
-        )
+        self._scheduler = scheduler
         self._launched = False
         self._own_checks = own_checks
         self._requests = Requests(self._scheduler)
@@ -295,16 +293,6 @@ class Requests:
                 f"{req.rid} is given up for want of room: it needs {needed} pages and a row, {obtainable} pages can be had "
                 f"and {rows} rows (I18)"
             )
-
-
-def watched_scheduler(kind: type[Scheduler], config: EngineConfig, tell: Tell) -> Scheduler:
-    """One whose every decision is compared with its policy."""
-    from kvproof.conformance.policies import Policies
-
-    policies = Policies(config, tell)
-    scheduler = kind(config, policies)
-    policies.watch(scheduler)
-    return scheduler
 
 
 class Telling:

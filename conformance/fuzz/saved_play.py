@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.coverage import Coverage
-from kvproof.conformance.data_file import count, text
 from kvproof.conformance.fuzz.play import Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
-from kvproof.conformance.saved import coverage_as_data, coverage_from_data, finding_as_data, finding_from_data
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.saved import coverage_as_data, coverage_from_data, finding_as_data, finding_from_data
+from kvproof.conformance.traces.data_file import count, text
 from kvproof.spec.trace import Event, Header
 
 Data = dict[str, Any]

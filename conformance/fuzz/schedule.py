@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kvproof.conformance.data_file import SMALL, read_text
 from kvproof.conformance.errors import UserError, at
+from kvproof.conformance.traces.data_file import SMALL, read_text
 
 Setting = bool | int | float | str | None
 Number = Annotated[int, Field(ge=0, le=1 << 20)]

@@ -11,7 +11,8 @@ from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang import drafting, in_turn
+from kvproof.conformance.adapters.sglang import drafting
+from kvproof.conformance.adapters.sglang import fresh_schedulers as in_turn
 from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
 from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
@@ -20,8 +21,8 @@ from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
+from kvproof.conformance.fuzz.settings_words import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.conformance.fuzz.target import Tell
-from kvproof.conformance.fuzz.worded import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.spec.profiles import profile_of
 
 STEPS_TO_CLOSE = 50

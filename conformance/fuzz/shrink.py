@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from kvproof.conformance.delta import Limit, least, without_stretches
 from kvproof.conformance.fuzz.schedule import Act, Schedule
+from kvproof.conformance.shrink.delta import Limit, least, without_stretches
 
 StillFails = Callable[[Schedule], bool]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvproof.conformance.pagebook import FREE, TREE
-from kvproof.conformance.replayer import Replayer
+from kvproof.conformance.replay.page_book import FREE, TREE
+from kvproof.conformance.replay.replayer import Replayer
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
 
 

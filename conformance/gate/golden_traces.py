@@ -11,14 +11,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kvproof.conformance.data_file import SMALL, read_text
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.formats.of_replay import found, judged
-from kvproof.conformance.formats.run_events import CouldNot, Verdict
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, GOLDEN, OPEN, PASSED, Outcome, Plan
-from kvproof.conformance.many import traces_in
-from kvproof.conformance.replay import replay
-from kvproof.conformance.verdict import CONFORMS, INCOMPLETE, Report
+from kvproof.conformance.replay.many import traces_in
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, Report
+from kvproof.conformance.report.formats.of_replay import found, judged
+from kvproof.conformance.report.formats.run_events import CouldNot, Verdict
+from kvproof.conformance.traces.data_file import SMALL, read_text
 from kvproof.spec.faults import FAULTS
 
 SHIPPED = Path(__file__).with_name("golden")

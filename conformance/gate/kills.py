@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.reference import require_faults
-from kvproof.conformance.counterexample import save_counterexample
+from kvproof.conformance.drive.counterexample import save_counterexample
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.formats.run_events import Killed
 from kvproof.conformance.gate.needs import can_fuzz_the_reference
 from kvproof.conformance.gate.proof import asker_of
 from kvproof.conformance.gate.steps import FAILED, KILLS, OPEN, PASSED, SKIPPED, Outcome, Plan
-from kvproof.conformance.replay import replay
-from kvproof.conformance.verdict import VIOLATES
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.verdict import VIOLATES
+from kvproof.conformance.report.formats.run_events import Killed
 from kvproof.model.prove import Proof, prove
 from kvproof.spec.faults import FAULTS, Fault
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from kvproof.conformance.data_file import SMALL, read_text
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.traces.data_file import SMALL, read_text
 
 
 def require_fuzzer() -> None:

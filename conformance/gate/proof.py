@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.formats.of_proof import events_of_proof
 from kvproof.conformance.gate.steps import FAILED, OPEN, PASSED, PROOF, Outcome, Plan
-from kvproof.conformance.show_proof import failures
+from kvproof.conformance.report.formats.of_proof import events_of_proof
+from kvproof.conformance.report.show_proof import failures
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.prove import Proof, prove

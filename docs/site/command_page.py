@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kvproof.conformance.cli import COMMANDS, imported
+from kvproof.conformance.cli.cli import COMMANDS, imported
 from kvproof.conformance.exit_codes import MEANING
 
 

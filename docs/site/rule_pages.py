@@ -14,10 +14,10 @@ from typing import Any
 
 from pictures import drawing
 
-from kvproof.conformance.explain.runs import shortest_run_of_fault
-from kvproof.conformance.show_effects import all_in_words
-from kvproof.conformance.show_ledger import changes
-from kvproof.conformance.show_proof import instance_in_words
+from kvproof.conformance.report.explain.runs import shortest_run_of_fault
+from kvproof.conformance.report.show_effects import all_in_words
+from kvproof.conformance.report.show_ledger import changes
+from kvproof.conformance.report.show_proof import instance_in_words
 from kvproof.model.explore import Run, Taken, shortest_run, successors
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle

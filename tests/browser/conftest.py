@@ -1,15 +1,11 @@
-"""For tests in a browser: one that is started once for each module, and the helpers of the command line."""
+"""For tests in a browser: one that is started once for each module."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
 
 @pytest.fixture(scope="module")

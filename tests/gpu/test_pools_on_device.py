@@ -11,7 +11,7 @@ from page_census import Recorded
 from test_device_census import CORRUPTIONS, corrupt, running
 
 from kvproof.conformance.adapters.reference import record_scenario
-from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl import ring_events
 from kvproof.impl.census import CensusViolation
 from kvproof.impl.config import EngineConfig

@@ -20,7 +20,7 @@ from interpreted_run import digest
 from page_census import Recorded
 
 from kvproof.conformance.adapters.reference import record_scenario
-from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl import device_pools, ring_events
 from kvproof.impl.census import CensusViolation
 from kvproof.impl.config import ConfigError, EngineConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvproof.conformance import cli
+from kvproof.conformance.cli import cli
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.faults import FAULTS
 from kvproof.impl.scenarios import SCENARIOS

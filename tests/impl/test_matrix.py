@@ -23,8 +23,8 @@ import pytest
 from page_census import Census
 
 from kvproof.conformance.adapters.reference import record_scenario
-from kvproof.conformance.replay import CONFORMS, replay
-from kvproof.conformance.trace_io import read_trace
+from kvproof.conformance.replay.replay import CONFORMS, replay
+from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.impl import script
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer

@@ -9,7 +9,7 @@ import pytest
 from page_census import Recorded
 
 from kvproof.conformance.adapters.reference import record_scenario
-from kvproof.conformance.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl import window_eviction
 from kvproof.impl.census import CensusViolation, take_census
 from kvproof.impl.config import ConfigError, EngineConfig

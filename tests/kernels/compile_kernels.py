@@ -18,13 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kvproof.kernels import (
-    triton_allocation,
-    triton_attention,
-    triton_census,
-    triton_store,
-    triton_trace_ring,
-)
+from kvproof.kernels import triton_allocation, triton_attention, triton_census, triton_store, triton_trace_ring
 
 FLOATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

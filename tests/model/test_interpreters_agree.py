@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_agreement import disagreements
 
-from kvproof.model.agreement import disagreements
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import Action, Step
 from kvproof.spec.faults import FAULTS

@@ -6,9 +6,9 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from rule_mutation.mutants import rule_modules
 
 from kvproof.model.integers import Integers
-from kvproof.model.mutants import rule_modules
 from kvproof.model.prove import induction_step
 from kvproof.model.variant import Variant, prove_variant
 from kvproof.spec.actions import ACTIONS, Step

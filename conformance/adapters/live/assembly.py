@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .readings import SESSION, TURN, Values, named
+from kvproof.conformance.adapters.live.readings import SESSION, TURN, Values, named
 
 DECODE = "decode"
 RESULT = "result"

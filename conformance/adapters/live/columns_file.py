@@ -6,13 +6,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from kvproof.conformance.columnar import stream_of_batch
-from kvproof.conformance.columnar_blocks import Kind, packed
-from kvproof.conformance.columnar_events import EventColumns
-from kvproof.conformance.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.adapters.live.writer import LinesFile, beginning, end_line
+from kvproof.conformance.traces.columnar import stream_of_batch
+from kvproof.conformance.traces.columnar_blocks import Kind, packed
+from kvproof.conformance.traces.columnar_events import EventColumns
+from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
 from kvproof.spec.trace import RECORD, End, Event
-
-from .writer import LinesFile, beginning, end_line
 
 # A block is written when it is full, when the server is idle, and at the next event after so long.
 SECONDS_OF_A_BLOCK = 1.0

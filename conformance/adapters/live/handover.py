@@ -21,9 +21,9 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from .page_ids import PageIds
-from .runs import RUN, Run
-from .tally import Tally
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.live.runs import RUN, Run
+from kvproof.conformance.adapters.live.tally import Tally
 
 # A batch is sent when it holds so many records: as many decode steps with the results before them.
 RECORDS_OF_A_BATCH = 32

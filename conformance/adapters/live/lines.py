@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.conformance.adapters.live.assembly import AGAIN, GAINED, Assembly
+from kvproof.conformance.adapters.live.runs import unpacked
 from kvproof.spec.trace import Event, Observed
-
-from .assembly import AGAIN, GAINED, Assembly
-from .runs import unpacked
 
 _EVENT_FIELDS = tuple(name for name in Event.model_fields if name not in ("record", "seq"))
 _OBSERVED_FIELDS = tuple(Observed.model_fields)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from operator import ne
 from typing import Any
 
-from .assembly import AGAIN, DECODE, GAINED
-from .runs import RUN
+from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED
+from kvproof.conformance.adapters.live.runs import RUN
 
 
 class Tally:

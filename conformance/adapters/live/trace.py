@@ -18,16 +18,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.columnar_schema import INSTALL
+from kvproof.conformance.adapters.live.handover import Handover, TraceLost, frame
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
+from kvproof.conformance.adapters.live.writer import beginning, header_line
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.file_names import of_rank, with_word
-from kvproof.conformance.trace_io import COLUMNAR_SUFFIX, is_being_written
+from kvproof.conformance.traces.columnar_schema import INSTALL
+from kvproof.conformance.traces.file_names import of_rank, with_word
+from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX, is_being_written
 from kvproof.spec.trace import Header
-
-from .handover import Handover, TraceLost, frame
-from .left_behind import close_what_was_left
-from .page_ids import PageIds
-from .writer import beginning, header_line
 
 PATH_VARIABLE = "KVPROOF_TRACE"
 # What the pipe holds beside the buffer, where the system allows it.

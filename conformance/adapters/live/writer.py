@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, cast
 
-from kvproof.conformance.columnar_blocks import Kind, packed
-from kvproof.conformance.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.adapters.live.handover import IDLE, LENGTH_BYTES
+from kvproof.conformance.adapters.live.lines import Lines, encode
+from kvproof.conformance.traces.columnar_blocks import Kind, packed
+from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
 from kvproof.spec.trace import End, Header
-
-from .handover import IDLE, LENGTH_BYTES
-from .lines import Lines, encode
 
 # Cut off the end of a file on a full disk, so that its end record fits: more than a block of most file systems.
 ROOM_BYTES = 8192
@@ -184,7 +183,7 @@ class _Below:
 def open_in_form(file: int, suffix: str, header_line: bytes) -> LinesFile:
     """In the form that the name of the file asks for."""
     if suffix == COLUMNAR_SUFFIX:
-        from .columns_file import ColumnsFile
+        from kvproof.conformance.adapters.live.columns_file import ColumnsFile
 
         return ColumnsFile(file, header_line)
     return (PackedFile if suffix == ".gz" else LinesFile)(file, header_line)

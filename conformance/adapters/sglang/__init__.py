@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .record import SGLangResult, record_scenario
-    from .releases import RELEASES, Known, Release
-    from .scenarios import SCENARIOS, Scenario
+    from kvproof.conformance.adapters.sglang.record import SGLangResult, record_scenario
+    from kvproof.conformance.adapters.sglang.releases import RELEASES, Known, Release
+    from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS, Scenario
 
 __all__ = ["RELEASES", "SCENARIOS", "Known", "Release", "SGLangResult", "Scenario", "record_scenario"]
 

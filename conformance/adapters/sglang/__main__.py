@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from ..by_hand import record_by_hand
-from .record import record_scenario, scenarios_here
-from .releases import installed_version
+from kvproof.conformance.adapters.by_hand import record_by_hand
+from kvproof.conformance.adapters.sglang.record import record_scenario, scenarios_here
+from kvproof.conformance.adapters.sglang.releases import installed_version
 
 if __name__ == "__main__":
     release = installed_version()

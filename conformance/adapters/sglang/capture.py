@@ -15,12 +15,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ..live.handover import TraceLost
-from ..live.trace import PATH_VARIABLE, LiveTrace, sentence
-from .front import front_of
-from .header import header_of
-from .recorder import Recorder
-from .releases import full_pool, installed_release
+from kvproof.conformance.adapters.live.handover import TraceLost
+from kvproof.conformance.adapters.live.trace import PATH_VARIABLE, LiveTrace, sentence
+from kvproof.conformance.adapters.sglang.front import front_of
+from kvproof.conformance.adapters.sglang.header import header_of
+from kvproof.conformance.adapters.sglang.recorder import Recorder
+from kvproof.conformance.adapters.sglang.releases import full_pool, installed_release
 
 # An idle check lists the free pages of pools up to this size; of larger ones it would be most of the trace.
 LISTED_PAGES = 4096

@@ -19,10 +19,10 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+from kvproof.conformance.adapters.sglang import eagle_in_torch
+from kvproof.conformance.adapters.sglang import fresh_schedulers as in_turn
+from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import UserError
-
-from . import eagle_in_torch, in_turn
-from .settings import Settings
 
 MakeTokens = Callable[[int], list[int]]
 

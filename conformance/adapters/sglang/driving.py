@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from .ways import Seam, Way, has, is_annotated, takes
+from kvproof.conformance.adapters.sglang.release_features import Seam, Way, has, is_annotated, takes
 
 # -- the process's configuration --
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .in_turn import put_everywhere
-from .stand_ins import stand_for
+from kvproof.conformance.adapters.sglang.fresh_schedulers import put_everywhere
+from kvproof.conformance.adapters.sglang.stand_ins import stand_for
 
 
 def take_their_places() -> None:

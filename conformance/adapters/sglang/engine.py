@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.adapters.sglang import drafting, fast_alloc, stand_ins
+from kvproof.conformance.adapters.sglang import fresh_schedulers as in_turn
+from kvproof.conformance.adapters.sglang.releases import INSTALL_HINT, Release, installed_release, installed_version
+from kvproof.conformance.adapters.sglang.settings import Device, Settings
 from kvproof.conformance.errors import UserError
-
-from . import drafting, fast_alloc, in_turn, stand_ins
-from .releases import INSTALL_HINT, Release, installed_release, installed_version
-from .settings import Device, Settings
 
 # Read by SGLang and its libraries when they are imported, so they are set before that.
 OFFLINE = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, Literal
 
+from kvproof.conformance.adapters.sglang.releases import Release, full_pool
+from kvproof.conformance.adapters.sglang.window_pool import window_allocator
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
-
-from .releases import Release, full_pool
-from .window_pool import window_allocator
 
 WINDOW_GAP = "pages of the window pool: the trace has the cursor and the terms of the check, not the page ids"
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from ..run import drain
-from .engine import VOCABULARY, build_scheduler, import_sglang
-from .event_loop import EventLoop
-from .releases import Release, full_pool
-from .settings import Settings
+from kvproof.conformance.adapters.run import drain
+from kvproof.conformance.adapters.sglang.engine import VOCABULARY, build_scheduler, import_sglang
+from kvproof.conformance.adapters.sglang.event_loop import EventLoop
+from kvproof.conformance.adapters.sglang.releases import Release, full_pool
+from kvproof.conformance.adapters.sglang.settings import Settings
 
 Checks = Literal["idle", "every"]
 

@@ -14,9 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvproof.conformance.adapters.live.trace import PATH_VARIABLE, is_being_written
 from kvproof.conformance.errors import UserError
-
-from ..live.trace import PATH_VARIABLE, is_being_written
 
 PRELOAD = Path(__file__).with_name("preload")
 # How long the processes that write may take for their last lines once the server is gone.

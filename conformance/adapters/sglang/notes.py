@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..live.readings import Values
-from .observe import Observer
+from kvproof.conformance.adapters.live.readings import Values
+from kvproof.conformance.adapters.sglang.observe import Observer
 
 Put = Callable[[Any], Any]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..live.page_ids import PageIds
-from ..live.readings import SESSION, TURN, Values, named
-from .header import speculation_of
-from .releases import Release, full_pool, layers_of
-from .rounds import Rounds
-from .window_pool import window_pool
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.live.readings import SESSION, TURN, Values, named
+from kvproof.conformance.adapters.sglang.header import speculation_of
+from kvproof.conformance.adapters.sglang.releases import Release, full_pool, layers_of
+from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.window_pool import window_pool
 
 
 class Observer:

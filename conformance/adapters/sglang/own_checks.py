@@ -12,11 +12,11 @@ import argparse
 import json
 from pathlib import Path
 
-from ..run import run_to_its_end
-from .headless import Headless
-from .record import scenarios_here, settings_for
-from .releases import installed_version
-from .scenarios import SCENARIOS
+from kvproof.conformance.adapters.run import run_to_its_end
+from kvproof.conformance.adapters.sglang.headless import Headless
+from kvproof.conformance.adapters.sglang.record import scenarios_here, settings_for
+from kvproof.conformance.adapters.sglang.releases import installed_version
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 
 
 def noticed(name: str, page_size: int) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..actions import Action, Actions
-from .observe import Observer
-from .releases import full_pool
-from .watch import code_of, is_called_by
+from kvproof.conformance.adapters.actions import Action, Actions
+from kvproof.conformance.adapters.sglang.observe import Observer
+from kvproof.conformance.adapters.sglang.releases import full_pool
+from kvproof.conformance.adapters.sglang.watch import code_of, is_called_by
 
 # Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
 # Of two pools those of the first line take back pages of both, of the second line of the full pool, of the third of the window's.

@@ -16,6 +16,6 @@ def load() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from .capture import record_event_loop
+    from kvproof.conformance.adapters.sglang.capture import record_event_loop
 
     HookRegistry.register(EVENT_LOOP, record_event_loop, HookType.AROUND)

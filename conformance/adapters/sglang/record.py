@@ -8,19 +8,18 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
+from kvproof.conformance.adapters.live.assembly import Assembly
+from kvproof.conformance.adapters.run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.sglang import drafting
+from kvproof.conformance.adapters.sglang.engine import import_sglang
+from kvproof.conformance.adapters.sglang.header import header_of
+from kvproof.conformance.adapters.sglang.headless import Headless
+from kvproof.conformance.adapters.sglang.recorder import Recorder
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS, Scenario
+from kvproof.conformance.adapters.sglang.settings import Device, Settings
 from kvproof.conformance.errors import UserError, unknown
-from kvproof.conformance.trace_io import write_trace
+from kvproof.conformance.traces.trace_io import write_trace
 from kvproof.spec.trace import Header
-
-from ..live.assembly import Assembly
-from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
-from . import drafting
-from .engine import import_sglang
-from .header import header_of
-from .headless import Headless
-from .recorder import Recorder
-from .scenarios import SCENARIOS, Scenario
-from .settings import Device, Settings
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
 LEAST_PAGES = 64

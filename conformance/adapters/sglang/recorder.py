@@ -17,19 +17,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from ..actions import Actions
-from ..live.page_ids import PageIds
-from .arrivals import Arrivals
-from .header import speculation_of
-from .notes import Notes, Put
-from .observe import Observer
-from .page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
-from .releases import Release, layers_of, read_terms
-from .rounds import Rounds
-from .steps import Steps
-from .turns import Turns
-from .verifying import Verifying
-from .watch import OnError, Watch
+from kvproof.conformance.adapters.actions import Actions
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.sglang.arrivals import Arrivals
+from kvproof.conformance.adapters.sglang.header import speculation_of
+from kvproof.conformance.adapters.sglang.notes import Notes, Put
+from kvproof.conformance.adapters.sglang.observe import Observer
+from kvproof.conformance.adapters.sglang.page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
+from kvproof.conformance.adapters.sglang.releases import Release, layers_of, read_terms
+from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.steps import Steps
+from kvproof.conformance.adapters.sglang.turns import Turns
+from kvproof.conformance.adapters.sglang.verifying import Verifying
+from kvproof.conformance.adapters.sglang.watch import OnError, Watch
 
 
 class Recorder:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from kvproof.conformance.adapters.sglang.release_features import Way, named
+from kvproof.conformance.adapters.sglang.seams import SEAMS, find_seams
+from kvproof.conformance.adapters.sglang.terms import TokenTerms
 from kvproof.conformance.errors import UserError
 
-from .seams import SEAMS, find_seams
-from .terms import TokenTerms
-from .ways import Way, named
-
-INSTALL_HINT = "run `make test-sglang` once, or `python tests/sglang/make_env.py`, and use the environment it names"
+INSTALL_HINT = (
+    "run `make test-sglang` once, or `python tests/conformance/adapters/sglang/make_env.py`, "
+    "and use the environment it names"
+)
 
 
 @dataclass(frozen=True)

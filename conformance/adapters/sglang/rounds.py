@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .releases import Release
+from kvproof.conformance.adapters.sglang.releases import Release
 
 Lengths = tuple[int, int, int]
 

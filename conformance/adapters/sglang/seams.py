@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from .driving import DRIVING
-from .terms import terms_by_components, terms_by_scheduler, terms_of_last_batch
-from .ways import Seam, Way, any_of, class_at, has, is_not, keeps, takes
+from kvproof.conformance.adapters.sglang.driving import DRIVING
+from kvproof.conformance.adapters.sglang.release_features import Seam, Way, any_of, class_at, has, is_not, keeps, takes
+from kvproof.conformance.adapters.sglang.terms import terms_by_components, terms_by_scheduler, terms_of_last_batch
 
 Lengths = tuple[int, int, int]
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from ..live.assembly import AGAIN, DECODE, GAINED, RESULT
-from ..live.runs import Run
-from .notes import Notes
-from .observe import Observer
-from .releases import Release
-from .rounds import Rounds
+from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED, RESULT
+from kvproof.conformance.adapters.live.runs import Run
+from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.observe import Observer
+from kvproof.conformance.adapters.sglang.releases import Release
+from kvproof.conformance.adapters.sglang.rounds import Rounds
 
 RID = attrgetter("rid")
 

@@ -9,16 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.conformance.adapters.actions import KEEP, RETRACT, Action, Actions
+from kvproof.conformance.adapters.live.readings import Values
+from kvproof.conformance.adapters.sglang.arrivals import Arrivals
+from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.observe import Observer, session_of
+from kvproof.conformance.adapters.sglang.page_moves import RELEASE
+from kvproof.conformance.adapters.sglang.releases import Release
+from kvproof.conformance.adapters.sglang.steps import Steps
 from kvproof.conformance.errors import UserError
-
-from ..actions import KEEP, RETRACT, Action, Actions
-from ..live.readings import Values
-from .arrivals import Arrivals
-from .notes import Notes
-from .observe import Observer, session_of
-from .page_moves import RELEASE
-from .releases import Release
-from .steps import Steps
 
 
 class Turns:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..actions import Actions
-from .notes import Notes
-from .observe import Observer, session_of
-from .releases import Release
+from kvproof.conformance.adapters.actions import Actions
+from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.observe import Observer, session_of
+from kvproof.conformance.adapters.sglang.releases import Release
 
 VERIFY = "verify"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..live.page_ids import PageIds
-from .releases import Release
+from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.sglang.releases import Release
 
 
 def window_allocator(release: Release, scheduler: Any) -> Any | None:

@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .record import record_scenario
-    from .scenarios import SCENARIOS, Scenario
+    from kvproof.conformance.adapters.sglang_jax.record import record_scenario
+    from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS, Scenario
 
 __all__ = ["SCENARIOS", "Scenario", "record_scenario"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from ..by_hand import record_by_hand
-from . import SCENARIOS, record_scenario
+from kvproof.conformance.adapters.by_hand import record_by_hand
+from kvproof.conformance.adapters.sglang_jax import SCENARIOS, record_scenario
 
 if __name__ == "__main__":
     sys.exit(record_by_hand(str(__package__), __doc__, SCENARIOS, record_scenario))

@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from kvproof.conformance.adapters.sglang import stand_ins
 from kvproof.conformance.errors import UserError
-
-from ..sglang import stand_ins
 
 CHECKOUT = "KVPROOF_SGLANG_JAX"
 NOT_NEEDED = (

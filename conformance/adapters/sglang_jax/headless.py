@@ -15,11 +15,11 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
-from ..run import drain
-from ..sglang.event_loop import EventLoop
-from .checkout import checkout, import_scheduler
-from .settings import Settings
-from .worker import VOCABULARY, Worker
+from kvproof.conformance.adapters.run import drain
+from kvproof.conformance.adapters.sglang.event_loop import EventLoop
+from kvproof.conformance.adapters.sglang_jax.checkout import checkout, import_scheduler
+from kvproof.conformance.adapters.sglang_jax.settings import Settings
+from kvproof.conformance.adapters.sglang_jax.worker import VOCABULARY, Worker
 
 FIRST_ORDINARY_TOKEN = 3
 # No scenario needs as many: some of them decode several pages.

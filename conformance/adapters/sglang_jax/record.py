@@ -7,17 +7,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.adapters.run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.sglang_jax.headless import Headless
+from kvproof.conformance.adapters.sglang_jax.observe import full_pool
+from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
+from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS, Scenario
+from kvproof.conformance.adapters.sglang_jax.settings import Settings
 from kvproof.conformance.errors import unknown
-from kvproof.conformance.trace_io import TraceWriter
+from kvproof.conformance.traces.trace_io import TraceWriter
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
-
-from ..run import Progress, RecordResult, refuse_open_pages, run_to_its_end
-from .headless import Headless
-from .observe import full_pool
-from .recorder import Recorder
-from .scenarios import SCENARIOS, Scenario
-from .settings import Settings
 
 # For large pages the context grows with them.
 LEAST_CONTEXT_PAGES = 64

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..actions import RETRACT, Actions
-from ..sglang.watch import Watch
-from .observe import Observer, Values
+from kvproof.conformance.adapters.actions import RETRACT, Actions
+from kvproof.conformance.adapters.sglang.watch import Watch
+from kvproof.conformance.adapters.sglang_jax.observe import Observer, Values
 
 Put = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .headless import Headless
+from kvproof.conformance.adapters.sglang_jax.headless import Headless
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from .settings import Settings
+from kvproof.conformance.adapters.sglang_jax.settings import Settings
 
 VOCABULARY = 512
 FULL_LAYERS, WINDOW_LAYERS = [0], [1]

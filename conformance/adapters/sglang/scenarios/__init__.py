@@ -5,8 +5,8 @@ A scenario drives a `Headless` as clients would and says nothing about what shou
 
 from __future__ import annotations
 
-from . import ended_badly, impatient, matrix, pressure, served
-from .scenario import Scenario
+from kvproof.conformance.adapters.sglang.scenarios import ended_badly, impatient, matrix, pressure, served
+from kvproof.conformance.adapters.sglang.scenarios.scenario import Scenario
 
 __all__ = ["SCENARIOS", "Scenario"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..headless import Headless
-from .scenario import Room, close_all, start_turn, turn, whole_turn
+from kvproof.conformance.adapters.sglang.headless import Headless
+from kvproof.conformance.adapters.sglang.scenarios.scenario import Room, close_all, start_turn, turn, whole_turn
 
 ROOM = Room()
 

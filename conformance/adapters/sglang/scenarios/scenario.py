@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..headless import Checks, Headless
+from kvproof.conformance.adapters.sglang.headless import Checks, Headless
 
 Schedule = Callable[[Headless], None]
 

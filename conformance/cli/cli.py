@@ -1,0 +1,192 @@
+"""The command line, `kvproof COMMAND`. The commands stand in `command_table.py`, one file each in `commands/`.
+
+A command ends by returning (exit code 0) or by `raise typer.Exit(ExitCode.…)`. Starting up must be quick: a command is
+imported when it is asked for, and imports what is heavy (z3, torch, the schema) inside its function.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, Literal
+
+import typer
+import typer.core
+import typer.main
+
+from kvproof.conformance.cli.command_table import COMMANDS
+from kvproof.conformance.cli.program import main
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import MEANING, ExitCode
+from kvproof.conformance.report import terminal
+from kvproof.conformance.report.terminal import complain, say
+
+__all__ = ["COMMANDS", "app", "main"]
+
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+MARKUP: Literal["rich"] = "rich"
+
+_EXAMPLES = """
+
+Examples:
+
+[bold]kvproof prove[/bold]: are the rules safe?
+
+[bold]kvproof prove --variant my_fix.py[/bold]: is my changed rule?
+
+[bold]kvproof record --scenario retract --out t.jsonl[/bold]: what does a cache do?
+
+[bold]kvproof replay t.jsonl[/bold]: does it follow the rules?
+
+[bold]kvproof fuzz --seconds 60[/bold]: which schedule does it not survive?
+"""
+
+_EPILOG = "Exit codes:\n\n" + "\n\n".join(f"[bold]{code.value}[/bold] {meaning}" for code, meaning in MEANING.items())
+
+
+class _Commands(typer.core.TyperGroup):
+    """The table of commands. What is shown of all of them is in the table; one is imported when it is run."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {
+            name: typer.core.TyperCommand(name, help=entry.summary, rich_help_panel=entry.group)
+            for name, entry in COMMANDS.items()
+        }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, imported(name) if name is not None else command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:  # while a command is imported; later `_answering` is there
+            complain("interrupted")
+            raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
+def imported(name: str) -> Any:
+    """A command of the table, ready to run."""
+    module, _, function = COMMANDS[name].where.partition(":")
+    command: Callable[..., None] = getattr(import_module(f"kvproof.conformance.cli.commands.{module}"), function)
+    alone = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP, context_settings=SETTINGS
+    )
+    alone.command(name)(_answering(command))
+    return typer.main.get_command(alone)
+
+
+def _answering(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `--verbose`, and with every way of failing mapped to its exit code.
+
+    Python itself exits with 1 on an uncaught exception, which here means "an invariant is broken": a bug in kvproof, a
+    full disk or a closed pipe must not be mistaken for that.
+    """
+
+    @functools.wraps(command)
+    def answered(*args: object, verbose: bool = False, **kwargs: object) -> None:
+        with terminal.verbosity(verbose):
+            try:
+                try:
+                    command(*args, **kwargs)
+                finally:
+                    sys.stdout.flush()  # here, where a closed pipe still gets its exit code
+            except (typer.Exit, typer.Abort, typer.BadParameter):
+                raise
+            except UserError as error:
+                if verbose and error.__cause__ is not None:
+                    traceback.print_exc()
+                complain(error.message)
+                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+            except KeyboardInterrupt as error:
+                complain("interrupted")
+                raise typer.Exit(ExitCode.INTERRUPTED) from error
+            except BrokenPipeError as error:
+                # Whoever read the output went away. Python flushes stdout once more at exit and would complain again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+            except Exception as error:
+                if _is_ctrl_c(error):
+                    complain("interrupted")
+                    raise typer.Exit(ExitCode.INTERRUPTED) from error
+                traceback.print_exc()
+                complain(f"this is a bug in kvproof, not in what it checked: {type(error).__name__}: {error}")
+                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+
+    signature = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_VERBOSE)
+    with_verbose = signature.replace(parameters=[*signature.parameters.values(), option])
+    answered.__signature__ = with_verbose  # type: ignore[attr-defined]
+    return answered
+
+
+def _is_ctrl_c(error: Exception) -> bool:
+    """Z3 is called by ctypes, which says so in an error of its own where Ctrl-C comes while an argument is converted."""
+    return type(error).__name__ == "ArgumentError" and "KeyboardInterrupt" in str(error)
+
+
+_VERBOSE = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", help="Say on stderr what is done, how long it took, and why an error came up."),
+]
+
+
+def _print_versions(wanted: bool) -> None:
+    if not wanted:
+        return
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from kvproof.spec import SPEC_VERSION
+    from kvproof.spec.trace import TRACE_FORMAT
+
+    say(f"kvproof {version('kvproof')}")
+    say(f"spec {SPEC_VERSION}")
+    say(f"trace format {TRACE_FORMAT}")
+    for name, package, without in (
+        ("z3", "z3-solver", "this environment can record, but not prove"),
+        ("cvc5", "cvc5", "--certify needs it: pip install 'kvproof[certify]'"),
+    ):
+        try:
+            say(f"{name} {version(package)}")
+        except PackageNotFoundError:  # recording needs no solver, so a server's environment may lack it
+            say(f"{name} not installed: {without}")
+    say(f"python {platform.python_version()}")
+    raise typer.Exit
+
+
+app = typer.Typer(
+    name="kvproof",
+    cls=_Commands,
+    help="Shows that the paged KV cache of an inference server never loses, shares or corrupts a page." + _EXAMPLES,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=MARKUP,
+    context_settings=SETTINGS,
+)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_versions, is_eager=True, help="Print the versions of all parts and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    main()

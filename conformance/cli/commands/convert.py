@@ -1,0 +1,145 @@
+"""`kvproof convert`: a trace in lines to one in columns, or back; or a picture of it, for other people's viewers."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import Progress, say
+
+if TYPE_CHECKING:
+    from kvproof.conformance.traces.trace_io import TraceReader
+
+PICTURES = {".itf.json": "itf", ".perfetto.json": "perfetto"}
+"""What is drawn of a trace and never read again."""
+SUFFIXES = {".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".kvtrace": "columnar", **PICTURES}
+FORMS = tuple(dict.fromkeys(SUFFIXES.values()))
+
+
+def convert(
+    trace: Annotated[Path, typer.Argument(metavar="IN", help="The trace to read, in lines or in columns.")],
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="What to write: .jsonl, .jsonl.gz, .kvtrace, .itf.json or .perfetto.json."),
+    ],
+    to: Annotated[
+        str | None, typer.Option("--to", help=f"{', '.join(FORMS)}; without it the name of OUT decides.")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME|auto",
+            help="itf, perfetto: follow the rules of a release (kvproof list profiles).",
+        ),
+    ] = None,
+    hash_names: Annotated[
+        bool,
+        typer.Option(
+            "--hash-names", help="To give a trace away: sessions and requests become salted hashes, extras go."
+        ),
+    ] = False,
+    quiet: SilentButForErrors = False,
+) -> None:
+    """Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.
+
+    Lines to columns and back are the same bytes. Converting never judges. OUT appears when it is whole. Of an incomplete trace
+    all that can be read is converted, the result is as incomplete, and the exit code is 3.
+
+    .itf.json is a state after each event, for the viewers of TLA+ and Apalache; .perfetto.json a time line, for
+    ui.perfetto.dev. Both follow the model, and end at the first event that breaks a rule (docs/formats.md).
+
+    Example: [bold]kvproof convert out/retract.jsonl out/retract.kvtrace[/bold]
+
+    Example: [bold]kvproof convert out/retract.jsonl out/retract.perfetto.json[/bold]
+    """
+    form = _form_of(to, out)
+    if form in PICTURES.values():
+        if hash_names:
+            raise UserError(f"--hash-names is for a trace: hash that first, then draw {out}")
+        return _draw(form, trace, out, profile, quiet)
+    if profile is not None:
+        raise UserError(
+            f"--profile says whose rules a picture follows; {out} is a trace, which nobody follows to copy it"
+        )
+    return _copy(form, trace, out, hash_names, quiet)
+
+
+def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -> None:
+    from kvproof.conformance.report.formats.followed import Followed
+    from kvproof.conformance.report.formats.itf import itf_of_trace
+    from kvproof.conformance.report.formats.perfetto import perfetto
+    from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
+
+    if out.exists() and trace.exists() and out.samefile(trace):
+        raise UserError(f"{out}: is the trace that is read; give another name to write to")
+    followed = Followed(trace, profile)
+    require_writable_file(out)
+    write_whole(out, itf_of_trace(followed) if form == "itf" else perfetto(followed))
+    if not quiet:
+        where = {"itf": "a viewer of ITF traces", "perfetto": "https://ui.perfetto.dev"}[form]
+        say(f"drawn {out}: {followed.events} events; open it in {where}")
+        if followed.bad is not None:
+            again = f"kvproof replay {shlex.quote(str(trace))}" + (f" --profile {profile}" if profile else "")
+            say(
+                f"  it ends at event {followed.bad.event.seq}, which violates {followed.bad.violates}: {again}",
+                "yellow",
+            )
+    if followed.bad is None:
+        _require_complete(followed.reader, quiet)
+
+
+def _copy(form: str, trace: Path, out: Path, hash_names: bool, quiet: bool) -> None:
+    from kvproof.conformance.cli.progress_bar import ReadingPace
+    from kvproof.conformance.traces.columnar import ColumnarWriter
+    from kvproof.conformance.traces.copying import replacing
+    from kvproof.conformance.traces.hashed_names import HashedNames
+    from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+    from kvproof.spec.trace import Event
+
+    begin: type[TraceWriter] = ColumnarWriter if form == "columnar" else TraceWriter
+    reader = read_trace(trace)
+    names = HashedNames() if hash_names else None
+    header = reader.header if names is None else names.header_of(reader)
+    with (
+        Progress(f"converting {trace}", quiet=quiet) as progress,
+        replacing(out, trace, lambda partial: begin(partial, header)) as writer,
+    ):
+        pace = ReadingPace(progress, reader)
+        for _, record in reader:
+            if isinstance(record, Event):
+                writer.write(record if names is None else names.event(record))
+                pace(writer.events)
+        if reader.end is not None:
+            reason = reader.end.reason
+            writer.close(reason if names is None else names.reason(reason), dropped=reader.end.dropped)
+    if not quiet:
+        before, after = trace.stat().st_size, out.stat().st_size
+        say(f"converted {out}: {writer.events} events, {before} bytes to {after}")
+        say(f"check it: kvproof replay {shlex.quote(str(out))}")
+    _require_complete(reader, quiet)
+
+
+def _require_complete(reader: TraceReader, quiet: bool) -> None:
+    if reader.end is None:
+        if not quiet:
+            say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _form_of(to: str | None, out: Path) -> str:
+    """What to write: what was asked for, or what the name of the file says."""
+    if to is not None:
+        if to not in FORMS:
+            raise unknown("form", to, FORMS)
+        return to
+    for suffix, form in SUFFIXES.items():
+        if out.name.endswith(suffix):
+            return form
+    raise UserError(f"{out}: the name ends with none of {', '.join(SUFFIXES)}: take one of these, or say --to")

@@ -1,0 +1,76 @@
+"""`kvproof drive`: an implementation along a trace, step by step."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvproof.conformance.cli import completions
+from kvproof.conformance.cli.commands.options import JsonFile
+from kvproof.conformance.errors import unknown
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import Progress, out, say, write_json
+
+TARGETS = ("reference",)
+"""Implementations that can be told what to do next, event by event."""
+
+
+def drive(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace (.jsonl or .jsonl.gz).")],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            help=f"What to drive; one of: {', '.join(TARGETS)}.",
+            autocompletion=completions.of(TARGETS),
+        ),
+    ] = "reference",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="F",
+            help="Turn a fault of the implementation on; may be given again.",
+            autocompletion=completions.faults,
+        ),
+    ] = None,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save what the implementation did as a trace.")
+    ] = None,
+    json_file: JsonFile = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line.")] = False,
+) -> None:
+    """Make an implementation do what a trace says, and compare what it does, event by event.
+
+    Pages and rows may have other names. Exits with 0 if all is the same, 1 at the first event where the implementation does
+    otherwise, 2 if it cannot be driven along this trace, 3 if the trace is incomplete.
+
+    Example: [bold]kvproof prove --fault F22862b --out t.jsonl; kvproof drive t.jsonl --fault F22862b[/bold]
+    """
+    from kvproof.conformance.drive.drive import SAME
+    from kvproof.conformance.drive.drive import drive as run_drive
+    from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
+
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    with Progress(f"driving {target} along {trace}", quiet=quiet) as progress:
+        report = run_drive(trace, faults=tuple(fault or ()), progress=progress)
+    if out_file is not None:
+        save_seen(report, out_file)
+    if json_file is not None:
+        write_json(json_file, as_json(report))
+    if quiet:
+        print(f"{report.verdict}\t{trace}\t{report.events} events")  # not by rich, which turns tabs into spaces
+    else:
+        for line in verdict_lines(report):
+            out().print(line, soft_wrap=True)
+    if report.verdict != SAME:
+        if not quiet:
+            faults = "".join(f" --fault {name}" for name in report.faults)
+            say(f"\n  again: kvproof drive {shlex.quote(str(trace))}{faults}", "dim")
+        raise typer.Exit(ExitCode.VIOLATION)
+    if report.why_incomplete:
+        raise typer.Exit(ExitCode.INCONCLUSIVE)

@@ -1,0 +1,139 @@
+"""`kvproof explain`: what broke in a trace, as text and as a page; or what an invariant, a fault or an action is."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvproof.conformance.cli import completions
+from kvproof.conformance.cli.commands.options import JudgedBy, SilentButForErrors, Strict
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import Progress, complain, out
+
+if TYPE_CHECKING:
+    from kvproof.conformance.replay.verdict import Report
+    from kvproof.conformance.report.explain.story import Story
+    from kvproof.conformance.report.explain.subject import Subject
+
+
+def explain(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE|FINDING|NAME",
+            help="A trace or counterexample (.jsonl, .jsonl.gz, .kvtrace), a finding's folder of kvproof fuzz; "
+            "or the name of an invariant, a fault or an action.",
+            autocompletion=completions.rules,
+        ),
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as one page that needs no network, too."),
+    ] = None,
+    events: Annotated[
+        int,
+        typer.Option("--events", min=1, help="With --html: show at most so many events, the last before the verdict."),
+    ] = 200_000,
+    strict: Strict = False,
+    profile: JudgedBy = None,
+    quiet: SilentButForErrors = False,
+) -> None:
+    """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.
+
+    Of a trace the exit codes are those of replay: 0 it conforms, 1 it violates a rule, 3 it is incomplete, 2 nothing was checked.
+    Of a name: 0, or 2 if there is none such.
+
+    Example: [bold]kvproof explain out/retract.jsonl --html out/retract.html[/bold]
+
+    Example: [bold]kvproof explain I9[/bold]
+
+    Example: [bold]kvproof explain F22862b[/bold]
+    """
+    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.report.explain.rule import is_name, rule_lines, unknown_subject
+
+    place = Path(what)
+    if not place.exists():
+        if not is_name(what):
+            raise unknown_subject(what)
+        _require_none_of_a_trace(html, strict, profile)
+        with Progress(f"looking for the shortest run of {what}", quiet=quiet) as progress:
+            lines = list(rule_lines(what, lambda: progress.show("searching")))
+        for line in lines if not quiet else []:
+            out().print(line, soft_wrap=True)
+        return
+    require_profile(profile)
+    raise typer.Exit(_explain_trace(place, html, events, strict, profile, quiet))
+
+
+def _require_none_of_a_trace(html: Path | None, strict: bool, profile: str | None) -> None:
+    if html is not None or strict or profile is not None:
+        raise UserError("--html, --strict and --profile are for traces: a rule is explained as text")
+
+
+def _explain_trace(
+    place: Path, html: Path | None, events: int, strict: bool, profile: str | None, quiet: bool
+) -> ExitCode:
+    from kvproof.conformance.replay.many import exit_code
+    from kvproof.conformance.report.explain.subject import Subject
+    from kvproof.conformance.report.explain.text import report_lines
+    from kvproof.conformance.traces.trace_io import read_trace
+
+    subject = Subject.of(place, strict=strict, profile=profile)
+    if html is None:
+        report = _judged(subject, quiet)
+        header = read_trace(subject.path).header
+    else:
+        _require_other_file(html, subject)
+        story = _told(subject, events, quiet)
+        report, header = story.report, story.header
+        _write(html, story, subject)
+    if not quiet:
+        for line in report_lines(subject, report, header, html):
+            out().print(line, soft_wrap=True)
+    code = exit_code([report])
+    if report.events == 0 and code == ExitCode.COULD_NOT_RUN:
+        complain(f"nothing was checked: no events in {subject.path}")
+    return code
+
+
+def _judged(subject: Subject, quiet: bool) -> Report:
+    from kvproof.conformance.cli.progress_bar import ReplayPace
+    from kvproof.conformance.replay.replay import replay
+
+    with Progress(f"replaying {subject.path}", quiet=quiet) as progress:
+        return replay(subject.path, strict=subject.strict, profile=subject.profile, progress=ReplayPace(progress))
+
+
+def _told(subject: Subject, events: int, quiet: bool) -> Story:
+    """The story of a trace. Of a large one the verdict comes first, for the story is told more slowly than it is judged."""
+    from kvproof.conformance.cli.progress_bar import ReplayPace
+    from kvproof.conformance.replay.replay import is_large
+    from kvproof.conformance.report.explain.story import story_of
+
+    since = _judged(subject, quiet).events - events if is_large(subject.path) else 0
+    with Progress(f"telling {subject.path}", quiet=quiet) as progress:
+        pace = ReplayPace(progress)
+        story = story_of(subject, since=since, progress=pace)
+        if len(story.events.seq) > events:
+            story = story_of(subject, since=story.report.events - events, progress=pace)
+        return story
+
+
+def _require_other_file(html: Path, subject: Subject) -> None:
+    if html.exists() and (html.is_dir() or html.samefile(subject.path)):
+        raise UserError(f"{html}: is the trace, or a folder; give another name for the page")
+
+
+def _write(html: Path, story: Story, subject: Subject) -> None:
+    from kvproof.conformance.report.explain.page import page_of
+
+    try:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(page_of(story, subject), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {shlex.quote(str(html))}: {error.strerror or error}") from error

@@ -1,0 +1,279 @@
+"""`kvproof gate`: what a pull request must pass, in one command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from kvproof.conformance.cli import completions
+from kvproof.conformance.cli.commands.options import CacheFolder, FuzzTarget, JUnitFile, NdjsonFile, SarifFile
+from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import Progress, err, note, out, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvproof.conformance.gate.steps import Outcome, Plan
+    from kvproof.model.variant import Variant
+
+OF_GITHUB = "GITHUB_STEP_SUMMARY"
+"""Where a job of GitHub Actions keeps the page that it shows."""
+
+
+def gate(
+    context: typer.Context,
+    variant: Annotated[
+        Path | None,
+        typer.Option("--variant", metavar="FILE", help="Gate your own rule. The file is code: --trust-variants."),
+    ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust-variants",
+            help="Execute the file of --variant, with all your rights. Not for a stranger's pull request.",
+        ),
+    ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME|auto",
+            help="Prove and judge by the rules of a release; auto: judge by those that a trace or target names.",
+            autocompletion=completions.profiles_and_auto,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="GITREF", help="Kill matrix of the actions whose rules changed since then."),
+    ] = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--action",
+            metavar="NAME",
+            help="Kill matrix of this action (repeatable).",
+            autocompletion=completions.actions,
+        ),
+    ] = None,
+    golden: Annotated[
+        list[Path] | None,
+        typer.Option("--golden", metavar="DIR", help="Traces that are kept (repeatable), in place of those shipped."),
+    ] = None,
+    target: FuzzTarget = "reference",
+    seconds: Annotated[float, typer.Option("--fuzz-seconds", min=0.1, help="How long to fuzz.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the fuzzer: the same seed tries the same schedules.")] = 0,
+    accepted: Annotated[
+        Path | None,
+        typer.Option(
+            "--accepted", metavar="FILE", help="Signatures that fuzzing may find, one a line: known, not mended."
+        ),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option("--skip", metavar="STEP", help="Leave a step out (repeatable): proof, kills, golden, fuzz."),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option("--budget", min=1, metavar="S", help="Seconds; what is not done by then has no verdict.")
+    ] = 110,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help=f"Write the table; ${OF_GITHUB} gets it, too.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is found by fuzzing goes.")
+    ] = Path("out/gate"),
+    cache: CacheFolder = None,
+    junit: JUnitFile = None,
+    sarif: SarifFile = None,
+    ndjson: NdjsonFile = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each step.")] = False,
+) -> None:
+    """Check what a pull request must pass: the proof, known faults still found, kept traces, and a short fuzz.
+
+    Exits with 0 if all that was asked for passed, 1 if something failed, 2 if something could not run or nothing was checked,
+    3 if something has no verdict. Under two minutes on two cores (docs/gate.md).
+
+    Example: [bold]kvproof gate --since origin/main[/bold]
+
+    Example: [bold]kvproof gate --variant my_fix.py --trust-variants --markdown gate.md[/bold]
+
+    Example: [bold]kvproof gate --target sglang --profile sglang-0.5.23 --golden traces/[/bold]
+    """
+    from kvproof.conformance.gate.steps import Plan, exit_code
+    from kvproof.conformance.gate.summary import markdown
+    from kvproof.conformance.report.formats.stream import Formats, telling, versions
+    from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
+
+    deadline = time.monotonic() + budget
+    skipped = _skipped(skip or [])
+    _require_names(profile, variant, golden or [])
+    if variant is not None and not trust:
+        raise UserError(
+            f"{variant} is Python code, and --variant executes it with all your rights. If you trust whoever wrote it, say so "
+            "with --trust-variants; never for the pull request of a stranger, whose code it is"
+        )
+    known = _accepted(accepted)
+    if markdown_file is not None:
+        require_writable_file(markdown_file)
+    with telling(context, Formats(junit, sarif, ndjson)) as stream, Progress("gate", quiet=quiet) as progress:
+        rules = _loaded(variant) if variant is not None else None
+        plan = Plan(
+            stream=stream,
+            deadline=deadline,
+            cache=cache,
+            variant=rules,
+            profile=profile,
+            actions=_about(rules, since, action),
+            golden=tuple(golden or ()),
+            target=target,
+            seconds=seconds,
+            seed=seed,
+            accepted=known,
+            folder=folder,
+            show=progress.show,
+        )
+        outcomes = _run(plan, skipped, quiet)
+        code = exit_code(outcomes)
+        page = markdown(outcomes, code, versions(), _again())
+        if markdown_file is not None:
+            write_whole(markdown_file, [page])
+        _add_to_github(page)
+        if all(outcome.verdict == "not asked for" for outcome in outcomes):
+            raise UserError("every step was left out or has nothing to look at: nothing was checked")
+        _show(code, outcomes)
+        raise typer.Exit(code)
+
+
+def _skipped(names: Sequence[str]) -> set[str]:
+    from kvproof.conformance.gate.steps import STEPS
+
+    by_word = {"kills": STEPS[1], "golden": STEPS[2], **{step: step for step in STEPS}}
+    for name in names:
+        if name not in by_word:
+            raise unknown("step", name, ("proof", "kills", "golden", "fuzz"))
+    return {by_word[name] for name in names}
+
+
+def _require_names(profile: str | None, variant: Path | None, golden: Sequence[Path]) -> None:
+    """What is misspelt is said before the first step."""
+    from kvproof.conformance.replay.judged_by import require_profile
+
+    require_profile(profile)
+    if profile is not None and variant is not None:
+        raise UserError("--variant and --profile each change rules: choose one")
+    for place in golden:
+        if not place.is_dir():
+            raise UserError(f"{place}: --golden names a folder of traces, and there is none")
+
+
+def _accepted(path: Path | None) -> frozenset[str]:
+    if path is None:
+        return frozenset()
+    from kvproof.conformance.gate.needs import accepted_in
+
+    return accepted_in(path)
+
+
+def _loaded(path: Path) -> Variant:
+    from kvproof.conformance.gate.needs import require_solver
+
+    require_solver()
+    from kvproof.conformance.cli.variant import load_variant
+
+    err().print(
+        f"WARNING: {path} is Python code and is executed now, with all your rights, because of --trust-variants.",
+        style="bold yellow",
+        markup=False,
+        soft_wrap=True,
+    )
+    return load_variant(path)
+
+
+def _about(rules: Variant | None, since: str | None, actions: list[str] | None) -> tuple[str, ...] | None:
+    """The actions that the change is about, from all that says so; None where nothing does."""
+    from kvproof.conformance.gate.changed import changed_since, require_actions
+
+    if rules is None and since is None and actions is None:
+        return None
+    named = [*require_actions(actions or ()), *(changed_since(since) if since is not None else ())]
+    return tuple(dict.fromkeys([*named, *(rules.replaced if rules is not None else ())]))
+
+
+def _run(plan: Plan, skipped: set[str], quiet: bool) -> list[Outcome]:
+    from kvproof.conformance.gate.golden_traces import judge_golden
+    from kvproof.conformance.gate.steps import FUZZ, GOLDEN, KILLS, PROOF, SKIPPED, Outcome, Step, run_step
+
+    steps: dict[str, Step] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
+    done = {}
+    for name, step in steps.items():
+        left_out: Step = lambda _, name=name: Outcome(name, SKIPPED, "--skip")  # type: ignore[misc]  # noqa: E731
+        done[name] = run_step(name, left_out if name in skipped else step, plan)
+        _show_step(done[name], quiet)
+    return [done[name] for name in (PROOF, KILLS, GOLDEN, FUZZ)]
+
+
+def _prove(plan: Plan) -> Outcome:
+    from kvproof.conformance.gate.needs import require_solver
+
+    require_solver()
+    from kvproof.conformance.gate.proof import prove_rules
+
+    return prove_rules(plan)
+
+
+def _kill(plan: Plan) -> Outcome:
+    from kvproof.conformance.gate.needs import require_solver
+
+    require_solver()
+    from kvproof.conformance.gate.kills import kill_faults
+
+    return kill_faults(plan)
+
+
+def _fuzz(plan: Plan) -> Outcome:
+    from kvproof.conformance.gate.needs import require_fuzzer
+
+    require_fuzzer()
+    from kvproof.conformance.gate.fuzzed import fuzz_target
+
+    return fuzz_target(plan)
+
+
+STYLES = {"passed": "green", "failed": "bold red", "not asked for": "dim"}
+
+
+def _show_step(outcome: Outcome, quiet: bool) -> None:
+    line = Text(f"{outcome.verdict:<14}", STYLES.get(outcome.verdict, "bold yellow"))
+    out().print(line + Text(f" {outcome.name}: {outcome.detail} ({outcome.seconds:.1f} s)", "not bold"), soft_wrap=True)
+    for problem in outcome.problems if not quiet else ():
+        say(f"    {problem}", "red")
+
+
+def _show(code: ExitCode, outcomes: Sequence[Outcome]) -> None:
+    from kvproof.conformance.gate.summary import HEADS
+
+    spent = sum(outcome.seconds for outcome in outcomes)
+    say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
+
+
+def _again() -> str:
+    return shlex.join(["kvproof", *sys.argv[1:]])
+
+
+def _add_to_github(page: str) -> None:
+    """A page that cannot be shown changes no verdict."""
+    place = os.environ.get(OF_GITHUB)
+    if not place:
+        return
+    try:
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.write(page + "\n")
+    except OSError as error:
+        note(f"${OF_GITHUB}: cannot write {place}: {error.strerror or error}")

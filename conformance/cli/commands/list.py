@@ -1,0 +1,91 @@
+"""`kvproof list`: the tables that everything else refers to by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from kvproof.conformance.adapters.scenarios import TARGETS, scenarios_of
+from kvproof.conformance.cli import completions
+from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.report.terminal import note, print_table, say
+
+
+@dataclass(frozen=True)
+class Listing:
+    columns: tuple[str, ...]
+    rows: Callable[[], Iterable[tuple[str, ...]]]
+
+
+def _faults() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.faults import FAULTS
+
+    for fault in FAULTS.values():
+        yield fault.id, fault.kind, fault.action, fault.summary, fault.needs, " ".join(fault.breaks), fault.source
+
+
+def _invariants() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.machine import MACHINES
+
+    return ((i.id, m.name, i.statement, i.source) for m in MACHINES for i in m.invariants.values())
+
+
+def _actions() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.machine import MACHINES
+
+    return ((a.name, m.name, a.event, a.summary) for m in MACHINES for a in m.actions.values())
+
+
+def _profiles() -> Iterable[tuple[str, ...]]:
+    from kvproof.spec.profiles import PROFILES
+
+    return ((p.name, " ".join(p.rules), " ".join(p.deviations), p.summary) for p in PROFILES.values())
+
+
+def _scenarios() -> Iterable[tuple[str, ...]]:
+    """The scenarios of every target that is installed; a note on stderr for each that is not."""
+    for target in TARGETS:
+        try:
+            found = scenarios_of(target)
+        except UserError as error:
+            note(f"scenarios of {target} left out: {error.message}")
+            continue
+        yield from ((name, target, summary) for name, summary in found.items())
+
+
+LISTINGS: dict[str, Listing] = {
+    "faults": Listing(("id", "kind", "action", "what the faulty rule does", "needs", "breaks", "source"), _faults),
+    "invariants": Listing(("id", "machine", "statement", "source"), _invariants),
+    "actions": Listing(("name", "machine", "event", "what it does"), _actions),
+    "profiles": Listing(("name", "rules of its own", "deviations", "what it is"), _profiles),
+    "scenarios": Listing(("name", "target", "what it drives"), _scenarios),
+}
+
+
+def list_(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of: {', '.join(LISTINGS)}.",
+            autocompletion=completions.of(LISTINGS),
+        ),
+    ],
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Names only, one a line.")] = False,
+) -> None:
+    """List the faults, invariants, actions, profiles or scenarios that kvproof knows.
+
+    A table on a terminal, tab-separated lines in a pipe.
+
+    Example: [bold]kvproof list faults[/bold]
+    """
+    if what not in LISTINGS:
+        raise unknown("list", what, LISTINGS)
+    listing = LISTINGS[what]
+    if quiet:
+        for name in dict.fromkeys(row[0] for row in listing.rows()):
+            say(name)
+    else:
+        print_table(listing.columns, listing.rows())

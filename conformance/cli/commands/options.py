@@ -1,0 +1,55 @@
+"""Options that several commands have: each is worded, and completed, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvproof.conformance.cli import completions
+
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
+]
+JudgedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME|auto",
+        help="Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names.",
+        autocompletion=completions.profiles_and_auto,
+    ),
+]
+FuzzTarget = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        help="What to fuzz: reference, sglang, or module:factory of your own.",
+        autocompletion=completions.of(["reference", "sglang"]),
+    ),
+]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache", metavar="DIR", help="Where answers are kept, else KVPROOF_CACHE or the user's cache folder."
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Spread the work over a Ray cluster (kvproof\\[ray]); local: one made here."
+    ),
+]
+SilentButForErrors = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")]
+JUnitFile = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML (docs/formats.md).")
+]
+SarifFile = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="Write what is broken as SARIF 2.1.0, for code scanning.")
+]
+NdjsonFile = Annotated[
+    Path | None,
+    typer.Option("--ndjson", metavar="FILE", help="Write every event of the run, one JSON object a line."),
+]

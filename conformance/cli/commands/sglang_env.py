@@ -1,0 +1,98 @@
+"""`kvproof sglang-env`: what to set so that a server of the installed SGLang is recorded, and whether that will work."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import note, say
+
+GROUP, NAME = "sglang.srt.plugins", "kvproof"
+
+
+def sglang_env(
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build", help="Build the machine code that reads the steps of a batch, with the C compiler that is here."
+        ),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the exit code, and what is wrong.")] = False,
+) -> None:
+    """Say how to record a server of the SGLang that is installed beside kvproof, and check that it can be.
+
+    The recorder is Python. What it does at every step can be machine code as well, which takes a server half the time: --build.
+
+    Exit code 0: the release is known; 3: nobody has looked at it yet, so the recorder may find nothing; 2: no SGLang here.
+
+    Example: [bold]kvproof sglang-env[/bold]
+    """
+    try:
+        sglang = metadata.distribution("sglang")
+    except metadata.PackageNotFoundError as error:
+        raise UserError(
+            "SGLang is not installed in this environment: install kvproof where SGLang lives "
+            "(pip install --no-deps kvproof) and run this there"
+        ) from error
+    if build:
+        from kvproof.conformance.adapters.sglang import front
+
+        at = front.build()
+        if not quiet:
+            say(f"built: {at}")
+    has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
+    is_known = _is_known(sglang.version)
+    if has_plugins:
+        _check_plugin()
+    if not quiet:
+        _show(sglang.version, is_known, has_plugins)
+    if not is_known:
+        note("what an unknown release shares with known ones is recorded; the log of the server says what came of it")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _show(version: str, is_known: bool, has_plugins: bool) -> None:
+    say(f"SGLang {version}: {'known' if is_known else 'not among the known releases'}")
+    if has_plugins:
+        say("kvproof's plugin is installed; it is idle unless KVPROOF_TRACE is set")
+        say("to record a server, set in its environment (a name may hold {pid} and {rank}):")
+        say("  export KVPROOF_TRACE=out/trace.jsonl")
+    else:
+        say("this release has no plugins; to record a server, start it by kvproof:")
+        say("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
+    say("when it has been stopped: kvproof replay out/trace.jsonl --profile auto")
+    say(f"what every step does is read by {_reader()}")
+
+
+def _reader() -> str:
+    from kvproof.conformance.adapters.sglang import front
+
+    return (
+        "machine code"
+        if front.built() is not None
+        else "Python; machine code does it in half the time: kvproof sglang-env --build"
+    )
+
+
+def _is_known(version: str) -> bool:
+    from kvproof.conformance.adapters.sglang.releases import RELEASES
+
+    return any(release.version == version for release in RELEASES)
+
+
+def _check_plugin() -> None:
+    """SGLang finds the plugin by its entry point, and skips it where SGLANG_PLUGINS names others."""
+    if not any(entry.name == NAME for entry in metadata.entry_points(group=GROUP)):
+        raise UserError(
+            "kvproof is here, but not its entry point for SGLang's plugins: install it (pip install --no-deps kvproof) "
+            "rather than putting it on PYTHONPATH"
+        )
+    allowed = os.environ.get("SGLANG_PLUGINS", "")
+    if allowed and NAME not in [name.strip() for name in allowed.split(",")]:
+        raise UserError(f"SGLANG_PLUGINS={allowed} leaves {NAME} out: add it, or unset the variable")

@@ -1,0 +1,100 @@
+"""`kvproof shrink`: a trace that violates a rule, made as small as can be."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvproof.conformance.cli.commands.options import JudgedBy
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import Progress, complain, say
+
+if TYPE_CHECKING:
+    from kvproof.conformance.shrink.shrink_trace import Shrunk
+
+
+def shrink(
+    trace: Annotated[Path, typer.Argument(help="A trace with a violation (.jsonl, .jsonl.gz, .kvtrace).")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The small trace. Default: TRACE.small.jsonl beside the trace."
+        ),
+    ] = None,
+    profile: JudgedBy = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="How long to make it smaller, once the first finding is known.")
+    ] = 60,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the name of the small trace.")] = False,
+) -> None:
+    """Make a trace small that violates a rule: fewer sessions, turns, steps and pages, with the same first violation.
+
+    What comes out violates at the same action, breaks the same invariants and is explained by the same fault; names and pages
+    are numbered anew. Ctrl-C keeps the smallest so far. Exits with 0, with 2 if the trace conforms, with 3 if it is incomplete.
+
+    Example: [bold]kvproof shrink out/production.kvtrace --out out/small.jsonl[/bold]
+    """
+    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.replay.verdict import INCOMPLETE
+    from kvproof.conformance.shrink.shrink_trace import NothingToShrink, TraceShrinker
+
+    require_profile(profile)
+    place = out or trace.with_name(f"{trace.name.partition('.')[0]}.small.jsonl")
+    _require_writable(trace, place)
+    began, is_interrupted = time.monotonic(), False
+    with Progress(f"shrinking {trace}", quiet=quiet) as progress:
+        shrinker: TraceShrinker | None = None
+        try:
+            shrinker = TraceShrinker(trace, profile, seconds, lambda what, n: progress.show(f"{what}: {n} records"))
+            shrinker.run()
+        except NothingToShrink as nothing:
+            complain(nothing.message)
+            incomplete = nothing.verdict == INCOMPLETE
+            raise typer.Exit(ExitCode.INCONCLUSIVE if incomplete else ExitCode.COULD_NOT_RUN) from nothing
+        except KeyboardInterrupt:
+            is_interrupted = True
+            if shrinker is None or shrinker.best is None:
+                raise
+    assert shrinker is not None and shrinker.best is not None
+    shrinker.best.save(place)
+    if quiet:
+        print(place)
+    else:
+        _show(shrinker.best, trace, place, profile, time.monotonic() - began)
+    if is_interrupted:
+        complain(f"interrupted: {place} is the smallest so far")
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _require_writable(trace: Path, place: Path) -> None:
+    """Before the search, not after it. Raises UserError."""
+    if place.exists() and trace.exists() and place.samefile(trace):
+        raise UserError(f"{place}: is the trace that is read; give another name to write to")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("ab"):
+            pass
+        if not place.stat().st_size:
+            place.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write {place}: {error.strerror or error}") from error
+
+
+def _show(shrunk: Shrunk, trace: Path, place: Path, profile: str | None, seconds: float) -> None:
+    finding = shrunk.finding
+    named = ", ".join(fault.id for fault in finding.explained_by) or "no fault of the catalogue"
+    say(
+        f"{finding.action} breaks {', '.join(finding.invariants) or 'the order of events'}; explained by {named}",
+        "bold",
+    )
+    say(f"  {trace}: {shrunk.records:,} records up to the finding, {shrunk.lives:,} sessions and requests")
+    say(f"  {place}: {len(shrunk.events):,} records, {shrunk.lives_left:,} sessions and requests, {seconds:.1f} s")
+    if not shrunk.is_smallest:
+        say("  the time was up: --seconds may make it smaller still", "yellow")
+    by = f" --profile {profile}" if profile is not None else ""
+    say(f"\n  see it: kvproof replay {shlex.quote(str(place))}{by}", "dim")

@@ -1,0 +1,118 @@
+"""`kvproof slice`: a part of a trace."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvproof.conformance.cli import completions
+from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import Progress, say
+
+if TYPE_CHECKING:
+    from kvproof.conformance.traces.slices import Slice
+
+
+def slice_(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to cut from, in lines or in columns.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The slice to write: .jsonl, .jsonl.gz or .kvtrace.")],
+    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="The first event.")] = 0,
+    last: Annotated[
+        int | None, typer.Option("--to", metavar="SEQ", min=0, help="The last event; without it, to the end.")
+    ] = None,
+    session: Annotated[str | None, typer.Option(help="Only events of this session and of its turns.")] = None,
+    page: Annotated[
+        int | None, typer.Option(help="Only events that moved this page, and of who held it meanwhile.")
+    ] = None,
+    with_state: Annotated[
+        bool,
+        typer.Option(
+            "--with-state", help="Judge what is before the slice and carry the state there: then it can be replayed."
+        ),
+    ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME|auto",
+            help="With --with-state: judge by the rules of a release.",
+            autocompletion=completions.profiles_and_auto,
+        ),
+    ] = None,
+    quiet: SilentButForErrors = False,
+) -> None:
+    """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
+
+    A beginning (from event 0, all events) can be replayed up to the cut, and so can a window that carries the state before it.
+    Any other slice cannot: a replay of it says so and exits with 3. So does this command where the trace ends without its end
+    record before the slice does.
+
+    Example: [bold]kvproof slice out/retract.jsonl --from 100 --to 200 --out out/window.jsonl[/bold]
+
+    Example: [bold]kvproof slice out/retract.jsonl --from 100 --to 200 --with-state --out out/window.jsonl[/bold]
+
+    Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
+    """
+    from kvproof.conformance.cli.progress_bar import ReadingPace
+    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.traces.copying import replacing
+    from kvproof.conformance.traces.slices import Slice
+    from kvproof.conformance.traces.slicing import Cut
+    from kvproof.conformance.traces.trace_io import read_trace, write_trace
+
+    if last is not None and first > last:
+        raise UserError(f"--from {first} --to {last}: the first event stands after the last")
+    require_profile(profile)
+    if profile is not None and not with_state:
+        raise UserError("--profile is for --with-state: a slice without the state before it is cut, not judged")
+    reader = read_trace(trace)
+    try:
+        part = Slice(first=first, last=last, session=session, page=page).within(reader.slice)
+    except ValueError as error:
+        raise UserError(f"{trace}: {error}") from error
+    if with_state:
+        part = _with_state(part, trace, profile, quiet)
+    with (
+        Progress(f"cutting {trace}", quiet=quiet) as progress,
+        replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
+    ):
+        pace, cut = ReadingPace(progress, reader), Cut(reader, part)
+        for event in cut:
+            writer.write(event)
+            pace(writer.events)
+        if not writer.events:
+            raise UserError(f"{trace}: no such event: nothing was written to {out}")
+        if cut.whole:
+            reason, dropped = cut.end
+            writer.close(reason, dropped=dropped)
+    if not quiet:
+        say(f"cut {out}: {writer.events} events")
+        if part.can_be_replayed:
+            by = f" --profile {profile}" if profile is not None else ""
+            say(f"check it: kvproof replay {shlex.quote(str(out))}{by}")
+    if not cut.whole:
+        if not quiet:
+            say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def _with_state(part: Slice, trace: Path, profile: str | None, quiet: bool) -> Slice:
+    """The slice with the state before its first event."""
+    from kvproof.conformance.cli.progress_bar import ReplayPace
+    from kvproof.conformance.replay.slice_state import state_before
+    from kvproof.conformance.traces.slicing import turns_in
+    from kvproof.conformance.traces.trace_io import read_trace
+
+    if part.has_gaps:
+        raise UserError("--with-state is for a window of all events: leave --session and --page out")
+    if part.starts_from_nothing:
+        return part
+    turns = turns_in(read_trace(trace), part)
+    with Progress(f"judging {trace} up to event {part.first}", quiet=quiet) as progress:
+        state = state_before(trace, part.first, turns, ReplayPace(progress), profile)
+    return part.model_copy(update={"checkpoint": state})

@@ -1,0 +1,111 @@
+"""`kvproof watch`: a trace that is being written, judged as it comes."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvproof.conformance.cli import completions
+from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict
+from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.terminal import out, say, write_json
+
+
+def watch(
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="The trace, .jsonl or .kvtrace; it need not be there yet.")
+    ],
+    strict: Strict = False,
+    profile: JudgedBy = None,
+    checker: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|compiled|interpreted",
+            help="Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are.",
+            autocompletion=completions.CHECKERS,
+        ),
+    ] = "auto",
+    once: Annotated[bool, typer.Option("--once", help="Judge what is there by now, and stop.")] = False,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Stop at the first end record, also one that an idle server writes.")
+    ] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Go on after a violation: count events and pages, judge no more.")
+    ] = False,
+    alarm: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help="Run for each violation, which it gets as JSON on stdin. No shell."),
+    ] = None,
+    alarm_seconds: Annotated[float, typer.Option(help="Time limit of one alarm.", min=0.1)] = 30.0,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Serve metrics for Prometheus (kvproof\\[watch]); 0: on any free port.", min=0, max=65535),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
+    no_view: Annotated[
+        bool, typer.Option("--no-view", help="Plain lines, for logs; so is it where stdout is no terminal.")
+    ] = False,
+    json_file: JsonFile = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Violations and the verdict, nothing between.")] = False,
+) -> None:
+    """Follow a trace that is being written; show pools, sessions, rates and the verdict; tell each violation at once.
+
+    Ends with the trace, at a violation, or with Ctrl-C. Exits with 0 if it conforms, 1 if it violates a rule, 3 if it is
+    incomplete, 2 if nothing was checked, 130 if it was interrupted.
+
+    Example: [bold]kvproof watch out/live.jsonl --metrics-port 9464 --alarm './page-me.sh'[/bold]
+    """
+    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
+    from kvproof.conformance.report.show_replay import verdict_lines
+    from kvproof.conformance.watch.alarm import Alarm
+    from kvproof.conformance.watch.metrics import Metrics
+    from kvproof.conformance.watch.view import LiveView, PlainLog
+    from kvproof.conformance.watch.watch import Options, Watch
+
+    if checker not in CHECKERS:
+        raise unknown("checker", checker, CHECKERS)
+    require_profile(profile)
+    options = Options(strict, checker, once, until_end, keep_going, profile)
+    with ExitStack() as stack:
+        show: LiveView | PlainLog = PlainLog(quiet=quiet) if quiet or no_view or not out().is_terminal else LiveView()
+        stack.enter_context(show)
+        rung = None
+        if alarm is not None:
+            rung = Alarm(alarm, show.say, alarm_seconds)
+            stack.callback(rung.close)
+        run = Watch(trace, options, show, (lambda _: None) if rung is None else rung.ring)
+        if metrics_port is not None:
+            metrics = Metrics(metrics_host, metrics_port, lambda: run.latest)
+            stack.callback(metrics.close)
+            show.say(f"metrics: http://{metrics_host}:{metrics.port}/metrics")
+        outcome = run.run()
+    if json_file is not None:
+        write_json(json_file, outcome.as_json())
+    if outcome.report is not None:
+        # Each violation was told when it came.
+        for line in verdict_lines(dataclasses.replace(outcome.report, findings=[])):
+            out().print(line, soft_wrap=True)
+    if outcome.unjudged:
+        say(f"  {outcome.unjudged} events came after the violation: counted, not judged", "yellow")
+    if outcome.restarts:
+        say(f"  the trace was begun anew {outcome.restarts} times; {outcome.violations} violations in all", "yellow")
+    if outcome.interrupted:
+        say(f"  interrupted after {outcome.events} events", "yellow")
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if outcome.verdict == VIOLATES:
+        by = f" --profile {outcome.report.profile}" if outcome.report is not None and outcome.report.profile else ""
+        say(f"\n  again: kvproof replay {shlex.quote(str(trace))}{' --strict' if strict else ''}{by}", "dim")
+        raise typer.Exit(ExitCode.VIOLATION)
+    if outcome.report is None:
+        raise UserError(f"{trace}: no trace is there")
+    if outcome.verdict == INCOMPLETE:
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+    if outcome.events == 0:
+        raise UserError(f"nothing was checked: no events in {trace}")

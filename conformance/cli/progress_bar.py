@@ -1,0 +1,86 @@
+"""How far a long command is: a bar, a rate, and the time left where that is known."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kvproof.conformance.report.terminal import Progress, bar, in_time
+
+if TYPE_CHECKING:
+    from kvproof.conformance.traces.trace_io import TraceReader
+
+
+class ReplayPace:
+    """Called with the events so far and the share of the file that was read, where that is known."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._began: tuple[float, int, float] | None = None
+        """Time, events and share at the first call: a replay that was resumed did not begin at 0."""
+
+    def begin(self) -> None:
+        """From here, and from the first event, the rate and the time left are counted."""
+        self._began = (time.monotonic(), 0, 0.0)
+
+    def __call__(self, events: int, share: float | None = None) -> None:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = (now, events, share or 0.0)
+        began, events_before, share_before = self._began
+        spent = max(now - began, 1e-6)
+        line = f"{events:,} events, {(events - events_before) / spent:,.0f} events/s"
+        if share is not None and share > share_before:
+            left = spent * (1 - share) / (share - share_before)
+            line = f"{bar(share)} {share:.0%}, {line}, {in_time(left)} left"
+        self._progress.show(line)
+
+    def of_many(self, events: int, done: int, total: int) -> None:
+        """The same of several traces at once."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = (now, events, 0.0)
+        spent = max(now - self._began[0], 1e-6)
+        line = f"{bar(done / total)} {done} of {total} traces, {events:,} events, {events / spent:,.0f} events/s"
+        self._progress.show(line + (f", {in_time(spent * (total - done) / done)} left" if done else ""))
+
+
+class ReadingPace:
+    """How far a reader of a trace is. Called with the events so far."""
+
+    def __init__(self, progress: Progress, reader: TraceReader) -> None:
+        self._pace, self._reader = ReplayPace(progress), reader
+        self._size = reader.path.stat().st_size
+        self._pace.begin()
+
+    def __call__(self, events: int) -> None:
+        self._pace(events, self._reader.position / self._size if self._reader.position else None)
+
+
+class FuzzPace:
+    """Called with schedules, steps and kinds of trouble so far; the search takes `seconds`, shrinking comes on top."""
+
+    def __init__(self, progress: Progress, seconds: float) -> None:
+        self._progress, self._seconds = progress, seconds
+        self._before: tuple[int, float] | None = None
+        """Steps and time at the first call: a campaign that goes on did not begin at 0."""
+
+    def __call__(self, schedules: int, steps: int, found: int) -> None:
+        now = self._progress.seconds
+        if self._before is None:
+            self._before = (steps, now)
+        rate = (steps - self._before[0]) / max(now - self._before[1], 1e-6)
+        time_bar = f"{bar(now / self._seconds)} {min(now, self._seconds):.0f} of {self._seconds:.0f} s"
+        self._progress.show(f"{time_bar}, {schedules:,} schedules, {rate:,.0f} steps/s, {found} found")
+
+
+class StepsPace:
+    """Called with what is begun now, one of `total` steps."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._begun = progress, total, 0
+
+    def __call__(self, what: str) -> None:
+        done, self._begun = self._begun, self._begun + 1
+        rate = done / self._progress.seconds
+        self._progress.show(f"{bar(done / self._total)} {done} of {self._total}, {rate:.1f}/s: {what}")

@@ -1,0 +1,1 @@
+"""An implementation driven along a trace, step by step."""

@@ -1,0 +1,97 @@
+"""Which known faults explain a bad event, and what it breaks.
+
+The event is judged anew under each faulty rule of the catalogue: the one that predicts exactly what was seen explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from kvproof.conformance.replay.judge import ABOUT, Difference, Judgement, check_terms, judge
+from kvproof.conformance.replay.memory_check import is_about_holders, seen_of_holders, true_of_holders
+from kvproof.conformance.replay.page_book import PageBook
+from kvproof.conformance.replay.tree_faults import faults_behind_counters
+from kvproof.model.oracle import Oracle
+from kvproof.spec.faults import FAULTS, Fault
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.state import Ledger
+from kvproof.spec.trace import Event
+
+
+@dataclass(frozen=True)
+class BadEvent:
+    """An event that its rule does not allow, and all that was known when it came. `right`: how the rule judged it."""
+
+    oracle: Oracle
+    book: PageBook
+    key: str
+    before: Ledger
+    event: Event
+    right: Judgement
+
+    def under(self, fault: Fault) -> Judgement:
+        """The same event judged by the faulty form of the action."""
+        deviating = fault.in_traces[self.right.outcome.action.name]
+        return judge(self.oracle, self.book, self.key, deviating, self.before, self.event)
+
+    def follows(self, fault: Fault) -> Judgement | None:
+        """How the faulty rule judges the event, if the event is what that rule says, pages included."""
+        if self.right.outcome.action.name not in fault.in_traces:
+            return None
+        followed = self.under(fault)
+        return followed if followed.agrees and not followed.moves.problems else None
+
+    def explained_by(self) -> list[Fault]:
+        return [fault for fault in catalogue(self.right.outcome.action.name) if self._explains(fault)]
+
+    def _explains(self, fault: Fault) -> bool:
+        """Whether it predicts the whole event: every value that was seen, and that the event may happen at all. Where the rule
+        does so, too, and only the pages are wrong, it must not find them wrong."""
+        followed = self.under(fault)
+        if not followed.agrees or followed.outcome.failed_guards:
+            return False
+        is_about_pages = self.right.agrees and not self.right.outcome.failed_guards
+        return not (is_about_pages and followed.moves.problems)
+
+    def broken(self, explained: list[Fault]) -> dict[str, str]:
+        """Invariants that the event breaks: by what it did to pages, by what the fault that explains it does.
+
+        Without an explanation the true state is unknown: then those are named that the differing values are about.
+        """
+        found = {problem.invariant: problem.sentence for problem in self.right.moves.problems}
+        if explained:
+            fault = explained[0]
+            broken = self.under(fault).outcome.broken(self.oracle.d)
+            found = {**broken, **found} or {i: fault.machine.invariants[i].statement for i in fault.breaks}
+        else:
+            about = dict.fromkeys(ABOUT[d.name] for d in self.right.differences)
+            found = {**{i: INVARIANTS[i].statement for i in about}, **found}
+        failed = self.right.outcome.failed_guards
+        return {**found, **{f"guard of {self.event.action}": guard.sentence for guard in failed}}
+
+
+@dataclass(frozen=True)
+class BadCheck:
+    """A memory check that read other terms than the true ones. `ended`: ledgers whose turn ended in the same step."""
+
+    oracle: Oracle
+    ledgers: Mapping[str, Ledger]
+    ended: Set[str]
+    event: Event
+
+    def explained_by(self, differences: list[Difference]) -> list[Fault]:
+        if all(map(is_about_holders, differences)):
+            return [f for f in catalogue("check") if seen_of_holders(self.event) in self._terms_under(f)]
+        return faults_behind_counters(differences)
+
+    def _terms_under(self, fault: Fault) -> list[tuple[int, ...]]:
+        """What the faulty check may read: turns that ended in this step may or may not stand in the last batch."""
+        oracle = Oracle(self.oracle.d, fault.in_traces)
+        reports = (check_terms(oracle, self.ledgers, lingering) for lingering in (set[str](), self.ended))
+        return [true_of_holders(report, self.event) for report in reports]
+
+
+def catalogue(action: str) -> list[Fault]:
+    """Real deviations of one action; mutations explain nothing."""
+    return [f for f in FAULTS.values() if action in f.in_traces and f.kind != "mutation"]

@@ -1,0 +1,183 @@
+"""One event against one rule: what the rule says must be seen, what was seen, and where they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay.page_book import Moves, PageBook
+from kvproof.conformance.replay.window_book import WindowMoves
+from kvproof.model.integers import Integers
+from kvproof.model.oracle import Oracle, Outcome, Value
+from kvproof.spec.actions import Action
+from kvproof.spec.effects import Report
+from kvproof.spec.state import FIELDS, GHOSTS, Ledger
+from kvproof.spec.trace import Event
+
+ENDS = ("finish", "abort")
+"""Events after which a turn is over."""
+# Events that name the row of their turn.
+WITH_ROW = ("extend", "stash", "insert", "decode")
+TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
+SLOT_LENGTHS = tuple(f.name for f in FIELDS if f.metadata["group"] == "slot" and f.metadata["sort"] == "length")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that was seen and is not what the rule says. `before` is None where it has no earlier value."""
+
+    name: str
+    before: object
+    expected: object
+    seen: object
+
+
+# The invariant that a value is about: what is named when no rule of the catalogue predicts what was seen.
+ABOUT = {
+    "inflight": "I15",
+    "closing": "I15",
+    "attached": "I15",
+    "admitted": "I15",
+    "checkpoint_len": "I14",
+    "fill_len": "I14",
+    "inserted": "I1",
+    "slot_held": "I16",
+    "lent": "I5",
+    "slot_kv_committed_len": "I8",
+    "slot_kv_allocated_len": "I7",
+    "slot_cache_protected_len": "I12",
+    "prefix_len": "I12",
+    "kv_committed_len": "I3",
+    "kv_allocated_len": "I3",
+    "cache_protected_len": "I12",
+    "swa_evicted_seqlen": "I9",
+    "slot_swa_evicted_seqlen": "I9",
+    "output_len": "I17",
+    "row": "I5",
+    "freed pages": "I16",
+    "freed window pages": "I10",
+    "number of window pages taken": "I10",
+    "number of pages taken": "I1",
+}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An event under one rule (right or faulty): the outcome, its page moves, and every difference."""
+
+    outcome: Outcome
+    moves: Moves
+    differences: tuple[Difference, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """The rule predicts exactly what was seen."""
+        return not self.differences
+
+
+def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]:
+    """The action's parameters as the event gives them; what the environment chose is read off what was seen.
+
+    Raises UserError where the event lacks one.
+    """
+    given = {name: value for name, value in event.params.items() if value is not None}
+    given.setdefault("logprob", False)
+    given.setdefault("too_long", False)
+    if "allocated_len" in action.params:
+        given["allocated_len"] = event.after.kv_allocated_len or before.kv_allocated_len
+    if "matched_len" in action.params:
+        given["matched_len"] = event.after.prefix_len or 0
+    if "dup_len" in action.params:
+        given.setdefault("dup_len", 0)
+        # Of an aborted turn it is only told where the tree took something.
+        given.setdefault("inserted", action.event == "finish")
+        given.setdefault("key_len", before.kv_committed_len)
+    if missing := [name for name in action.params if name not in given]:
+        raise UserError(f"event {event.seq}: {event.action!r} has no {', '.join(missing)}, which its rule needs")
+    return given
+
+
+def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
+    outcome = oracle.step(action, before, parameters(event, action, before))
+    moves = book.foresee(key, outcome.effects, event)
+    differences = [*_values(oracle.d, outcome, event), *_pages(book, moves, event)]
+    return Judgement(outcome, moves, tuple(differences))
+
+
+def _values(d: Integers, outcome: Outcome, event: Event) -> list[Difference]:
+    """Observed fields against the successor's. Flags that no ledger has are read off the action."""
+    before, after = _visible(outcome.before), _visible(outcome.after)
+    after["attached"] = _is_attached(outcome)
+    if not after["slot_held"]:
+        for name in SLOT_LENGTHS:
+            after.pop(name)
+    if outcome.action.of_another:  # the turn's own values are not those of the session's turn
+        after = {name: value for name, value in after.items() if name not in TURN_FIELDS}
+    differences = []
+    for name, seen in event.after.model_dump(exclude_none=True).items():
+        if name in after and after[name] != seen:
+            differences.append(Difference(name, before.get(name), after[name], seen))
+    admitted = event.params.get("admitted")
+    if admitted is not None and admitted != _is_admitted(outcome):
+        differences.append(Difference("admitted", None, _is_admitted(outcome), admitted))
+    if outcome.action.event in ENDS and "inserted" not in outcome.action.params:
+        inserted, nothing = event.params.get("inserted"), False
+        if inserted is not None and d.floor_pages(outcome.before.kv_committed_len) >= 1 and inserted != nothing:
+            differences.append(Difference("inserted", None, nothing, inserted))
+    known = outcome.before.origin_len + outcome.before.output_len
+    fill = event.params.get("fill_len")
+    if fill is not None and fill != known and not outcome.action.of_another:
+        differences.append(Difference("fill_len", None, known, fill))
+    return differences
+
+
+def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:
+    differences = []
+    if Counter(moves.freed) != Counter(event.free):
+        differences.append(Difference("freed pages", None, sorted(moves.freed), sorted(event.free)))
+    if event.action in WITH_ROW and moves.table is not None and event.row != moves.table.row:
+        differences.append(Difference("row", None, moves.table.row, event.row))
+    if moves.wanted != len(event.alloc):
+        differences.append(Difference("number of pages taken", None, moves.wanted, len(event.alloc)))
+    return differences + (_window_pages(moves.window, event) if book.window.is_followed else [])
+
+
+def _window_pages(moves: WindowMoves, event: Event) -> list[Difference]:
+    differences = []
+    if Counter(moves.freed) != Counter(event.window_free):
+        seen = sorted(event.window_free)
+        differences.append(Difference("freed window pages", None, sorted(moves.freed), seen))
+    if moves.wanted != len(event.window_alloc):
+        differences.append(Difference("number of window pages taken", None, moves.wanted, len(event.window_alloc)))
+    return differences
+
+
+def _visible(s: Ledger) -> dict[str, object]:
+    return {name: value for name, value in vars(s).items() if name not in GHOSTS}
+
+
+def _is_admitted(outcome: Outcome) -> bool:
+    return bool(outcome.after.turns > outcome.before.turns)
+
+
+def _is_attached(outcome: Outcome) -> bool:
+    """The event's turn belongs to its session afterwards."""
+    if outcome.action.event == "create" or outcome.action.of_another:
+        return _is_admitted(outcome)
+    return bool(outcome.after.inflight or outcome.after.turns > 0)
+
+
+def check_terms(oracle: Oracle, ledgers: Mapping[str, Ledger], lingering: Set[str]) -> Report:
+    """The terms of all ledgers together, in pages of both pools, by the oracle's own rule of the memory check.
+
+    `lingering`: ledgers whose last turn may still stand in the batch that the check looks at.
+    """
+    reports: list[Report] = []
+    for key, ledger in ledgers.items():
+        (report,) = oracle.step(oracle.actions["check"], ledger, {"lingering": key in lingering}).effects
+        assert isinstance(report, Report)
+        reports.append(report)
+    return Report(*(sum(getattr(r, f.name) for r in reports) for f in dataclasses.fields(Report)))

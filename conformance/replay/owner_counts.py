@@ -1,0 +1,102 @@
+"""How many pages each kind of owner has right now, in each pool: from the page book, or from the compiled checker's arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kvproof.conformance.replay.page_book import FREE, TREE
+from kvproof.conformance.replay.replay import Replayer
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, is_live
+from kvproof.spec.trace import Config, Event
+
+if TYPE_CHECKING:
+    from kvproof.conformance.compiled.state import State
+
+FULL, WINDOW = "full", "window"
+OWNERS = ("free", "tree", "slots", "running")
+"""`slots`: held by sessions between their turns; `running`: by requests that are being prefilled or decoded."""
+MOVES_ONLY = ("free", "taken")
+"""All that is known once the model does not follow any more."""
+
+Pool = dict[str, int]
+Pools = dict[str, Pool]
+
+
+class Load:
+    """How many sessions there are, and turns and ordinary requests by where they stand."""
+
+    def __init__(self, sessions: int = 0, running: int = 0, prefilling: int = 0, waiting: int = 0) -> None:
+        self.sessions, self.running, self.prefilling, self.waiting = sessions, running, prefilling, waiting
+
+
+def pools_of_book(replayer: Replayer) -> Pools:
+    book, d = replayer.book, replayer.d
+    kinds = {FREE: "free", TREE: "tree"}
+
+    def kind(owner: str) -> str:
+        ledger = replayer.ledgers.get(owner)
+        return kinds.get(owner) or ("running" if ledger is not None and is_live(d, ledger) else "slots")
+
+    full = dict.fromkeys(OWNERS, 0)
+    for owner in (FREE, TREE, *replayer.ledgers):
+        full[kind(owner)] += book.count(owner)
+    if not book.window.is_followed:
+        return {FULL: full}
+    behind = Counter(kind(book.owner(page)) for page in book.window.mapped())
+    return {FULL: full, WINDOW: {**{o: behind[o] for o in OWNERS}, "free": book.window.free_count()}}
+
+
+def load_of_book(replayer: Replayer) -> Load:
+    phases = Counter(ledger.phase for ledger in replayer.ledgers.values())
+    sessions = sum(bool(ledger.is_open) for ledger in replayer.ledgers.values())
+    return Load(sessions, phases[RUNNING], phases[PREFILL], phases[WAITING])
+
+
+def pools_of_state(state: State, config: Config) -> Pools:
+    import numpy as np
+
+    from kvproof.conformance.compiled import layout as at
+
+    phase = state.ledgers[:, at.FIELDS["phase"]]
+    is_running = (phase == PREFILL) | (phase == RUNNING)
+
+    def counted(owners: Any, free: int) -> Pool:
+        """`owners`: codes of the pages that are not free."""
+        of_ledgers = owners[owners >= at.OWNED_FROM] - at.OWNED_FROM
+        running = int(is_running[of_ledgers].sum())
+        tree = len(owners) - len(of_ledgers)
+        return dict(zip(OWNERS, (free, tree, len(of_ledgers) - running, running), strict=True))
+
+    owner = state.pages[at.OWNER]
+    pools = {FULL: counted(owner[owner != at.OWNED_BY_NONE], int(state.counts[at.FREE_COUNT]))}
+    if config.window_pages:
+        behind = np.flatnonzero(state.pages[at.WINDOW_OF])
+        pools[WINDOW] = counted(owner[behind], int(state.counts[at.WINDOW_FREE_COUNT]))
+    return pools
+
+
+def load_of_state(state: State) -> Load:
+    from kvproof.conformance.compiled import layout as at
+
+    phase = state.ledgers[:, at.FIELDS["phase"]]
+    sessions = int((state.ledgers[:, at.FIELDS["is_open"]] != 0).sum())
+    has_turn = phase[phase != NONE]
+    return Load(sessions, *(int((has_turn == p).sum()) for p in (RUNNING, PREFILL, WAITING)))
+
+
+class MovedPages:
+    """Pages taken and given back by the trace's own account. Which page, and whether it was right, is not asked any more."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._free = {name: pool["free"] for name, pool in pools.items()}
+        self._all = {name: sum(pool.values()) for name, pool in pools.items()}
+
+    def count(self, events: list[Event]) -> None:
+        for event in events:
+            self._free[FULL] += len(event.free) - len(event.alloc)
+            if WINDOW in self._free:
+                self._free[WINDOW] += len(event.window_free) - len(event.window_alloc)
+
+    def pools(self) -> Pools:
+        return {name: {"free": free, "taken": self._all[name] - free} for name, free in self._free.items()}

@@ -1,0 +1,300 @@
+"""Who owns which page: the specification's effects, applied to the page ids of a trace.
+
+The ledger knows how many pages a row has; the book knows which. For one event `foresee` works out, without changing anything,
+what the effects mean in page ids: which pages must be freed, how many must be taken, and what is wrong with those that
+were taken. `commit` then makes it so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
+from kvproof.model.integers import Integers
+from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, FreeWindow, Insert, Share, Take, TakeRow
+from kvproof.spec.trace import Event
+
+FREE = "free list"
+TREE = "tree"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with page ids: the invariant it breaks, in a sentence with page ids and owners."""
+
+    invariant: str
+    sentence: str
+    page: int | None = None
+    """The page of the full pool that it is about, where it is one; with its owner, and who has it by the event."""
+    owner: str = ""
+    claimant: str = ""
+
+
+@dataclass
+class RowTable:
+    """The pages behind one row, from position 0; the first `tree_end` are the tree's. `row` is its index."""
+
+    row: int
+    pages: list[int] = field(default_factory=list)
+    tree_end: int = 0
+
+    def copy(self) -> RowTable:
+        return RowTable(self.row, list(self.pages), self.tree_end)
+
+
+@dataclass
+class Moves:
+    """What one event does to pages: ids that become free, ids that are taken, the owners after it."""
+
+    key: str
+    table: RowTable | None
+    owners: dict[int, str] = field(default_factory=dict)
+    freed: list[int] = field(default_factory=list)
+    wanted: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    window: WindowMoves = field(default_factory=WindowMoves)
+
+
+class PageBook:
+    """Owners of all pages, the page tables of all rows in use, by ledger, and the map to the window pool."""
+
+    def __init__(self, pool_pages: int, d: Integers, window_pages: int = 0) -> None:
+        self.d = d
+        self.pool_pages = pool_pages
+        self.window = WindowBook(window_pages)
+        self._owners: dict[int, str] = {}
+        """Of each page that is not free: a large pool takes no memory before it is used."""
+        self._tables: dict[str, RowTable] = {}
+        self._users: dict[int, str] = {}
+        self._pins: Counter[int] = Counter()
+        self.protected = 0
+        """Pages of the tree that are in the protected prefix of a row: what a recount of the locks gives."""
+        self._counts: Counter[str] = Counter({FREE: pool_pages})
+
+    def owner(self, page: int) -> str:
+        """The owner of a page in words."""
+        return self._owners.get(page) or (FREE if self._is_in_pool(page) else "nobody: not a page of this pool")
+
+    def count(self, owner: str) -> int:
+        return self._counts[owner]
+
+    def owned(self) -> Iterable[tuple[int, str]]:
+        """Each page that is not free, with its owner in words."""
+        return self._owners.items()
+
+    def is_free(self, page: int) -> bool:
+        return page not in self._owners and self._is_in_pool(page)
+
+    def table(self, key: str) -> RowTable | None:
+        return self._tables.get(key)
+
+    def foresee(self, key: str, effects: Iterable[Effect], event: Event) -> Moves:
+        """What the effects mean for the pages of ledger `key`, given the ids that the event took or shared."""
+        table = self._tables.get(key)
+        moves = Moves(key, table.copy() if table else None)
+        fresh, fresh_window = list(event.alloc), list(event.window_alloc)
+        for effect in effects:
+            match effect:
+                case TakeRow(when=True):
+                    self._take_row(moves, event)
+                case Share(when=True, pages=pages):
+                    self._share(moves, pages, event)
+                case Take(first=first, last=last) if first < last:
+                    self._take(moves, first, last, fresh, fresh_window)
+                case Free(start=start, end=end) if start < end:
+                    self._free(moves, self.d.floor_pages(start), self.d.ceil_pages(end))
+                case FreeByLoc(start=start, end=end) if start < end and moves.table is not None:
+                    # The row goes on naming these pages: whoever releases it frees them again.
+                    named = moves.table.pages[self.d.floor_pages(start) : self.d.ceil_pages(end)]
+                    moves.freed += named
+                    self.window.release(moves.window, named)
+                case FreeWindow(first=first, last=last) if moves.table is not None:
+                    self.window.release(moves.window, moves.table.pages[first:last])
+                case Insert(when=True) as insert:
+                    self._insert(moves, insert, event)
+                case DropRow(when=True):
+                    moves.table = None
+                case _:
+                    pass
+        moves.problems += [Problem("I1", sentence) for sentence in moves.window.problems]
+        return moves
+
+    def commit(self, moves: Moves) -> None:
+        old = self._tables.pop(moves.key, None)
+        if old is not None:
+            self._users.pop(old.row, None)
+            self._pin(old.pages[: old.tree_end], -1)
+        if moves.table is not None:
+            self._tables[moves.key] = moves.table
+            self._users[moves.table.row] = moves.key
+            self._pin(moves.table.pages[: moves.table.tree_end], 1)
+        for page, owner in moves.owners.items():
+            self._own(page, owner)
+        self.window.commit(moves.window)
+
+    def evict(self, event: Event, still_needs: Callable[[str, int], bool]) -> list[Problem]:
+        """The tree frees pages of its own; none may be in the protected prefix of a row.
+
+        It may also free window pages alone and keep the page itself: those that no row's window reaches any more.
+        `still_needs`: whether the row of a ledger reads the window page at a position (in pages).
+        """
+        return [*self._evict_pages(event.free), *self._evict_windows(event, still_needs)]
+
+    def _evict_windows(self, event: Event, still_needs: Callable[[str, int], bool]) -> Iterator[Problem]:
+        if not self.window.is_followed:
+            return
+        moves = WindowMoves()
+        self.window.release(moves, event.free)
+        gone = set(moves.freed)
+        for window in event.window_free:
+            page = self.window.behind(window)
+            if window in gone:
+                gone.discard(window)
+            elif page is None:
+                yield Problem("I16", f"evicted window page {window} is free already: no page names it")
+            elif self.owner(page) != TREE:
+                yield Problem("I1", f"evicted window page {window} belongs to page {page} of {self.owner(page)}")
+            else:
+                for key in self._readers(page):
+                    if still_needs(key, self._tables[key].pages.index(page)):
+                        yield Problem("I6", f"evicted window page {window} is in the window of {key}")
+                self.window.release(moves, [page])
+        for window in gone:
+            yield Problem("I10", f"window page {window} was not freed with the page that names it")
+        self.window.commit(moves)
+
+    def _readers(self, page: int) -> list[str]:
+        return [key for key, t in self._tables.items() if page in t.pages[: t.tree_end]]
+
+    def _evict_pages(self, pages: Iterable[int]) -> list[Problem]:
+        problems = []
+        for page in pages:
+            if self.owner(page) != TREE:
+                sentence = f"evicted page {page} belongs to {self.owner(page)}, not to the tree"
+                problems.append(Problem("I1", sentence, page, self.owner(page), FREE))
+            elif self._pins[page] > 0:
+                readers = ", ".join(self._readers(page))
+                sentence = f"evicted page {page} is in the protected prefix of {readers}"
+                problems.append(Problem("I11", sentence, page, f"{TREE}, read by {readers}", FREE))
+            else:
+                self._own(page, FREE)
+        return problems
+
+    def _pin(self, pages: Iterable[int], times: int) -> None:
+        for page in pages:
+            was = self._pins[page] > 0
+            self._pins[page] += times
+            self.protected += (self._pins[page] > 0) - was
+
+    def _own(self, page: int, owner: str) -> None:
+        self._counts[self.owner(page)] -= 1
+        self._counts[owner] += 1
+        if owner == FREE:
+            self._owners.pop(page, None)
+        else:
+            self._owners[page] = owner
+
+    def _is_in_pool(self, page: int) -> bool:
+        return 1 <= page <= self.pool_pages
+
+    def _now(self, moves: Moves, page: int) -> str:
+        return moves.owners.get(page) or self.owner(page)
+
+    def _take_row(self, moves: Moves, event: Event) -> None:
+        if event.row is None:
+            moves.problems.append(Problem("I5", "the turn needs a row, the event names none"))
+            return
+        user = self._users.get(event.row)
+        if user is not None:
+            moves.problems.append(Problem("I5", f"row {event.row} is handed out while {user} uses it"))
+        moves.table = RowTable(event.row)
+
+    def _share(self, moves: Moves, pages: int, event: Event) -> None:
+        shared = list((event.shared or ())[:pages])
+        if len(shared) < pages:
+            moves.problems.append(Problem("I12", f"{pages} matched pages, but {len(shared)} were written to the row"))
+        for page in shared:
+            if (owner := self._now(moves, page)) != TREE:
+                sentence = f"shared page {page} belongs to {owner}"
+                moves.problems.append(Problem("I1", sentence, page, owner, f"{owner}, read by {moves.key}"))
+        if moves.table is not None:
+            moves.table.pages, moves.table.tree_end = shared, pages
+
+    def _take(self, moves: Moves, first: int, last: int, fresh: list[int], fresh_window: list[int]) -> None:
+        moves.wanted += last - first
+        got, fresh[: last - first] = fresh[: last - first], []
+        self.window.take(moves.window, got, fresh_window)
+        for page in got:
+            owner = self._now(moves, page)
+            if not self._is_in_pool(page):
+                name = "the padding page" if page == 0 else f"not one of the pool's {self.pool_pages} pages"
+                moves.problems.append(Problem("I1", f"page {page} was handed out: it is {name}"))
+                continue
+            if owner != FREE:
+                sentence = f"page {page} was handed out while {owner} owns it"
+                moves.problems.append(Problem("I1", sentence, page, owner, moves.key))
+            moves.owners[page] = moves.key
+        if moves.table is not None:
+            moves.table.pages[first:last] = got
+
+    def _free(self, moves: Moves, first: int, last: int) -> None:
+        if moves.table is None:
+            return
+        for page in moves.table.pages[first:last]:
+            moves.freed.append(page)
+            moves.owners[page] = FREE
+        self.window.release(moves.window, moves.table.pages[first:last])
+        del moves.table.pages[first:last]
+
+    def _insert(self, moves: Moves, insert: Insert, event: Event) -> None:
+        if moves.table is None:
+            return
+        last = min(insert.pages, len(moves.table.pages))
+        has_duplicates = max(moves.table.tree_end, insert.freed_from) < min(insert.duplicates, last)
+        returned = set(event.free) if has_duplicates else set()
+        given_up = [page for page in event.free if self._now(moves, page) == TREE] if has_duplicates else []
+        for position in range(moves.table.tree_end, last):
+            page = moves.table.pages[position]
+            if position >= insert.duplicates:
+                moves.owners[page] = TREE
+            elif position >= insert.freed_from:
+                told = event.shared[position] if event.shared is not None and position < len(event.shared) else None
+                kept = told or None  # where a request ends, 0 for those of which nothing is known
+                if given_up and page not in returned and kept in (None, page) and self.window.is_behind(page):
+                    self._exchange(moves, page, given_up.pop(0))
+                    continue
+                moves.freed.append(page)
+                moves.owners[page] = FREE
+                if kept is None:
+                    self.window.release(moves.window, [page])
+                else:
+                    self.window.hand_on(moves.window, page, kept, event.window_free)
+                    self._adopt(moves, position, kept)
+        moves.table.tree_end = insert.pages
+
+    def _exchange(self, moves: Moves, page: int, given_up: int) -> None:
+        """The tree takes the row's page, which has a window page, in place of its own, which has lost its window page.
+
+        So SGLang's tree for sliding windows repairs a path whose window pages were evicted. Its own page goes back, and must be
+        nobody else's by then.
+        """
+        moves.owners[page], moves.owners[given_up] = TREE, FREE
+        moves.freed.append(given_up)
+        if self.window.is_behind(given_up):
+            sentence = f"page {given_up} of the tree was given up for page {page} although it has a window page"
+            moves.problems.append(Problem("I10", sentence, given_up, TREE, FREE))
+        if self._pins[given_up] > 0:
+            readers = ", ".join(self._readers(given_up))
+            sentence = (
+                f"page {given_up} of the tree was given up for page {page}; it is in the protected prefix of {readers}"
+            )
+            moves.problems.append(Problem("I11", sentence, given_up, f"{TREE}, read by {readers}", FREE))
+
+    def _adopt(self, moves: Moves, position: int, page: int) -> None:
+        """The row now names the tree's own copy instead of its duplicate."""
+        if self._now(moves, page) != TREE:
+            moves.problems.append(Problem("I12", f"duplicate replaced by page {page} of {self._now(moves, page)}"))
+        assert moves.table is not None
+        moves.table.pages[position] = page

@@ -1,0 +1,216 @@
+"""The state of a replay, and how one event is judged in it.
+
+For each event the model's own state says which rule applies. The rule predicts lengths, flags and pages; the trace says what
+happened. The first difference is a finding. Deviations that are known of the release are followed and counted, never silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kvproof.conformance.errors import UserError, at
+from kvproof.conformance.replay.coverage import Counting
+from kvproof.conformance.replay.explanation import BadCheck, BadEvent
+from kvproof.conformance.replay.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
+from kvproof.conformance.replay.memory_check import invariant_of, wrong_free_pages, wrong_terms
+from kvproof.conformance.replay.page_book import PageBook
+from kvproof.conformance.replay.tree_faults import faults_behind_eviction
+from kvproof.conformance.replay.verdict import Finding, Report
+from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
+from kvproof.model.integers import Integers
+from kvproof.model.oracle import Oracle
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import Fault
+from kvproof.spec.machine import every_invariant
+from kvproof.spec.profiles import Profile
+from kvproof.spec.state import Ledger, is_live, pristine
+from kvproof.spec.trace import Event, Header
+
+FIRST_LINE = 2
+"""Line of the first event of a trace: the header is line 1."""
+BESIDE_THE_RULES = ("evict", "check")
+"""Events of no ledger."""
+
+
+class Headed(Protocol):
+    """A trace, or a run that none is written of: it has a header, and a path for people."""
+
+    @property
+    def path(self) -> str | Path: ...
+    @property
+    def header(self) -> Header: ...
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """A run that no trace is written of. `path`: what people are told in place of a file's."""
+
+    path: Path
+    header: Header
+
+
+class Replayer:
+    """The state of one replay: all ledgers, the page book, and which request belongs to which ledger."""
+
+    def __init__(self, trace: Headed, known: Iterable[Fault], profile: Profile | None = None) -> None:
+        config = trace.header.config
+        self.path = Path(trace.path)
+        self.known = tuple(known)
+        self.d = Integers(
+            config.page_size,
+            config.row_width,
+            overlap=config.overlap,
+            speculation=config.speculation,
+            drafts=config.drafts,
+            window=config.window,
+            tree=config.tree,
+        )
+        self.oracle = Oracle(self.d, ACTIONS if profile is None else profile.actions)
+        self.book = PageBook(config.pool_pages, self.d, config.window_pages)
+        self.ledgers: dict[str, Ledger] = {}
+        self.of_turn: dict[str, str] = {}
+        self.elsewhere: set[str] = set()
+        """Turns that are no longer, or never were, their session's: refused, or over."""
+        self.ended_in: dict[str, int | None] = {}
+        self.report = Report(self.path, config, gaps=trace.header.gaps, profile=profile.name if profile else None)
+        self._counting = Counting(self.d, self.report.coverage)
+
+    def feed(self, line: int, event: Event) -> Finding | None:
+        """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
+        self.report.events += 1
+        self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
+        if event.action in BESIDE_THE_RULES:
+            self._counting.beside_the_rules(event, self.book.window.is_followed)
+            return self._evict(line, event) if event.action == "evict" else self._check(line, event)
+        key = self._key(line, event)
+        before = self.ledgers.get(key, pristine(self.d))
+        is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
+        action = self.oracle.applicable(event.action, before, is_another)
+        if action is None:
+            self.report.actions[event.action] += 1
+            return self._out_of_order(line, event, key, before)
+        try:
+            given = parameters(event, action, before)
+            judgement = judge(self.oracle, self.book, key, action, before, event)
+        except UserError as error:
+            raise UserError(f"{at(self.path, line)}: {error.message}") from error
+        self._counting.step(action, before, given, judgement.outcome.after)
+        if self._is_clean(judgement):
+            self._advance(key, judgement, event)
+            return None
+        return self._deviation(line, event, key, before, judgement)
+
+    def _key(self, line: int, event: Event) -> str:
+        """The ledger that an event is about. A request that its session refused or detached has one of its own."""
+        if event.session is not None:
+            key = f"session {event.session}"
+            if event.turn is not None and event.params.get("admitted") is not False:
+                self.of_turn.setdefault(event.turn, key)
+            return key
+        if event.turn is None:
+            raise UserError(f"{at(self.path, line)}: {event.action!r} names neither a session nor a turn")
+        key = self.of_turn.get(event.turn, f"request {event.turn}")
+        if event.action == "arrive":
+            key = f"request {event.turn}"
+        self.of_turn[event.turn] = key
+        return key
+
+    def ledger_of(self, event: Event) -> str | None:
+        """The ledger that an event was about which was judged; None: that of no session or request."""
+        if event.session is not None:
+            return f"session {event.session}"
+        return self.of_turn.get(event.turn) if event.turn is not None else None
+
+    def _is_clean(self, judgement: Judgement) -> bool:
+        outcome = judgement.outcome
+        return (
+            judgement.agrees
+            and not outcome.failed_guards
+            and not judgement.moves.problems
+            and not outcome.broken(self.d)
+        )
+
+    def _advance(self, key: str, judgement: Judgement, event: Event) -> None:
+        self.book.commit(judgement.moves)
+        after = judgement.outcome.after
+        if event.turn is not None and event.action == "create":
+            self.elsewhere.discard(event.turn)  # clients may use a name again
+        if event.turn is not None and (event.action in ENDS or event.params.get("admitted") is False):
+            self.elsewhere.add(event.turn)
+        if event.action in ENDS:
+            self.ended_in[key] = event.step
+        if after == pristine(self.d):
+            self.ledgers.pop(key, None)
+        else:
+            self.ledgers[key] = after
+
+    def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
+        """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
+        bad = BadEvent(self.oracle, self.book, key, before, event, right)
+        for fault in self.known:
+            if (followed := bad.follows(fault)) is not None:
+                self.report.followed[fault.id] += 1
+                self._advance(key, followed, event)
+                return None
+        explained = bad.explained_by()
+        return Finding(
+            self.path,
+            line,
+            event,
+            key,
+            right.outcome.action.name,
+            right.outcome.action.summary,
+            before,
+            right.differences,
+            tuple(lines_of(right, event, self.book)),
+            bad.broken(explained),
+            tuple(explained),
+            self.report.profile,
+            tuple(wrong_pages_of(right, key, event, self.book)),
+        )
+
+    def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
+        rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)
+        sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
+        return Finding(
+            self.path, line, event, key, event.action, sentence, before, (), (), {}, profile=self.report.profile
+        )
+
+    def _evict(self, line: int, event: Event) -> Finding | None:
+        problems = self.book.evict(event, self._still_needs)
+        if not problems:
+            return None
+        broken = {p.invariant: p.sentence for p in problems}
+        rule = "the tree evicts pages that no row's protected prefix holds"
+        found = ((), tuple(p.sentence for p in problems), broken, tuple(faults_behind_eviction(problems)))
+        wrong = tuple(page for page in map(claimed, problems) if page is not None)
+        return Finding(self.path, line, event, "tree", "evict", rule, None, *found, self.report.profile, wrong)
+
+    def _still_needs(self, key: str, position: int) -> bool:
+        """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
+        s = self.ledgers[key]
+        end = s.kv_committed_len if is_live(self.d, s) else s.slot_kv_committed_len
+        return self.d.tokens(position + 1) > end - self.d.window
+
+    def _check(self, line: int, event: Event) -> Finding | None:
+        """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
+        if event.terms is None:
+            return None
+        differences = [*wrong_terms(event, self.book, check_terms(self.oracle, self.ledgers, frozenset()))]
+        lines = wrong_free_pages(event, self.book)
+        if lines:
+            differences.append(Difference("free list", None, "as the trace's own moves say", lines[0]))
+        if not differences:
+            return None
+        ended = {key for key, step in self.ended_in.items() if step is not None and step == event.step}
+        explained = BadCheck(self.oracle, self.ledgers, ended, event).explained_by(differences)
+        if known := [f for f in explained if f in self.known]:
+            self.report.followed[known[0].id] += 1
+            return None
+        rule = self.oracle.actions["check"].summary
+        broken = {i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})}
+        found = (tuple(differences), tuple(lines), broken, tuple(explained))
+        return Finding(self.path, line, event, "all", "check", rule, None, *found, self.report.profile)

@@ -1,0 +1,71 @@
+"""What a replay says of a trace: the verdict, what is wrong, and how much was checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.judge import Difference
+from kvproof.conformance.replay.wrong_pages import WrongPage
+from kvproof.spec.faults import Fault
+from kvproof.spec.state import Ledger
+from kvproof.spec.trace import Config, Event
+
+CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One event that the rules do not allow."""
+
+    path: Path
+    line: int
+    event: Event
+    ledger: str
+    action: str
+    rule: str
+    before: Ledger | None
+    differences: tuple[Difference, ...]
+    pages: tuple[str, ...]
+    invariants: dict[str, str]
+    explained_by: tuple[Fault, ...] = ()
+    profile: str | None = None
+    """The release whose rules it was judged by; None: the model's own."""
+    wrong: tuple[WrongPage, ...] = ()
+    """The pages of the full pool that moved wrongly, each with who had it and who has it now."""
+
+
+@dataclass
+class Report:
+    """What a replay found: verdict, findings, and how much was checked."""
+
+    path: Path
+    config: Config
+    verdict: str = INCOMPLETE
+    why: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    followed: Counter[str] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
+    events: int = 0
+    pages_moved: int = 0
+    gaps: tuple[str, ...] = ()
+    profile: str | None = None
+    """The release whose rules it was judged by; None: the model's own."""
+    hint: str = ""
+    """What a user may want to ask for instead."""
+
+    @property
+    def actions(self) -> Counter[str]:
+        """How often each action was judged."""
+        return self.coverage.actions
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a finding ended the replay: after one of a memory check it goes on."""
+        return bool(self.findings) and self.findings[-1].action != "check"
+
+    @property
+    def first(self) -> Finding | None:
+        return self.findings[0] if self.findings else None

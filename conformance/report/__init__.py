@@ -1,0 +1,1 @@
+"""What people and tools read: text, HTML, JSON, JUnit, SARIF, ITF, Perfetto."""

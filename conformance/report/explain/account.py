@@ -1,0 +1,168 @@
+"""What is told of one violation, in parts: the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
+from kvproof.conformance.replay.judge import Difference
+from kvproof.conformance.replay.replay import is_large
+from kvproof.conformance.replay.timeline import pages_in_words
+from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
+from kvproof.conformance.report.explain.story import Lengths
+from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.show_ledger import value
+from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.model.integers import Integers
+from kvproof.spec.state import FIELDS
+from kvproof.spec.trace import Event, Header
+
+EVENTS_BEFORE = 6
+FROM_THE_MODEL = "kvproof-model"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the ledger around the bad event, in words."""
+
+    name: str
+    before: str
+    rule: str
+    seen: str
+    differs: bool
+
+
+def values_of(finding: Finding) -> list[Value]:
+    """What the event changed or should have, lengths first."""
+    different = {d.name: d for d in finding.differences}
+    seen = finding.event.after.model_dump(exclude_none=True)
+    order = {f.name: (f.metadata["sort"] != "length", n) for n, f in enumerate(FIELDS)}
+    names = sorted({*seen, *different}, key=lambda name: order.get(name, (True, len(order))))
+    return [v for v in (_value(name, finding, different.get(name)) for name in names) if v is not None]
+
+
+def _value(name: str, finding: Finding, difference: Difference | None) -> Value | None:
+    before = getattr(finding.before, name, None)
+    if difference is not None:
+        was = difference.before if difference.before is not None else before
+        return Value(name, value(name, was), value(name, difference.expected), value(name, difference.seen), True)
+    seen = getattr(finding.event.after, name)
+    if seen == before:
+        return None
+    return Value(name, value(name, before), value(name, seen), value(name, seen), False)
+
+
+def lengths_around(finding: Finding, page_size: int) -> list[tuple[str, Lengths]]:
+    """The row before the event, after it by the rule, and after it as it was seen; empty where the event is of no row."""
+    if finding.before is None:
+        return []
+    before = Lengths.of(Integers(page_size, 1), finding.before)
+    seen = before.seen_in(finding.event)
+    expected = finding.event.after.model_copy(
+        update={d.name: d.expected for d in finding.differences if d.name in type(finding.event.after).model_fields}
+    )
+    by_rule = before.seen_in(finding.event.model_copy(update={"after": expected}))
+    rows = [("before", before), ("by the rule", by_rule), ("as seen", seen)]
+    return rows if by_rule != seen else [rows[0], ("after", seen)]
+
+
+def where(finding: Finding) -> str:
+    """event 34, step 10, line 36"""
+    e = finding.event
+    step = f", step {e.step}" if e.step is not None else ""
+    return f"event {e.seq}{step}, {finding.path.name}:{finding.line}"
+
+
+def who(finding: Finding) -> str:
+    e = finding.event
+    turn = f", turn {e.turn}" if e.turn else ""
+    row = f", row {e.row} of req_to_token" if e.row is not None else ""
+    return f"{finding.ledger}{turn}{row}"
+
+
+def in_one_sentence(finding: Finding) -> str:
+    """What broke: the page that moved wrongly, or the first value that differs, or that no rule applies."""
+    if finding.pages:
+        return finding.pages[0]
+    for d in finding.differences:
+        return f"{d.name} is {value(d.name, d.seen)}, the rule says {value(d.name, d.expected)}"
+    return next(iter(finding.invariants.values()), finding.rule)
+
+
+def events_before(finding: Finding, most: int = EVENTS_BEFORE) -> list[str]:
+    """The last events of the same session or request, and those that moved a wrong page; of a huge trace none are looked for."""
+    if is_large(finding.path):
+        return []
+    wrong = {page.page for page in finding.wrong}
+    kept: deque[Event] = deque(maxlen=most)
+    for event in read_trace(finding.path).events_from(0):
+        if event.seq >= finding.event.seq:
+            break
+        if _is_about(event, finding, wrong):
+            kept.append(event)
+    return [_in_short(event) for event in kept]
+
+
+def _in_short(event: Event) -> str:
+    """Which event, whose, the pages that moved, and the lengths after it."""
+    step = f", step {event.step}" if event.step is not None else ""
+    moves = [f"{word} {pages_in_words(pages)}" for word, pages in _moves(event) if pages]
+    seen = Lengths().seen_in(event)
+    lengths = f"C {seen.c}  A {seen.a}  R {seen.r}  E {seen.e}" if seen.told_by else ""
+    whose = event.turn or event.session or ""
+    parts = (f"event {event.seq}{step}", f"{event.action:<7}", whose, lengths, "; ".join(moves))
+    return "  ".join(part for part in parts if part)
+
+
+def _moves(event: Event) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield "takes", event.alloc
+    yield "frees", event.free
+    yield "shares", event.shared or ()
+
+
+def _is_about(event: Event, finding: Finding, wrong: set[int]) -> bool:
+    mine = finding.event
+    moved = wrong and not wrong.isdisjoint((*event.alloc, *event.free, *(event.shared or ())))
+    is_of_session = mine.session is not None and event.session == mine.session
+    return bool(moved or is_of_session or (mine.turn is not None and event.turn == mine.turn))
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to do next, as it is typed."""
+
+    what: str
+    line: str
+
+
+def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Command]:
+    """How to see it again, make it small, and look at the fault."""
+    options = (" --strict" if subject.strict else "") + _by(subject.profile)
+    trace = shlex.quote(str(subject.path))
+    if subject.finding is not None:
+        from kvproof.conformance.fuzz.schedule import Schedule
+        from kvproof.conformance.fuzz.target import to_play_again
+
+        target = Schedule.load(subject.finding / SCHEDULE).target
+        yield Command("run it again", to_play_again(target, subject.finding))
+        yield Command("as a test", f"pytest {shlex.quote(str(subject.finding / TEST))}")
+    yield Command("judge it again", f"kvproof replay {trace}{options}")
+    if report.verdict != VIOLATES:
+        return
+    if header.producer.name != FROM_THE_MODEL and subject.finding is None:
+        yield Command("make it small", f"kvproof shrink {trace}{_by(subject.profile)}")
+    for fault in dict.fromkeys(fault.id for found in report.findings for fault in found.explained_by):
+        yield Command("what the fault is", f"kvproof explain {fault}")
+        yield Command("prove that it breaks", f"kvproof prove --fault {fault}")
+
+
+def _by(profile: str | None) -> str:
+    return f" --profile {shlex.quote(profile)}" if profile is not None else ""
+
+
+def is_shortest(subject: Subject, header: Header) -> bool:
+    """A counterexample of the model, and a finding of the fuzzer, are as small as they get."""
+    return header.producer.name == FROM_THE_MODEL or subject.finding is not None

@@ -1,0 +1,138 @@
+"""A report for the terminal: what broke, where, why, the row before and after, what led to it, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
+from kvproof.conformance.replay.wrong_pages import WrongPage
+from kvproof.conformance.report.explain.account import (
+    Command,
+    Value,
+    commands_of,
+    events_before,
+    in_one_sentence,
+    is_shortest,
+    lengths_around,
+    values_of,
+    where,
+    who,
+)
+from kvproof.conformance.report.explain.picture import pictures
+from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.show_replay import MAX_PAGE_LINES, checked, reason_lines, verdict_line
+from kvproof.spec.trace import Header
+
+LABEL = 10
+
+
+def report_lines(subject: Subject, report: Report, header: Header, html: Path | None) -> Iterator[Text]:
+    """The whole report. `html`: the page that was written of it."""
+    yield verdict_line(report)
+    yield Text(f"  {checked(report)}", "dim")
+    if report.first is None:
+        yield from reason_lines(report)
+    else:
+        yield Text("")
+        yield from finding_lines(report.first, header.config.page_size)
+        yield from _more(report)
+    yield Text("")
+    yield from _next(subject, report, header, html)
+
+
+def finding_lines(finding: Finding, page_size: int) -> Iterator[Text]:
+    """The first bad event."""
+    yield Text(in_one_sentence(finding), "bold red")
+    yield _line("where", Text(where(finding)))
+    yield _line("who", Text(who(finding)))
+    yield _line("action", Text(finding.action, "bold") + Text(f": {finding.rule}", "not bold"))
+    for invariant, sentence in finding.invariants.items():
+        yield _line("breaks", Text(f"{invariant} ", "bold red") + Text(sentence, "not bold"))
+    for fault in finding.explained_by:
+        said = f"{fault.summary} ({fault.source})" if fault.source else fault.summary
+        yield _line("fault", Text(f"{fault.id} ", "bold") + Text(said, "not bold"))
+        yield _line("", Text(f"with {fault.id} on, the model accepts this event", "dim"))
+    if not finding.explained_by:
+        yield _line(
+            "fault", Text("none of the catalogue does this: it is new, or another rule than the model's", "dim")
+        )
+    yield from _pages(finding)
+    yield from _values(values_of(finding))
+    yield from _picture(finding, page_size)
+    if before := events_before(finding):
+        yield Text("")
+        yield Text("what led to it", "bold")
+        yield from (Text(f"  {line}") for line in before)
+        yield Text(f"  event {finding.event.seq} is the bad one", "red")
+
+
+def _line(label: str, text: Text) -> Text:
+    return Text(f"  {label:<{LABEL}}", "dim") + text
+
+
+def _pages(finding: Finding) -> Iterator[Text]:
+    """The two owners of each page that moved wrongly; pages that differ in nothing but their id stand in one line."""
+    if not finding.wrong:
+        yield from (_line("page", Text(line)) for line in finding.pages[:MAX_PAGE_LINES])
+        return
+    for pages, one in _alike(finding.wrong):
+        yield _line(
+            "page",
+            Text(pages, "bold")
+            + Text(f": {one.owner} had it, ", "not bold")
+            + Text(f"{one.became} has it now", "red")
+            + Text(f"; by the rule: {one.rule}", "not bold"),
+        )
+
+
+def _alike(wrong: Sequence[WrongPage]) -> Iterator[tuple[str, WrongPage]]:
+    groups: dict[tuple[str, str, str], list[WrongPage]] = {}
+    for one in wrong:
+        groups.setdefault((one.owner, one.became, one.rule), []).append(one)
+    for group in groups.values():
+        named = [str(one.page) for one in group[:MAX_PAGE_LINES]]
+        left = len(group) - len(named)
+        yield ", ".join(named) + (f" and {left} more" if left else ""), group[0]
+
+
+def _values(values: Sequence[Value]) -> Iterator[Text]:
+    if not values:
+        return
+    head = ("", "before", "by the rule", "as seen")
+    rows = [(v.name, _short(v.before), _short(v.rule), _short(v.seen)) for v in values]
+    wide = [max(len(row[n]) for row in (head, *rows)) for n in range(4)]
+    yield Text("")
+    yield Text("  " + "  ".join(f"{name:<{wide[n]}}" for n, name in enumerate(head)), "dim")
+    for row, v in zip(rows, values, strict=True):
+        line = Text("  " + "  ".join(f"{cell:<{wide[n]}}" for n, cell in enumerate(row[:3])) + "  ")
+        yield line + Text(row[3] + (" ✗" if v.differs else ""), "bold red" if v.differs else "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _picture(finding: Finding, page_size: int) -> Iterator[Text]:
+    drawn = pictures(lengths_around(finding, page_size), page_size)
+    if drawn:
+        yield Text("")
+        yield from (Text("  ") + line for line in drawn)
+
+
+def _more(report: Report) -> Iterator[Text]:
+    if len(report.findings) > 1:
+        yield Text("")
+        yield Text(f"  and {len(report.findings) - 1} more findings behind it: kvproof replay shows them", "dim")
+
+
+def _next(subject: Subject, report: Report, header: Header, html: Path | None) -> Iterator[Text]:
+    if report.verdict == VIOLATES and is_shortest(subject, header):
+        yield Text("  this trace is as short as they get that show it", "dim")
+    given = Command("as a page", f"kvproof explain {subject.given} --html report.html")
+    for command in (*commands_of(subject, report, header), *([] if html else [given])):
+        yield Text(f"  {command.what + ':':<22}", "dim") + Text(command.line)
+    if html is not None:
+        yield Text(f"  {'the page:':<22}", "dim") + Text(str(html))

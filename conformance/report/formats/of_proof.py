@@ -1,0 +1,85 @@
+"""A proof's cells, lemmas and counterexample as events of a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+from kvproof.conformance.report.formats.run_events import (
+    Answer,
+    Cell,
+    Counterexample,
+    LemmaSaid,
+    Proved,
+    Step,
+    Vacuous,
+    Whole,
+)
+from kvproof.conformance.report.show_ledger import value
+from kvproof.model.explore import Run
+from kvproof.model.prove import Proof
+from kvproof.spec.actions import Action
+from kvproof.spec.machine import MACHINES
+
+
+def events_of_proof(
+    proof: Proof, of: str = "the model's own rules", verdict: str | None = None, actions: Mapping[str, Action] = {}
+) -> Iterator[Any]:
+    """`actions`: those that are not the built-in ones. `verdict`: unless it is the proof's own."""
+    table = {name: action for machine in MACHINES for name, action in machine.actions.items()}
+    table.update(proof.fault.deviations if proof.fault is not None else {})
+    table.update(actions)
+    for o in proof.obligations:
+        path, line = place_of(table[o.action]) if o.action in table else (None, None)
+        yield Cell(
+            machine=o.machine,
+            action=o.action,
+            invariant=o.invariant,
+            verdict=cast(Answer, o.verdict),
+            part=o.sentence,
+            seconds=round(o.seconds, 4),
+            path=path,
+            line=line,
+        )
+    for m in proof.lemmas:
+        yield LemmaSaid(effect=m.effect, lemma=m.goal, verdict=cast(Answer, m.verdict), seconds=round(m.seconds, 4))
+    yield from (Vacuous(what=what) for what in proof.vacuous)
+    if proof.counterexample is not None:
+        yield _counterexample(proof.counterexample)
+    yield Proved(
+        of=of,
+        verdict=cast(Whole, verdict or proof.verdict),
+        cells=len(proof.obligations),
+        seconds=round(proof.seconds, 3),
+        complete=proof.complete,
+    )
+
+
+def place_of(action: Action) -> tuple[str | None, int | None]:
+    """File and line of the function that is the rule, also where it stands in a variant's file and is watched."""
+    code = getattr(inspect.unwrap(action.run), "__code__", None)
+    if code is None:
+        return None, None
+    path, here = Path(code.co_filename), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path), code.co_firstlineno
+
+
+def _counterexample(run: Run) -> Counterexample:
+    return Counterexample(
+        page_size=run.page_size,
+        row_width=run.row_width,
+        config=dict(run.config),
+        broken=run.broken,
+        steps=tuple(
+            Step(action=t.outcome.action.name, params=dict(t.params), after=_changed(t.outcome.before, t.outcome.after))
+            for t in run.steps
+        ),
+    )
+
+
+def _changed(before: Any, after: Any) -> dict[str, Any]:
+    changed = [f.name for f in fields(after) if getattr(before, f.name) != getattr(after, f.name)]
+    return {name: value(name, getattr(after, name)) if name == "phase" else getattr(after, name) for name in changed}

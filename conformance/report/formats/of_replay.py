@@ -1,0 +1,72 @@
+"""A replay's verdicts as events of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.many import CouldNotJudge, coverage_of
+from kvproof.conformance.replay.many import Judged as Answer
+from kvproof.conformance.replay.verdict import Finding, Report
+from kvproof.conformance.report.formats.run_events import CouldNot, Covered, Differs, Found, Judged, Verdict
+
+
+def events_of_replay(answers: Iterable[Answer]) -> Iterator[Any]:
+    """Of each trace what was found, then its verdict; after all of them what they exercised."""
+    listed = list(answers)
+    for answer in listed:
+        yield from events_of_trace(answer)
+    yield covered(coverage_of(listed))
+
+
+def events_of_trace(answer: Answer) -> Iterator[Any]:
+    if isinstance(answer, CouldNotJudge):
+        yield CouldNot(what=str(answer.path), why=answer.message)
+        return
+    yield from map(found, answer.findings)
+    yield judged(answer)
+
+
+def found(finding: Finding) -> Found:
+    event = finding.event
+    return Found(
+        path=str(finding.path),
+        line=finding.line,
+        seq=event.seq,
+        action=finding.action,
+        ledger=finding.ledger,
+        turn=event.turn,
+        row=event.row,
+        rule=finding.rule,
+        differences=tuple(Differs(**vars(d)) for d in finding.differences),
+        pages=finding.pages,
+        invariants=finding.invariants,
+        explained_by=tuple(fault.id for fault in finding.explained_by),
+        profile=finding.profile,
+    )
+
+
+def judged(report: Report) -> Judged:
+    return Judged(
+        path=str(report.path),
+        verdict=cast(Verdict, report.verdict),
+        why=report.why,
+        events=report.events,
+        page_moves=report.pages_moved,
+        findings=len(report.findings),
+        profile=report.profile,
+        config=report.config.model_dump(mode="json"),
+        gaps=report.gaps,
+        known_deviations=dict(sorted(report.followed.items())),
+    )
+
+
+def covered(coverage: Coverage) -> Covered:
+    return Covered(
+        actions=_counts(coverage.actions), guards=_counts(coverage.branches), invariants=_counts(coverage.invariants)
+    )
+
+
+def _counts(counts: dict[str, int]) -> dict[str, int]:
+    return {name: times for name, times in sorted(counts.items()) if times}

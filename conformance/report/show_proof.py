@@ -1,0 +1,161 @@
+"""A proof and its counterexample, for people (text) and machines (JSON)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from kvproof.conformance.report.show_effects import all_in_words
+from kvproof.conformance.report.show_ledger import changes, value
+from kvproof.model.explore import Run, Taken
+from kvproof.model.integers import Integers
+from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS
+from kvproof.model.prove import WITNESS, Proof
+from kvproof.spec.machine import MACHINES, Machine, every_invariant
+
+MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
+SCOPE = (
+    "page sizes: every P >= 1; sessions, rows and pool pages: unbounded; "
+    "every configuration of overlap, speculation v1 and v2, drafts, window, tree or chunk cache"
+)
+
+
+def matrix(proof: Proof, machine: Machine) -> Table:
+    """action x invariant of one machine, with the solver's time of each action."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("action" if machine.name == "ledger" else machine.name, no_wrap=True)
+    for invariant in machine.all_invariants:
+        table.add_column(invariant, justify="center", no_wrap=True)
+    table.add_column("ms", justify="right")
+    rows: dict[str, dict[str, str]] = {}
+    spent: dict[str, float] = {}
+    for o in (o for o in proof.obligations if o.machine == machine.name):
+        rows.setdefault(o.action, {})[o.invariant] = o.verdict
+        spent[o.action] = spent.get(o.action, 0.0) + o.seconds
+    for action, cells in rows.items():
+        marks = [Text(*MARKS[cells[i]]) for i in machine.all_invariants]
+        table.add_row(action, *marks, f"{1000 * spent[action]:.0f}")
+    return table
+
+
+def effects_table(proof: Proof) -> Table:
+    """effect x page-identity lemma."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("effect", no_wrap=True)
+    for name in J_STATEMENTS:
+        table.add_column(name, justify="center")
+    table.add_column("ms", justify="right")
+    for effect in EFFECTS:
+        lemmas = {lemma.goal: lemma for lemma in proof.lemmas if lemma.effect == effect}
+        marks = [Text(*MARKS[lemmas[j].verdict]) if j in lemmas else Text("·", "dim") for j in J_STATEMENTS]
+        table.add_row(effect, *marks, f"{1000 * sum(lemma.seconds for lemma in lemmas.values()):.0f}")
+    return table
+
+
+def summary(proof: Proof) -> list[str]:
+    """The verdict in words, with its bounds."""
+    goals = sum(o.goals for o in proof.obligations) + len(proof.lemmas)
+    shown = sum(o.verdict == "proved" for o in proof.obligations)
+    auxiliary = sum(len(m.auxiliary) for m in MACHINES)
+    lines = [
+        f"{shown} of {len(proof.obligations)} cells proved ({goals} goals, {proof.seconds:.1f} s): "
+        f"{len(every_invariant())} invariants, {auxiliary} auxiliary (X: what induction needed)",
+        SCOPE,
+    ]
+    if proof.reachable:
+        page_size, row_width = WITNESS
+        states = sum(r.states for r in proof.reachable)
+        lines.append(
+            f"witness: all {states} states of {len(proof.reachable)} small configurations "
+            f"(P={page_size}, row width {row_width}); "
+            f"each of {len(proof.reachable[0].taken)} ledger actions happens, every turn can end"
+        )
+    return lines
+
+
+def failures(proof: Proof) -> list[str]:
+    """Which part of which cell was not shown."""
+    lines = [f"{o.action} breaks {o.invariant}: {o.sentence}" for o in proof.obligations if o.verdict == "broken"]
+    lines += [
+        f"{o.action} / {o.invariant}: no answer within the time limit"
+        for o in proof.obligations
+        if o.verdict == "unknown"
+    ]
+    lines += [f"{m.effect} / {m.goal}: {m.verdict}" for m in proof.lemmas if m.verdict != "proved"]
+    return lines + [f"vacuous: {what}" for what in proof.vacuous]
+
+
+def breaks_line(proof: Proof) -> str:
+    """What a deviating action does not keep, for arbitrary states and page sizes; auxiliary ones where it is only those."""
+    own = [i for i in proof.broken if i in every_invariant()]
+    return f"by induction it breaks {', '.join(own or proof.broken)} (every P >= 1, {proof.seconds:.1f} s)"
+
+
+def run_lines(run: Run) -> list[Text]:
+    """A counterexample as numbered states: the action's name, only what changed, and what its effects were."""
+    d = Integers(run.page_size, run.row_width)
+    lines = [Text(f"shortest run: {instance_in_words(run)}, from nothing", "dim")]
+    for number, taken in enumerate(run.steps, start=1):
+        last = number == len(run.steps)
+        seen, *truth = [*changes(taken.outcome.before, taken.outcome.after), ""]
+        lines.append(
+            Text(f"{number:3} ", "dim") + Text(call_in_words(taken), "bold red" if last else "bold") + Text(f"  {seen}")
+        )
+        effects = all_in_words(taken.outcome.effects, d)
+        below = "; ".join(part for part in (effects, *truth) if part)
+        if below:
+            lines.append(Text(f"      {below}", "red" if last else "dim"))
+    for invariant, sentence in run.broken.items():
+        lines.append(Text(f"  ✗ {invariant} ", "bold red") + Text(sentence))
+    return lines
+
+
+def instance_in_words(run: Run) -> str:
+    """The smallest instance that shows it: page size 1, row width 6, window 1, overlap"""
+    where = "".join(f", {name} {value}" for name, value in run.config.items() if value is not True)
+    where += "".join(f", {name}" for name, value in run.config.items() if value is True)
+    return f"page size {run.page_size}, row width {run.row_width}{where}"
+
+
+def call_in_words(taken: Taken) -> str:
+    given = ", ".join(f"{name}={value(name, v)}" for name, v in taken.params.items() if v is not False)
+    return f"{taken.outcome.action.name}({given})"
+
+
+def as_json(proof: Proof) -> dict[str, Any]:
+    run = proof.counterexample
+    return {
+        "verdict": proof.verdict,
+        "fault": proof.fault.id if proof.fault else None,
+        "scope": {"page_sizes": "every P >= 1", "sessions": "unbounded", "pool": "unbounded"},
+        "seconds": round(proof.seconds, 3),
+        "broken": list(proof.broken),
+        "obligations": [
+            {
+                "machine": o.machine,
+                "action": o.action,
+                "invariant": o.invariant,
+                "verdict": o.verdict,
+                "seconds": round(o.seconds, 4),
+                "part": o.sentence,
+            }
+            for o in proof.obligations
+        ],
+        "effects": [
+            {"effect": m.effect, "lemma": m.goal, "verdict": m.verdict, "seconds": round(m.seconds, 4)}
+            for m in proof.lemmas
+        ],
+        "vacuous": proof.vacuous,
+        "reachable": [vars(r) for r in proof.reachable],
+        "counterexample": run
+        and {
+            "page_size": run.page_size,
+            "row_width": run.row_width,
+            "broken": run.broken,
+            "steps": [
+                {"action": t.outcome.action.name, "params": t.params, "after": vars(t.outcome.after)} for t in run.steps
+            ],
+        },
+    }

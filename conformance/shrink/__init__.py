@@ -1,0 +1,1 @@
+"""A violating trace, reduced to a few events that violate the same rule."""

@@ -1,0 +1,552 @@
+"""Reads and writes traces: one JSON object a line, `.jsonl` or `.jsonl.gz`; or in columns (`columnar.py`), `.kvtrace`.
+
+The schema is `spec/trace.py`. What a file holds decides how it is read, its name how it is written. A file that ends
+without its End record, also in the middle of a line, is *incomplete*: what a crashed server leaves behind. That is a
+state the reader shows (`TraceReader.end is None`), not an error. A file that cannot have been written by any recorder
+is a `UserError` which names path:line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from copy import copy
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from kvproof.conformance.errors import UserError, at, unknown_message
+from kvproof.conformance.traces.slices import Slice
+from kvproof.spec.trace import RECORD, TRACE_FORMAT, Config, End, Event, EventName, Header, Observed, Producer, Terms
+
+READABLE_FORMATS = (TRACE_FORMAT,)
+COLUMNAR_SUFFIX = ".kvtrace"
+COLUMNAR_MAGIC = b"\x89KVTRACE"
+LONGEST_RECORD = 2**25
+"""Bytes of a record as JSON: it is read as a whole, so this bounds what a file asks for. A list of three million pages fits."""
+LARGEST_POOL = 2**26
+"""Pages of a pool, and rows: far above what a device holds. Tables of that size are made from the header alone."""
+LARGEST_LENGTH = 2**40
+"""Tokens of any length that a header states: what is computed from two of them stays within 64 bits."""
+
+
+class TraceWriter(AbstractContextManager["TraceWriter"]):
+    """Writes one trace. Same events, same bytes: no clock and no file name enters the file, packed or not.
+
+    The header reaches the disk at once and the events are buffered. Leaving the context by an exception closes the file
+    without an End record unless `close` was called before: the trace of a run that crashed must never look finished.
+    """
+
+    def __init__(self, path: str | Path, header: Header) -> None:
+        self.path = Path(path)
+        self.header = header
+        self.events = 0
+        """How many events were written so far."""
+        self._next_seq = 0
+        if is_being_written(self.path):
+            raise UserError(
+                f"{self.path} is being written by a running server: choose another name, or stop that one first"
+            )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._open()
+            self._put_header(header)
+        except OSError as error:
+            raise self._broken(error) from error
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def event(self, **fields: Any) -> int:
+        """Write one event (fields of `spec.trace.Event` but `record` and `seq`); return its seq for later `cause`s."""
+        event = Event(seq=self._next_seq, **fields)
+        self.write(event)
+        return event.seq
+
+    def write(self, event: Event) -> None:
+        """Write an event of another trace as it stands, its seq included."""
+        try:
+            self._put_event(event)
+        except OSError as error:
+            raise self._broken(error) from error
+        self.events += 1
+        self._next_seq = event.seq + 1
+
+    def flush(self) -> None:
+        """Hand what was written so far to the system: it outlives this process then."""
+        self._file.flush()
+
+    def close(self, reason: str = "finished", *, dropped: int = 0) -> None:
+        """Write the End record and close the file. Closing twice does nothing, so a recorder may close early."""
+        if self.closed:
+            return
+        try:
+            self._put_end(End(events=self.events, dropped=dropped, reason=reason))
+            self._file.close()
+        except OSError as error:
+            raise self._broken(error) from error
+
+    def abandon(self) -> None:
+        """Flush and close without an End record: the trace stays incomplete. A full disk was the caller's error before."""
+        with suppress(OSError):
+            self._file.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _broken(self, error: OSError) -> UserError:
+        return UserError(f"cannot write the trace {self.path}: {error.strerror or error}")
+
+    def _open(self) -> IO[bytes]:
+        return _open_for_writing(self.path)
+
+    def _put_header(self, header: Header) -> None:
+        self._file.write(line_of(header) + b"\n")
+        self._file.flush()
+
+    def _put_event(self, event: Event) -> None:
+        line = line_of(event)
+        if len(line) > LONGEST_RECORD:
+            raise UserError(
+                f"{self.path}: event {event.seq} is a line of {len(line)} bytes, the longest is {LONGEST_RECORD}: "
+                f"write columns ({COLUMNAR_SUFFIX})"
+            )
+        self._file.write(line + b"\n")
+
+    def _put_end(self, end: End) -> None:
+        self._file.write(line_of(end) + b"\n")
+
+
+class Place(NamedTuple):
+    """Where reading can begin again: a byte of the file, and what was read before it."""
+
+    position: int
+    """0 in a file that is packed as a whole: there all is read again up to the line."""
+    line: int
+    """Number of the line that begins here; in columns, of the line that its first event would have."""
+    block: int
+    """In columns: the number of the block that begins here."""
+    next_seq: int
+    events: int
+
+
+class Order:
+    """The order of a trace as far as it was read. A method returns None, or what is wrong with what comes next."""
+
+    def __init__(self, slice: Slice | None, begin: Place | None = None) -> None:
+        self._slice = slice
+        self._next_seq = slice.first if slice else 0
+        self.events = 0
+        if begin is not None:
+            self._next_seq, self.events = begin.next_seq, begin.events
+
+    def after(self, first: int, last: int, events: int) -> str | None:
+        """So many events, in ascending order, from seq `first` to seq `last`."""
+        expected, self._next_seq, self.events = self._next_seq, last + 1, self.events + events
+        if self._slice is not None and self._slice.last is not None and last > self._slice.last:
+            return f"event seq {last} in a slice that ends with {self._slice.last}"
+        if self._slice is not None and self._slice.has_gaps and first >= expected:
+            return None
+        if first != expected:
+            return f"event seq {first}, expected {expected}: lines lost or reordered"
+        return None if last - first == events - 1 else f"{events} events from seq {first} to {last}: events lost"
+
+    def is_next(self, first: int, last: int, events: int) -> bool:
+        """Whether nothing is wrong with such events; they are not counted as read by that."""
+        return copy(self).after(first, last, events) is None
+
+    def after_end(self, end: End) -> str | None:
+        if end.events == self.events:
+            return None
+        return f"the end record counts {end.events} events, the file holds {self.events}"
+
+
+class TraceReader:
+    """A trace on disk. Iterating streams (line number, Event or End); what was seen of its end is known afterwards.
+
+    Iterating again reads the file again. `end` is None and `complete` False until an iteration saw the end record.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.end: End | None = None
+        self.truncated_at: int | None = None
+        self.position = 0
+        """Bytes of the file read so far; 0 where the file is packed as a whole, so that this says nothing."""
+        self.place: Place | None = None
+        """Where the events begin again that come after all that were given; a part that is given at once counts whole."""
+        self._begin: Place | None = None
+        self._open()
+
+    def _open(self) -> None:
+        self.header = self._read_header()
+        try:
+            self.slice = Slice.of(self.header)
+        except ValueError as error:
+            raise self._error(1, str(error)) from error
+
+    def begin_at(self, place: Place) -> None:
+        """What is iterated over next starts there and not at the first event."""
+        self._begin = self.place = place
+
+    @property
+    def complete(self) -> bool:
+        return self.end is not None
+
+    @property
+    def torn(self) -> str | None:
+        """The record in the middle of which the file breaks off, in words; None: it does not."""
+        return None if self.truncated_at is None else f"line {self.truncated_at}"
+
+    @property
+    def broken_off(self) -> str | None:
+        """Where the file breaks off, as a sentence; None: it does not."""
+        if self.truncated_at is None:
+            return None
+        return f"{self._place(self.truncated_at)}: the file breaks off in the middle of a record"
+
+    def __iter__(self) -> Iterator[tuple[int, Event | End]]:
+        order = self.start_over()
+        yield from self._in_order(self._records(), order)
+
+    def start_over(self) -> Order:
+        """Nothing is read yet; the order in which records have to come."""
+        self.end, self.truncated_at, self.position = None, None, 0
+        return Order(self.slice, self._begin)
+
+    def _in_order(
+        self, records: Iterator[tuple[int, Header | Event | End]], order: Order
+    ) -> Iterator[tuple[int, Event | End]]:
+        for number, record in records:
+            if isinstance(record, Header):
+                raise self._error(number, "a second header; were two traces joined? replay them one by one")
+            wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
+            if wrong:
+                raise self._error(number, wrong)
+            if isinstance(record, End):
+                self.end = record
+            else:
+                self._is_read(number, record.seq, order.events)
+            yield number, record
+
+    def _is_read(self, number: int, seq: int, events: int) -> None:
+        self.place = Place(self.position, number + 1, 0, seq + 1, events)
+
+    def events_from(self, seq: int) -> Iterator[Event]:
+        """The events from `seq` on, without what is before them."""
+        return (record for _, record in self if isinstance(record, Event) and record.seq >= seq)
+
+    def _records(self) -> Iterator[tuple[int, Header | Event | End]]:
+        """Number and record of everything behind the header, the number that of its line."""
+        return self._records_of(self._lines_of_records())
+
+    def _lines_of_records(self) -> Iterator[tuple[int, bytes]]:
+        lines = self._lines(self._begin)
+        if self._begin is None:
+            next(lines, None)  # the header
+        return lines
+
+    def records_of(self, lines: Iterator[tuple[int, bytes]], order: Order) -> Iterator[tuple[int, Event | End]]:
+        """The records of some of the lines, as when iterating. All behind them have to follow, for an end must be the last."""
+        return self._in_order(self._records_of(lines), order)
+
+    def _records_of(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, Header | Event | End]]:
+        for line_number, line in lines:
+            record = self._parse(line_number, line)
+            if record is None:
+                self.truncated_at = line_number
+                return
+            # Looked at before the end record is given away: whoever has that reads no further.
+            if isinstance(record, End) and next(lines, None) is not None:
+                raise self._error(line_number + 1, "a record after the end record; an end record closes the trace")
+            yield line_number, record
+
+    def _read_header(self) -> Header:
+        line = next((line for _, line in self._lines()), None)
+        if line is None:
+            if self.truncated_at is not None:
+                raise self._error(1, "the file breaks off inside the header: nothing can be checked")
+            raise self._error(None, "the file is empty; a trace starts with a header record")
+        return self._parse_header(line)
+
+    def _parse_header(self, line: bytes) -> Header:
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise self._error(1, f"not JSON: {error}; a trace starts with a header record") from error
+        if not isinstance(fields, dict) or fields.get("record") != "header":
+            raise self._error(1, 'the header is missing: the first line of a trace is {"record":"header", …}')
+        # The version is looked at before the fields: a later format may well have other ones.
+        version = fields.get("format")
+        if version not in READABLE_FORMATS:
+            readable = ", ".join(map(str, READABLE_FORMATS))
+            raise self._error(
+                1, f"trace format {version!r}; this kvproof reads format {readable}: record it again, or update"
+            )
+        header = cast(Header, self._validate(1, line))
+        if wrong := _out_of_range(header.config):
+            raise self._error(1, wrong)
+        return header
+
+    def _parse(self, line_number: int, line: bytes) -> Header | Event | End | None:
+        """The record of a line, or None if the line is the torn last one."""
+        try:
+            return RECORD.validate_json(line)
+        except ValidationError:
+            torn = not line.endswith(b"\n") and not _is_json(line)
+            return None if torn else self._validate(line_number, line)
+
+    def _validate(self, line_number: int | None, line: bytes) -> Header | Event | End:
+        try:
+            return RECORD.validate_json(line)
+        except ValidationError as error:
+            raise self._error(line_number, _explain(error.errors(include_url=False)[0])) from error
+
+    def _lines(self, begin: Place | None = None) -> Iterator[tuple[int, bytes]]:
+        """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`."""
+        line_number = 0
+        try:
+            with _open_for_reading(self.path) as file:
+                line_number, is_packed = 0, _is_packed(self.path)
+                if begin is not None:
+                    line_number = begin.line - 1
+                    if is_packed:
+                        for _ in islice(file, line_number):
+                            pass
+                    else:
+                        self.position = file.seek(begin.position)
+                while line := file.readline(LONGEST_RECORD + 1):
+                    line_number += 1
+                    if len(line) > LONGEST_RECORD:
+                        raise self.too_long(line_number)
+                    if not is_packed:
+                        self.position += len(line)
+                    yield line_number, line
+        except EOFError:
+            self.truncated_at = line_number + 1
+        except (gzip.BadGzipFile, zlib.error) as error:
+            if line_number == 0:
+                raise self._error(None, f"named .gz but not gzip: {error}") from error
+            raise self._error(
+                line_number + 1, f"the packed file is damaged behind line {line_number}: {error}"
+            ) from error
+        except OSError as error:
+            raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
+
+    @property
+    def first_seq(self) -> int:
+        """Seq of the first event of the file: 0, but in a slice."""
+        return self.slice.first if self.slice is not None else 0
+
+    @property
+    def first_line(self) -> int:
+        """Number of the line that is iterated over first; the header is line 1."""
+        return 2 if self._begin is None else self._begin.line
+
+    def looked_at(self, size: int) -> None:
+        """So many more bytes of `pieces`."""
+        if not _is_packed(self.path):
+            self.position += size
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The bytes of all lines behind the header, or behind where reading begins, about `size` at a time.
+
+        Of a packed file they are whole lines. `position` is left to whoever knows how much of them was looked at.
+        """
+        if _is_packed(self.path):
+            yield from self._pieces_of_lines(size)
+            return
+        try:
+            with _open_for_reading(self.path) as file:
+                if self._begin is not None:
+                    self.position = file.seek(self._begin.position)
+                else:
+                    self.position = len(file.readline(LONGEST_RECORD + 1))
+                while piece := file.read(size):
+                    yield piece
+        except OSError as error:
+            raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
+
+    def _pieces_of_lines(self, size: int) -> Iterator[bytes]:
+        stopped: UserError | None = None
+        lines: list[bytes] = []
+        length = 0
+        try:
+            for _, line in self._lines_of_records():
+                lines.append(line)
+                length += len(line)
+                if length >= size:
+                    yield b"".join(lines)
+                    lines, length = [], 0
+        except UserError as error:
+            stopped = error
+        if lines:
+            yield b"".join(lines)
+        if stopped is not None:  # what was read before comes first
+            raise stopped
+
+    def too_long(self, line_number: int) -> UserError:
+        return self._error(
+            line_number, f"the line is longer than {LONGEST_RECORD} bytes: no recorder writes one so long"
+        )
+
+    def _error(self, line_number: int | None, what: str) -> UserError:
+        return UserError(f"{self._place(line_number)}: {what}")
+
+    def _place(self, line_number: int | None) -> str:
+        return at(self.path, line_number)
+
+
+def read_trace(path: str | Path) -> TraceReader:
+    """Open a trace, in lines or in columns, and read its header; iterate over the result for its records."""
+    if is_columnar(path):
+        from kvproof.conformance.traces.columnar import ColumnarReader
+
+        return ColumnarReader(path)
+    return TraceReader(path)
+
+
+def write_trace(path: str | Path, header: Header) -> TraceWriter:
+    """Begin a trace: in columns if the name ends in .kvtrace, else in lines."""
+    if Path(path).suffix == COLUMNAR_SUFFIX:
+        from kvproof.conformance.traces.columnar import ColumnarWriter
+
+        return ColumnarWriter(path, header)
+    return TraceWriter(path, header)
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a server writes its trace into this file now: the process that writes holds a lock on it."""
+    try:
+        import fcntl
+
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # no such file, or a system that has no such locks
+        return False
+    return False
+
+
+def is_columnar(path: str | Path) -> bool:
+    """Whether a file holds columns. What cannot be read is left to the reader, which says why."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(COLUMNAR_MAGIC)) == COLUMNAR_MAGIC
+    except OSError:
+        return False
+
+
+# Where a field error can sit, and which fields are valid there. Keys are pydantic's locations without the last part.
+_FIELDS_AT: dict[tuple[int | str, ...], type[BaseModel]] = {
+    ("header",): Header,
+    ("header", "producer"): Producer,
+    ("header", "config"): Config,
+    ("event",): Event,
+    ("event", "after"): Observed,
+    ("event", "terms"): Terms,
+    ("end",): End,
+}
+
+
+def _explain(error: ErrorDetails) -> str:
+    """One sentence for pydantic's first complaint: which field, what was found, what is valid."""
+    place, found = error["loc"], error.get("input")
+    where = _name_of(place[1:])
+    match error["type"]:
+        case "json_invalid":
+            return f"not JSON: {error['ctx']['error']}"
+        case "union_tag_invalid":
+            return unknown_message("record", _tag_of(found), ("header", "event", "end"))
+        case "union_tag_not_found" | "model_attributes_type" | "model_type" | "dict_type" if len(place) <= 1:
+            return 'not a record: each line is an object with "record": header, event or end'
+        case "literal_error" if place == ("event", "action"):
+            return unknown_message("action", found, get_args(EventName))
+        case "extra_forbidden":
+            model = _FIELDS_AT[place[:-1]]
+            return unknown_message(f"field of {_name_of(place[:-1])}", place[-1], model.model_fields)
+        case "missing":
+            return f"field {where!r} is missing"
+        case _:
+            return f"field {where!r}: {error['msg']}, found {found!r}"
+
+
+def _out_of_range(config: Config) -> str | None:
+    """The first number of a configuration that no server has, as a sentence."""
+    for name, value in config:
+        most = LARGEST_POOL if name in ("pool_pages", "window_pages", "rows") else LARGEST_LENGTH
+        if type(value) is int and value > most:
+            return f"field 'config.{name}': {value} is out of range, the largest is {most}"
+    return None
+
+
+def _name_of(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place))
+
+
+def _tag_of(found: object) -> object:
+    return found.get("record") if isinstance(found, dict) else found
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def line_of(record: Header | Event | End) -> bytes:
+    """The record as its line says it, without the newline: compact JSON in schema order, params sorted by name."""
+    if isinstance(record, Header):
+        # exclude_none, not exclude_defaults: the header always states its format and its record kind.
+        fields = record.model_dump(mode="json", exclude_none=True)
+    elif isinstance(record, Event):
+        # Fields at their default are left out: absent means "not observed". `record` is one of them, so it is put back.
+        fields = {"record": record.record, **record.model_dump(mode="json", exclude_defaults=True)}
+    else:
+        fields = record.model_dump(mode="json")
+    if "params" in fields:
+        fields["params"] = dict(sorted(fields["params"].items()))
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix == ".gz"
+
+
+def _open_for_writing(path: Path) -> IO[bytes]:
+    if not _is_packed(path):
+        return path.open("wb")
+    # GzipFile stamps the file name and the time into its header unless it is told not to.
+    return cast("IO[bytes]", _PackedFile(path.open("wb")))
+
+
+def _open_for_reading(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if _is_packed(path) else path.open("rb")
+
+
+class _PackedFile(gzip.GzipFile):
+    """A gzip stream without name and time that closes the file below it too (GzipFile leaves that open)."""
+
+    def __init__(self, below: IO[bytes]) -> None:
+        super().__init__(filename="", mode="wb", fileobj=below, mtime=0)
+        self._below = below
+
+    def close(self) -> None:
+        super().close()
+        self._below.close()

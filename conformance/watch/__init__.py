@@ -1,0 +1,1 @@
+"""A trace that is still being written, judged as it grows."""

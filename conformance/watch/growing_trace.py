@@ -1,0 +1,321 @@
+"""A trace that is being written, in lines or in columns: the records that are whole by now, the checks those of the readers.
+
+A source is asked again and again. It gives what is new: events (as objects, or as a record batch where columns are wanted),
+or the end record. A record that is not whole yet is waited for; whoever stops waiting finds it named in `broken_off`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import islice
+from typing import Any
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.traces.columnar import ColumnarReader
+from kvproof.conformance.traces.columnar_blocks import Block, BlockError, Kind, TornBlock, next_block
+from kvproof.conformance.traces.columnar_check import batch_of
+from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.columnar_schema import pyarrow
+from kvproof.conformance.traces.slices import Slice
+from kvproof.conformance.traces.trace_io import COLUMNAR_MAGIC, LONGEST_RECORD, Order, TraceReader
+from kvproof.conformance.watch.growing_file import GrowingFile
+from kvproof.spec.trace import End, Event, Header
+
+AT_ONCE = 2**20
+"""Bytes of lines that are read before something else is looked at."""
+EVENTS_AT_ONCE = 256
+"""The same of events that are judged one by one."""
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events that stand in the trace one after the other, the first on line `line`: objects, a record batch, or scanned lines."""
+
+    line: int
+    events: Any
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def objects(self, first: int = 0) -> list[Event]:
+        """From one of them on."""
+        if isinstance(self.events, list):
+            return self.events[first:]
+        from kvproof.conformance.compiled.columns import events_in
+
+        return list(events_in(self.events, first))
+
+
+Part = Events | End
+
+
+class Source(ABC):
+    """One trace. `held`: bytes of a record that is not whole yet. `ends_taken_back`: end records that proved not to be final."""
+
+    header: Header
+    slice: Slice | None
+    end: End | None
+    behind_from: int
+    """Bytes that wait: with more, whoever judges one by one is too slow."""
+
+    def __init__(self, file: GrowingFile) -> None:
+        self.file = file
+        self.order = Order(None)
+        self.line = 2
+        """Line of the next record, as JSONL: the header is line 1."""
+        self.held = 0
+        self.ends_taken_back = 0
+
+    @abstractmethod
+    def new(self, columns: bool) -> Iterator[Part]:
+        """What came since the last call; `columns`: as record batches. Raises UserError at damage."""
+
+    @property
+    @abstractmethod
+    def broken_off(self) -> str | None:
+        """The record that is not whole yet, as a sentence."""
+
+    def unread(self) -> int:
+        """Bytes of the file that nobody has judged yet. What is not whole yet is the writer's, not behind."""
+        return max(0, self.file.size() - self.file.firm - self.held)
+
+
+class LineSource(Source, TraceReader):
+    """A trace in lines. Its end record may be taken back: the next event then stands in its place."""
+
+    behind_from = 2**18
+
+    def __init__(self, file: GrowingFile, header_line: bytes) -> None:
+        Source.__init__(self, file)
+        self.path, self.end, self.truncated_at, self.position = file.path, None, None, 0
+        self._header_line = header_line
+        self._open()
+        self.order = Order(self.slice)
+        self._end_line = b""
+        file.make_firm(len(header_line))
+
+    def _read_header(self) -> Header:
+        return self._parse_header(self._header_line)
+
+    @property
+    def broken_off(self) -> str | None:
+        if not self.held:
+            return None
+        return f"{self._place(self.line)}: the file breaks off in the middle of a record ({self.held} bytes of it are there)"
+
+    def new(self, columns: bool) -> Iterator[Part]:
+        data = self.file.open_part(len(self._end_line) + self.held + AT_ONCE)
+        if self._end_line:
+            if data.startswith(self._end_line):
+                if len(data) > len(self._end_line):
+                    raise self._error(self.line, "a record after the end record; an end record closes the trace")
+                return
+            self._end_line, self.end = b"", None
+            self.line -= 1
+            self.ends_taken_back += 1
+        whole = data[: data.rfind(b"\n") + 1]
+        self.held = len(data) - len(whole)
+        if self.held > LONGEST_RECORD:
+            raise self.too_long(self.line + whole.count(b"\n"))
+        if whole:
+            yield from self._in_columns(whole) if columns else self._one_by_one(whole)
+
+    def unread(self) -> int:
+        return max(0, super().unread() - len(self._end_line))
+
+    def _in_columns(self, lines: bytes) -> Iterator[Part]:
+        """Plain lines at once; the others in batches of events, each time twice as many, up to what is wrong or the end."""
+        from kvproof.conformance.compiled.lines import ScannedLines
+
+        at, stretch = 0, 1
+        while at < len(lines):
+            scanned = ScannedLines.of(lines, at)
+            if len(scanned) and self.order.is_next(*scanned.span):
+                self.order.after(*scanned.span)
+                self.file.make_firm(scanned.end - at)
+                at = scanned.end
+                self.line += len(scanned)
+                yield Events(self.line - len(scanned), scanned)
+                continue
+            some = b"".join(islice(BytesIO(lines[at:]), stretch))
+            firm = self.file.firm
+            yield from self._in_batches(some)
+            if self.end is not None or self.file.firm - firm < len(some):
+                return
+            at += len(some)
+            stretch *= 2
+
+    def _in_batches(self, lines: bytes) -> Iterator[Part]:
+        for part in self._one_by_one(lines):
+            if isinstance(part, End):
+                yield part
+                continue
+            line = part.line
+            for some in batches_of(part.events):
+                yield Events(line, some)
+                line += len(some)
+
+    def _one_by_one(self, lines: bytes) -> Iterator[Part]:
+        """The records of whole lines. What stands before something wrong is given first."""
+        events: list[Event] = []
+        length = 0
+
+        def taken() -> Events:
+            nonlocal events, length
+            part = Events(self.line - len(events), events)
+            self.file.make_firm(length)
+            events, length = [], 0
+            return part
+
+        for text in BytesIO(lines):
+            try:
+                record = self._record(text)
+            except UserError:
+                if events:
+                    yield taken()
+                if self.file.open_part(len(text)) != text:
+                    return  # the writer took something back while it was read
+                raise
+            if isinstance(record, End):
+                if events:
+                    yield taken()
+                self.end, self._end_line = record, text
+                self.line += 1
+                yield record
+                return  # what stands behind it is looked at next time
+            events.append(record)
+            length += len(text)
+            self.line += 1
+            if len(events) == EVENTS_AT_ONCE:
+                yield taken()
+        if events:
+            yield taken()
+
+    def _record(self, text: bytes) -> Event | End:
+        if len(text) > LONGEST_RECORD:
+            raise self.too_long(self.line)
+        record = self._validate(self.line, text)
+        if isinstance(record, Header):
+            raise self._error(self.line, "a second header; were two traces joined? replay them one by one")
+        order = self.order
+        wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
+        if wrong:
+            raise self._error(self.line, wrong)
+        return record
+
+
+class BlockSource(Source, ColumnarReader):
+    """A trace in columns: a block is read once it is whole."""
+
+    behind_from = 2**14
+
+    def __init__(self, file: GrowingFile, header: Block) -> None:
+        Source.__init__(self, file)
+        self.path, self.end, self.truncated_at, self.position = file.path, None, None, 0
+        self._number, self._header_block, self._tried_at = 1, header, -1
+        self._at, self._torn_how = f"block 0 at byte {header.offset}", ""
+        self._open()
+        self.order = Order(self.slice)
+        file.make_firm(file.file.tell())
+
+    def _read_header(self) -> Header:
+        if self._header_block.kind is not Kind.HEADER:
+            raise self._error(None, "the header is missing: the first block of a trace holds it")
+        return self._parse_header(self._header_block.payload)
+
+    @property
+    def broken_off(self) -> str | None:
+        return f"{self._place(None)}: {self._torn_how}" if self.held else None
+
+    def new(self, columns: bool) -> Iterator[Part]:
+        size = self.file.size()
+        if size == self._tried_at:  # nothing came since: a torn block is not read again and again
+            return
+        block = self._next_block()
+        if block is None:
+            self._tried_at = size
+            return
+        if self.end is not None:
+            raise self._error(None, "a block after the end record; an end record closes the trace")
+        if block.kind is Kind.EVENTS:
+            yield from self._events_in(block, columns)
+        else:
+            record = self._validate(None, block.payload)
+            if not isinstance(record, End):
+                raise self._error(None, f"a second {record.record} among the blocks of events")
+            if wrong := self.order.after_end(record):
+                raise self._error(None, wrong)
+            self.end = record
+            self.line += 1
+            yield record
+
+    def _next_block(self) -> Block | None:
+        file, offset = self.file, self.file.firm
+        file.file.seek(offset)
+        try:
+            block = next_block(file.file, self._number, offset)
+        except TornBlock as error:
+            self._at, self._torn_how = f"block {error.number} at byte {error.offset}", str(error)
+            self.held = file.size() - offset
+            return None
+        except BlockError as error:
+            self._at = f"block {error.number} at byte {error.offset}"
+            raise self._error(None, str(error)) from error
+        except OSError as error:
+            raise UserError(f"{file.path}: cannot read the trace: {error.strerror or error}") from error
+        self.held = 0
+        if block is None:
+            return None
+        self._at = f"block {block.number} at byte {block.offset}"
+        self._number += 1
+        file.make_firm(file.file.tell() - offset)
+        return block
+
+    def _events_in(self, block: Block, columns: bool) -> Iterator[Part]:
+        try:
+            batch = batch_of(block)
+        except BlockError as error:
+            raise self._error(None, str(error)) from error
+        seqs = batch.column("seq")
+        if wrong := self.order.after(seqs[0].as_py(), seqs[-1].as_py(), len(batch)):
+            raise self._error(None, wrong)
+        for first in range(0, len(batch), len(batch) if columns else EVENTS_AT_ONCE):
+            some = batch if columns else batch.slice(first, EVENTS_AT_ONCE)
+            line, self.line = self.line, self.line + len(some)
+            yield Events(line, some if columns else list(self._events_of(some)))
+
+
+def source_of(file: GrowingFile) -> Source | None:
+    """The trace in a file, once its header is whole; None before that. Raises UserError if it cannot become a trace."""
+    start = file.open_part(len(COLUMNAR_MAGIC))
+    if start == COLUMNAR_MAGIC:
+        return _block_source(file)
+    if COLUMNAR_MAGIC.startswith(start):
+        return None
+    if start.startswith(GZIP_MAGIC):
+        raise UserError(f"{file.path}: a packed trace cannot be followed, it is whole only at its end: kvproof replay")
+    for most in (2**16, LONGEST_RECORD + 1):
+        line, newline, _ = file.open_part(most).partition(b"\n")
+        if newline:
+            return LineSource(file, line + newline)
+        if len(line) < most:
+            return None
+    raise UserError(f"{file.path}:1: the line is longer than {LONGEST_RECORD} bytes: this is no trace")
+
+
+def _block_source(file: GrowingFile) -> Source | None:
+    pyarrow()
+    file.file.seek(0)
+    try:
+        header = next_block(file.file, 0, 0)
+    except TornBlock:
+        return None
+    except BlockError as error:
+        raise UserError(f"{file.path}: block 0 at byte 0: {error}") from error
+    return BlockSource(file, header) if header is not None else None

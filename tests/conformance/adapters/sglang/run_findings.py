@@ -1,0 +1,61 @@
+"""Runs the scripts of docs/findings on the SGLang of this environment, each in a fork, so that SGLang is imported once.
+
+    python tests/conformance/adapters/sglang/run_findings.py [NAME ...]
+
+prints one JSON object: script -> {what it looked for: whether it is there}. The scripts need nothing but sglang; on a machine
+without a GPU it is what they import, with stand-ins for its GPU packages, that they find already there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
+HELPERS = ("harness", "drafts")
+
+
+def main() -> None:
+    from kvproof.conformance.adapters.sglang.engine import import_sglang
+
+    import_sglang()
+    sys.path.insert(0, str(FINDINGS))
+    names = sys.argv[1:] or sorted(path.stem for path in FINDINGS.glob("*.py") if path.stem not in HELPERS)
+    found = {name: lines_of(FINDINGS / f"{name}.py") for name in names}
+    print(json.dumps({name: answers(lines) for name, lines in found.items()}))
+
+
+def lines_of(script: Path) -> list[str]:
+    """What the script prints. It ends its process by itself, so it runs in a child."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.dup2(writer, 1)
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        finally:
+            sys.stdout.flush()
+            os._exit(3)
+    os.close(writer)
+    with os.fdopen(reader) as output:
+        lines = output.read().splitlines()
+    os.waitpid(child, 0)
+    return lines
+
+
+def answers(lines: list[str]) -> dict[str, bool]:
+    """`there: what` and `not there: what` of what a script printed."""
+    found = {}
+    for line in lines:
+        answer, colon, what = line.partition(": ")
+        if colon and answer in ("there", "not there"):
+            found[what] = answer == "there"
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The scripts of docs/findings find on each release what the pages say, and their table of releases is what was found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_findings import HELPERS
+from sglang_process import IN_BETWEEN, LATER, run_with_sglang
+
+FOUND = Path(__file__).with_name("findings.json")
+PAGES = Path(__file__).resolve().parents[4] / "docs" / "findings"
+MARK = "<!-- releases: written by tests/conformance/adapters/sglang/test_findings.py -->"
+# There is nothing to look at in 0.5.10.post1: it has no in-flight marker.
+QUICK = ("0.5.11", LATER[-1])
+
+Found = dict[str, dict[str, dict[str, bool]]]
+"""release -> script -> what it looks for: whether it is there"""
+
+
+def table(found: Found) -> str:
+    """One row for each thing that a script looks for."""
+    releases = list(found)
+    lines = [f"| finding | what is there | {' | '.join(releases)} |", f"| --- | --- |{' --- |' * len(releases)}"]
+    for script in sorted({script for release in releases for script in found[release]}):
+        for what in found[releases[-1]][script]:
+            cells = ["yes" if found[release][script][what] else "no" for release in releases]
+            lines.append(f"| [{script.replace('_', ' ')}]({script}.md) | {what} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def known() -> Found:
+    found: Any = json.loads(FOUND.read_text())
+    return dict(found)
+
+
+def test_each_script_has_a_page_and_the_table_is_what_was_found() -> None:
+    scripts = {path.stem for path in PAGES.glob("*.py")} - set(HELPERS)
+    assert scripts == {path.stem for path in PAGES.glob("*.md")} - {"README"}
+    assert all(set(of_release) == scripts for of_release in known().values())
+    text = (PAGES / "README.md").read_text()
+    assert text.partition(MARK)[2].strip() == table(known())
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        *(pytest.param(release, marks=pytest.mark.sglang) for release in QUICK),
+        *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
+    ],
+)
+def test_the_scripts_find_what_is_known(release: str) -> None:
+    script = Path(__file__).with_name("run_findings.py")
+    assert json.loads(run_with_sglang(release, str(script)).splitlines()[-1]) == known()[release]

@@ -1,0 +1,102 @@
+"""Servers that were given the same trace path: each has a trace of its own, and none notices another."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
+
+from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.sglang import capture
+from kvproof.conformance.replay.replay import CONFORMS, replay
+
+DRIVER = Path(__file__).with_name("drive_served.py")
+SCENARIO = "many-sessions"
+SECONDS = 120.0
+
+
+def start(release: str, trace: Path | None) -> subprocess.Popen[str]:
+    """A process with the scheduler of a server, ready to serve."""
+    site = {"PYTHONPATH": str(ENVIRONMENT / "site" / release), "KVPROOF_TRACE": str(trace or "")}
+    return subprocess.Popen(
+        [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", str(DRIVER), SCENARIO],
+        env={**os.environ, **site},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.sglang
+def test_two_servers_with_one_path_write_two_whole_traces(tmp_path: Path) -> None:
+    run_with_sglang(RELEASES[1], "-c", "")  # skips where there is no such release
+    path = tmp_path / "live.jsonl"
+    servers = [start(RELEASES[1], path), start(RELEASES[1], path), start(RELEASES[1], None)]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            assert "ready\n" in iter(server.stdout.readline, ""), "it ended before it was ready"
+        for server in servers:  # all at once, so that they run beside one another
+            assert server.stdin is not None
+            server.stdin.write("\n")
+            server.stdin.flush()
+        ends = [server.communicate(timeout=SECONDS) for server in servers]
+    finally:
+        for server in servers:
+            server.kill()
+    assert [server.returncode for server in servers] == [0, 0, 0], ends
+    first, second, unrecorded = (output.splitlines()[-1] for output, _ in ends)
+    assert first == second == unrecorded and first.startswith('["finished"')
+
+    (other,) = {path.with_name(f"live.{server.pid}.jsonl") for server in servers[:2]} & set(tmp_path.iterdir())
+    assert set(tmp_path.iterdir()) == {path, other}
+    for trace in (path, other):
+        deadline = time.monotonic() + SECONDS
+        while live_trace.is_being_written(trace) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert replay(trace).verdict == CONFORMS
+    assert path.read_bytes() == other.read_bytes(), "the same run, twice"
+    (said,) = [error for _, error in ends if "is there already and stays as it is" in error]
+    assert f"this server's trace is {other}" in said
+
+
+def test_a_name_that_is_taken_is_never_touched_and_the_next_is_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A container gives a server that is started again the same process id, so that name too may be taken."""
+    wanted, made = tmp_path / "live.jsonl.gz", []
+    wanted.write_text("of an earlier run")
+    with caplog.at_level(logging.WARNING, "kvproof"):
+        for _ in range(3):
+            path, file = live_trace.new_file(str(wanted), None)
+            made.append(path.name)
+            os.close(file)
+    own = os.getpid()
+    assert made == [f"live.{own}.jsonl.gz", f"live.{own}-2.jsonl.gz", f"live.{own}-3.jsonl.gz"]
+    assert wanted.read_text() == "of an earlier run"
+    assert [
+        f"this server's trace is {tmp_path / name}" in said for name, said in zip(made, caplog.messages, strict=True)
+    ]
+
+
+def test_where_all_names_are_taken_nothing_is_recorded_and_the_server_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live_trace, "MOST_NAMES", 1)
+    monkeypatch.setattr(capture, "installed_release", lambda: None)
+    monkeypatch.setattr(capture, "header_of", lambda *args, **kwargs: None)
+    monkeypatch.setattr(capture, "_settings", lambda scheduler: {})
+    monkeypatch.setattr(capture, "rank_of", lambda scheduler: None)
+    taken = tmp_path / "live.jsonl"
+    taken.touch()
+    monkeypatch.setenv(live_trace.PATH_VARIABLE, str(taken))
+    with caplog.at_level(logging.WARNING, "kvproof"):
+        assert capture.record_event_loop(lambda scheduler: "served", object()) == "served"
+    (said,) = caplog.messages
+    assert said.startswith("kvproof records nothing: ") and "live.jsonl is there already" in said

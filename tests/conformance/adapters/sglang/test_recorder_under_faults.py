@@ -1,0 +1,54 @@
+"""A recorded server under faults, in short: each fault once, ten kills. `make test-faults` does it at length, and measures.
+
+Nothing here is timed: a machine that tests has other things to do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fault_runs
+import faults
+import pytest
+from sglang_process import ENVIRONMENT
+
+SERVERS = [pytest.param("reference", marks=pytest.mark.slow), pytest.param("sglang", marks=pytest.mark.sglang)]
+IN_SHORT = [fault for fault in faults.FAULTS if fault not in (*faults.ONCE, "server killed")]
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def host(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "sglang" and not (ENVIRONMENT / "site" / fault_runs.RELEASE).exists():
+        pytest.skip(f"no SGLang {fault_runs.RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
+    host = fault_runs.Host(request.param)
+    yield host
+    host.close()
+
+
+def has_columns(host: Any) -> bool:
+    """The environment of SGLang needs no pyarrow; without it columns are refused, in one line of the server's log."""
+    return host.kind == "reference" or any(ENVIRONMENT.glob("lib/*/site-packages/pyarrow"))
+
+
+@pytest.mark.parametrize("form", faults.FORMS)
+@pytest.mark.parametrize("fault", IN_SHORT)
+def test_the_server_goes_on_and_what_is_missing_is_counted(host: Any, tmp_path: Path, fault: str, form: str) -> None:
+    if form == "columns" and not has_columns(host):
+        pytest.skip("no pyarrow beside SGLang")
+    tmp_path.chmod(0o755)
+    outcome = faults.FAULTS[fault](host, faults.FORMS[form], tmp_path / "0", random.Random(fault))
+    assert not outcome.complaints
+    assert outcome.served
+
+
+@pytest.mark.parametrize("form", faults.FORMS)
+def test_what_a_killed_server_leaves_is_readable(host: Any, tmp_path: Path, form: str) -> None:
+    if form == "columns" and not has_columns(host):
+        pytest.skip("no pyarrow beside SGLang")
+    for number in range(5):
+        chance = random.Random(number)
+        outcome = faults.FAULTS["server killed"](host, faults.FORMS[form], tmp_path / str(number), chance)
+        assert not outcome.complaints

@@ -1,0 +1,141 @@
+"""What the adapters of driven schedulers share: how a run ends, whose pages are freed meanwhile, the command for use by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvproof.conformance.adapters.actions import EVICT, RETRACT, Actions
+from kvproof.conformance.adapters.by_hand import record_by_hand
+from kvproof.conformance.adapters.run import NeverIdle, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.cli.commands.settings import Setting
+from kvproof.conformance.errors import UserError
+
+HERE = Path(__file__).parent
+
+
+def run(schedule: Callable[[Any], None], sources: Path = HERE) -> str:
+    return run_to_its_end(SimpleNamespace(run=schedule), SimpleNamespace(sources=sources))
+
+
+def test_a_run_says_how_it_ended() -> None:
+    def never_idle(_: Any) -> None:
+        raise NeverIdle("nothing runs any more, but a still wait")
+
+    def crashes(_: Any) -> None:
+        raise AssertionError("pool leak\nand a page of figures")
+
+    def crashes_without_a_word(_: Any) -> None:
+        raise KeyError
+
+    assert run(lambda _: None) == "finished"
+    assert run(never_idle) == "stuck: nothing runs any more, but a still wait"
+    assert run(crashes) == "crashed: AssertionError: pool leak"
+    assert run(crashes_without_a_word) == "crashed: KeyError"
+
+
+def test_a_mistake_of_ours_is_raised_and_not_a_reason(tmp_path: Path) -> None:
+    """What is under test lies elsewhere, or an adapter was the last of the two to run."""
+
+    def wrong(_: Any) -> None:
+        raise ValueError("of a scenario")
+
+    def wrong_in_the_adapter(_: Any) -> None:
+        refuse_open_pages(SimpleNamespace(page_size=4, pool_tokens=6, chunked_prefill_size=None))
+
+    with pytest.raises(ValueError, match="of a scenario"):
+        run(wrong, tmp_path)
+    with pytest.raises(UserError, match="pool_tokens 6 is no multiple of page_size 4"):
+        run(wrong_in_the_adapter)
+
+
+def test_chunks_are_whole_pages_or_off() -> None:
+    refuse_open_pages(SimpleNamespace(page_size=4, pool_tokens=8, chunked_prefill_size=None))
+    with pytest.raises(UserError, match="chunked_prefill_size 10 is no multiple of page_size 4"):
+        refuse_open_pages(SimpleNamespace(page_size=4, pool_tokens=8, chunked_prefill_size=10))
+
+
+class Tree:
+    """Frees `pages`, and `window` pages alone, when it is asked to evict; `again`: by asking itself."""
+
+    def __init__(self, actions: Actions, pages: list[int], window: list[int], again: bool = False) -> None:
+        self.actions, self.pages, self.window, self.again = actions, pages, window, again
+
+    def evict(self, *_: Any) -> str:
+        assert self.actions.innermost is not None
+        if self.again:
+            self.again = False
+            return str(self.actions.evict(Tree.evict, self))
+        self.actions.innermost.free += self.pages
+        self.actions.innermost.window_free += self.window
+        return "evicted"
+
+
+@pytest.fixture
+def written() -> list[tuple[str, dict[str, Any]]]:
+    return []
+
+
+@pytest.fixture
+def actions(written: list[tuple[str, dict[str, Any]]]) -> Actions:
+    return Actions(lambda name, **fields: written.append((name, fields)))
+
+
+def test_an_eviction_is_one_event_however_the_tree_goes_about_it(actions: Actions, written: list[Any]) -> None:
+    assert actions.evict(Tree.evict, Tree(actions, [3], [], again=True)) == "evicted"
+    assert actions.evict(Tree.evict, Tree(actions, [], [])) == "evicted"
+    assert actions.evict(Tree.evict, Tree(actions, [], [7])) == "evicted"
+    assert written == [(EVICT, {"free": [3]}), (EVICT, {"free": [], "window_free": [7]})]
+
+
+def test_what_a_retract_evicts_comes_after_it_and_is_not_its_own(actions: Actions, written: list[Any]) -> None:
+    with actions.open(RETRACT) as retract:
+        retract.free.append(1)
+        actions.evict(Tree.evict, Tree(actions, [3], []))
+    assert not written and retract.freed == {"free": [1]}
+    actions.write_evicted_after(retract)
+    assert written == [(EVICT, {"free": [3]})]
+
+
+def test_pages_belong_to_the_innermost_action_also_after_an_error(actions: Actions) -> None:
+    with actions.open("keep") as keep:
+        with pytest.raises(RuntimeError), actions.open("match"):
+            raise RuntimeError
+        assert actions.innermost is keep and actions.is_in("keep")
+    assert actions.innermost is None and not actions.is_in("keep")
+
+
+def test_the_first_answer_of_an_insert_counts(actions: Actions) -> None:
+    assert actions.insert(lambda tree, key: key, None, 4) == 4  # of no action: nobody asks
+    with actions.open("finish") as finish:
+        actions.insert(lambda tree, key: key, None, 8)
+        actions.insert(lambda tree, key: key, None, 2)
+    assert finish.inserted == 8
+
+
+def test_by_hand_every_scenario_is_recorded_at_every_page_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(name: str, out: Path, *, page_size: int, seed: int, settings: dict[str, Setting]) -> RecordResult:
+        if name == "broken":
+            raise UserError("there is no such checkout")
+        return RecordResult(out, events=page_size, reason=f"with {settings}", steps=seed)
+
+    def command(*arguments: str) -> int:
+        monkeypatch.setattr("sys.argv", ["adapter", str(tmp_path), *arguments])
+        return record_by_hand("adapter", "by hand", ["basic", "retract"], record, below=lambda: "0.5.11")
+
+    assert command("--page-size", "1", "4", "--seed", "7", "--set", "window=8", "--set", "overlap=true") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}/0.5.11/{name}-p{size}.jsonl: {size} events, 7 steps, with {{'window': 8, 'overlap': True}}"
+        for size in (1, 4)
+        for name in ("basic", "retract")
+    ]
+    assert command("broken") == 2
+    assert capsys.readouterr().err == "error: there is no such checkout\n"
+    assert command("--set", "window") == 2
+    assert capsys.readouterr().err == "error: --set 'window': expected KEY=VALUE, for example --set rows=4\n"

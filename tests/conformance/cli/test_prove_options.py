@@ -1,0 +1,185 @@
+"""`kvproof prove`: its cache, its second solver, and Ctrl-C, as a user meets them."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from command_line import run
+from typer.testing import Result
+
+from kvproof.model import certify
+from kvproof.model.questions import Answer, Asker, Posed
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import FAULTS
+
+prove = partial(run, "prove")
+
+
+def stable(result: Result) -> list[str]:
+    """Lines without times."""
+    return [line for line in result.stdout.splitlines() if " s)" not in line and "goals," not in line]
+
+
+# --- cache ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_second_run_asks_nothing_and_says_the_same(tmp_path: Path) -> None:
+    first = prove("--cache", tmp_path, "--json", tmp_path / "1.json")
+    second = prove("--cache", tmp_path, "--json", tmp_path / "2.json")
+    assert first.exit_code == second.exit_code == 0
+    assert stable(first) == stable(second)
+    assert "note" not in first.stderr
+    assert f"answers are from {tmp_path}" in second.stderr
+    assert json.loads((tmp_path / "1.json").read_text())["answers_from_cache"] == 0
+    assert json.loads((tmp_path / "2.json").read_text())["answers_from_solver"] == 0
+
+
+def test_the_variable_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVPROOF_CACHE", str(tmp_path / "here"))
+    prove("--fault", "F22790d", "-q")
+    assert list((tmp_path / "here").rglob("*.json"))
+
+
+def test_no_cache_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVPROOF_CACHE", str(tmp_path / "here"))
+    assert prove("--no-cache", "--fault", "F22790d", "-q").exit_code == 1
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_noted_and_changes_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = prove("--cache", tmp_path / "file", "--fault", "F22790d", "-q")
+    assert result.exit_code == 1
+    assert "note: nothing is kept in" in result.stderr
+
+
+@pytest.mark.parametrize("other", ["--no-cache", "--certify"])
+def test_a_folder_that_would_not_be_used_is_refused(other: str, tmp_path: Path) -> None:
+    result = prove("--cache", tmp_path, other)
+    assert result.exit_code == 2
+    assert f"--cache has no meaning with {other}" in result.stderr
+
+
+def test_a_fault_and_a_variant_at_once_are_refused() -> None:
+    result = prove("--fault", "F22790d", "--variant", "x.py")
+    assert result.exit_code == 2
+    assert "choose one" in result.stderr
+
+
+# --- certificate ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_certified_proof_names_both_solvers(tmp_path: Path) -> None:
+    pytest.importorskip("cvc5")
+    out = tmp_path / "r.json"
+    result = prove("--certify", "-q", "--json", out)
+    assert result.exit_code == 0
+    assert "z3 " in result.stdout and "cvc5 " in result.stdout
+    assert result.stdout.splitlines()[-2:] == ["CERTIFIED", "PROVED"]
+    certificate = json.loads(out.read_text())["certificate"]
+    assert certificate["verdict"] == "agree"
+    assert certificate["asked"] > len(ACTIONS)
+
+
+def test_the_counterexamples_of_a_fault_are_evaluated_by_the_oracle() -> None:
+    pytest.importorskip("cvc5")
+    result = prove("--certify", "--fault", "F22862b")
+    assert result.exit_code == 1
+    assert "counterexamples evaluated by the oracle: each fails as said" in result.stdout
+    assert result.stdout.splitlines()[-2:] == ["CERTIFIED", "BROKEN"]
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "word", "line"),
+    [
+        pytest.param("broken", 1, "DISPUTED", "NOT CERTIFIED: the solvers", marks=pytest.mark.slow),
+        ("unknown", 3, "UNKNOWN", "NOT CERTIFIED: a solver gave"),
+    ],
+)
+def test_what_the_second_solver_does_not_confirm_is_no_pass(
+    said: str, code: int, word: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(script: str, posed: Posed, timeout_ms: int) -> dict:
+        return {label: Answer(said, 0.0) for label in posed.labels}
+
+    monkeypatch.setattr(certify, "cvc5_reader", lambda: read)
+    result = prove("--certify", "-q")
+    assert result.exit_code == code
+    assert line in result.stdout
+    assert f"cvc5 {certify.cvc5_version()}: {said}" in result.stdout
+    assert result.stdout.splitlines()[-1] == word
+
+
+def test_without_the_second_solver_the_answer_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: object) -> object:
+        if name == "cvc5":
+            raise ImportError(name)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    result = prove("--certify")
+    assert result.exit_code == 2
+    assert "pip install 'kvproof[certify]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_shows_the_part_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, stop_at = Asker.answers, list(ACTIONS)[2]
+
+    def answers(self, question, timeout_ms):
+        if question.name == f"induction: {stop_at}":
+            raise KeyboardInterrupt
+        return ask(self, question, timeout_ms)
+
+    monkeypatch.setattr(Asker, "answers", answers)
+    result = prove("--no-cache")
+    assert result.exit_code == 130
+    rows = [line.split()[0] for line in result.stdout.splitlines() if "✓" in line]
+    assert rows == ["(initial)", *list(ACTIONS)[:2]]
+    assert "stopped after 3 actions and 0 lemmas: a part is not a proof" in result.stdout
+    assert "PROVED" not in result.stdout
+    assert "interrupted" in result.stderr
+
+
+def test_a_real_signal_ends_with_130(tmp_path: Path) -> None:
+    name = next(iter(ACTIONS))
+    file = tmp_path / "stops.py"
+    file.write_text(
+        "import os, signal\nfrom kvproof.spec.actions import ACTIONS\n"
+        f"REPLACES = {name!r}\ndef run(d, s, p):\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return ACTIONS[REPLACES].run(d, s, p)\n"
+    )
+    command = [sys.executable, "-m", "kvproof.conformance.cli.cli", "prove", "--variant", str(file)]
+    # Whoever runs the tests in the background may have told its children to ignore the signal.
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert result.returncode == 130
+    assert "a part is not a proof" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_faults_are_found_from_a_warm_cache_too(tmp_path: Path) -> None:
+    prove("--cache", tmp_path, "-q")
+    for fault in ("F22790d", "F22790d", "S0511a"):
+        result = prove("--cache", tmp_path, "--fault", fault)
+        assert result.exit_code == 1
+        assert set(FAULTS[fault].breaks) <= {word.strip(",") for word in result.stdout.split()}

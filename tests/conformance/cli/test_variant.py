@@ -1,0 +1,273 @@
+"""A maintainer's own rule: proved or refuted, and every mistake in its file answered with the line."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+from kvproof.conformance.cli.variant import _no_silent_branches, load_variant
+from kvproof.model.explore import shortest_run_of
+from kvproof.model.symbolic import Symbols
+from kvproof.model.variant import prove_variant
+from kvproof.spec.effects import apply_effects
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import MACHINES
+
+VARIANTS = Path(__file__).parents[3] / "examples" / "variants"
+OLD, NEW = VARIANTS / "sglang_22862_old_design.py", VARIANTS / "sglang_22862_new_design.py"
+HEAD = """
+
+from kvproof.spec.actions import ACTIONS, Guard, Step
+from kvproof.spec.effects import Free
+from kvproof.spec.state import WAITING
+"""
+
+
+prove = partial(run, "prove")
+
+
+@pytest.fixture
+def variant(tmp_path: Path):
+    def write(body: str, head: str = HEAD) -> Path:
+        path = tmp_path / "my_fix.py"
+        path.write_text(head + textwrap.dedent(body))
+        return path
+
+    return write
+
+
+def refusal(path: Path) -> str:
+    """The one line that the file is answered with, below the warning."""
+    result = prove("--variant", path, "--quiet")  # a slow machine says how far it is, too
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    warning, line = result.stderr.splitlines()
+    assert "is executed now" in warning
+    return line
+
+
+# --- verdicts -------------------------------------------------------------------------------------------------------
+
+
+def test_the_old_design_of_22862_is_refuted_with_its_shortest_run() -> None:
+    result = prove("--variant", OLD)
+    assert result.exit_code == 1
+    assert "✗ I7  proved → broken, by match_slot" in " ".join(result.stdout.split()).replace("✗ I7 ", "✗ I7  ")
+    assert "8 match_slot()" in result.stdout
+    assert result.stdout.rstrip().endswith("REFUTED")
+
+
+def test_the_new_design_of_22862_is_proved() -> None:
+    result = prove("--variant", NEW)
+    assert result.exit_code == 0
+    assert "no invariant changed its verdict" in result.stdout
+    assert result.stdout.rstrip().endswith("PROVED")
+
+
+def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_path: Path) -> None:
+    """What the example's own comment promises."""
+    path = tmp_path / "not_rounded.py"
+    path.write_text(NEW.read_text().replace("Free(orphan_start(d, prefix_len),", "Free(prefix_len,"))
+    comparison = prove_variant(load_variant(path))
+    assert {c.invariant for c in comparison.changes} >= {"I4"}
+    assert comparison.proof.counterexample is not None
+    assert comparison.proof.counterexample.page_size == 2
+
+
+def test_that_the_file_is_executed_is_said_first(variant) -> None:
+    result = prove("--variant", variant("print('hello from the file')\nREPLACES = 7\n"))
+    assert result.output.index("is executed now") < result.output.index("hello from the file")
+
+
+def test_a_faulty_rule_as_a_variant_breaks_what_the_fault_breaks(variant) -> None:
+    path = variant("from kvproof.spec.faults import FAULTS\nREPLACES = 'retract'\nrun = FAULTS['S0511a'].run\n")
+    comparison = prove_variant(load_variant(path))
+    assert {c.invariant for c in comparison.changes} >= set(FAULTS["S0511a"].breaks)
+    run = comparison.proof.counterexample
+    assert run is not None
+    assert run == shortest_run_of(comparison.variant.actions, run.page_size, run.row_width)
+
+
+def test_json_holds_the_changes(tmp_path: Path) -> None:
+    out = tmp_path / "r.json"
+    assert prove("--variant", OLD, "--json", out, "-q").exit_code == 1
+    result = json.loads(out.read_text())
+    assert result["verdict"] == "broken"
+    assert result["variant"]["replaces"] == ["retract", "match_slot"]
+    wanted = {"action": "match_slot", "invariant": "I7", "built_in": "proved", "variant": "broken"}
+    assert any(wanted.items() <= change.items() for change in result["variant"]["changes"])
+
+
+def test_the_run_of_a_variant_is_saved_as_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "run.jsonl"
+    assert prove("--variant", OLD, "--out", trace, "-q").exit_code == 1
+    assert run("replay", trace).exit_code == 1
+
+
+def test_when_a_rule_applies_can_be_replaced_too(variant) -> None:
+    path = variant(
+        """
+        REPLACES = "match_slot"
+        run = ACTIONS["match_slot"].run
+
+        def applies(d, s):
+            return d.every(ACTIONS["match_slot"].applies(d, s), d.no(s.matched))
+        """
+    )
+    assert prove("--variant", path).exit_code == 0
+
+
+def test_an_action_that_the_variant_makes_impossible_is_no_proof(variant) -> None:
+    """No session turn ever runs: all invariants hold, of nothing."""
+    path = variant(
+        """
+        REPLACES = "extend"
+        def run(d, s, p):
+            step = ACTIONS["extend"].run(d, s, p)
+            return Step(step.after, (*step.guards, Guard("only ordinary requests", s.plain)), step.effects)
+        """
+    )
+    result = prove("--variant", path)
+    assert result.exit_code == 1
+    assert "vacuous: retract: never happens any more" in result.stdout
+
+
+def test_no_rule_of_the_specification_branches_on_a_symbol() -> None:
+    """Else Z3 would quietly prove one branch of it."""
+    rules = [(m, a) for m in MACHINES for a in m.actions.values()]
+    rules += [(f.machine, a) for f in FAULTS.values() for a in f.deviations.values()]
+    with _no_silent_branches():
+        for machine, action in rules:
+            d = Symbols()
+            before = d.arbitrary(machine.state)
+            step = action.run(d, before, d.parameters(action.params))
+            after, _ = apply_effects(d, step.after, step.effects)
+            action.applies(d, before)
+            for invariant in machine.all_invariants.values():
+                invariant.holds(d, after)
+
+
+# --- mistakes in the file -------------------------------------------------------------------------------------------
+
+RULE = "def run(d, s, p):\n    {}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
+MISTAKES = {
+    "syntax": ("REPLACES = 'close'\ndef run(d, s, p)\n    pass\n", "my_fix.py:7: syntax error: expected ':'"),
+    "nothing": ("", "my_fix.py: no REPLACES: name the action"),
+    "no run": ("REPLACES = 'close'\n", "my_fix.py:6: no function run(d, s, p)"),
+    "wrong type": ("REPLACES = 7\n", "my_fix.py:6: REPLACES is the name of an action"),
+    "empty": ("REPLACES = {}\n", "my_fix.py:6: REPLACES is the name of an action"),
+    "no function": ("REPLACES = {'close': 7}\n", "my_fix.py:6: REPLACES['close'] is not a function"),
+    "unknown action": (
+        "REPLACES = 'match_slots'\n" + RULE.format("pass"),
+        "my_fix.py:6: unknown action 'match_slots'; did you mean match_slot",
+    ),
+    "summary": ("REPLACES = 'close'\nSUMMARY = 7\n" + RULE.format("pass"), "my_fix.py: SUMMARY is a sentence, not int"),
+    "fails when read": ("REPLACES = undefined\n", "my_fix.py:6: NameError: name 'undefined'"),
+    "leaves": ("REPLACES = 'close'\nraise SystemExit(0)\n", "my_fix.py:7: SystemExit: 0"),
+    "raises": ("REPLACES = 'close'\n" + RULE.format("1 / 0"), "my_fix.py:8: ZeroDivisionError"),
+    "no such field": ("REPLACES = 'close'\n" + RULE.format("s.row_ends"), "my_fix.py:8: AttributeError: 'Ledger'"),
+    "no such parameter": (
+        "REPLACES = 'finish'\n" + RULE.format("p.kept_len"),
+        "(parameters of finish: finished_len",
+    ),
+    "few arguments": (
+        "REPLACES = 'close'\ndef run(d, s):\n    return None\n",
+        "my_fix.py:7: TypeError: run() takes 2 positional arguments but 3 were given",
+    ),
+    "no step": ("REPLACES = 'close'\ndef run(d, s, p):\n    return s\n", "my_fix.py:7: a rule returns Step(...)"),
+    "no state": ("REPLACES = 'close'\ndef run(d, s, p):\n    return Step(7)\n", "my_fix.py:7: Step takes the state"),
+    "number for a length": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s.but(prefix_len=0))\n",
+        "my_fix.py:7: prefix_len is a length, not int: use d.zero",
+    ),
+    "number in an effect": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, effects=(Free(0, s.prefix_len),))\n",
+        "my_fix.py:7: ",
+    ),
+    "length and number": (
+        "REPLACES = 'close'\n" + RULE.format("s.prefix_len == 0"),
+        "my_fix.py:8: AssertionError (lengths",
+    ),
+    "length plus number": ("REPLACES = 'close'\n" + RULE.format("s.prefix_len + 1"), "my_fix.py:8: AttributeError"),
+    "if": (
+        "REPLACES = 'close'\n" + RULE.format("if s.phase == WAITING: s = s.but(turns=0)"),
+        "my_fix.py:8: a rule cannot branch on the state",
+    ),
+    "and": ("REPLACES = 'close'\n" + RULE.format("s.slot_held and s.lent"), "my_fix.py:8: a rule cannot branch"),
+    "min": ("REPLACES = 'close'\n" + RULE.format("min(s.turns, s.rows)"), "my_fix.py:8: a rule cannot branch"),
+    "applies": (
+        "REPLACES = 'close'\n" + RULE.format("pass") + "def applies(d, s):\n    return s.opened\n",
+        "my_fix.py:11: AttributeError",
+    ),
+    "guards by name": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, guards={'a turn runs': s.inflight})\n",
+        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag), not dict',
+    ),
+    "a bare guard": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, (s.inflight,))\n",
+        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag); one is ',
+    ),
+    "a bare effect": (
+        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, effects=('free',))\n",
+        "my_fix.py:7: effects are a tuple of those of kvproof.spec.effects; one is str",
+    ),
+    "contradiction": (
+        """REPLACES = "close"
+def run(d, s, p):
+    step = ACTIONS["close"].run(d, s, p)
+    return Step(step.after, (*step.guards, Guard("a turn runs", s.inflight)), step.effects)
+""",
+        "close can never happen: its guards contradict the invariants",
+    ),
+    "never reached": (
+        """REPLACES = "close"
+def run(d, s, p):
+    step = ACTIONS["close"].run(d, s, p)
+    wide = d.tokens(d.floor_pages(d.row_width)) < d.zero + d.one
+    return Step(step.after, (*step.guards, Guard("a row is narrower than a page", wide)), step.effects)
+""",
+        "close can never happen: not in any state of the instances P=1 row width 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_with_its_line(mistake: str, variant) -> None:
+    body, answer = MISTAKES[mistake]
+    assert answer in refusal(variant(body))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert "cannot read" in refusal(tmp_path / "missing.py")
+    assert "cannot read" in refusal(tmp_path)
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
+    assert "not a Python file in UTF-8" in refusal(tmp_path / "bytes.py")
+    (tmp_path / "null.py").write_bytes(b"x = 1\x00")
+    assert "null.py" in refusal(tmp_path / "null.py")
+
+
+def test_an_error_that_only_numbers_meet_has_its_line_too(variant) -> None:
+    path = variant("REPLACES = 'close'\n" + RULE.format("if isinstance(d.zero, int): raise ValueError('only here')"))
+    assert "my_fix.py:8: ValueError: only here" in refusal(path)
+
+
+def test_branches_are_watched_only_while_a_rule_runs() -> None:
+    import z3
+
+    x = z3.Int("x")
+    with pytest.raises(TypeError, match="cannot branch"), _no_silent_branches():
+        bool(x == x + 1)
+    assert not bool(x == x + 1)
+
+
+def test_the_rule_in_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (VARIANTS.parents[2] / "docs" / "proving.md").read_text()
+    path = tmp_path / "documented.py"
+    path.write_text(page.split("```python\n")[1].split("```")[0])
+    assert prove("--variant", path).exit_code == 0

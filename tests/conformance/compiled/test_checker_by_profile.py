@@ -1,0 +1,84 @@
+"""The compiled checker by the rules of a release: what the interpreted one says by them, on any trace."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import OF_SGLANG_0523
+from hypothesis import given
+from model_runs import CONFIGURATIONS, OF_A_WALK
+
+pytest.importorskip("numba")
+pytest.importorskip("pyarrow")
+
+from test_checker import (
+    assert_same,
+    few,
+    read_records,
+    some_walk,
+    stops_at,
+    with_an_eviction,
+    with_one_change,
+    write_records,
+)
+
+from kvproof.conformance.compiled import build
+from kvproof.conformance.drive.counterexample import write_witness
+from kvproof.conformance.replay.replay import CONFORMS, Report, replay
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.profiles import PROFILES
+
+NEWEST = "sglang-0.5.23"
+
+
+@pytest.mark.slow
+@few
+@given(**OF_A_WALK)
+def test_any_run_by_another_design_and_any_change_to_it_get_the_same_answer(tmp_path: Path, **of_walk: Any) -> None:
+    page_size, config = of_walk["page_size"], {**of_walk["config"], "actions": PROFILES[NEWEST].actions}
+    row_width = of_walk["pages"] * page_size + of_walk["beside"] % page_size + 1
+    path = tmp_path / "walk.jsonl"
+    run = some_walk(page_size, row_width, of_walk["length"], of_walk["ledgers"], of_walk["seed"], **config)
+    write_witness(run, path, {})
+    report = assert_same(path, profile=NEWEST)
+    assert isinstance(report, Report) and report.verdict == CONFORMS
+    records, chance = read_records(path), random.Random(of_walk["seed"])
+    for change in (with_one_change, with_one_change, with_an_eviction):
+        write_records(path, change(records, chance))
+        assert_same(path, profile=NEWEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", sorted(OF_SGLANG_0523.glob("*.jsonl.gz")), ids=lambda path: path.stem)
+def test_a_trace_of_the_release_gets_the_same_answer_by_both_rules(trace: Path) -> None:
+    for strict in (False, True):
+        assert_same(trace, strict)
+        assert_same(trace, strict, profile=NEWEST)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_loop_of_a_profile_judges_runs_by_its_rules_alone(profile: str, tmp_path: Path) -> None:
+    """Nothing is handed over, in any configuration; and the loop of the model's rules stops where the designs differ."""
+    rules = PROFILES[profile]
+    own, model = (build.plain_judge(build.source_of(actions, INVARIANTS)) for actions in (rules.actions, ACTIONS))
+    configurations = [*CONFIGURATIONS, {"window": 2, "tree": False}]
+    stopped = 0
+    for seed, config in enumerate(configurations):
+        path = tmp_path / "walk.jsonl"
+        write_witness(some_walk(2, 7, 60, 2, seed, **config, actions=rules.actions), path, {})
+        assert stops_at(path, own, rules) is None
+        assert replay(path, profile=profile, checker="interpreted").verdict == CONFORMS
+        stopped += stops_at(path, model) is not None
+    assert stopped
+
+
+def test_each_profile_is_a_source_of_its_own_and_so_is_kept_apart(tmp_path: Path) -> None:
+    tables = [ACTIONS, *(profile.actions for profile in PROFILES.values())]
+    assert len({build.source_of(table, INVARIANTS) for table in tables}) == len(tables)
+    assert build.source_of(PROFILES[NEWEST].actions, INVARIANTS) is build.source_of(
+        PROFILES[NEWEST].actions, INVARIANTS
+    )

@@ -1,0 +1,391 @@
+"""A counterexample of the model, run on the implementation: with the fault on the same outcome, without it another one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model_runs import SHOWN, steps_of_one_ledger
+
+pytest.importorskip("torch")
+from kvproof.conformance.adapters.reference import record_scenario
+from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
+from kvproof.conformance.drive.drive import OTHERWISE, SAME, CannotDrive, drive
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+from kvproof.impl.faults import FAULTS as ALL_OF_THE_REFERENCE
+from kvproof.impl.scenarios import SCENARIOS
+from kvproof.model.explore import Taken, counterexample, successors
+from kvproof.model.oracle import Oracle
+from kvproof.model.witness import witness
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.state import Ledger, pristine
+from kvproof.spec.trace import Config, Header, Producer
+
+# Counterexamples with a step that the reference has no way to take, and the words that it says so with.
+NO_SUCH_STEP = {
+    "S0511c": "does not come back",  # a refused turn is answered at once
+    "S0511d": "does not come back",
+    "M17": "steps do not overlap",  # so no result is late
+}
+OF_THE_REFERENCE = [fault for fault in ALL_OF_THE_REFERENCE if fault in SHOWN]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("counterexamples")
+    for fault in SHOWN:
+        save_counterexample(counterexample(FAULTS[fault]), FAULTS[fault], folder / f"{fault}.jsonl")
+    return {fault: folder / f"{fault}.jsonl" for fault in SHOWN}
+
+
+def test_every_fault_of_the_reference_has_a_counterexample_to_drive() -> None:
+    assert set(ALL_OF_THE_REFERENCE) <= set(FAULTS)
+    assert set(ALL_OF_THE_REFERENCE) == set(OF_THE_REFERENCE)
+    assert not set(OF_THE_REFERENCE) & set(NO_SUCH_STEP)
+
+
+@pytest.mark.parametrize("fault", OF_THE_REFERENCE)
+def test_with_the_fault_on_the_implementation_does_the_same_as_the_counterexample(
+    fault: str, saved: dict[str, Path]
+) -> None:
+    explained = replay(saved[fault]).first
+    assert explained is not None and fault in {f.id for f in explained.explained_by}
+    report = drive(saved[fault], faults=[fault])
+    assert report.first is None
+    assert report.verdict == SAME
+
+
+@pytest.mark.parametrize("fault", [f for f in OF_THE_REFERENCE if f not in NO_SUCH_STEP])
+def test_without_it_the_implementation_does_otherwise_at_the_event_that_deviates(
+    fault: str, saved: dict[str, Path]
+) -> None:
+    deviating = replay(saved[fault]).first
+    report = drive(saved[fault])
+    assert report.verdict == OTHERWISE
+    assert deviating is not None and report.first is not None and report.first.expected is not None
+    assert report.first.expected.seq == deviating.event.seq
+    # Who is retracted by force is a rule of its own (F994e): the right one takes nobody here.
+    assert report.first.differences or (fault, report.first.why) == ("F994e", "it did nothing")
+
+
+@pytest.mark.parametrize("fault", [f for f in SHOWN if f not in OF_THE_REFERENCE and f not in NO_SUCH_STEP])
+def test_faults_that_the_reference_does_not_have_it_contradicts_or_cannot_follow(
+    fault: str, saved: dict[str, Path]
+) -> None:
+    deviating = replay(saved[fault]).first
+    assert deviating is not None
+    try:
+        report = drive(saved[fault])
+    except CannotDrive as error:
+        assert "the reference cannot be driven to this" in error.message
+        return
+    assert report.first is not None and report.first.expected is not None
+    assert report.first.expected.seq == deviating.event.seq
+
+
+@pytest.mark.parametrize("fault", NO_SUCH_STEP)
+def test_a_step_that_the_reference_does_not_have_is_named(fault: str, saved: dict[str, Path]) -> None:
+    with pytest.raises(CannotDrive, match=f"cannot be driven to this .*{NO_SUCH_STEP[fault]}"):
+        drive(saved[fault])
+
+
+def test_what_the_implementation_did_is_flagged_by_the_replay_too(saved: dict[str, Path], tmp_path: Path) -> None:
+    """The fault is not in the eye of the model: the implementation's own trace of the same run breaks the same rule."""
+    for fault in OF_THE_REFERENCE:
+        run("drive", saved[fault], "--fault", fault, "--out", tmp_path / "seen.jsonl", "-q")
+        finding = replay(tmp_path / "seen.jsonl").first
+        assert finding is not None
+        assert fault in {f.id for f in finding.explained_by}
+
+
+# --- traces of the implementation itself ----------------------------------------------------------------------------------
+
+# Two inputs that are too long are padded alike, and an ordinary request's event does not say that it is padded.
+UNNAMED_PADDING = {("too-long", 1)}
+
+
+@pytest.mark.parametrize("page_size", [1, 3, 4])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_implementation_follows_what_it_recorded(scenario: str, page_size: int, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    recorded = record_scenario(scenario, path, page_size=page_size, settings={"forward": "none"})
+    if (scenario, page_size) in UNNAMED_PADDING:
+        with pytest.raises(CannotDrive, match="the tree holds other tokens"):
+            drive(path)
+        return
+    report = drive(path)
+    assert report.first is None
+    assert report.events == recorded.events
+
+
+# Once a chunk in the middle has given a token, a trace does not tell which of two results in flight an event is.
+@pytest.mark.parametrize("fault", [f for f in OF_THE_REFERENCE if f != "F994d"])
+def test_the_implementation_follows_what_it_recorded_with_a_fault_on(fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    scenario = next(name for name, entry in SCENARIOS.items() if fault in entry.exposes)
+    record_scenario(scenario, path, faults=(fault,), settings={"forward": "none"})
+    assert drive(path, faults=[fault]).first is None
+    assert drive(path).first is not None
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_whatever_is_changed_in_a_trace_is_no_longer_the_same(page_size: int, tmp_path: Path) -> None:
+    """One value, one page or one row of one event: no comparison is left out."""
+    path = tmp_path / "t.jsonl"
+    record_scenario("retract", path, page_size=page_size, settings={"forward": "none", "check_every_step": True})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert drive(path).verdict == SAME
+    changes = [change for number, line in enumerate(lines) for change in changes_of(number, line)]
+    for number, changed in random.Random(page_size).sample(changes, 150):
+        path.write_text("".join(json.dumps(changed if n == number else line) + "\n" for n, line in enumerate(lines)))
+        with suppress(CannotDrive):
+            assert drive(path).verdict == OTHERWISE, changed
+
+
+def changes_of(number: int, line: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for part in ("after", "terms"):
+        for name, value in line.get(part, {}).items():
+            if name not in ("evictable", "protected", "total"):
+                yield number, {**line, part: {**line[part], name: not value if isinstance(value, bool) else value + 1}}
+    for part in ("alloc", "free", "shared"):
+        if line.get(part):
+            yield number, {**line, part: line[part][:-1]}
+            if part != "alloc":
+                yield number, {**line, part: [*line[part][:-1], line[part][-1] + 1]}
+    if line.get("action") == "decode":
+        yield number, {**line, "row": line["row"] + 1}
+
+
+# --- traces of the model --------------------------------------------------------------------------------------------------
+
+
+def is_possible_on_the_reference(s: Ledger, taken: Taken) -> bool:
+    """No late results, no refused turn that comes back, all output is kept, a deferred close is carried out at once."""
+    name, params = taken.outcome.action.name, taken.params
+    if s.closing and not s.inflight:
+        return name == "close"
+    trims = name == "finish" and params["finished_len"] != s.output_len
+    return name not in ("late_result", "result_of_ended", "pass_by", "arrive") and not trims
+
+
+def is_from_an_empty_tree(taken: Taken) -> bool:
+    return not any(taken.params.get(name) for name in ("matched_len", "dup_len"))
+
+
+def walk(page_size: int, row_width: int, length: int, seed: int) -> list[tuple[str, Taken]]:
+    oracle, chance = Oracle.of(page_size, row_width), random.Random(seed)
+    state, steps = pristine(oracle.d), []
+    while len(steps) < length or (state.closing and not state.inflight):
+        kinds: dict[tuple[str, ...], list[Taken]] = {}
+        for taken in successors(oracle, state):
+            if is_possible_on_the_reference(state, taken) and is_from_an_empty_tree(taken):
+                flags = [name for name, value in taken.params.items() if value is True]
+                kinds.setdefault((taken.outcome.action.name, *flags), []).append(taken)
+        chances = [
+            0.2 if same_kind[0].outcome.action.event in ("abort", "close") else 1.0 for same_kind in kinds.values()
+        ]
+        taken = chance.choice(chance.choices(list(kinds.values()), chances)[0])
+        steps.append(("walk", taken))
+        state = taken.outcome.after
+    return steps
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(page_size=st.integers(1, 4), beside=st.integers(1, 5), seed=st.integers(0, 2**32))
+def test_any_run_of_a_session_that_the_model_allows_the_implementation_does(
+    page_size: int, beside: int, seed: int, tmp_path: Path
+) -> None:
+    """Unless the tree still has what an earlier turn left in it, where the walk takes it to be empty."""
+    row_width = 2 * page_size + beside
+    write_witness(witness(walk(page_size, row_width, 50, seed), page_size, row_width), tmp_path / "walk.jsonl", {})
+    try:
+        assert drive(tmp_path / "walk.jsonl").first is None
+    except CannotDrive as error:
+        assert "the tree holds other tokens" in error.message
+
+
+def test_most_runs_of_the_model_can_be_driven(tmp_path: Path) -> None:
+    driven: Counter[bool] = Counter()
+    actions: Counter[str] = Counter()
+    for seed in range(40):
+        steps = walk(1 + seed % 4, 2 * (1 + seed % 4) + 3, 50, seed)
+        write_witness(witness(steps, 1 + seed % 4, 2 * (1 + seed % 4) + 3), tmp_path / "walk.jsonl", {})
+        try:
+            driven[drive(tmp_path / "walk.jsonl").first is None] += 1
+            actions.update(taken.outcome.action.name for _, taken in steps)
+        except CannotDrive:
+            pass
+    assert driven[True] > 30 and not driven[False]
+    assert {"match_slot", "stash", "insert", "retract", "detach", "abort_retracted", "abort_nth"} <= set(actions)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+def of_one_request(*last: tuple[str, dict[str, int | bool]]) -> list[tuple[str, Taken]]:
+    """An ordinary request of two tokens that has two tokens of output, and then what is given."""
+    begin = [
+        ("arrive", {"origin_len": 2}),
+        ("match_tree", {"matched_len": 0}),
+        ("extend", {"seq_len": 2, "last": True}),
+        ("result", {"tokens": 1}),
+        ("decode", {}),
+        ("result", {"tokens": 1}),
+    ]
+    return steps_of_one_ledger(1, 8, *begin, *last)
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        (("finish_plain", {"dup_len": 0, "inserted": False}), "it always inserts"),
+        (("result", {"tokens": 3}), "it does not speculate"),
+        (("insert", {"dup_len": 0, "key_len": 3}), "only what was prefilled is inserted"),
+    ],
+)
+def test_what_the_reference_does_not_have_is_said_in_a_sentence(
+    last: tuple[str, dict[str, int | bool]], why: str, tmp_path: Path
+) -> None:
+    write_witness(witness(of_one_request(last), 1, 8), tmp_path / "t.jsonl", {})
+    with pytest.raises(CannotDrive, match=why):
+        drive(tmp_path / "t.jsonl")
+
+
+def test_the_command_says_same_and_exits_with_0(saved: dict[str, Path]) -> None:
+    result = run("drive", saved["F22862b"], "--target", "reference", "--fault", "F22862b")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("SAME")
+
+
+def test_the_command_shows_the_first_event_that_differs_and_exits_with_1(saved: dict[str, Path]) -> None:
+    result = run("drive", saved["F22862b"])
+    assert result.exit_code == 1
+    assert "the first 7 events as written" in result.stdout
+    assert f"{saved['F22862b']}:9: event 7: match" in result.stdout
+    assert "freed pages: expected [1], seen []" in result.stdout
+
+
+def test_prove_saves_what_replay_flags_and_drive_follows(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    assert run("prove", "--fault", "F22790b", "--out", path, "-q").exit_code == 1
+    assert "explained F22790b" in run("replay", path).stdout
+    assert run("drive", path, "--fault", "F22790b", "-q").stdout == f"same\t{path}\t5 events\n"
+    assert run("drive", path, "-q").stdout == f"otherwise\t{path}\t5 events\n"
+
+
+def test_only_a_faulty_rule_has_a_run_to_save(tmp_path: Path) -> None:
+    result = run("prove", "--out", tmp_path / "t.jsonl")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "name it with --fault" in result.stderr
+
+
+def test_the_result_for_machines_has_both_events(saved: dict[str, Path], tmp_path: Path) -> None:
+    run("drive", saved["F22862b"], "--json", tmp_path / "r.json", "-q")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["verdict"], result["events"]) == ("otherwise", 8)
+    assert result["first"]["expected"]["free"] == [1]
+    assert "free" not in result["first"]["seen"]
+    assert [d["name"] for d in result["first"]["differences"]] == ["freed pages"]
+
+
+def test_what_cannot_be_driven_exits_with_2_and_one_sentence(saved: dict[str, Path]) -> None:
+    result = run("drive", saved["S0511c"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f"error: {saved['S0511c']}:7: event 5: the reference cannot be driven to this match"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["--target", "sglang"], "unknown target 'sglang'; valid: reference"),
+        (["--fault", "F2286"], "unknown fault of reference 'F2286'; did you mean F22862b or F22862a?"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_valid_ones(
+    arguments: list[str], answer: str, saved: dict[str, Path]
+) -> None:
+    result = run("drive", saved["F22862b"], *arguments)
+    assert result.exit_code == 2
+    assert answer in result.stderr
+
+
+def test_a_trace_without_events_is_never_the_same(saved: dict[str, Path], tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "t.jsonl", read_trace(saved["F20070"]).header):
+        pass
+    with pytest.raises(UserError, match="nothing to drive"):
+        drive(tmp_path / "t.jsonl")
+
+
+def test_a_trace_that_breaks_off_gives_no_verdict(saved: dict[str, Path], tmp_path: Path) -> None:
+    lines = saved["F22862b"].read_text().splitlines()
+    (tmp_path / "t.jsonl").write_text("\n".join(lines[:-2]) + "\n")
+    result = run("drive", tmp_path / "t.jsonl")
+    assert result.exit_code == 3
+    assert "the trace is incomplete: it breaks off" in result.stdout
+
+
+def test_what_the_implementation_does_of_itself_at_the_end_is_a_difference(
+    saved: dict[str, Path], tmp_path: Path
+) -> None:
+    """The trace ends where the turn ends, the implementation goes on and carries out the deferred close."""
+    reader = read_trace(saved["S0511b"])
+    events = [record for _, record in reader][:2]
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path, reader.header) as writer:
+        for event in events:
+            writer.event(**event.model_dump(exclude={"record", "seq"}, exclude_unset=True))
+        session, turn = events[1].session, events[1].turn
+        writer.event(action="close", session=session, after={"closing": True})
+        writer.event(action="abort", session=session, turn=turn, after={"inflight": False})
+    first = drive(path).first
+    assert first is not None and first.expected is None
+    assert first.seen is not None and first.seen.action == "close"
+    assert "and then of itself close" in run("drive", path).stdout
+
+
+def test_pages_may_have_other_names(saved: dict[str, Path], tmp_path: Path) -> None:
+    def renamed(fields: dict[str, object]) -> dict[str, object]:
+        pages = {name: [4 - page for page in fields[name]] for name in ("alloc", "free") if name in fields}  # type: ignore[attr-defined]
+        return {**fields, **pages}
+
+    lines = [json.loads(line) for line in saved["F22862b"].read_text().splitlines()]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(renamed(fields)) + "\n" for fields in lines))
+    assert read_trace(path).header.config.pool_pages == 3
+    assert drive(path, faults=["F22862b"]).verdict == SAME
+
+
+@pytest.mark.parametrize("tokens", [2**62, 2**17])
+def test_a_trace_of_too_many_tokens_is_refused_before_they_are_made(tokens: int, tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "t.jsonl", a_header()) as writer:
+        writer.event(action="open", session="s")
+        writer.event(action="create", session="s", turn="r", params={"origin_len": tokens})
+    with pytest.raises(UserError, match=r"t\.jsonl: its turns have more than 65536 tokens"):
+        drive(tmp_path / "t.jsonl")
+
+
+def test_a_result_of_endless_tokens_takes_no_memory(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "t.jsonl", a_header()) as writer:
+        writer.event(action="open", session="s")
+        writer.event(action="result", session="s", turn="r", params={"tokens": 2**62})
+    with pytest.raises(CannotDrive):
+        drive(tmp_path / "t.jsonl")
+
+
+def a_header() -> Header:
+    config = Config(page_size=1, pool_pages=8, rows=2, row_width=16)
+    return Header(spec="1", producer=Producer(name="x", version="0", target="x"), config=config)

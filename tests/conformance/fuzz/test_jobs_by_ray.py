@@ -1,0 +1,45 @@
+"""A campaign by a Ray cluster of this machine: the same findings, and it goes on when a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import command_line
+import pytest
+from many_traces import killing_one
+from ray_workers import workers_of
+
+pytest.importorskip("torch")
+from kvproof.conformance.fuzz.campaign_jobs import How, Whole
+from kvproof.conformance.fuzz.campaign_state import Plan, State
+from kvproof.conformance.fuzz.jobs_by_ray import search_by_ray
+from kvproof.conformance.fuzz.reference import Reference
+
+
+def test_without_ray_the_answer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = command_line.run("fuzz", "--ray", "local", "--seconds", 1, "--out", tmp_path)
+    assert result.exit_code == 2 and "pip install 'kvproof[ray]'" in result.output
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="kvproof[ray] is not installed")
+class TestOnACluster:
+    def test_what_is_found_there_is_left_here(self, tmp_path: Path) -> None:
+        result = command_line.run(
+            *("fuzz", "--ray", "local", "--jobs", 2, "--fault", "F22862a", "--seed", 1),
+            *("--seconds", 15, "--stop-after", 1, "--out", tmp_path),
+        )
+        assert result.exit_code == 1, result.output
+        assert "by 2 jobs" in result.output and "F22862a" in result.output
+        assert command_line.run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
+
+    def test_a_job_whose_worker_is_killed_goes_on(self, tmp_path: Path) -> None:
+        plan, how = Plan("reference", seed=1), How(10, jobs=2, isolates=True)
+        whole = Whole(Reference(), State(plan), how, tmp_path, lambda *_: None)
+        with killing_one(lambda: workers_of("search_slice")) as killed:
+            search_by_ray(whole, "local")
+        assert killed and whole.died == 1
+        assert all(job.elapsed >= 10 and job.schedules for job in whole.jobs)

@@ -1,0 +1,104 @@
+"""What a replay exercised: counted alike by both checkers, and never more than happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_runs import of_one_ledger
+
+from kvproof.conformance.drive.counterexample import write_witness
+from kvproof.conformance.replay.coverage import all_branches, decisions_in, exercised_by_state, in_words
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.verdict import CONFORMS, Report
+from kvproof.model.tracing import Tracing, evaluate
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.state import FIELDS, RUNNING, Ledger
+
+ARRIVES: tuple[Any, ...] = (("arrive", {"origin_len": 3}),)
+RUNS = (*ARRIVES, ("match_tree", {"matched_len": 0}), ("extend", {"seq_len": 3, "last": True}))
+
+
+def replayed(path: Path, page_size: int, *steps: Any, **config: Any) -> Report:
+    write_witness(of_one_ledger(page_size, 8, *steps, **config), path, {})
+    report = replay(path, checker="interpreted")
+    assert report.verdict == CONFORMS
+    return report
+
+
+def test_each_guard_takes_one_branch_each_time_its_action_is_judged(tmp_path: Path) -> None:
+    chunks = (*ARRIVES, RUNS[1], ("extend", {"seq_len": 2, "last": False}), ("insert", {"dup_len": 0, "key_len": 2}))
+    coverage = replayed(tmp_path / "t.jsonl", 2, *chunks, ("extend", {"seq_len": 3, "last": True})).coverage
+    sentence = "extend: the last chunk is the one that ends the input"
+    assert coverage.branches[f"{sentence}: last"] == coverage.branches[f"{sentence}: not last"] == 1
+    for name, action in ACTIONS.items():
+        for decision in decisions_in(action):
+            times = sum(coverage.branches[decision.key(place)] for place in range(len(decision.branches)))
+            assert times == coverage.actions[name]
+
+
+def test_a_later_alternative_counts_only_where_no_earlier_one_holds(tmp_path: Path) -> None:
+    inserted = (*RUNS, ("result", {"tokens": 1}), ("insert", {"dup_len": 0, "key_len": 3}))
+    branches = replayed(tmp_path / "t.jsonl", 2, *inserted).coverage.branches
+    of_insert = {key: count for key, count in branches.items() if key.startswith("insert: a session inserts")}
+    assert of_insert == {"insert: a session inserts its prompt, never its output: plain": 1}
+
+
+def test_an_invariant_that_had_nothing_to_say_is_not_exercised(tmp_path: Path) -> None:
+    assert replayed(tmp_path / "t.jsonl", 2, *ARRIVES).coverage.invariants == {}
+    running = replayed(tmp_path / "t.jsonl", 2, *RUNS).coverage.invariants
+    assert running["I1"] == running["I3"] == running["I18"] == 1
+    assert running["I4"] == 0, "nothing was freed"
+    assert running["I14"] == 0, "no session turn ended"
+    assert running["I9"] == running["I10"] == 0, "there is no window"
+
+
+def test_a_window_exercises_the_invariants_about_it(tmp_path: Path) -> None:
+    running = replayed(tmp_path / "t.jsonl", 2, *RUNS, window=2).coverage.invariants
+    assert running["I9"] == 1
+
+
+def test_late_results_exercise_what_is_said_of_them(tmp_path: Path) -> None:
+    aborted = (*RUNS, ("abort_first", {}), ("late_result", {}))
+    session = (("open", {}), ("create", {"origin_len": 3, "too_long": False, "logprob": False}), *RUNS[1:])
+    report = replayed(tmp_path / "t.jsonl", 2, *session, *aborted[len(RUNS) :], overlap=True)
+    assert report.coverage.invariants["I17"] == 1
+
+
+def test_a_sentence_that_compares_zeros_says_nothing() -> None:
+    """On the pristine ledger no invariant says anything; on a running request most do."""
+    d = Tracing()
+    flags = exercised_by_state(d, d.arbitrary(Ledger), INVARIANTS)
+    empty = {f"s.{f.name}": False if f.metadata["sort"] == "flag" else 0 for f in FIELDS}
+    config = {"d.row_width": 8, "d.windowed": True, "d.window": 2, "d.drafts": 1, "d.overlap": False, "d.tree": True}
+    assert not any(evaluate(flag, {**empty, **config}, 2) for flag in flags.values())
+    running = {"s.plain": True, "s.phase": RUNNING, "s.origin_len": 3, "s.kv_committed_len": 3, "s.kv_allocated_len": 3}
+    ghosts = {"s.rows": 1, "s.locks": 1, "s.row_end": 2, "s.kv_valid": 3}
+    said = {name for name, flag in flags.items() if evaluate(flag, {**empty, **running, **ghosts, **config}, 2)}
+    assert {"I1", "I2", "I3", "I8", "I11", "I16", "I22"} <= said
+
+
+def test_every_branch_has_a_name_of_its_own_in_words() -> None:
+    names = [name for branches in all_branches().values() for name in branches]
+    assert len(names) == len(set(names)) == 31
+    assert not any("s." in name.split(": ")[-1] or "(s" in name for name in names)
+    d = Tracing()
+    assert in_words(d.operation("equal", d.read("s.phase"), RUNNING)) == "phase = running"
+
+
+@pytest.mark.parametrize("checker", ["interpreted", "compiled"])
+def test_a_check_and_an_eviction_exercise_what_the_page_book_compares(checker: str, tmp_path: Path) -> None:
+    if checker == "compiled":
+        pytest.importorskip("numba")
+    path = tmp_path / "t.jsonl"
+    finished = (*RUNS, ("result", {"tokens": 1}), ("finish_plain", {"dup_len": 0, "inserted": True}))
+    write_witness(of_one_ledger(1, 8, *finished, ("check", {"lingering": False})), path, {})
+    lines = path.read_text().splitlines()
+    evict = f'{{"record":"event","seq":{len(lines) - 2},"action":"evict","free":[1]}}'
+    path.write_text("\n".join([*lines[:-1], evict, f'{{"record":"end","events":{len(lines) - 1}}}']) + "\n")
+    before = replay(path, checker=checker)
+    assert before.verdict == CONFORMS
+    assert before.actions["evict"] == 1
+    assert before.coverage.invariants["I11"] > 0

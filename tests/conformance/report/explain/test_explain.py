@@ -1,0 +1,172 @@
+"""A violation in words: what the terminal says of a trace, a counterexample and a finding."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import refusal, run
+from golden import of_sglang_0523
+
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.report.explain.account import in_one_sentence, lengths_around, values_of
+from kvproof.conformance.report.explain.picture import pictures, strip
+from kvproof.conformance.report.explain.story import Lengths
+
+BEHIND_A_PAGE = Lengths("turn", c=10, a=12, r=4, e=0)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of the reference with F22862b on: event 34 frees page 9, which holds committed tokens."""
+    path = tmp_path_factory.mktemp("explain") / "retract.jsonl"
+    result = run("record", "--scenario", "retract", "--page-size", 4, "--fault", "F22862b", "--out", path)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def test_a_violation_is_told_with_event_page_owners_rule_fault_and_what_to_do(trace: Path) -> None:
+    result = run("explain", trace)
+    assert result.exit_code == 1
+    said = result.stdout
+    for part in (
+        "page 9 was freed; the owner was session s",
+        "event 34, step 10, retract.jsonl:36",
+        "match_slot: a later turn restores the slot and frees the orphaned tail",
+        "9: session s had it, free list has it now; by the rule: session s",
+        "I4 a free starts on a page boundary",
+        "F22862b the tail free starts at prefix_len",
+        "with F22862b on, the model accepts this event",
+        f"kvproof replay {trace}",
+        f"kvproof shrink {trace}",
+        "kvproof explain F22862b",
+    ):
+        assert part in said
+
+
+def test_the_lengths_stand_before_by_the_rule_and_as_seen(trace: Path) -> None:
+    finding = replay(trace).first
+    assert finding is not None
+    values = {v.name: v for v in values_of(finding)}
+    committed = values["slot_kv_committed_len"]
+    assert (committed.before, committed.rule, committed.seen, committed.differs) == ("34", "33", "33", False)
+    freed = values["freed pages"]
+    assert (freed.rule, freed.seen, freed.differs) == ("[]", "[9]", True)
+    assert "checkpoint_len" not in values, "it did not change"
+    before, after = lengths_around(finding, 4)
+    assert (before[0], before[1].c, after[0], after[1].c) == ("before", 34, "after", 33)
+
+
+def test_what_led_to_it_ends_with_the_bad_event(trace: Path) -> None:
+    lines = run("explain", trace).stdout.splitlines()
+    begin = lines.index("what led to it")
+    assert lines[begin + 1].split() == [
+        "event",
+        "28,",
+        "step",
+        "8",
+        "create",
+        "s-3",
+        "C",
+        "25",
+        "A",
+        "25",
+        "R",
+        "8",
+        "E",
+        "0",
+    ]
+    assert lines[begin + 7] == "  event 34 is the bad one"
+
+
+def test_each_wrong_page_has_the_owner_that_had_it_and_the_one_that_has_it(trace: Path) -> None:
+    finding = replay(trace).first
+    assert finding is not None
+    assert [vars(wrong) for wrong in finding.wrong] == [
+        {"page": 9, "owner": "session s", "became": "free list", "rule": "session s"}
+    ]
+    assert in_one_sentence(finding) == "page 9 was freed; the owner was session s"
+
+
+def test_a_page_that_is_handed_out_twice_has_two_owners(trace: Path, tmp_path: Path) -> None:
+    """The page that event 30 takes is one that the session has had since event 4."""
+    twice = tmp_path / "twice.jsonl"
+    lines = trace.read_text().splitlines()
+    taking = json.loads(lines[31])
+    assert taking["alloc"] == [8, 9]
+    taking["alloc"] = [8, 3]
+    twice.write_text("\n".join([*lines[:31], json.dumps(taking)]) + "\n")
+    finding = replay(twice).first
+    assert finding is not None and finding.event.seq == 30
+    assert [(wrong.page, wrong.owner, wrong.became) for wrong in finding.wrong] == [(3, "session s", "session s")]
+
+
+def test_a_trace_that_conforms_is_explained_as_such(tmp_path: Path) -> None:
+    path = of_sglang_0523("abort-first-p1")
+    result = run("explain", path, "--profile", "auto")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("CONFORMS") and "by the rules of sglang-0.5.23" in result.stdout
+    assert f"kvproof replay {path} --profile auto" in result.stdout
+
+
+def test_a_trace_without_its_end_is_incomplete(trace: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "torn.jsonl"
+    torn.write_text("\n".join(trace.read_text().splitlines()[:20]) + "\n")
+    result = run("explain", torn)
+    assert result.exit_code == 3 and "no terminal record" in result.stdout
+
+
+def test_a_counterexample_is_as_short_as_they_get(tmp_path: Path) -> None:
+    path = tmp_path / "cx.jsonl"
+    assert run("prove", "--fault", "F20070", "--out", path).exit_code == 1
+    result = run("explain", path)
+    assert result.exit_code == 1
+    assert "this trace is as short as they get that show it" in result.stdout
+    assert "kvproof shrink" not in result.stdout
+
+
+def test_a_finding_of_the_fuzzer_is_explained_by_its_folder(tmp_path: Path) -> None:
+    out = tmp_path / "found"
+    found = run("fuzz", "--fault", "F22862b", "--seed", 1, "--seconds", 20, "--stop-after", 1, "--out", out)
+    assert found.exit_code == 1, found.output
+    result = run("explain", out / "1")
+    assert result.exit_code == 1, result.output
+    assert "F22862b" in result.stdout
+    assert f"kvproof fuzz --replay {out / '1'}" in result.stdout
+    assert f"pytest {out / '1' / 'test_finding.py'}" in result.stdout
+    assert f"it holds findings: {out / '1'}" in refusal("explain", out)
+    schedule = out / "1" / "schedule.json"
+    schedule.write_text(
+        schedule.read_text()
+        .replace('"target":"reference"', '"target":"mine:Server"')
+        .replace('"target": "reference"', '"target": "mine:Server"')
+    )
+    again = run("explain", out / "1").stdout
+    assert f"kvproof fuzz --target mine:Server --replay {out / '1'}" in again
+
+
+def test_a_folder_that_is_no_finding_is_refused(tmp_path: Path) -> None:
+    assert "no finding of kvproof fuzz" in refusal("explain", tmp_path)
+
+
+def test_a_trace_that_is_not_there_is_named_so() -> None:
+    assert "no such trace" in refusal("explain", "out/nothing.jsonl")
+
+
+def test_a_strip_shows_the_trees_the_committed_and_the_allocated_tokens_with_bars_between_pages() -> None:
+    assert strip(BEHIND_A_PAGE, page_size=4, longest=12, unit=1) == "▒▒▒▒│████│██░░"
+
+
+def test_tokens_out_of_the_window_and_tokens_without_a_page_are_told_apart() -> None:
+    assert strip(Lengths("turn", c=6, a=4, r=1, e=2), page_size=1, longest=6, unit=1) == "▒×██!!"
+
+
+def test_long_rows_are_drawn_to_scale() -> None:
+    *rows, legend = pictures([("row", Lengths("slot", c=64_000, a=64_000, r=0, e=0))], page_size=256)
+    assert rows[0].plain.count("█") == 64
+    assert "a letter: 1000 tokens" in legend.plain
+
+
+def test_nothing_is_drawn_of_rows_that_are_empty() -> None:
+    assert pictures([("before", Lengths()), ("after", Lengths())], page_size=4) == []

@@ -1,0 +1,257 @@
+"""JUnit, SARIF and NDJSON of a run: valid to validators that are not ours, and saying what the run said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+import reports
+from junitparser import JUnitXml
+from lxml import etree
+from reports import Reports, reported
+from sarif_pydantic import Sarif
+
+from kvproof.conformance.drive.counterexample import save_counterexample
+from kvproof.conformance.report.formats.ndjson import schema
+from kvproof.conformance.report.formats.run_events import RUN_EVENT
+from kvproof.model.explore import counterexample
+from kvproof.spec.faults import FAULTS
+
+VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
+HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all`"
+
+
+@pytest.fixture(scope="module")
+def violating(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces") / "violating.jsonl"
+    save_counterexample(counterexample(FAULTS["F22862b"]), FAULTS["F22862b"], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def incomplete(violating: Path) -> Path:
+    path = violating.with_name("incomplete.jsonl")
+    path.write_text("\n".join(violating.read_text().splitlines()[:4]) + "\n")
+    return path
+
+
+def test_a_violation_is_a_failure_a_result_and_a_found_event(tmp_path: Path, violating: Path) -> None:
+    run = reported(tmp_path, "replay", violating)
+    run.all_valid()
+    assert run.exit_code == 1
+    assert [said["event"] for said in run.events] == ["started", "found", "judged", "covered", "ended"]
+    (found,) = run.of("found")
+    assert (found["line"], found["action"], found["explained_by"]) == (9, "match_slot", ["F22862b"])
+    assert found["differences"] == [{"name": "freed pages", "before": None, "expected": [], "seen": [1]}]
+    (failure,) = run.cases[0].findall("failure")
+    assert failure.get("type") == "I4"  # what the fault breaks in the first place
+    assert "explained by F22862b" in failure.text and f"again: kvproof replay {violating}" in failure.text
+    (result,) = run.results
+    assert result["ruleId"] == run.run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "I4"
+    place = result["locations"][0]
+    assert place["physicalLocation"]["region"] == {"startLine": 9}
+    assert place["physicalLocation"]["artifactLocation"] == {"uri": violating.as_uri()}
+    assert place["logicalLocations"] == [{"name": "event 7: match_slot", "kind": "element"}]
+
+
+def test_the_same_run_says_the_same(tmp_path: Path, violating: Path) -> None:
+    first, second = (reported(tmp_path, "replay", violating).ndjson.read_bytes() for _ in range(2))
+    assert first == second
+
+
+def test_what_has_no_verdict_is_an_error_and_no_successful_run(tmp_path: Path, incomplete: Path) -> None:
+    run = reported(tmp_path, "replay", incomplete)
+    run.all_valid()
+    assert run.exit_code == 3
+    assert [case.find("error").get("type") for case in run.cases] == ["incomplete"]
+    (invocation,) = run.run["invocations"]
+    assert not invocation["executionSuccessful"] and invocation["exitCode"] == 3
+    assert "no terminal record" in invocation["toolExecutionNotifications"][0]["message"]["text"]
+    assert run.results == []
+
+
+def test_a_trace_that_cannot_be_read_stands_beside_the_others(tmp_path: Path, violating: Path) -> None:
+    (broken := tmp_path / "broken.jsonl").write_text("no trace\n")
+    run = reported(tmp_path, "replay", violating, broken)
+    run.all_valid()
+    assert [len(case.findall("failure") + case.findall("error")) for case in run.cases] == [1, 1]
+    assert run.of("could not")[0]["what"] == str(broken)
+
+
+def test_a_run_that_ends_by_a_mistake_says_so_in_every_format(tmp_path: Path, incomplete: Path) -> None:
+    run = reported(tmp_path, "replay", incomplete, "--require-coverage", "actions=close")
+    run.all_valid()
+    assert run.exit_code == 2 == run.of("ended")[0]["exit_code"]
+    assert "not covered" in run.of("could not")[0]["why"]
+    assert not run.run["invocations"][0]["executionSuccessful"]
+
+
+def test_each_cell_of_a_proof_is_a_case(tmp_path: Path) -> None:
+    run = reported(tmp_path, "prove", "-q")
+    run.all_valid()
+    assert run.exit_code == 0 and run.results == []
+    assert run.run["invocations"][0]["executionSuccessful"]
+    cells = [case for case in run.cases if case.get("classname").startswith("kvproof.proof.ledger.")]
+    assert {case.get("name") for case in cells} >= {"I1", "I22", "X1"}
+    assert len(run.of("cell")) == 679
+    assert not etree.parse(str(run.junit)).findall(".//failure")
+
+
+def test_what_a_fault_breaks_stands_at_its_rule(tmp_path: Path) -> None:
+    run = reported(tmp_path, "prove", "--fault", "F22862b", "-q")
+    run.all_valid()
+    assert run.exit_code == 1
+    assert {"I1", "I4", "I6", "helper"} <= {result["ruleId"] for result in run.results}
+    (counterexample,) = run.of("counterexample")
+    assert [step["action"] for step in counterexample["steps"]][-1] == "match_slot"
+    place = run.results[0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("spec/faults.py")
+
+
+def test_what_a_variant_breaks_stands_at_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(VARIANTS)
+    name = "sglang_22862_old_design.py"
+    run = reported(tmp_path, "prove", "--variant", name, "-q")
+    run.all_valid()
+    lines = {n for n, text in enumerate(Path(name).read_text().splitlines(), 1) if text.startswith("def ")}
+    places = [result["locations"][0]["physicalLocation"] for result in run.results]
+    assert {p["artifactLocation"]["uri"] for p in places} == {name}
+    assert {p["region"]["startLine"] for p in places} == lines
+
+
+def test_what_is_fuzzed_is_a_case_with_its_trace(tmp_path: Path) -> None:
+    pytest.importorskip("torch")  # the reference implementation is what is fuzzed
+    folder = tmp_path / "fuzz"
+    run = reported(tmp_path, "fuzz", "--fault", "F22862b", "--seconds", 20, "--stop-after", 1, "--out", folder)
+    run.all_valid()
+    assert run.exit_code == 1
+    (trouble,) = run.of("trouble")
+    assert trouble["faults"] == ["F22862b"]
+    bad = json.loads(Path(trouble["path"]).read_text().splitlines()[trouble["line"] - 1])
+    assert bad["seq"] == trouble["seq"] and bad["action"] == "match"
+    assert trouble["again"] == f"kvproof fuzz --replay {folder / '1'}"
+    assert trouble["again"] in run.results[0]["message"]["text"]
+    assert run.results[0]["ruleId"] == "I4"
+    assert [len(case.findall("failure")) for case in run.cases] == [1, 0]
+
+
+def test_hostile_names_are_harmless_and_still_told_apart(tmp_path: Path, violating: Path) -> None:
+    names = [HOSTILE.replace("\ud800", ""), HOSTILE.replace("\ud800", "") + "2"]
+    traces = []
+    for number, name in enumerate(names):
+        text = violating.read_text().replace('"session-1"', json.dumps(name))
+        traces.append(tmp_path / f"tr'ace <{number}>.jsonl")
+        traces[-1].write_text(text)
+    run = reported(tmp_path, "replay", *traces)
+    run.all_valid()
+    assert run.exit_code == 1
+    assert [found["ledger"] for found in run.of("found")] == [f"session {name}" for name in names]
+    messages = [case.find("failure").get("message") for case in run.cases]
+    assert len(set(messages)) == 2 and "\\x1b[31m" in messages[0]
+    assert [case.get("name") for case in run.cases] == [str(path) for path in traces]
+    texts = [result["message"]["text"] for result in run.results]
+    assert len(set(texts)) == 2
+    assert not any(link in text for text in texts for link in ("](", "\x1b", "\u2028"))
+    assert "{{0}}" in texts[0]
+
+
+def test_a_file_name_that_is_no_text_is_written_as_text(tmp_path: Path, violating: Path) -> None:
+    path = tmp_path / "half\udc80.jsonl"
+    path.write_bytes(violating.read_bytes())
+    files = [part for name in ("junit", "sarif", "ndjson") for part in (f"--{name}", tmp_path / f"report.{name}")]
+    command = [sys.executable, "-m", "kvproof.conformance.cli.cli", "replay", path, *files]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"}, capture_output=True)
+    run = Reports(done.returncode, "", *files[1::2])
+    run.all_valid()
+    assert run.exit_code == 1
+    assert run.of("judged")[0]["path"].endswith("half\\udc80.jsonl")
+    assert run.cases[0].get("name").endswith("half\\udc80.jsonl")
+
+
+def test_what_a_producer_wrote_freely_is_in_no_report(tmp_path: Path, violating: Path) -> None:
+    header, *rest = violating.read_text().splitlines()
+    spoken = json.loads(header) | {"extra": {"prompt": "the secret word"}}
+    (path := tmp_path / "talkative.jsonl").write_text("\n".join([json.dumps(spoken), *rest]) + "\n")
+    run = reported(tmp_path, "replay", path)
+    for file in (run.junit, run.sarif, run.ndjson):
+        assert "secret" not in file.read_text()
+
+
+def test_no_file_that_cannot_be_written_is_found_out_after_the_work(tmp_path: Path, violating: Path) -> None:
+    (there := tmp_path / "file").write_text("")
+    for option in ("--junit", "--sarif", "--ndjson"):
+        result = reports.CliRunner().invoke(reports.cli.app, ["replay", str(violating), option, str(there / "x")])
+        assert result.exit_code == 2
+        assert result.stdout == "" and "cannot write" in result.stderr
+
+
+def test_two_formats_do_not_share_a_file(tmp_path: Path, violating: Path) -> None:
+    same = str(tmp_path / "same")
+    result = reports.CliRunner().invoke(reports.cli.app, ["replay", str(violating), "--junit", same, "--sarif", same])
+    assert result.exit_code == 2 and "two formats" in result.stderr
+    assert not Path(same).exists()
+
+
+def test_an_interrupted_run_is_no_pass(tmp_path: Path, violating: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvproof.conformance.cli.commands.replay._judge_one", interrupted)
+    run = reported(tmp_path, "replay", violating)
+    run.all_valid()
+    assert run.exit_code == 130 == run.of("ended")[0]["exit_code"]
+    assert [case.find("error").get("type") for case in run.cases] == ["interrupted"]
+
+
+def test_readers_of_other_people_read_them(tmp_path: Path, violating: Path) -> None:
+    run = reported(tmp_path, "replay", violating)
+    parsed = JUnitXml.fromfile(str(run.junit))
+    assert (parsed.tests, parsed.failures, parsed.errors) == (1, 1, 0)
+    assert Sarif.model_validate_json(run.sarif.read_text()).runs[0].tool.driver.name == "kvproof"
+
+
+def _without_name(run: Reports) -> None:
+    run.junit.write_text(run.junit.read_text().replace('name="kvproof replay" ', ""))
+
+
+def _with_a_level_that_is_none(run: Reports) -> None:
+    run.sarif.write_text(run.sarif.read_text().replace('"level": "error"', '"level": "fatal"'))
+
+
+def _with_a_field_that_is_none(run: Reports) -> None:
+    run.ndjson.write_text(run.ndjson.read_text().replace('"verdict":', '"verdikt":'))
+
+
+def _with_a_line_broken(run: Reports) -> None:
+    run.ndjson.write_text(run.ndjson.read_text().replace('"path":', '"pa\nth":', 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "refusal"),
+    [
+        (_without_name, etree.DocumentInvalid),
+        (_with_a_level_that_is_none, jsonschema.ValidationError),
+        (_with_a_field_that_is_none, jsonschema.ValidationError),
+        (_with_a_line_broken, json.JSONDecodeError),
+    ],
+)
+def test_every_validator_refuses_a_damaged_file(
+    tmp_path: Path, violating: Path, damage: Callable[[Reports], None], refusal: type[Exception]
+) -> None:
+    run = reported(tmp_path, "replay", violating)
+    run.all_valid()
+    damage(run)
+    with pytest.raises(refusal):
+        run.all_valid()
+
+
+def test_the_schema_that_is_published_is_that_of_the_events() -> None:
+    docs = Path(__file__).resolve().parents[4] / "docs"
+    assert (docs / "run-events.schema.json").read_text(encoding="utf-8") == schema()
+    assert len(RUN_EVENT.json_schema()["oneOf"]) == 15

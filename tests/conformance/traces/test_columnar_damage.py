@@ -1,0 +1,419 @@
+"""A columnar file that is not as it was written is never taken for one that is, and never ends in a traceback."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from kvproof.conformance.cli import cli
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.traces import columnar_blocks, columnar_check
+from kvproof.conformance.traces.columnar import ColumnarReader, ColumnarWriter, stream_of_batch
+from kvproof.conformance.traces.columnar_blocks import HEAD_SIZE, Kind, blocks, packed
+from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.spec.trace import Config, End, Event, Header, Producer
+
+HEADER = Header(
+    spec="1",
+    producer=Producer(name="test", version="0", target="none"),
+    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
+)
+EVENTS: list[dict[str, Any]] = [
+    {"action": "open", "session": "s"},
+    {"action": "extend", "session": "s", "turn": "a", "alloc": (1, 2, 5), "params": {"seq_len": 9, "last": True}},
+    {"action": "finish", "session": "s", "turn": "a", "free": (5,), "params": {"unheard_of": 1}},
+    {
+        "action": "check",
+        "terms": dict.fromkeys(("available", "evictable", "protected", "session_held", "uncached", "total"), 1),
+    },
+]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Blocks: header, two events, two events, end."""
+    with ColumnarWriter(tmp_path / "t.kvtrace", HEADER) as writer:
+        for index, fields in enumerate(EVENTS):
+            writer.event(**fields)
+            if index % 2:
+                writer.flush()
+    return tmp_path / "t.kvtrace"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "t.kvtrace"
+    with ColumnarWriter(path, HEADER) as writer:
+        for fields in EVENTS * 20:
+            writer.event(**fields)
+            if writer.events % 30 == 0:
+                writer.flush()
+    return path.read_bytes()
+
+
+def error_of(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        list(read_trace(path))
+    with pytest.raises(UserError) as caught_from_columns:
+        list(ColumnarReader(path).batches())
+    assert caught.value.message == caught_from_columns.value.message
+    return caught.value.message
+
+
+def offsets_of(path: Path) -> list[int]:
+    with path.open("rb") as file:
+        return [block.offset for block in blocks(file)]
+
+
+def with_events(tmp_path: Path, stream: Any, events: int = 2, first_seq: int = 0) -> Path:
+    """A file around one stream of events, with every length and checksum right."""
+    path = tmp_path / "crafted.kvtrace"
+    path.write_bytes(
+        packed(0, Kind.HEADER, 0, 0, line_of(HEADER))
+        + packed(1, Kind.EVENTS, first_seq, events, stream)
+        + packed(2, Kind.END, first_seq + events, 0, line_of(End(events=events)))
+    )
+    return path
+
+
+def stream_of(batch: Any, **options: Any) -> Any:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()
+
+
+def two_events(**fields: Any) -> Any:
+    (batch,) = batches_of(Event(seq=i, action="evict", **fields) for i in range(2))
+    return batch
+
+
+# --- what a crash leaves behind -------------------------------------------------------------------------------------------
+
+
+def test_a_torn_tail_is_named_and_what_is_before_it_is_usable(trace: Path) -> None:
+    data, offsets = trace.read_bytes(), offsets_of(trace)
+    trace.write_bytes(data[: offsets[2] + 50])
+    reader = read_trace(trace)
+    assert [record.seq for _, record in reader if isinstance(record, Event)] == [0, 1]
+    assert reader.torn == f"block 2 at byte {offsets[2]}" and not reader.complete
+    assert reader.broken_off is not None
+    assert reader.broken_off.startswith(f"{trace}: block 2 at byte {offsets[2]}: the file ends after 6 of ")
+    assert reader.truncated_at == 4
+
+
+def test_every_truncation_is_incomplete_and_keeps_the_whole_blocks(trace: Path) -> None:
+    data, offsets = trace.read_bytes(), offsets_of(trace)
+    edges = {offset + step for offset in offsets[1:] for step in (-1, 0, 1, HEAD_SIZE - 1, HEAD_SIZE, HEAD_SIZE + 1)}
+    for size in sorted(
+        {edge for edge in edges if offsets[1] <= edge < len(data)} | set(range(offsets[1], len(data), 97))
+    ):
+        trace.write_bytes(data[:size])
+        reader = ColumnarReader(trace)
+        kept = sum(2 for offset in (offsets[2], offsets[3]) if size >= offset)
+        assert sum(map(len, reader.batches())) == kept
+        assert not reader.complete and (reader.torn is None) == (size in offsets)
+
+
+def test_a_file_that_breaks_off_inside_the_header_is_the_users_mistake(trace: Path) -> None:
+    trace.write_bytes(trace.read_bytes()[:60])
+    assert "block 0 at byte 0: the file ends after 16 of" in error_of_opening(trace)
+    assert "nothing can be checked" in error_of_opening(trace)
+
+
+def error_of_opening(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_trace(path)
+    return caught.value.message
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_flipped_and_missing_bytes_never_pass(
+    tmp_path_factory: pytest.TempPathFactory, whole: bytes, data: Any
+) -> None:
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(0, 3))):
+        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    kept = damaged[: data.draw(st.integers(0, len(whole)) | st.just(len(whole)))]
+    path = tmp_path_factory.mktemp("damaged") / "t.kvtrace"
+    path.write_bytes(kept)
+    verdict = read(path)
+    if kept == whole:
+        assert verdict == "complete"
+    else:
+        assert verdict in ("refused", "incomplete")
+
+
+def read(path: Path) -> str:
+    try:
+        reader = read_trace(path)
+        list(reader)
+    except UserError:
+        return "refused"
+    return "complete" if reader.complete else "incomplete"
+
+
+def test_no_byte_is_left_out_of_the_checksums(whole: bytes, tmp_path: Path) -> None:
+    for place in range(0, len(whole), 31):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path = tmp_path / "t.kvtrace"
+        path.write_bytes(damaged)
+        assert read(path) == "refused", place
+
+
+@pytest.mark.parametrize(
+    ("within", "said"), [(30, "wrong checksum of its head"), (HEAD_SIZE + 9, "wrong checksum of its payload")]
+)
+def test_damage_names_block_and_byte(trace: Path, within: int, said: str) -> None:
+    data, offset = bytearray(trace.read_bytes()), offsets_of(trace)[2]
+    data[offset + within] ^= 1
+    trace.write_bytes(data)
+    assert f"{trace}: block 2 at byte {offset}: {said}: the file is damaged" == error_of(trace)
+
+
+def test_zeros_at_the_end_are_damage(trace: Path) -> None:
+    data, offset = trace.read_bytes(), offsets_of(trace)[3]
+    trace.write_bytes(data[:offset] + bytes(100))
+    assert error_of(trace) == f"{trace}: block 3 at byte {offset}: no block begins here"
+
+
+def parts(path: Path) -> list[bytes]:
+    data, offsets = path.read_bytes(), offsets_of(path)
+    return [data[a:b] for a, b in zip(offsets, [*offsets[1:], len(data)], strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("arrange", "said"),
+    [
+        (lambda p: [p[0], p[2], p[1], p[3]], "block 1 at byte"),
+        (lambda p: [p[0], p[2], p[3]], "numbered 2: blocks lost or reordered"),
+        (lambda p: [*p, *p], "block 4 at byte"),
+        (lambda p: [*p, *p], "were two traces joined?"),
+        (lambda p: [*p, p[1]], "numbered 1: blocks lost"),
+    ],
+)
+def test_blocks_in_another_order_are_refused(
+    trace: Path, arrange: Callable[[list[bytes]], list[bytes]], said: str
+) -> None:
+    trace.write_bytes(b"".join(arrange(parts(trace))))
+    assert said in error_of(trace)
+
+
+def test_a_block_behind_the_end_is_refused(trace: Path) -> None:
+    with trace.open("ab") as file:
+        file.write(packed(4, Kind.END, 4, 0, line_of(End(events=4))))
+    assert "a block after the end record" in error_of(trace)
+
+
+@pytest.mark.parametrize("first_seq", [0, 3])
+def test_events_of_a_wrong_seq_are_refused(tmp_path: Path, first_seq: int) -> None:
+    path = tmp_path / "t.kvtrace"
+    (batch,) = batches_of([Event(seq=first_seq, action="open")])
+    path.write_bytes(
+        packed(0, Kind.HEADER, 0, 0, line_of(HEADER))
+        + packed(1, Kind.EVENTS, 0, 2, stream_of_batch(two_events()))
+        + packed(2, Kind.EVENTS, first_seq, 1, stream_of_batch(batch))
+    )
+    assert f"event seq {first_seq}, expected 2" in error_of(path)
+
+
+def test_an_end_record_that_counts_other_events_is_refused(tmp_path: Path) -> None:
+    path = with_events(tmp_path, stream_of_batch(two_events()))
+    data = path.read_bytes()[: offsets_of(path)[2]]
+    path.write_bytes(data + packed(2, Kind.END, 2, 0, line_of(End(events=3))))
+    assert "the end record counts 3 events, the file holds 2" in error_of(path)
+
+
+def head(**changes: Any) -> bytes:
+    fields = {
+        "magic": b"\x89KVTRACE", "version": 1, "kind": 1, "number": 0, "first_seq": 0,
+        "events": 0, "stored": 4, "unpacked": 4, "checksum": zlib.crc32(b"{}  "),
+    }  # fmt: skip
+    packed_fields = struct.pack("<8sHHIQIIII", *(fields | changes).values())
+    return packed_fields + struct.pack("<I", zlib.crc32(packed_fields)) + b"{}  "
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": 2}, "block version 2; this kvproof reads version 1"),
+        ({"kind": 9}, "unknown kind 9"),
+        ({"kind": 3}, "the header is missing"),
+        ({"stored": 2**32 - 1}, "claims 4294967295 bytes"),
+        ({"unpacked": 2**32 - 1}, "claims 4 bytes (4294967295 unpacked)"),
+        ({"events": 2**21}, "and 2097152 events; a block has at most 268435456 bytes and 1048576 events"),
+        ({}, "the header is missing: the first line"),
+    ],
+)
+def test_a_head_that_claims_what_cannot_be_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    (tmp_path / "t.kvtrace").write_bytes(head(**changes))
+    assert said in error_of_opening(tmp_path / "t.kvtrace")
+
+
+# --- payloads that were made to deceive -----------------------------------------------------------------------------------
+
+
+def replaced(batch: Any, column: str, array: Any) -> Any:
+    return batch.set_column(batch.schema.get_field_index(column), column, array)
+
+
+def run_lists(*lists: list[tuple[int, int]] | None) -> Any:
+    batch = two_events()
+    return pa.array(
+        [None if x is None else [{"start": a, "count": b} for a, b in x] for x in lists], batch["alloc"].type
+    )
+
+
+def named(indices: list[int], names: list[str]) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), names, safe=False)
+
+
+def no_text() -> Any:
+    """A column of text that is not UTF-8."""
+    return pa.array([b"\xff\xfe", None], pa.binary()).view(pa.utf8())
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: stream_of(two_events(), compression="zstd"), "buffers are compressed a second time"),
+        (lambda: stream_of(two_events(), compression="lz4"), "buffers are compressed a second time"),
+        (lambda: stream_of(two_events().slice(1)), "1 events, 2 in its head"),
+        (lambda: stream_of(two_events().rename_columns(["x", *two_events().schema.names[1:]])), "unknown column 'x'"),
+        (lambda: stream_of(two_events().drop_columns(["alloc"])), "column 'alloc' is missing"),
+        (
+            lambda: stream_of(replaced(two_events(), "row", pa.array([1, 2], pa.int64()))),
+            "column 'row' is int64, expected int32",
+        ),
+        (lambda: stream_of(replaced(two_events(), "seq", pa.array([0, 0]))), "out of order"),
+        (lambda: stream_of(replaced(two_events(), "seq", pa.array([5, 6]))), "do not start at 0"),
+        (
+            lambda: stream_of(replaced(two_events(), "alloc", run_lists([(1, 0)], []))),
+            "a run of alloc is empty or leaves",
+        ),
+        (
+            lambda: stream_of(replaced(two_events(), "alloc", run_lists([(2**31 - 1, 2)], []))),
+            "leaves the range of page ids",
+        ),
+        (lambda: stream_of(replaced(two_events(), "alloc", run_lists([(0, 2**30)], []))), "names 1073741824 pages"),
+        (
+            lambda: stream_of(replaced(two_events(), "alloc", run_lists([(0, 2**24), (0, 1)], []))),
+            "names 16777217 pages",
+        ),
+        (lambda: stream_of(replaced(two_events(), "alloc", run_lists(None, []))), "column 'alloc' has a null"),
+        (
+            lambda: stream_of(replaced(two_events(), "terms_total", pa.array([1, None], pa.int32()))),
+            "some of terms are missing",
+        ),
+        (lambda: stream_of(replaced(two_events(), "verbatim", pa.array(["{}", None]))), "not an event"),
+        (
+            lambda: stream_of(replaced(two_events(free=(1,)), "verbatim", pa.array(["{}", None]))),
+            "a verbatim event has 'free' too",
+        ),
+        (
+            lambda: stream_of(
+                replaced(two_events(), "action", pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), ["evict"]))
+            ),
+            "the dictionary of its actions is another one",
+        ),
+        (
+            lambda: stream_of(replaced(two_events(), "session", named([0, 7], ["s"]))),
+            "its payload is no block of events",
+        ),
+        (lambda: stream_of(replaced(two_events(), "turn", named([-1, 0], ["s"]))), "its payload is no block of events"),
+        (lambda: stream_of(replaced(two_events(), "verbatim", no_text())), "its payload is no block of events"),
+        (lambda: pa.py_buffer(b"no stream"), "its payload is no block of events"),
+        (lambda: pa.py_buffer(b""), "its payload is no block of events"),
+    ],
+)
+def test_a_payload_that_breaks_a_rule_is_refused(tmp_path: Path, make: Callable[[], Any], said: str) -> None:
+    path = with_events(tmp_path, make())
+    with pytest.raises(UserError) as caught:
+        list(read_trace(path))
+    assert said in caught.value.message and caught.value.message.startswith(f"{path}: block 1 at byte ")
+
+
+def test_a_verbatim_event_of_another_seq_is_refused(tmp_path: Path) -> None:
+    other = line_of(Event(seq=7, action="evict")).decode()
+    path = with_events(tmp_path, stream_of(replaced(two_events(), "verbatim", pa.array([other, None]))))
+    with pytest.raises(UserError, match="event 0: its verbatim text is not the event of its other columns"):
+        list(read_trace(path))
+
+
+def test_a_payload_that_unpacks_to_more_than_it_says_is_refused(tmp_path: Path) -> None:
+    """A decompression bomb: the frame is small, the head says little, the content is large."""
+    stored = pa.Codec("zstd").compress(bytes(2**27), asbytes=True)
+    fields = struct.pack("<8sHHIQIIII", b"\x89KVTRACE", 1, 2, 1, 0, 1, len(stored), 1000, zlib.crc32(stored))
+    path = tmp_path / "bomb.kvtrace"
+    path.write_bytes(
+        packed(0, Kind.HEADER, 0, 0, line_of(HEADER)) + fields + struct.pack("<I", zlib.crc32(fields)) + stored
+    )
+    assert "its payload does not unpack to 1000 bytes" in error_of(path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_crafted_payloads_with_right_checksums_end_in_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    """Byte flips inside the Arrow stream, sealed again: whatever comes of it, no traceback and no huge allocation."""
+    (batch,) = batches_of(Event(seq=i, **fields) for i, fields in enumerate(EVENTS))
+    stream = bytearray(stream_of_batch(batch).to_pybytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
+    path = with_events(tmp_path_factory.mktemp("crafted"), pa.py_buffer(bytes(stream)), events=len(EVENTS))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read(path) in ("refused", "complete")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+
+
+# --- the command line -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cut", "code"), [(0, 1), (1, 3)])
+def test_a_torn_trace_is_inconclusive_for_replay_unless_it_violates(trace: Path, cut: int, code: int) -> None:
+    """The first event of the trace is right, the second (an extend without its match) is not."""
+    data, offsets = trace.read_bytes(), offsets_of(trace)
+    trace.write_bytes(data[: offsets[1] + 60] if cut else data[: offsets[2] + 60])
+    result = CliRunner().invoke(cli.app, ["replay", str(trace)])
+    assert result.exit_code == code, result.output
+    assert ("the file ends after" in result.output) == bool(cut)
+
+
+def test_a_damaged_trace_could_not_be_run(trace: Path) -> None:
+    data = bytearray(trace.read_bytes())
+    data[offsets_of(trace)[1] + HEAD_SIZE] ^= 1
+    trace.write_bytes(data)
+    for command in ("replay", "info"):
+        result = CliRunner().invoke(cli.app, [command, str(trace)])
+        assert result.exit_code == 2 and "Traceback" not in result.output
+        assert "wrong checksum of its payload" in result.stderr
+
+
+def test_info_names_the_torn_block(trace: Path) -> None:
+    trace.write_bytes(trace.read_bytes()[:-20])
+    result = CliRunner().invoke(cli.app, ["info", "-q", str(trace)])
+    assert result.exit_code == 3 and "no end record, block 3 at byte" in result.stdout
+
+
+def test_the_limits_are_those_of_the_page() -> None:
+    page = " ".join((Path(__file__).parents[3] / "docs" / "columnar.md").read_text().split())
+    assert columnar_blocks.LARGEST_PAYLOAD == 2**28 and "at most 256 MiB" in page
+    assert columnar_blocks.MOST_EVENTS == 2**20 and "at most 2^20 events" in page
+    assert columnar_check.MOST_PAGES == 2**24 and "at most 2^24 pages" in page

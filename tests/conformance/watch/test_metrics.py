@@ -1,0 +1,131 @@
+"""The metrics are scraped over HTTP and parsed by the package that defines their form."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import refusal, run
+
+pytest.importorskip("prometheus_client")
+from prometheus_client.parser import text_string_to_metric_families
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay.owner_counts import Load
+from kvproof.conformance.watch.metrics import Metrics
+from kvproof.conformance.watch.status import FOLLOWING, Status
+
+STATUS = Status(
+    "out/live.jsonl",
+    FOLLOWING,
+    "violates",
+    events=120,
+    unjudged=7,
+    violations=2,
+    rate=41.5,
+    lag_bytes=1000,
+    lag_seconds=0.5,
+    held=12,
+    pools={
+        "full": {"free": 10, "tree": 3, "slots": 2, "running": 1},
+        "window": {"free": 4, "tree": 1, "slots": 0, "running": 1},
+    },
+    load=Load(3, 2, 1, 5),
+    actions=Counter(extend=100, evict=13),
+    followed=Counter(S0511a=4),
+    compiled=True,
+    restarts=1,
+)
+
+
+def scraped(port: int) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def latest() -> dict[str, Status]:
+    return {"status": STATUS}
+
+
+@pytest.fixture
+def metrics(latest: dict[str, Status]) -> Iterator[Metrics]:
+    served = Metrics("127.0.0.1", 0, lambda: latest["status"])
+    yield served
+    served.close()
+
+
+def test_each_value_of_a_status_is_there(metrics: Metrics) -> None:
+    values = scraped(metrics.port)
+    plain = {name: value for (name, labels), value in values.items() if not labels}
+    assert plain == {
+        "kvproof_violations_total": 2,
+        "kvproof_unjudged_events_total": 7,
+        "kvproof_sessions": 3,
+        "kvproof_lag_bytes": 1000,
+        "kvproof_lag_seconds": 0.5,
+        "kvproof_torn_bytes": 12,
+        "kvproof_events_per_second": 41.5,
+        "kvproof_compiled": 1,
+        "kvproof_following": 1,
+        "kvproof_restarts_total": 1,
+    }
+    labelled = {(name, *(v for _, v in labels)): value for (name, labels), value in values.items() if labels}
+    assert labelled == {
+        ("kvproof_events_total", "extend"): 100,
+        ("kvproof_events_total", "evict"): 13,
+        ("kvproof_known_deviations_total", "S0511a"): 4,
+        **{("kvproof_pages", owner, pool): n for pool, owners in STATUS.pools.items() for owner, n in owners.items()},
+        ("kvproof_verdict", "conforms"): 0,
+        ("kvproof_verdict", "violates"): 1,
+        ("kvproof_verdict", "incomplete"): 0,
+        ("kvproof_verdict", "none"): 0,
+        ("kvproof_turns", "running"): 2,
+        ("kvproof_turns", "prefilling"): 1,
+        ("kvproof_turns", "waiting"): 5,
+    }
+
+
+def test_a_scrape_shows_what_was_told_last(metrics: Metrics, latest: dict[str, Status]) -> None:
+    latest["status"] = Status("out/live.jsonl")
+    values = scraped(metrics.port)
+    assert values["kvproof_following", ()] == 0 and values["kvproof_violations_total", ()] == 0
+    assert values["kvproof_verdict", (("verdict", "none"),)] == 1
+    assert not any(name == "kvproof_pages" for name, _ in values)
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"--metrics-port {port}: 127.0.0.1 cannot be listened on"):
+            Metrics("127.0.0.1", port, lambda: STATUS)
+
+
+def test_without_the_package_the_user_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    real = importlib.import_module
+
+    def without(name: str, package: str | None = None) -> Any:
+        if name == "prometheus_client":
+            raise ImportError(name)
+        return real(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    said = refusal("watch", tmp_path / "t.jsonl", "--once", "--metrics-port", "0")
+    assert "pip install 'kvproof[watch]'" in said
+
+
+def test_a_watch_serves_them_and_says_where(tmp_path: Path) -> None:
+    assert run("record", "--scenario", "basic", "--out", tmp_path / "t.jsonl").exit_code == 0
+    result = run("watch", tmp_path / "t.jsonl", "--metrics-port", "0")
+    assert result.exit_code == 0 and "metrics: http://127.0.0.1:" in result.stdout

@@ -1,0 +1,122 @@
+"""The view at two widths, and the lines of a log: what is drawn is what the status says."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from test_trace_io import HEADER
+
+from kvproof.conformance.replay.owner_counts import Load
+from kvproof.conformance.watch.status import FOLLOWING, IDLE, UNJUDGED, WAITING, Pace, Status
+from kvproof.conformance.watch.view import KINDS, OWNERS, cells, line_of, screen, size
+
+STATUS = Status(
+    "/var/log/kvproof/live.dp0-tp1.jsonl",
+    FOLLOWING,
+    "conforms",
+    HEADER,
+    events=1234567,
+    rate=103221.4,
+    lag_bytes=3 * 2**20,
+    lag_seconds=1.25,
+    pools={
+        "full": {"free": 4000, "tree": 9000, "slots": 1, "running": 3383},
+        "window": {"free": 100, "tree": 20, "slots": 40, "running": 40},
+    },
+    load=Load(120, 30, 4, 17),
+    actions=Counter(extend_chunk=1, decode=900000, evict=3),
+    compiled=True,
+    seconds=61.0,
+)
+
+
+def drawn(status: Status, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=40, force_terminal=False, highlight=False)
+    console.print(screen(status, width))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_it_fits_and_shows_pools_load_rate_lag_and_verdict(width: int) -> None:
+    lines = drawn(STATUS, width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for part in (
+        "CONFORMS so far: 1,234,567 events",
+        "█ running 3,383 21%",
+        "▓ slots 1 0%",
+        "▒ tree 9,000 55%",
+        "· free 4,000 24%",
+        "none, 8 pages of 4, 2 rows",
+        "120 sessions, 30 running, 4 in prefill, 17 waiting",
+        "103,221 events/s, checker compiled",
+        "lag 3.0 MiB, 1.2 s",
+        f"2 of {len(KINDS)} kinds seen: decode 900,000, evict 3",
+    ):
+        assert part in text, part
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_bars_are_as_wide_as_the_view_and_whoever_has_a_page_has_a_cell(width: int) -> None:
+    bars = [line.split()[-1] for line in drawn(STATUS, width) if "·" * 5 in line]
+    assert [len(bar) for bar in bars] == [width - 11] * 2
+    assert bars[0].count("▓") == 1 and bars[0].count("█") == pytest.approx((width - 11) * 3383 / 16384, abs=1)
+
+
+def test_cells_fill_the_width_whatever_the_shares_are() -> None:
+    for pages in ({"a": 1}, {"a": 1, "b": 10**9}, dict.fromkeys("abcdefg", 3), {"a": 2, "b": 1, "c": 1}):
+        shares = cells(pages, 20)
+        assert sum(shares.values()) == 20 and min(shares.values()) >= 1
+    assert cells({}, 20) == {}
+
+
+def test_every_kind_of_owner_that_is_counted_is_drawn() -> None:
+    for pool in STATUS.pools.values():
+        assert set(pool) <= set(OWNERS)
+
+
+def test_a_violation_and_what_came_after_it_are_told_apart() -> None:
+    after = replace(
+        STATUS, phase=UNJUDGED, verdict="violates", violations=1, unjudged=500, first_violation="event 3: extend (s)"
+    )
+    text = " ".join(" ".join(drawn(after, 100)).split())
+    assert "VIOLATES 1 in 1,234,567 events; the first: event 3: extend (s)" in text
+    assert "500 events came after it and are counted, not judged" in text
+
+
+def test_an_idle_server_and_a_file_that_is_not_there_are_said() -> None:
+    assert "complete as it stands; the server is idle" in " ".join(drawn(replace(STATUS, phase=IDLE), 120))
+    assert "waiting for the trace" in "\n".join(drawn(Status("x.jsonl", WAITING), 80))
+
+
+def test_a_line_of_a_log_says_the_same() -> None:
+    assert line_of(STATUS) == (
+        "61 s | conforms, so far | 1234567 events, 103221/s | lag 3.0 MiB, 1.2 s | "
+        "pages: running 3383 slots 1 tree 9000 free 4000 | window pages: running 40 slots 40 tree 20 free 100 | "
+        f"120 sessions, 30 running, 4 in prefill, 17 waiting | 2 of {len(KINDS)} kinds of action"
+    )
+    assert line_of(replace(STATUS, held=9)).count("9 bytes of a record that is not whole") == 1
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (2048, "2.0 KiB"), (2**31, "2.0 GiB")])
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_the_lag_is_how_long_ago_the_oldest_unread_byte_was_there() -> None:
+    pace = Pace(0.0)
+    pace.saw(0.0, 100, 100, 0)
+    assert pace.lag_seconds(5.0) == 0.0
+    pace.saw(6.0, 300, 100, 50)
+    pace.saw(7.0, 500, 100, 50)
+    assert pace.lag_seconds(8.0) == 2.0
+    pace.saw(8.0, 500, 300, 100)
+    assert pace.lag_seconds(8.0) == 1.0
+    pace.saw(9.0, 500, 500, 200)
+    assert pace.lag_seconds(10.0) == 0.0
+    assert pace.rate() == 50.0, "of the last five seconds"

@@ -1,0 +1,432 @@
+"""`kvproof watch` gives the verdict of `kvproof replay`, however the trace comes; and says at once what it sees."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import refusal, run
+from model_runs import CONFIGURATIONS
+
+pytest.importorskip("pyarrow")
+
+from test_checker import some_walk
+
+from kvproof.conformance.cli.commands import watch as command
+from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
+from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, replay
+from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.watch import watch as watching
+from kvproof.conformance.watch.status import IDLE, UNJUDGED, WAITING, Status
+from kvproof.conformance.watch.watch import Options, Watch
+from kvproof.model.explore import counterexample
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.trace import Event
+
+
+class Seen:
+    """What a watch tells, and what happens on the way: `then` is called each time that it waits for news."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.findings: list[tuple[Finding, int]] = []
+        self.statuses: list[Status] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def finding(self, finding: Finding, times: int) -> None:
+        self.findings.append((finding, times))
+
+    def status(self, status: Status) -> None:
+        self.statuses.append(status)
+
+    @property
+    def phases(self) -> list[str]:
+        phases = [status.phase for status in self.statuses]
+        return [p for at, p in enumerate(phases) if at == 0 or p != phases[at - 1]]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Steps of the writer: one is done each time that the watch would wait. After the last one it is interrupted."""
+
+    def arrange(*steps: Callable[[], object]) -> None:
+        left: Iterator[Callable[[], object]] = iter(steps)
+
+        def wait(_: float) -> None:
+            step = next(left, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr(watching.time, "sleep", wait)
+        monkeypatch.setattr(watching, "STATUS_SECONDS", 0.0)
+
+    return arrange
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    write_witness(some_walk(2, 9, 60, 3, 11), tmp_path / "whole.jsonl", {})
+    return tmp_path / "whole.jsonl"
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """A short run of the fault of #22862: its last event frees a page that still holds tokens."""
+    found = counterexample(FAULTS["F22862b"])
+    assert found is not None
+    save_counterexample(found, FAULTS["F22862b"], tmp_path / "bad.jsonl")
+    return tmp_path / "bad.jsonl"
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def appended(path: Path, *lines: bytes) -> Callable[[], object]:
+    return lambda: path.open("ab").write(b"".join(lines))
+
+
+def watched(path: Path, **options: Any) -> tuple[watching.Outcome, Seen]:
+    seen = Seen()
+    return Watch(path, Options(**options), seen).run(), seen
+
+
+# --- the same verdict -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checker", ["interpreted", "compiled"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".kvtrace"])
+@pytest.mark.parametrize("seed", range(len(CONFIGURATIONS)))
+def test_a_trace_that_is_there_gets_the_report_of_a_replay(
+    tmp_path: Path, seed: int, suffix: str, checker: str
+) -> None:
+    lines = tmp_path / "t.jsonl"
+    write_witness(some_walk(2, 9, 50, 3, seed, **CONFIGURATIONS[seed]), lines, {})
+    path = lines
+    if suffix == ".kvtrace":
+        path, reader = tmp_path / "t.kvtrace", read_trace(lines)
+        with write_trace(path, reader.header) as writer:
+            for _, record in reader:
+                if isinstance(record, Event):
+                    writer.write(record)
+    outcome, _ = watched(path, checker=checker)
+    assert outcome.report == replay(path, checker="interpreted")
+    assert outcome.verdict == CONFORMS and outcome.events == outcome.report.events
+
+
+@pytest.mark.parametrize("checker", ["interpreted", "compiled"])
+@pytest.mark.parametrize("fault_id", ["F22862b", "F20070", "F12224", "S0511d"])
+def test_a_violation_gets_the_diagnosis_of_a_replay(tmp_path: Path, fault_id: str, checker: str) -> None:
+    path = tmp_path / "t.jsonl"
+    found = counterexample(FAULTS[fault_id])
+    assert found is not None
+    save_counterexample(found, FAULTS[fault_id], path)
+    outcome, seen = watched(path, checker=checker)
+    report = replay(path, checker="interpreted")
+    assert outcome.report == report and outcome.verdict == VIOLATES and outcome.violations == 1
+    assert [finding for finding, _ in seen.findings] == report.findings
+    assert fault_id in [fault.id for fault in seen.findings[0][0].explained_by]
+
+
+def test_a_wrong_memory_check_does_not_end_the_following(tmp_path: Path, meanwhile: Callable[..., None]) -> None:
+    """It changes nothing; each is told, the report keeps the first of its kind."""
+    result = run("record", "--scenario", "busy-check", "--fault", "F22213", "--out", tmp_path / "t.jsonl")
+    assert result.exit_code == 0, result.output
+    report = replay(tmp_path / "t.jsonl")
+    assert len(report.findings) > 1
+    for checker in ("interpreted", "compiled"):
+        outcome, seen = watched(tmp_path / "t.jsonl", checker=checker)
+        assert [finding for finding, _ in seen.findings] == report.findings
+        assert outcome.violations == len(report.findings) and outcome.report is not None
+        assert [times for _, times in seen.findings] == list(range(1, len(report.findings) + 1))
+        assert outcome.report.findings == report.findings[:1] and outcome.events == report.events
+
+
+# --- as it is written -----------------------------------------------------------------------------------------------------
+
+
+def test_it_waits_for_the_file_for_its_header_and_for_the_rest_of_a_line(
+    tmp_path: Path, trace: Path, meanwhile: Callable[..., None]
+) -> None:
+    path, lines = tmp_path / "live.jsonl", lines_of(trace)
+    meanwhile(
+        appended(path, lines[0][:30]),
+        appended(path, lines[0][30:]),
+        appended(path, lines[1], lines[2][:9]),
+        appended(path, lines[2][9:], *lines[3:]),
+    )
+    outcome, seen = watched(path)
+    assert outcome.verdict == CONFORMS and outcome.report is not None
+    assert outcome.report.events == replay(trace).events
+    assert seen.said[:3] == [
+        f"waiting for {path}: there is no such file yet",
+        f"waiting for {path}: the file has no header yet",
+        f"following {path}",
+    ]
+    assert seen.phases[0] == WAITING
+    assert any(status.held == 9 and status.lag_bytes == 0 for status in seen.statuses)
+
+
+def test_a_violation_is_told_before_the_trace_goes_on(
+    tmp_path: Path, bad: Path, meanwhile: Callable[..., None]
+) -> None:
+    path, lines = tmp_path / "live.jsonl", lines_of(bad)
+    told: list[bool] = []
+    seen, rung = Seen(), []
+    run = Watch(path, Options(), seen, rung.append)
+    meanwhile(appended(path, *lines[:-2]), lambda: told.append(bool(seen.findings)), appended(path, lines[-2]))
+    outcome = run.run()
+    assert told == [False] and outcome.verdict == VIOLATES and not outcome.interrupted
+    assert len(rung) == 1 and rung[0]["seq"] == seen.findings[0][0].event.seq
+    assert json.loads(json.dumps(rung[0], default=str))["explained_by"] == ["F22862b"]
+    assert seen.statuses[-1].violations == 1 and seen.statuses[-1].first_violation.startswith("event ")
+
+
+def test_kept_going_events_and_pages_are_counted_and_not_judged(
+    tmp_path: Path, bad: Path, meanwhile: Callable[..., None]
+) -> None:
+    path, lines = tmp_path / "live.jsonl", lines_of(bad)
+    seq = len(lines) - 2
+    more = [
+        json.dumps({"record": "event", "seq": seq + n, "action": "extend", "session": "x", **moved}).encode() + b"\n"
+        for n, moved in enumerate([{"alloc": [1, 2]}, {"free": [1]}, {"alloc": [7]}])
+    ]
+    meanwhile(appended(path, *lines[:-1]), appended(path, *more), lambda: None)
+    outcome, seen = watched(path, keep_going=True)
+    assert outcome.interrupted and outcome.violations == 1 and outcome.unjudged == 3
+    assert outcome.events == seq + 3 and outcome.report is not None and outcome.report.events == seq
+    at_violation, last = (
+        next(s for s in seen.statuses if s.phase == UNJUDGED).pools["full"],
+        seen.statuses[-1].pools["full"],
+    )
+    assert set(last) == {"free", "taken"} and last["free"] == at_violation["free"] - 2
+    assert sum(last.values()) == sum(at_violation.values())
+
+
+def test_interrupted_it_has_a_verdict_so_far(tmp_path: Path, trace: Path, meanwhile: Callable[..., None]) -> None:
+    path = tmp_path / "live.jsonl"
+    meanwhile(appended(path, *lines_of(trace)[:9], b'{"record":'))
+    outcome, _ = watched(path)
+    assert outcome.interrupted and outcome.events == 8 and outcome.verdict == INCOMPLETE
+    assert outcome.report is not None and "breaks off in the middle of a record (10 bytes" in outcome.report.why
+
+
+def of_a_server(lines: list[bytes]) -> list[bytes]:
+    header = json.loads(lines[0])
+    header["producer"]["target"] = "sglang 0.5.11"
+    return [json.dumps(header).encode() + b"\n", *lines[1:]]
+
+
+def ended(events: int, reason: str = "finished") -> bytes:
+    return json.dumps({"record": "end", "events": events, "reason": reason}).encode() + b"\n"
+
+
+def test_the_end_of_an_idle_server_is_not_the_end(tmp_path: Path, trace: Path, meanwhile: Callable[..., None]) -> None:
+    """The recorder of a server ends its trace whenever the server is idle, and takes the end back."""
+    path, lines = tmp_path / "live.jsonl", of_a_server(lines_of(trace))
+    first, rest = lines[:7], lines[7:-1]
+
+    def goes_on() -> None:
+        with path.open("r+b") as file:
+            file.truncate(len(b"".join(first)))
+        appended(path, *rest, ended(len(lines) - 2))()
+
+    meanwhile(appended(path, *first, ended(6)), lambda: None, goes_on, lambda: None)
+    outcome, seen = watched(path)
+    assert outcome.interrupted and outcome.verdict == CONFORMS and outcome.events == len(lines) - 2
+    assert seen.statuses[-1].ends_taken_back == 1
+    assert IDLE in seen.phases and seen.phases.index(IDLE) < len(seen.phases) - 2
+    outcome, _ = watched(path, until_end=True)
+    assert not outcome.interrupted and outcome.verdict == CONFORMS
+
+
+def test_a_server_that_crashed_is_the_end(tmp_path: Path, trace: Path, meanwhile: Callable[..., None]) -> None:
+    path, lines = tmp_path / "live.jsonl", of_a_server(lines_of(trace))
+    meanwhile(appended(path, *lines[:5], ended(4, "crashed: out of memory")))
+    outcome, _ = watched(path)
+    assert not outcome.interrupted and outcome.verdict == INCOMPLETE
+    assert outcome.report is not None and "crashed: out of memory" in outcome.report.why
+
+
+@pytest.mark.parametrize("how", ["truncated", "replaced"])
+def test_another_trace_in_its_place_is_begun_anew(
+    tmp_path: Path, trace: Path, how: str, meanwhile: Callable[..., None]
+) -> None:
+    path, lines = tmp_path / "live.jsonl", lines_of(trace)
+
+    def other() -> None:
+        if how == "truncated":
+            path.write_bytes(b"".join(lines[:3]))
+        else:
+            trace.replace(path)
+
+    meanwhile(appended(path, *lines[:20]), other, appended(path, *lines[3:]) if how == "truncated" else lambda: None)
+    outcome, seen = watched(path)
+    assert not outcome.interrupted and outcome.verdict == CONFORMS and outcome.restarts == 1
+    assert outcome.events == len(lines) - 2
+    what = "was truncated, or written anew" if how == "truncated" else "was replaced by another file"
+    assert f"{path} {what}; it had 19 events: incomplete. Beginning anew" in seen.said
+
+
+def test_a_violation_before_the_trace_was_begun_anew_is_not_forgotten(
+    tmp_path: Path, trace: Path, bad: Path, meanwhile: Callable[..., None]
+) -> None:
+    path = tmp_path / "live.jsonl"
+    meanwhile(appended(path, *lines_of(bad)[:-1]), lambda: path.write_bytes(trace.read_bytes()))
+    outcome, _ = watched(path, keep_going=True)
+    assert outcome.report is not None and outcome.report.verdict == CONFORMS
+    assert outcome.verdict == VIOLATES and outcome.violations == 1
+
+
+def test_a_removed_file_is_said_and_what_comes_in_its_place_is_followed(
+    tmp_path: Path, trace: Path, meanwhile: Callable[..., None]
+) -> None:
+    path = tmp_path / "live.jsonl"
+    meanwhile(appended(path, *lines_of(trace)[:4]), path.unlink, lambda: None, appended(path, *lines_of(trace)))
+    outcome, seen = watched(path)
+    assert outcome.verdict == CONFORMS and outcome.restarts == 1
+    assert sum("was removed" in text for text in seen.said) == 1
+
+
+def test_once_judges_what_is_there(tmp_path: Path, trace: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(b"".join(lines_of(trace)[:9]))
+    outcome, _ = watched(path, once=True)
+    assert not outcome.interrupted and outcome.verdict == INCOMPLETE and outcome.events == 8
+
+
+# --- from one checker to the other ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".kvtrace"])
+def test_the_compiled_checker_takes_over_in_the_middle(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it does, report, counts of pages and load are those of the interpreted one."""
+    lines, path = tmp_path / "t.jsonl", tmp_path / f"live{suffix}"
+    write_witness(some_walk(2, 9, 400, 4, 5, window=2, overlap=True), lines, {})
+    reader = read_trace(lines)
+    with write_trace(path, reader.header) as writer:
+        for _, record in reader:
+            if isinstance(record, Event):
+                writer.write(record)
+    expected, seen = watched(path, checker="interpreted")
+    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.EVENTS_AT_ONCE", 7)
+    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.AT_ONCE", 3000)
+    for name in ("LineSource", "BlockSource"):
+        monkeypatch.setattr(f"kvproof.conformance.watch.growing_trace.{name}.behind_from", -1)
+    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.Preparation.start", lambda self: None)
+    for after in (0, 1, 2, 5, 11):
+        polls = iter([None] * after)
+        monkeypatch.setattr(
+            "kvproof.conformance.watch.growing_judge.Preparation.exit_code", property(lambda self, p=polls: next(p, 0))
+        )
+        outcome, seen_too = watched(path, checker="auto")
+        assert outcome.report == expected.report
+        last, last_too = seen.statuses[-1], seen_too.statuses[-1]
+        assert last_too.compiled and not last.compiled
+        assert (last_too.pools, vars(last_too.load), last_too.actions) == (last.pools, vars(last.load), last.actions)
+
+
+def test_a_violation_after_the_compiled_checker_took_over_is_the_same(
+    tmp_path: Path, bad: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.LineSource.behind_from", -1)
+    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.Preparation.start", lambda self: None)
+    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.Preparation.exit_code", 0)
+    outcome, seen = watched(bad)
+    assert outcome.report == replay(bad) and seen.statuses[-1].compiled
+
+
+def test_a_checker_that_cannot_be_made_is_said_once(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.WARM", [sys.executable, "-c", "raise SystemExit(5)"])
+    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.EVENTS_AT_ONCE", 1)
+    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.LineSource.behind_from", -1)
+    monkeypatch.setattr(
+        "kvproof.conformance.watch.growing_judge.Preparation.exit_code",
+        property(lambda self: self._process and self._process.wait()),
+    )
+    outcome, seen = watched(trace)
+    assert outcome.verdict == CONFORMS
+    assert sum("could not be made (exit code 5)" in text for text in seen.said) == 1
+
+
+@pytest.mark.slow
+def test_the_compiled_checker_is_prepared_by_a_process_of_its_own(tmp_path: Path, trace: Path) -> None:
+    code = subprocess.run([sys.executable, "-m", "kvproof.conformance.compiled.warm"], check=False).returncode
+    assert code == 0
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_exit_codes_are_those_of_replay(tmp_path: Path, trace: Path, bad: Path) -> None:
+    good = run("watch", trace)
+    assert good.exit_code == 0 and f"CONFORMS  {trace}" in good.output
+    violating = run("watch", bad)
+    assert violating.exit_code == 1
+    assert "VIOLATION" in violating.output and "explained F22862b" in violating.output
+    assert f"again: kvproof replay {bad}" in violating.output
+    torn = tmp_path / "torn.jsonl"
+    torn.write_bytes(trace.read_bytes()[:-200])
+    assert run("watch", "--once", torn).exit_code == 3
+    missing = run("watch", "--once", tmp_path / "none.jsonl")
+    assert missing.exit_code == 2 and "no trace is there" in missing.stderr
+
+
+def test_what_cannot_be_watched_is_refused(tmp_path: Path, trace: Path) -> None:
+    (tmp_path / "no.jsonl").write_text("nonsense\n")
+    assert "not JSON" in refusal("watch", tmp_path / "no.jsonl")
+    assert "unknown checker 'fast'" in refusal("watch", "--checker", "fast", trace)
+    assert "needs a command" in refusal("watch", "--alarm", "", trace)
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(lines_of(trace)[0] + ended(0))
+    result = run("watch", empty)
+    assert result.exit_code == 2 and "nothing was checked" in result.stderr
+
+
+def test_a_result_for_machines_is_written(tmp_path: Path, bad: Path) -> None:
+    assert run("watch", bad, "--json", tmp_path / "r.json").exit_code == 1
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["verdict"], result["violations"], result["interrupted"]) == (VIOLATES, 1, False)
+    assert result["findings"][0]["explained_by"] == ["F22862b"]
+
+
+def test_the_alarm_is_over_before_the_watch_ends(tmp_path: Path, bad: Path) -> None:
+    told = tmp_path / "told"
+    program = f"import sys, time; time.sleep(0.3); open({str(told)!r}, 'w').write(sys.stdin.read())"
+    alarm = tmp_path / "alarm.py"
+    alarm.write_text(program)
+    assert run("watch", bad, "--alarm", f"'{sys.executable}' '{alarm}'").exit_code == 1
+    assert json.loads(told.read_text())["trace"] == str(bad)
+    assert command.watch.__doc__ is not None and "130" in command.watch.__doc__
+
+
+def test_ctrl_c_ends_with_the_verdict_so_far(tmp_path: Path, trace: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(b"".join(lines_of(trace)[:9]))
+    # A shell that runs tests in the background lets its children ignore the signal.
+    begin = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+             "from kvproof.conformance.cli.cli import main; main()"]  # fmt: skip
+    process = subprocess.Popen([*begin, "watch", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    while "8 events" not in line:
+        assert line, "the watch ended by itself"
+        line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert f"INCOMPLETE  {path}" in out and "interrupted after 8 events" in out

@@ -1,0 +1,65 @@
+"""Traces for tests of replays of many: good, bad and long ones, without an implementation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvproof.conformance.drive.counterexample import save_counterexample
+from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.model.explore import counterexample
+from kvproof.spec import SPEC_VERSION
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.trace import Config, Header, Producer
+
+HEADER = Header(
+    spec=SPEC_VERSION,
+    producer=Producer(name="test", version="0", target="none"),
+    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
+)
+
+
+def sessions(path: Path, number: int = 3, *, closed: bool = True) -> Path:
+    """Sessions that are opened and closed: two events each. Not `closed`: the recorder did not finish."""
+    with write_trace(path, HEADER) as writer:
+        for n in range(number):
+            writer.event(action="open", session=f"s{n}")
+            writer.event(action="close", session=f"s{n}")
+        if not closed:
+            writer.abandon()
+    return path
+
+
+def broken(path: Path) -> Path:
+    run = counterexample(FAULTS["F22862b"])
+    assert run is not None
+    save_counterexample(run, FAULTS["F22862b"], path)
+    return path
+
+
+@contextmanager
+def killing_one(found: Callable[[], list[int]]) -> Iterator[list[int]]:
+    """While the block runs, the first process that is found is killed, once."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def hunt() -> None:
+        while not over.is_set() and not killed:
+            for pid in found()[:1]:
+                time.sleep(0.3)  # it is in the middle of a trace then
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            time.sleep(0.02)
+
+    hunter = threading.Thread(target=hunt)
+    hunter.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        hunter.join()

@@ -1,0 +1,240 @@
+"""Hostile trace files, by coverage: `make fuzz-traces SECONDS=600`. Needs atheris (pip install -e '.[fuzz]').
+
+The first byte of an input says what the rest becomes: a file of lines, of packed lines or of columns as it stands, lines behind a
+good header, or the payload of a block whose checksums are right. Whatever it is, the promise is the same:
+
+- it is judged, or refused with one sentence that names the file; nothing else is raised, and no file takes much memory;
+- the compiled checker says what the interpreted one says (`--compiled`: slower, and starts with compiling it);
+- lines that are scanned at once are the events that one reads one by one, and so are the parts in which a trace is judged;
+- a file that grows piece by piece gives the records that the whole file gives.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import atheris
+
+with atheris.instrument_imports(include=["kvproof.conformance"]):
+    from kvproof.conformance.compiled.columns import Names, arrays_of, batches, events_in
+    from kvproof.conformance.compiled.layout import COLUMNS
+    from kvproof.conformance.compiled.lines import ScannedLines
+    from kvproof.conformance.errors import UserError
+    from kvproof.conformance.replay import replay as replays
+    from kvproof.conformance.traces.columnar_blocks import Kind, packed
+    from kvproof.conformance.traces.columnar_events import batches_of
+    from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NAMES, NUMBER_PARAMS
+    from kvproof.conformance.traces.trace_io import line_of, read_trace
+    from kvproof.conformance.watch.growing_file import GrowingFile
+    from kvproof.conformance.watch.growing_trace import source_of
+    from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
+
+FOLDER = Path(tempfile.mkdtemp(prefix="kvproof-fuzz-"))
+HEADER = Header(
+    spec="1",
+    producer=Producer(name="fuzz", version="0", target="none"),
+    config=Config(page_size=2, pool_pages=64, rows=16, row_width=7),
+)
+CHECKERS = ["interpreted"]
+NO_HEADER = "no header"
+
+
+def as_lines(data: bytes) -> Path:
+    return written("t.jsonl", data)
+
+
+def as_packed_lines(data: bytes) -> Path:
+    return written("t.jsonl.gz", data)
+
+
+def as_lines_to_be_packed(data: bytes) -> Path:
+    return written("t.jsonl.gz", gzip.compress(line_of(HEADER) + b"\n" + data, 1, mtime=0))
+
+
+def as_columns(data: bytes) -> Path:
+    return written("t.kvtrace", data)
+
+
+def behind_a_header(data: bytes) -> Path:
+    return written("t.jsonl", line_of(HEADER) + b"\n" + data)
+
+
+def as_a_payload(data: bytes) -> Path:
+    """Two bytes say how many events the head of the block claims."""
+    import pyarrow as pa
+
+    events = struct.unpack("<H", data[:2].ljust(2, b"\0"))[0] % 64
+    return written(
+        "t.kvtrace",
+        packed(0, Kind.HEADER, 0, 0, line_of(HEADER))
+        + packed(1, Kind.EVENTS, 0, events, pa.py_buffer(data[2:]))
+        + packed(2, Kind.END, events, 0, line_of(End(events=events))),
+    )
+
+
+def as_a_header_in_columns(data: bytes) -> Path:
+    return written("t.kvtrace", packed(0, Kind.HEADER, 0, 0, data) + packed(1, Kind.END, 0, 0, line_of(End(events=0))))
+
+
+FORMS: tuple[Callable[[bytes], Path], ...] = (
+    as_lines,
+    behind_a_header,
+    as_columns,
+    as_a_payload,
+    as_packed_lines,
+    as_lines_to_be_packed,
+    as_a_header_in_columns,
+)
+
+
+def written(name: str, data: bytes) -> Path:
+    path = FOLDER / name
+    path.write_bytes(data)
+    return path
+
+
+def answer(path: Path, checker: str) -> Any:
+    """What a user would be told: the report, or the sentence."""
+    try:
+        report = replays.replay(path, checker=checker)
+    except UserError as error:
+        assert str(path) in error.message and "\n" not in error.message, error.message
+        return error.message
+    return report
+
+
+def records_of(path: Path) -> tuple[list[Any], str]:
+    """The records of a whole file, and how reading it ended."""
+    seen: list[Any] = []
+    try:
+        reader = read_trace(path)
+        for _, record in reader:
+            seen.append(record)
+    except UserError as error:
+        return seen, error.message
+    return seen, "whole" if reader.complete else "incomplete"
+
+
+def grown(path: Path, data: bytes, pieces: int) -> tuple[list[Any], str]:
+    """The same of a file that comes piece by piece."""
+    seen: list[Any] = []
+    path.write_bytes(b"")
+    file = GrowingFile(path)
+    source = None
+    step = max(1, len(data) // pieces)
+    try:
+        for end in (*range(step, len(data), step), len(data)):
+            path.write_bytes(data[:end])  # the same inode: what was there stays
+            for _ in range(3):
+                source = source_of(file) if source is None else source
+                for part in source.new(False) if source is not None else ():
+                    seen += [part] if isinstance(part, End) else part.events
+    except UserError as error:
+        return seen, error.message
+    finally:
+        file.close()
+    if source is None:
+        return seen, NO_HEADER
+    return (
+        seen,
+        "whole" if source is not None and source.end is not None and source.broken_off is None else "incomplete",
+    )
+
+
+def check_growing(path: Path, data: bytes) -> None:
+    whole, how = records_of(path)
+    pieces, how_in_pieces = grown(path, data, 3)
+    events, events_in_pieces = ([r for r in records if isinstance(r, Event)] for records in (whole, pieces))
+    assert events_in_pieces == events[: len(events_in_pieces)]
+    if how_in_pieces == NO_HEADER:  # there is less than a header: a reader refuses that, a follower waits
+        assert how not in ("whole", "incomplete")
+        return
+    if path.suffix == ".jsonl" and not data.endswith(b"\n"):
+        return  # whoever follows the file waits for the rest of the line, whatever it is
+    assert len(events_in_pieces) == len(events), (how, how_in_pieces)
+    refused = [h not in ("whole", "incomplete") for h in (how, how_in_pieces)]
+    assert refused[0] == refused[1], (how, how_in_pieces)
+
+
+def check_plain(lines: bytes) -> None:
+    """Lines that are scanned are events that follow each other, and the loop is told the same of them as of their columns."""
+    scanned = ScannedLines.of(lines)
+    events = [RECORD.validate_json(line) for line in lines[: scanned.end].split(b"\n")[:-1]]
+    assert len(events) == len(scanned)
+    if not events:
+        return
+    assert [event.seq for event in events] == list(range(scanned.first_seq, scanned.first_seq + len(events)))
+    (expected,) = batches_of(events)
+    ours, theirs = Names(), Names()
+    found, wanted = arrays_of(scanned, ours).arrays, arrays_of(expected, theirs).arrays
+    beside_names = [row for name, row in COLUMNS.items() if name not in NAMES]
+    told, told_of_columns = (arrays.table[beside_names, : len(events)] for arrays in (found, wanted))
+    assert (told == told_of_columns).all()
+    assert (found.steps[: len(events)] == wanted.steps[: len(events)]).all()
+    assert list(scanned.events(0, len(events))) == events
+
+
+def check_parts(path: Path) -> None:
+    """A trace in the parts in which the compiled checker gets it holds the records of the trace, and ends in the same way."""
+    whole, how = records_of(path)
+    seen: list[Any] = []
+    try:
+        reader = read_trace(path)
+        for batch in batches(reader):
+            seen += events_in(batch)
+    except UserError as error:
+        assert error.message == how
+    else:
+        assert how == ("whole" if reader.complete else "incomplete")
+    assert seen == [record for record in whole if isinstance(record, Event)]
+
+
+def refused_for_size(said: Any) -> bool:
+    """The compiled checker keeps a configuration in 32 bits, and says so of a larger one; the interpreted one takes it."""
+    return isinstance(said, str) and said.endswith("takes no configuration this large: --checker interpreted")
+
+
+def test_one_input(data: bytes) -> None:
+    form, rest = FORMS[data[0] % len(FORMS)] if data else as_lines, data[1:]
+    path = form(rest)
+    answers = [answer(path, checker) for checker in CHECKERS]
+    assert all(a == answers[0] for a in answers if not refused_for_size(a)), answers
+    if form is behind_a_header:
+        check_plain(rest)
+    check_parts(path)
+    if path.suffix != ".gz":
+        check_growing(path, path.read_bytes())
+
+
+def dictionary() -> Path:
+    """The words of a trace, so that they need not be found by chance."""
+    words = {
+        *(
+            '"' + name + '":'
+            for model in (Header, Producer, Config, Event, Observed, Terms, End)
+            for name in model.model_fields
+        ),
+        *(f'"{action}"' for action in ACTIONS),
+        *(f'"{name}":' for name in (*FLAG_PARAMS, *NUMBER_PARAMS)),
+        *("true", "false", "null", "[]", "{}", str(2**31), str(2**63), "-1", "1e3", "\\u0000", "}\n{"),
+    }
+    escaped = sorted("".join(f"\\x{byte:02x}" for byte in word.encode()) for word in words)
+    return written("words.dict", "".join(f'"{word}"\n' for word in escaped).encode())
+
+
+def main() -> None:
+    if "--compiled" in sys.argv:
+        sys.argv.remove("--compiled")
+        CHECKERS.append("compiled")
+    atheris.Setup([*sys.argv, f"-dict={dictionary()}"], test_one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

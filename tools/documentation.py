@@ -1,0 +1,186 @@
+"""What is generated, not typed, most of it documentation: `python -m documentation [--check]`.
+
+The kill matrix is computed by the prover each time: what stands in docs/kill_matrix.md is what the rules do today.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from seed_search import searched
+
+from kvproof.conformance.fuzz.seeds import SEEDS
+from kvproof.conformance.report.formats import ndjson
+from kvproof.conformance.traces.trace_io import LARGEST_POOL, LONGEST_RECORD
+from kvproof.model.explore import Run
+from kvproof.model.prove import prove
+from kvproof.spec.faults import FAULTS, KINDS
+from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
+from kvproof.spec.profiles import PROFILES
+from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
+
+
+def kill_matrix() -> str:
+    """Fault x invariant: ✗ where the proof of the deviating action fails; the first run that shows it, step by step."""
+    invariants = every_invariant()
+    head = ["fault", "deviates", *invariants, "shortest run"]
+    lines = [_row(head), _row(["---", "---", *(":-:" for _ in invariants), "---"])]
+    for fault in FAULTS.values():
+        proof = prove(fault)
+        cells = ["✗" if i in proof.broken else "" for i in invariants]
+        lines.append(
+            _row(
+                [
+                    f"**{fault.id}**",
+                    ", ".join(f"`{name}`" for name in fault.deviations),
+                    *cells,
+                    _shortest(proof.counterexample),
+                ]
+            )
+        )
+    lines += [
+        "",
+        f"{len(FAULTS)} deviations, {len(invariants)} invariants; each deviation breaks at least one, each invariant is broken.",
+    ]
+    return "\n".join(lines)
+
+
+def _shortest(run: Run | None) -> str:
+    if run is None:
+        return "none"
+    config = "".join(f", {name}" if value is True else f", {name} {value}" for name, value in run.config.items())
+    return f"{len(run.steps)} steps, P = {run.page_size}{config}"
+
+
+def faults_page() -> str:
+    """What each deviation did wrong."""
+    lines = ["# Deviations", "", "Generated from `spec/faults.py`. Each replaces one action and nothing else.", ""]
+    lines += [_row(["id", "kind", "action", "what it does wrong", "needs", "source"]), _row(["---"] * 6)]
+    lines += [
+        _row([f.id, KINDS[f.kind], ", ".join(f"`{name}`" for name in f.deviations), f.summary, f.needs, f.source])
+        for f in FAULTS.values()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def rules_page() -> str:
+    """Actions and invariants."""
+    lines = [
+        "# Rules",
+        "",
+        "Generated from `spec/`. An event of a trace is judged by the action that applies in the model's state.",
+        "",
+    ]
+    lines += ["## Actions", "", _row(["action", "event", "rule", "source"]), _row(["---"] * 4)]
+    lines += [_row([f"`{a.name}`", f"`{a.event}`", a.summary, a.source]) for m in MACHINES for a in m.actions.values()]
+    lines += [
+        *_profiles(),
+        "",
+        "## Invariants",
+        "",
+        _row(["id", "machine", "statement", "why it matters", "source"]),
+        _row(["---"] * 5),
+    ]
+    for machine in MACHINES:
+        stated = machine.invariants.values()
+        lines += [_row([i.id, machine.name, i.statement, i.explanation, i.source]) for i in stated]
+    lines += ["", "## Auxiliary", "", "Facts that induction needed; without each of them it fails.", ""]
+    lines += [_row(["id", "statement", "reason"]), _row(["---"] * 3)]
+    lines += [_row([i.id, i.statement, i.explanation]) for i in LEDGER.auxiliary.values()]
+    return "\n".join(lines) + "\n"
+
+
+def _profiles() -> Iterator[str]:
+    """What releases do by rules of their own, and what they are known to do wrong."""
+    yield from ("", "## Profiles", "")
+    yield "Designs of releases: `prove --profile` and `replay --profile` put these rules in place of those above."
+    yield ""
+    yield _row(["profile", "releases", "action", "its rule", "known deviations"])
+    yield _row(["---"] * 5)
+    for profile in PROFILES.values():
+        releases = " to ".join(dict.fromkeys((profile.releases[0], profile.releases[-1])))
+        first = (f"`{profile.name}`", releases, ", ".join(profile.deviations))
+        for name, rule in profile.rules.items():
+            said = (rule.run.__doc__ or "").strip().splitlines()[0]
+            yield _row([first[0], first[1], f"`{name}`", said, first[2]])
+            first = ("", "", "")
+
+
+def trace_page() -> str:
+    """The trace format, field by field."""
+    lines = [
+        "# Trace format",
+        "",
+        "Generated from `spec/trace.py`; the JSON Schema is `trace.schema.json`. What each event means: `events.md`.",
+        "",
+        f"Limits: a record has at most {LONGEST_RECORD // 2**20} MiB as a line, a pool at most {LARGEST_POOL:,} pages, and a "
+        "length of the configuration at most 2^40 tokens. What is beyond is refused before memory is taken for it.",
+        "",
+    ]
+    for model in (Header, Producer, Config, Event, Observed, Terms, End):
+        doc = (model.__doc__ or "").strip().splitlines()
+        lines += [f"## {model.__name__}", "", *([doc[0], ""] if doc and "pydantic" not in doc[0] else [])]
+        lines += [_row(["field", "type", "meaning"]), _row(["---"] * 3)]
+        for name, info in model.model_fields.items():
+            kind = (
+                str(info.annotation)
+                .replace("typing.", "")
+                .replace("kvproof.spec.trace.", "")
+                .replace("<class '", "")
+                .replace("'>", "")
+            )
+            lines.append(_row([f"`{name}`", f"`{kind}`".replace("|", "or"), info.description or ""]))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def schema() -> str:
+    return json.dumps(RECORD.json_schema(), indent=1, sort_keys=True) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _between_marks(text: str, path: Path) -> str:
+    begin, end = "<!-- kill-matrix:begin -->", "<!-- kill-matrix:end -->"
+    before, rest = path.read_text(encoding="utf-8").split(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+
+
+def generated(root: Path) -> Iterator[tuple[Path, str]]:
+    """Every generated file with its text as of today."""
+    pages: dict[str, Callable[[], str]] = {
+        "docs/faults.md": faults_page,
+        "docs/rules.md": rules_page,
+        "docs/trace.md": trace_page,
+        "docs/trace.schema.json": schema,
+        "docs/run-events.schema.json": ndjson.schema,
+        f"conformance/fuzz/{SEEDS}": searched,
+    }
+    matrix = root / "docs" / "kill_matrix.md"
+    yield matrix, _between_marks(kill_matrix(), matrix)
+    for name, page in pages.items():
+        yield root / name, page()
+
+
+def main(arguments: list[str]) -> int:
+    root = Path.cwd()
+    if not (root / "README.md").exists():
+        print("run this from the root of the checkout, where README.md is", file=sys.stderr)
+        return 2
+    stale = [path for path, text in generated(root) if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" not in arguments:
+        for path, text in generated(root):
+            path.write_text(text, encoding="utf-8")
+        return 0
+    for path in stale:
+        print(f"{path.relative_to(root)} is not what the specification says now: make docs", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,27 @@
+"""A sample of mutants that is spread evenly over files and kinds of mistake, the same for the same seed."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rule_mutation.mutants import Mutant
+
+
+def evenly(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
+    """So many, in the order of the source: from each file and kind in turn one, until there are enough. None: all."""
+    if count is None or count >= len(mutants):
+        return list(mutants)
+    groups: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
+    for mutant in mutants:
+        groups[mutant.path, mutant.operator].append(mutant)
+    chance = random.Random(seed)
+    for group in groups.values():
+        chance.shuffle(group)
+    chosen: set[str] = set()
+    while len(chosen) < count:
+        for group in groups.values():
+            if group and len(chosen) < count:
+                chosen.add(group.pop().key)
+    return [mutant for mutant in mutants if mutant.key in chosen]

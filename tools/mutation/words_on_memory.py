@@ -1,0 +1,179 @@
+"""Mutants of sessions, caches, trees and pools that were read by hand."""
+
+from __future__ import annotations
+
+from mutation.word import EQUIVALENT, Word
+
+SESSION = "impl/session.py"
+RADIX = "impl/radix.py"
+RADIX_CACHE = "impl/radix_cache.py"
+CHUNK_CACHE = "impl/chunk_cache.py"
+TREE = "impl/window_tree.py"
+EVICTION = "impl/window_eviction.py"
+POOLS = "impl/pools.py"
+WINDOW_POOL = "impl/window_pool.py"
+
+OVER_OR_RESET = "The request is over, or `reset_for_retract` clears the field right behind this."
+ONLY_ITS_LENGTH = "The prefix of a row that is kept is not written again: only its length is used."
+NEVER_NONE = "The callee walks up from the node and stops at none at once: it asks itself."
+PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more than there is."
+
+ON_MEMORY: tuple[Word, ...] = (
+    Word(
+        SESSION,
+        "Session._clear_marker",
+        ("drop operand: self.turn_in_flight is not None -> (dropped)",),
+        EQUIVALENT,
+        "Whoever ends a turn ends the one in flight: there is one.",
+    ),
+    Word(
+        SESSION,
+        "StreamingSessionCache.find_active_slot",
+        ("drop operand: slot.is_holding_kv -> (dropped)",),
+        EQUIVALENT,
+        "A slot in the table has a row: saving sets it, and release takes the slot out of the table.",
+    ),
+    Word(
+        SESSION,
+        "StreamingSessionCache.abort_turn",
+        ("fix condition: slot is None -> True",),
+        EQUIVALENT,
+        "A later turn's lengths go into its slot before the release; they are never below the slot's, from which they began.",
+    ),
+    Word(
+        SESSION,
+        "SessionController.must_close_now",
+        ("drop operand: not session.inflight -> (dropped)",),
+        EQUIVALENT,
+        "It is asked where a turn has just ended, so that none is in flight.",
+    ),
+    Word(
+        CHUNK_CACHE,
+        "ChunkCache.match_prefix",
+        ("drop statement: req.last_node = None -> (dropped)",),
+        EQUIVALENT,
+        "Without a tree no request ever has a node.",
+    ),
+    Word(
+        CHUNK_CACHE,
+        "ChunkCache.match_prefix",
+        ("drop statement: req.lent = False -> (dropped)",),
+        EQUIVALENT,
+        "A turn that was lent a row keeps it until it ends or is retracted, which clears the flag.",
+    ),
+    Word(
+        CHUNK_CACHE,
+        "ChunkCache.cache_unfinished_req",
+        ("off by one: self._row_of(req) -> self._row_of(req) - 1",),
+        EQUIVALENT,
+        ONLY_ITS_LENGTH,
+    ),
+    Word(
+        CHUNK_CACHE,
+        "ChunkCache._return_row",
+        ("drop statement: req.req_pool_idx = None -> (dropped)",),
+        EQUIVALENT,
+        OVER_OR_RESET,
+    ),
+    Word(RADIX_CACHE, "RadixCache.lock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
+    Word(RADIX_CACHE, "RadixCache.unlock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
+    Word(
+        RADIX_CACHE,
+        "RadixCache.window_evictable_size",
+        ("fix condition: isinstance(self.tree, WindowTree) -> True",),
+        EQUIVALENT,
+        "It is asked only where there is a window pool, and there the tree is such a one.",
+    ),
+    Word(
+        RADIX_CACHE,
+        "RadixCache.cache_finished_req",
+        ("off by one: 0 -> -1",),
+        EQUIVALENT,
+        "Where nothing is inserted the number is not looked at.",
+    ),
+    Word(
+        RADIX_CACHE,
+        "RadixCache.release_lock",
+        ("drop statement: req.last_node = None -> (dropped)",),
+        EQUIVALENT,
+        OVER_OR_RESET,
+    ),
+    Word(
+        RADIX,
+        "RadixTree.match",
+        ("flip comparison: done < len(key) -> done <= len(key)",),
+        EQUIVALENT,
+        "One round more looks for a child whose first page is empty: there is none.",
+    ),
+    Word(RADIX, "RadixTree.evict", ("drop operand: heap -> (dropped)",), EQUIVALENT, PRIVATE_GUARD),
+    Word(
+        RADIX,
+        "RadixTree._up_from",
+        ("drop operand: step is not None -> (dropped)",),
+        EQUIVALENT,
+        "Every way up ends at the root, which is asked for beside it.",
+    ),
+    Word(
+        RADIX,
+        "RadixTree._up_from",
+        ("drop operand: step is not self.root -> (dropped)",),
+        EQUIVALENT,
+        "The root is met as well: it has no tokens, so that no total changes, and it is never evicted.",
+    ),
+    Word(
+        TREE,
+        "WindowTree.evict_window",
+        ("drop operand: self._window_len(node) -> (dropped)",),
+        EQUIVALENT,
+        "A node without window pages gives none back, and is no leaf: such leaves are dropped with their last page.",
+    ),
+    Word(
+        TREE,
+        "WindowTree._reusable_len",
+        ("swap arguments: ends * page_size - self._pool.window, 0 -> 0, ends * page_size - self._pool.window",),
+        EQUIVALENT,
+        "The larger of two is the same in either order.",
+    ),
+    Word(
+        EVICTION,
+        "evict_live_windows",
+        ("fix condition: state.window_pool is not None -> True",),
+        EQUIVALENT,
+        "`evict_window` asks the same.",
+    ),
+    Word(
+        POOLS,
+        "KVAllocator._take",
+        ("fix condition: count > len(self._free_pages) -> False",),
+        EQUIVALENT,
+        PRIVATE_GUARD,
+    ),
+    Word(
+        POOLS,
+        "RowPool.write",
+        ("fix condition: len(kv_indices) == 0 -> False", "drop statement: return -> (dropped)"),
+        EQUIVALENT,
+        "To write nothing changes nothing.",
+    ),
+    Word(
+        WINDOW_POOL,
+        "WindowAllocator._take",
+        ("fix condition: count > len(self._free_window_pages) -> False",),
+        EQUIVALENT,
+        PRIVATE_GUARD,
+    ),
+    Word(
+        TREE,
+        "WindowTree.heal",
+        ("drop statement: self.window_protected_size += healed -> (dropped)",),
+        EQUIVALENT,
+        "A node that a window lock protects lacks no page: nobody builds on a match that lacks one.",
+    ),
+    Word(
+        RADIX,
+        "RadixTree._common_len",
+        ("off by one: start + len(key) -> start + len(key) + 1",),
+        EQUIVALENT,
+        "A short cut is not taken; token by token comes to the same.",
+    ),
+)
