@@ -27,13 +27,13 @@ from mutation.verdicts import EQUIVALENT, NOT_RUN, SAME_CODE, SURVIVED, Case, Pl
 SAVE_EVERY = 20
 """Verdicts."""
 DEPENDS_ON = (
-    "spec",
-    "impl",
-    "kernels",
-    "conformance.fuzz",
-    "conformance.policies",
-    "conformance.compiled",
-    "conformance.replayer",
+    "kvproof.spec",
+    "kvproof.impl",
+    "kvproof.kernels",
+    "kvproof.conformance.fuzz",
+    "kvproof.conformance.compiled",
+    "kvproof.conformance.replay",
+    "policies",
 )
 LONG = 3600.0
 """Seconds of a campaign that are many: the compiled checker pays."""
@@ -79,8 +79,7 @@ class Bench:
     def digest(self) -> str:
         """Of all that a verdict depends on. Not of what makes the runs: a mutant that was noticed stays so when runs are added,
         and one that survived fewer runs than there are now is judged again."""
-        own = [f"kvproof.{name}" for name in DEPENDS_ON]
-        return digest_of_modules([*own, *(accused.module for accused in self.subject.accused)])
+        return digest_of_modules([*DEPENDS_ON, *(accused.module for accused in self.subject.accused)])
 
     def cases(self, wanted: set[str], results: dict[str, Result]) -> Iterator[Case]:
         """Those that have to be run. What needs no run, because nothing differs or nothing comes there, is judged here."""

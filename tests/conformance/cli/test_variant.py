@@ -267,7 +267,7 @@ def test_branches_are_watched_only_while_a_rule_runs() -> None:
 
 
 def test_the_rule_in_the_documentation_is_one(tmp_path: Path) -> None:
-    page = (VARIANTS.parents[2] / "docs" / "proving.md").read_text()
+    page = (VARIANTS.parents[1] / "docs" / "proving.md").read_text()
     path = tmp_path / "documented.py"
     path.write_text(page.split("```python\n")[1].split("```")[0])
     assert prove("--variant", path).exit_code == 0

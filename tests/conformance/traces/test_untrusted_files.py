@@ -194,7 +194,9 @@ def test_a_campaign_is_as_kvproof_writes_it_or_refused(tmp_path: Path, changes: 
 
 
 def readers(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
-    (folder / "t.jsonl").write_bytes((Path(__file__).parents[2] / "fuzz" / "corpus" / "lines-0").read_bytes()[1:])
+    (folder / "t.jsonl").write_bytes(
+        (Path(__file__).parents[2] / "untrusted_input" / "corpus" / "lines-0").read_bytes()[1:]
+    )
     return {
         "schedule": (folder / "schedule.json", Schedule.load),
         "campaign": (folder / STATE, lambda path: load_state(path.parent)),
@@ -218,7 +220,7 @@ def test_a_file_that_is_endless_is_refused_before_it_is_read(
     path, read = readers(tmp_path)[name]
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
-    for module in ("checkpoint", "fuzz.campaign_state"):
+    for module in ("replay.checkpoint", "fuzz.campaign_state"):
         monkeypatch.setattr(f"kvproof.conformance.{module}.LARGE", 2**20)
     with pytest.raises(UserError, match=r"larger than \d+ MiB|longer than \d+ bytes"):
         read(path)
