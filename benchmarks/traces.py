@@ -15,7 +15,7 @@ from measuring import machine, say, spread
 
 from kvproof.conformance.adapters.reference import record_workload
 from kvproof.conformance.adapters.workload import read_workload
-from kvproof.conformance.replay.many import Options, coverage_of, judged
+from kvproof.conformance.replay.many_traces import Options, coverage_of, judged
 from kvproof.conformance.replay.verdict import CONFORMS, Report
 from kvproof.conformance.report.show_coverage import as_json
 

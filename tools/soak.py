@@ -26,7 +26,7 @@ from kvproof.conformance.fuzz.campaign import run_campaign
 from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
-from kvproof.conformance.replay.judged_by import rules_of
+from kvproof.conformance.replay.rules_of_trace import rules_of
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 PAGE = BENCHMARKS / "results" / "soak.md"

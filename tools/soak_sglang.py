@@ -34,8 +34,8 @@ from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
-from kvproof.conformance.replay.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay.replay import AUTO
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 PAGE = BENCHMARKS / "results" / "soak_sglang.md"

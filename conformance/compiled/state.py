@@ -14,8 +14,8 @@ import numpy as np
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import block_class
 from kvproof.conformance.compiled.columns import EventBatch, Names
+from kvproof.conformance.compiled.coverage_bits import coverage_of, write_coverage
 from kvproof.conformance.compiled.layout import Array
-from kvproof.conformance.compiled.seen import coverage_of, write_coverage
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay.replay import Replayer
 from kvproof.model.integers import Integers

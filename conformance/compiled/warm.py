@@ -14,7 +14,7 @@ from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
 from kvproof.conformance.compiled.columns import Names, arrays_of
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.state import State
-from kvproof.conformance.replay.judged_by import rules_of
+from kvproof.conformance.replay.rules_of_trace import rules_of
 from kvproof.conformance.traces.columnar_schema import pyarrow, schema
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import Action

@@ -18,7 +18,7 @@ from kvproof.conformance.fuzz.growth import Growth, Sample
 from kvproof.conformance.fuzz.saved_play import Data, played_as_data, played_from_data
 from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.target import Target
-from kvproof.conformance.replay.saved import coverage_as_data, coverage_from_data
+from kvproof.conformance.replay.serialization import coverage_as_data, coverage_from_data
 from kvproof.conformance.traces.data_file import (
     LARGE,
     WRONG_SHAPE,

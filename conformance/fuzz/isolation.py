@@ -29,7 +29,7 @@ from kvproof.conformance.fuzz.saved_play import Told, played_as_data, played_fro
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.target import Run, Target, Tell, target_named
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.saved import coverage_from_data
+from kvproof.conformance.replay.serialization import coverage_from_data
 from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
 from kvproof.spec.trace import Event, Header
 

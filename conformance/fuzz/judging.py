@@ -19,9 +19,9 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.abstract_states import abstract_states
 from kvproof.conformance.fuzz.standstill import standstill
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.judged_by import judged_by, rules_of
 from kvproof.conformance.replay.replay import AUTO, COMPILED, INTERPRETED, is_installed
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
+from kvproof.conformance.replay.rules_of_trace import judged_by, rules_of
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
 

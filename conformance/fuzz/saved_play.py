@@ -8,7 +8,12 @@ from typing import Any
 from kvproof.conformance.fuzz.play import Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.saved import coverage_as_data, coverage_from_data, finding_as_data, finding_from_data
+from kvproof.conformance.replay.serialization import (
+    coverage_as_data,
+    coverage_from_data,
+    finding_as_data,
+    finding_from_data,
+)
 from kvproof.conformance.traces.data_file import count, text
 from kvproof.spec.trace import Event, Header
 

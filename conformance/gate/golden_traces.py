@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, GOLDEN, OPEN, PASSED, Outcome, Plan
-from kvproof.conformance.replay.many import traces_in
+from kvproof.conformance.replay.many_traces import traces_in
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, Report
 from kvproof.conformance.report.formats.of_replay import found, judged

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvproof.conformance.errors import UserError, at
-from kvproof.conformance.replay.judged_by import judged_by
 from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.rules_of_trace import judged_by
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.conformance.traces.trace_io import TraceReader, is_columnar, read_trace
 from kvproof.spec import SPEC_VERSION

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.coverage import Counting
-from kvproof.conformance.replay.explanation import BadCheck, BadEvent
+from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent
 from kvproof.conformance.replay.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.replay.memory_check import invariant_of, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.page_book import PageBook

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.replay import AUTO, Progress, Replayer, follow, replayer_of
-from kvproof.conformance.replay.saved import restore_state, state_as_data
+from kvproof.conformance.replay.serialization import restore_state, state_as_data
 from kvproof.conformance.traces.data_file import WRONG_SHAPE, wrong_shape
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.trace_io import LONGEST_RECORD, TraceReader, read_trace

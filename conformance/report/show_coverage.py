@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
-from kvproof.conformance.replay.judged_by import rules_of
+from kvproof.conformance.replay.rules_of_trace import rules_of
 from kvproof.spec.actions import ACTIONS
 
 OF_A_REPLAY = (*ACTIONS, "evict")

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.judge import check_terms
-from kvproof.conformance.replay.judged_by import JudgedBy, judged_by
 from kvproof.conformance.replay.memory_check import is_about_holders, recounted
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES, replay
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
+from kvproof.conformance.replay.rules_of_trace import JudgedBy, judged_by
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.shrink.delta import Limit, least, without_stretches
 from kvproof.conformance.shrink.first_cut import Lives, kept

@@ -15,7 +15,7 @@ from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.warm import warmed
 from kvproof.conformance.fuzz.play import Played, play
 from kvproof.conformance.fuzz.reference import Reference
-from kvproof.conformance.replay.judged_by import rules_of
+from kvproof.conformance.replay.rules_of_trace import rules_of
 
 
 @pytest.fixture(scope="module")

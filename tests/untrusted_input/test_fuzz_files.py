@@ -11,7 +11,7 @@ from strange_files import KINDS, promise, spoilt
 
 from kvproof.conformance.fuzz import campaign_state
 from kvproof.conformance.gate import golden_traces
-from kvproof.conformance.replay import checkpoint, saved
+from kvproof.conformance.replay import checkpoint
 from kvproof.conformance.traces import data_file
 
 TRIES = 40
@@ -87,4 +87,4 @@ def test_a_mistake_in_a_reader_is_found(
 
 def test_what_is_shared_is_what_the_readers_use() -> None:
     assert campaign_state.WRONG_SHAPE is checkpoint.WRONG_SHAPE is data_file.WRONG_SHAPE
-    assert saved.whole_number is data_file.whole_number
+    assert serialization.whole_number is data_file.whole_number

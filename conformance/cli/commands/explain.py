@@ -53,7 +53,7 @@ def explain(
 
     Example: [bold]kvproof explain F22862b[/bold]
     """
-    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.replay.rules_of_trace import require_profile
     from kvproof.conformance.report.explain.rule import is_name, rule_lines, unknown_subject
 
     place = Path(what)
@@ -78,7 +78,7 @@ def _require_none_of_a_trace(html: Path | None, strict: bool, profile: str | Non
 def _explain_trace(
     place: Path, html: Path | None, events: int, strict: bool, profile: str | None, quiet: bool
 ) -> ExitCode:
-    from kvproof.conformance.replay.many import exit_code
+    from kvproof.conformance.replay.many_traces import exit_code
     from kvproof.conformance.report.explain.subject import Subject
     from kvproof.conformance.report.explain.text import report_lines
     from kvproof.conformance.traces.trace_io import read_trace

@@ -112,9 +112,9 @@ def fuzz(
     from kvproof.conformance.fuzz.campaign_state import STATE, Plan, State, load_state
     from kvproof.conformance.fuzz.finding_folder import leave_summary, require_writable
     from kvproof.conformance.fuzz.target import target_named, target_of_file, to_go_on
-    from kvproof.conformance.replay.judged_by import require_profile
-    from kvproof.conformance.replay.many import cores
+    from kvproof.conformance.replay.many_traces import cores
     from kvproof.conformance.replay.replay import CHECKERS
+    from kvproof.conformance.replay.rules_of_trace import require_profile
     from kvproof.conformance.report.formats.of_campaign import events_of_campaign
     from kvproof.conformance.report.formats.stream import Formats, telling
 

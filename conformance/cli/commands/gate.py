@@ -163,7 +163,7 @@ def _skipped(names: Sequence[str]) -> set[str]:
 
 def _require_names(profile: str | None, variant: Path | None, golden: Sequence[Path]) -> None:
     """What is misspelt is said before the first step."""
-    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.replay.rules_of_trace import require_profile
 
     require_profile(profile)
     if profile is not None and variant is not None:

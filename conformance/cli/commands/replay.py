@@ -25,8 +25,8 @@ from kvproof.conformance.report.terminal import Progress, complain, out, say, wr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvproof.conformance.replay.many import Judged, Options
-    from kvproof.conformance.replay.required import Required
+    from kvproof.conformance.replay.many_traces import Judged, Options
+    from kvproof.conformance.replay.required_coverage import Required
     from kvproof.conformance.replay.verdict import Report
 
 
@@ -89,10 +89,10 @@ def replay(
 
     Example: [bold]kvproof replay traces/ --jobs 8 --require-coverage 'actions=retract,abort;invariants=I9'[/bold]
     """
-    from kvproof.conformance.replay.judged_by import may_judge_by, require_profile
-    from kvproof.conformance.replay.many import Options, reports_in, traces_in
+    from kvproof.conformance.replay.many_traces import Options, reports_in, traces_in
     from kvproof.conformance.replay.replay import CHECKERS
-    from kvproof.conformance.replay.required import Required
+    from kvproof.conformance.replay.required_coverage import Required
+    from kvproof.conformance.replay.rules_of_trace import may_judge_by, require_profile
     from kvproof.conformance.report.formats.of_replay import events_of_replay
     from kvproof.conformance.report.formats.stream import Formats, telling
     from kvproof.conformance.report.show_replay import as_json
@@ -123,8 +123,8 @@ def replay(
 
 def _exit_code(answers: Sequence[Judged], needed: Required) -> ExitCode:
     """Raises UserError where what was needed for a pass was not covered."""
-    from kvproof.conformance.replay.judged_by import rules_of
-    from kvproof.conformance.replay.many import coverage_of, exit_code, reports_in
+    from kvproof.conformance.replay.many_traces import coverage_of, exit_code, reports_in
+    from kvproof.conformance.replay.rules_of_trace import rules_of
 
     code = exit_code(answers)
     empty = [str(report.path) for report in reports_in(answers) if report.events == 0]
@@ -168,12 +168,12 @@ def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bo
 
 def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | None, quiet: bool) -> list[Judged]:
     from kvproof.conformance.cli.progress_bar import ReplayPace
-    from kvproof.conformance.replay.many import cores, judge_by_processes, judge_in_turn
+    from kvproof.conformance.replay.many_traces import cores, judge_by_processes, judge_in_turn
 
     with Progress(f"replaying {len(paths)} traces", quiet=quiet) as progress:
         pace = ReplayPace(progress)
         if ray is not None:
-            from kvproof.conformance.replay.many_by_ray import judge_by_ray
+            from kvproof.conformance.replay.many_traces_by_ray import judge_by_ray
 
             return judge_by_ray(paths, options, ray, pace.of_many)
         if jobs != 1:
@@ -197,7 +197,7 @@ def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quie
 
 def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage: bool, quiet: bool) -> None:
     """One line for each trace, the reasons of those that do not conform, then all of them together."""
-    from kvproof.conformance.replay.many import CouldNotJudge, coverage_of, reports_in
+    from kvproof.conformance.replay.many_traces import CouldNotJudge, coverage_of, reports_in
     from kvproof.conformance.replay.verdict import VIOLATES
     from kvproof.conformance.report.show_coverage import coverage_lines
     from kvproof.conformance.report.show_replay import checked, reason_lines, verdict_line
@@ -248,7 +248,7 @@ def _show_timelines(
     answers: Sequence[Judged], first: int, last: int | None, session: str | None, page: int | None, quiet: bool
 ) -> None:
     """Beside the verdict, which is of all events, those of a session or around a page."""
-    from kvproof.conformance.replay.many import reports_in
+    from kvproof.conformance.replay.many_traces import reports_in
     from kvproof.conformance.replay.timeline import timeline
     from kvproof.conformance.traces.slices import Slice
 

@@ -39,7 +39,7 @@ def shrink(
 
     Example: [bold]kvproof shrink out/production.kvtrace --out out/small.jsonl[/bold]
     """
-    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.replay.rules_of_trace import require_profile
     from kvproof.conformance.replay.verdict import INCOMPLETE
     from kvproof.conformance.shrink.shrink_trace import NothingToShrink, TraceShrinker
 

@@ -59,7 +59,7 @@ def slice_(
     Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
     """
     from kvproof.conformance.cli.progress_bar import ReadingPace
-    from kvproof.conformance.replay.judged_by import require_profile
+    from kvproof.conformance.replay.rules_of_trace import require_profile
     from kvproof.conformance.traces.copying import replacing
     from kvproof.conformance.traces.slices import Slice
     from kvproof.conformance.traces.slicing import Cut

@@ -61,8 +61,8 @@ def watch(
 
     Example: [bold]kvproof watch out/live.jsonl --metrics-port 9464 --alarm './page-me.sh'[/bold]
     """
-    from kvproof.conformance.replay.judged_by import require_profile
     from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
+    from kvproof.conformance.replay.rules_of_trace import require_profile
     from kvproof.conformance.report.show_replay import verdict_lines
     from kvproof.conformance.watch.alarm import Alarm
     from kvproof.conformance.watch.metrics import Metrics

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.many import CouldNotJudge, coverage_of
-from kvproof.conformance.replay.many import Judged as Answer
+from kvproof.conformance.replay.many_traces import CouldNotJudge, coverage_of
+from kvproof.conformance.replay.many_traces import Judged as Answer
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.report.formats.run_events import CouldNot, Covered, Differs, Found, Judged, Verdict
 

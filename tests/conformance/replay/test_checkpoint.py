@@ -18,7 +18,7 @@ from kvproof.conformance.drive.counterexample import save_counterexample, write_
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replay import Replayer, replay
-from kvproof.conformance.replay.saved import restore_state, state_as_data
+from kvproof.conformance.replay.serialization import restore_state, state_as_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES
 from kvproof.conformance.traces.trace_io import read_trace, write_trace
 from kvproof.model.explore import counterexample

@@ -17,8 +17,8 @@ from pathlib import Path
 from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
 from kvproof.conformance.adapters.sglang import RELEASES
-from kvproof.conformance.replay.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.spec.profiles import profile_of
 
 VERDICTS = Path(__file__).with_name("verdicts.json")

@@ -19,8 +19,8 @@ from sglang_process import (
     run_with_sglang,
 )
 
-from kvproof.conformance.replay.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
 torch = pytest.importorskip("torch")
 

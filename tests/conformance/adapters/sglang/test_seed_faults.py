@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from sglang_process import RELEASES, Trace, run_with_sglang
 
-from kvproof.conformance.replay.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, Report, replay
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
 pytestmark = pytest.mark.sglang
 

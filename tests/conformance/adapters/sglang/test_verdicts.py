@@ -12,8 +12,8 @@ from sglang_verdicts import BY_PROFILE, OWN_CHECKS, PAGE, VERDICTS, table, verdi
 from verdict_page import Verdicts
 
 from kvproof.conformance.adapters.sglang import SCENARIOS
-from kvproof.conformance.replay.judged_by import OF_THE_TRACE
 from kvproof.conformance.replay.replay import VIOLATES, replay
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
 TraceOf = Callable[[str, str, int], Trace]
 OLD, NEW = RELEASES

@@ -17,7 +17,7 @@ from model_runs import steps_of_one_ledger
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.checkpoint import Checkpoints
-from kvproof.conformance.replay.many import Options, judge_by_processes
+from kvproof.conformance.replay.many_traces import Options, judge_by_processes
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.conformance.watch.growing_judge import WARM, Preparation
 from kvproof.model.witness import witness

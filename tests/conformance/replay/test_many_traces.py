@@ -13,9 +13,9 @@ from many_traces import broken, killing_one, sessions
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.replay import many
-from kvproof.conformance.replay.many import CouldNotJudge, Judged, Options, judge_by_processes, judged, traces_in
-from kvproof.conformance.replay.saved import report_as_data, report_from_data
+from kvproof.conformance.replay import many_traces as many
+from kvproof.conformance.replay.many_traces import CouldNotJudge, Judged, Options, judge_by_processes, judged, traces_in
+from kvproof.conformance.replay.serialization import report_as_data, report_from_data
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Report
 
 
@@ -151,7 +151,7 @@ def test_any_rule_of_an_event_covers_the_event(tmp_path: Path) -> None:
     path = sessions(tmp_path / "t.jsonl")
     assert command_line.run("replay", path, "--require-coverage", "actions=open").exit_code == 0
     from kvproof.conformance.replay.coverage import Coverage
-    from kvproof.conformance.replay.required import Required
+    from kvproof.conformance.replay.required_coverage import Required
 
     coverage = Coverage()
     coverage.actions["abort_nth"] = 1

@@ -21,7 +21,7 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.replay import AUTO, replay
-from kvproof.conformance.replay.saved import report_as_data, report_from_data
+from kvproof.conformance.replay.serialization import report_as_data, report_from_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES, Report
 from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
 

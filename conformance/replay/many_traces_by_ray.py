@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.many import (
+from kvproof.conformance.replay.many_traces import (
     POLL_SECONDS,
     TRIES,
     CouldNotJudge,

@@ -11,8 +11,8 @@ import pytest
 from many_traces import broken, killing_one, sessions
 from ray_workers import workers_of
 
-from kvproof.conformance.replay.many import Options, judged
-from kvproof.conformance.replay.many_by_ray import judge_by_ray
+from kvproof.conformance.replay.many_traces import Options, judged
+from kvproof.conformance.replay.many_traces_by_ray import judge_by_ray
 from kvproof.conformance.replay.verdict import CONFORMS, Report
 
 with_ray = [
