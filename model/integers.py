@@ -21,6 +21,8 @@ class Integers:
     tree: bool = True
     zero: int = 0
     one: int = 1
+    true: bool = True
+    false: bool = False
 
     @property
     def spec_v1(self) -> bool:

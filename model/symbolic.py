@@ -113,6 +113,14 @@ class Symbols:
     def length(self, name: str) -> PagedLength:
         return PagedLength(z3.Int(f"{name}.pages"), z3.Int(f"{name}.offset"), self.page_size)
 
+    @property
+    def true(self) -> Any:
+        return z3.BoolVal(True)
+
+    @property
+    def false(self) -> Any:
+        return z3.BoolVal(False)
+
     # SMT-LIB has no conjunction of fewer than two; Z3 would print one that no other solver reads.
     def every(self, *flags: Any) -> Any:
         return z3.And(*flags) if len(flags) > 1 else z3.And(*flags, z3.BoolVal(True), z3.BoolVal(True))

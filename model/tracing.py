@@ -203,6 +203,14 @@ class Tracing:
     def tree(self) -> Any:
         return self.read("d.tree", is_flag=True)
 
+    @property
+    def true(self) -> Any:
+        return self.constant(True)
+
+    @property
+    def false(self) -> Any:
+        return self.constant(False)
+
     def every(self, *flags: Any) -> Any:
         return self._folded("and", flags, neutral=True)
 

@@ -101,7 +101,7 @@ def _f20070(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _f20476(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = _right("match_slot", d, s, p)
-    return dataclasses.replace(right, after=right.after.but(slot_held=d.some()))
+    return dataclasses.replace(right, after=right.after.but(slot_held=d.false))
 
 
 def _f20557(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -131,7 +131,7 @@ def _f21875a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The session is gone at once; its turn runs on, of no session."""
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
     gone = released.but(
-        is_open=d.some(), closing=d.some(), inflight=d.some(), checkpoint_len=d.zero, success_len=d.zero
+        is_open=d.false, closing=d.false, inflight=d.false, checkpoint_len=d.zero, success_len=d.zero
     )
     return Step(gone, effects=effects)
 
@@ -141,7 +141,7 @@ def _f21875b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _f22790a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    after = end_turn(d, save_slot(d, s)).but(inflight=d.some(), turns=s.turns - 1)
+    after = end_turn(d, save_slot(d, s)).but(inflight=d.false, turns=s.turns - 1)
     return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
@@ -151,7 +151,7 @@ def _f22790b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _f22790c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Not detached: it falls through to the tree, which has nothing for an empty key, and stays the session's turn."""
-    return Step(s.but(matched=d.every(), prefix_len=d.zero, cache_protected_len=d.zero))
+    return Step(s.but(matched=d.true, prefix_len=d.zero, cache_protected_len=d.zero))
 
 
 def _f22790d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -193,7 +193,7 @@ def _s0511b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _s0511c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return Step(s.but(inflight=d.some()))
+    return Step(s.but(inflight=d.false))
 
 
 def _s0511d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -203,7 +203,7 @@ def _s0511d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def _saved_as_if_finished(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Before #22790 an abort took the path of a finish: the slot and the checkpoint take the partial turn."""
     tokens = d.where(s.pre_aborted, s.origin_len, fill_len(s))
-    after = end_turn(d, save_slot(d, s)).but(inflight=d.some(), turns=s.turns - 1, checkpoint_len=tokens)
+    after = end_turn(d, save_slot(d, s)).but(inflight=d.false, turns=s.turns - 1, checkpoint_len=tokens)
     return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
@@ -214,7 +214,7 @@ def _s0510c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 
 def _s0510d(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    after = end_turn(d, s).but(inflight=d.some(), turns=s.turns - 1, checkpoint_len=fill_len(s))
+    after = end_turn(d, s).but(inflight=d.false, turns=s.turns - 1, checkpoint_len=fill_len(s))
     return Step(after, effects=(Forget(s.checkpoint_len),))
 
 
@@ -253,7 +253,7 @@ def _f12224(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def _f17850(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The row is freed between two chunks, to be taken again; meanwhile it is anyone's."""
     right = _right("stash", d, s, p)
-    return dataclasses.replace(right, effects=(DropRow(d.every()), *right.effects))
+    return dataclasses.replace(right, effects=(DropRow(d.true), *right.effects))
 
 
 def _f21875c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -323,7 +323,7 @@ def _f994b(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     cut = d.every(d.windowed, p.inserted)
     end = d.where(cut, minus(d, s.kv_allocated_len, d.one), s.kv_allocated_len)
     insert = tuple(e for e in right.effects if isinstance(e, Insert))
-    return dataclasses.replace(right, effects=(*insert, *release_row(d, d.every(), own, end)))
+    return dataclasses.replace(right, effects=(*insert, *release_row(d, d.true, own, end)))
 
 
 def _f994c(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -369,7 +369,7 @@ def _m18(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _m19(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
     """The lock that was taken first is forgotten."""
-    return Step(s.but(staging=d.some(), locks=0, rows=0, pages=0, held=s.held - s.rows - s.pages))
+    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - s.rows - s.pages))
 
 
 def _m24(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:

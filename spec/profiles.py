@@ -59,7 +59,7 @@ def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _insert_chunk(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A chunk of a session's first prompt is inserted as an ordinary request's is; of its output nothing, as ever."""
-    right = _right("insert", d, s.but(plain=d.every()), p)
+    right = _right("insert", d, s.but(plain=d.true), p)
     only_input = Guard("a session inserts its prompt, never its output", d.some(s.plain, p.key_len <= s.origin_len))
     return Step(right.after.but(plain=s.plain), (*right.guards, only_input), right.effects)
 
@@ -111,7 +111,7 @@ def _up_to_the_key(d: Domain, s: Ledger, p: SimpleNamespace, insert: Run, may_fa
     pages = d.floor_pages(p.key_len)
     fits = Guard("duplicates are of inserted pages", d.floor_pages(p.dup_len) <= pages)
     after = whole.after.but(cache_protected_len=d.tokens(pages))
-    return Step(after, (*whole.guards, fits), (insert_own(d, s, d.every(), pages, p.dup_len),))
+    return Step(after, (*whole.guards, fits), (insert_own(d, s, d.true, pages, p.dup_len),))
 
 
 def _finish_short_of_a_round(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:

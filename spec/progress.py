@@ -32,15 +32,15 @@ class Request:
 
 
 def queued(d: Domain) -> Request:
-    return Request(d.some(), d.some(), 0, 0)
+    return Request(d.false, d.false, 0, 0)
 
 
 def _prefill(d: Domain, s: Request, p: SimpleNamespace) -> Step:
-    return Step(s.but(running=d.every()))
+    return Step(s.but(running=d.true))
 
 
 def _decode_once(d: Domain, s: Request, p: SimpleNamespace) -> Step:
-    return Step(s.but(decoded=d.every(), output=s.output + 1))
+    return Step(s.but(decoded=d.true, output=s.output + 1))
 
 
 def _force_retract(d: Domain, s: Request, p: SimpleNamespace) -> Step:
@@ -50,7 +50,7 @@ def _force_retract(d: Domain, s: Request, p: SimpleNamespace) -> Step:
 
 
 def _retracted(d: Domain, s: Request) -> Request:
-    return s.but(running=d.some(), decoded=d.some(), retracts=s.retracts + 1)
+    return s.but(running=d.false, decoded=d.false, retracts=s.retracts + 1)
 
 
 def paid_for(s: Request) -> Require:

@@ -31,12 +31,12 @@ class Admission:
 
 
 def idle(d: Domain) -> Admission:
-    return Admission(d.some(), 0, 0, 0, 0)
+    return Admission(d.false, 0, 0, 0, 0)
 
 
 def _stage(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
     """The matched prefix is locked first, so that no eviction takes it while pages are looked for."""
-    return Step(s.but(staging=d.every(), locks=s.locks + 1, held=s.held + 1))
+    return Step(s.but(staging=d.true, locks=s.locks + 1, held=s.held + 1))
 
 
 def _stage_row(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
@@ -51,13 +51,13 @@ def _stage_pages(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
 def _cancel(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
     """No pages, no row, or the client went away: all that was staged goes back."""
     returned = s.locks + s.rows + s.pages
-    return Step(s.but(staging=d.some(), locks=0, rows=0, pages=0, held=s.held - returned))
+    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - returned))
 
 
 def _admit(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
     """What was staged is the running request's."""
     guards = (Guard("pages are there, and so a row", 1 <= s.pages),)
-    return Step(s.but(staging=d.some(), locks=0, rows=0, pages=0, held=s.held - s.locks - s.rows - s.pages), guards)
+    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - s.locks - s.rows - s.pages), guards)
 
 
 def _is_staging(d: Domain, s: Admission) -> Flag:
@@ -106,12 +106,12 @@ class Deferred:
 
 
 def nothing_deferred(d: Domain) -> Deferred:
-    return Deferred(d.some(), 1, 0, 0)
+    return Deferred(d.false, 1, 0, 0)
 
 
 def _defer(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
     """The indices are copied."""
-    return Step(s.but(waits=d.every(), listed=s.row_page, meant=s.row_page))
+    return Step(s.but(waits=d.true, listed=s.row_page, meant=s.row_page))
 
 
 def _overwrite(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
@@ -121,14 +121,14 @@ def _overwrite(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
 
 def _carry_out(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
     right = Require("I24", s.listed == s.meant, "the page that is freed is the one that was meant")
-    return Step(s.but(waits=d.some(), listed=0, meant=0), effects=(right,))
+    return Step(s.but(waits=d.false, listed=0, meant=0), effects=(right,))
 
 
 DEFERRED_ACTIONS: dict[str, Action] = {
     a.name: a
     for a in (
         Action("defer_free", "", "a free is put off", lambda d, s: d.no(s.waits), _defer),
-        Action("overwrite_row", "", "the row is written anew", lambda d, s: d.every(), _overwrite, {"page": "count"}),
+        Action("overwrite_row", "", "the row is written anew", lambda d, s: d.true, _overwrite, {"page": "count"}),
         Action("carry_out_free", "", "the free is carried out", lambda d, s: s.waits, _carry_out),
     )
 }

@@ -22,15 +22,15 @@ def _match_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         Guard("a chunk cache matches nothing", d.some(d.tree, p.matched_len == d.zero)),
         Guard("one token is left to run", p.matched_len <= match_key_len(d, s)),
     )
-    after = s.but(matched=d.every(), prefix_len=p.matched_len, cache_protected_len=p.matched_len)
+    after = s.but(matched=d.true, prefix_len=p.matched_len, cache_protected_len=p.matched_len)
     return Step(after, guards)
 
 
 def restored(d: Domain, s: Ledger, prefix_len: Length) -> Ledger:
     """The turn borrows the slot's row and lengths. The slot keeps its row: a rejected chunk matches again (#20476)."""
     return s.but(
-        matched=d.every(),
-        lent=d.every(),
+        matched=d.true,
+        lent=d.true,
         prefix_len=prefix_len,
         kv_committed_len=s.slot_kv_committed_len,
         kv_allocated_len=s.slot_kv_allocated_len,
@@ -87,7 +87,7 @@ def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     after = s.but(
         phase=d.where(p.last, RUNNING, PREFILL),
-        matched=d.some(),
+        matched=d.false,
         kv_committed_len=p.seq_len,
         kv_allocated_len=p.seq_len,
         pending=d.where(p.last, 1, d.where(d.overlap, s.pending + 1, 0)),
@@ -133,7 +133,7 @@ def _insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         Guard("a session inserts its prompt, never its output", d.some(s.plain, p.key_len == s.origin_len)),
     )
     after = s.but(cache_protected_len=d.tokens(pages), prefix_len=p.key_len)
-    return Step(after, guards, (insert_own(d, s, d.every(), pages, p.dup_len),))
+    return Step(after, guards, (insert_own(d, s, d.true, pages, p.dup_len),))
 
 
 def _may_insert(d: Domain, s: Ledger) -> Flag:

@@ -16,7 +16,7 @@ def _is_unused(d: Domain, s: Ledger) -> Flag:
 
 
 def _open(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return Step(s.but(is_open=d.every()))
+    return Step(s.but(is_open=d.true))
 
 
 def _create(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -31,7 +31,7 @@ def _create(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     turn = end_turn(d, s)
     after = turn.but(
-        inflight=d.every(),
+        inflight=d.true,
         phase=WAITING,
         origin_len=p.origin_len,
         pre_aborted=p.too_long,
@@ -54,24 +54,24 @@ def _pass_by(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _detach(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A pre-aborted turn leaves its session before it can touch the slot; it goes on as an ordinary request."""
-    return Step(end_turn(d, s).but(inflight=d.some(), turns=s.turns - 1))
+    return Step(end_turn(d, s).but(inflight=d.false, turns=s.turns - 1))
 
 
 def _close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Drop the tree lock, free row [R, A) as whole pages, return the row; the session is gone."""
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
-    after = released.but(is_open=d.some(), closing=d.some(), checkpoint_len=d.zero, success_len=d.zero)
+    after = released.but(is_open=d.false, closing=d.false, checkpoint_len=d.zero, success_len=d.zero)
     return Step(after, effects=effects)
 
 
 def _defer_close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A turn in flight still uses the row: the close waits for its end."""
-    return Step(s.but(closing=d.every()))
+    return Step(s.but(closing=d.true))
 
 
 def _arrive(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     guards = (Guard("a request has at least one input token", d.one <= p.origin_len),)
-    return Step(s.but(plain=d.every(), phase=WAITING, origin_len=p.origin_len), guards)
+    return Step(s.but(plain=d.true, phase=WAITING, origin_len=p.origin_len), guards)
 
 
 SESSION_ACTIONS = (

@@ -100,7 +100,7 @@ def no_token_of_a_chunk(s: Ledger, output_len: Length) -> Require:
 def _chunk_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The result of a chunk in the middle of the input: nothing is sampled (sglang-jax #994)."""
     guards = (Guard("a chunk was launched", s.pending >= 1),)
-    return Step(s.but(pending=s.pending - 1, chunk_known=d.every()), guards, (no_token_of_a_chunk(s, s.output_len),))
+    return Step(s.but(pending=s.pending - 1, chunk_known=d.true), guards, (no_token_of_a_chunk(s, s.output_len),))
 
 
 def _verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -154,7 +154,7 @@ def _finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, target),
     )
     after = end_turn(d, save_slot(d, trimmed)).but(
-        inflight=d.some(), turns=s.turns - 1, checkpoint_len=target, success_len=target
+        inflight=d.false, turns=s.turns - 1, checkpoint_len=target, success_len=target
     )
     return Step(after, guards, (Free(orphan_start(d, target), s.kv_allocated_len), Forget(target)))
 
@@ -162,7 +162,7 @@ def _finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def save_slot(d: Domain, s: Ledger) -> Ledger:
     """The slot takes the turn's row and lengths; R and the tree lock only from the first turn."""
     return s.but(
-        slot_held=d.every(),
+        slot_held=d.true,
         slot_kv_committed_len=s.kv_committed_len,
         slot_kv_allocated_len=s.kv_allocated_len,
         slot_swa_evicted_seqlen=s.swa_evicted_seqlen,
@@ -193,12 +193,12 @@ def _retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 def _over(d: Domain, s: Ledger) -> Ledger:
     """The turn ends without success: the marker clears, the checkpoint stays."""
-    return end_turn(d, s).but(inflight=d.some(), turns=s.turns - d.where(s.plain, 0, 1))
+    return end_turn(d, s).but(inflight=d.false, turns=s.turns - d.where(s.plain, 0, 1))
 
 
 def _abort_first(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """No slot exists yet: the turn itself returns row, pages and tree lock."""
-    release = release_row(d, d.every(), s.cache_protected_len, s.kv_allocated_len)
+    release = release_row(d, d.true, s.cache_protected_len, s.kv_allocated_len)
     return Step(_over(d, s), effects=release)
 
 
@@ -239,12 +239,12 @@ def _finish_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     own = d.where(p.inserted, d.tokens(pages), s.cache_protected_len)
     insert = insert_own(d, s, p.inserted, pages, p.dup_len)
-    return Step(_over(d, s), guards, (insert, *release_row(d, d.every(), own, s.kv_allocated_len)))
+    return Step(_over(d, s), guards, (insert, *release_row(d, d.true, own, s.kv_allocated_len)))
 
 
 def _retract_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """An ordinary request gives everything back and queues again."""
-    return Step(queued_again(d, s), effects=release_row(d, d.every(), s.cache_protected_len, s.kv_allocated_len))
+    return Step(queued_again(d, s), effects=release_row(d, d.true, s.cache_protected_len, s.kv_allocated_len))
 
 
 def session_held(d: Domain, s: Ledger) -> Count:
@@ -416,7 +416,7 @@ TURN_ACTIONS = (
         "check",
         "check",
         "the memory check reads its terms",
-        lambda d, s: d.every(),
+        lambda d, s: d.true,
         _check,
         {"lingering": "flag"},
         "sglang #22213",

@@ -51,13 +51,13 @@ def test_an_update_that_is_forgotten_is_found() -> None:
 
 
 def test_a_run_that_is_no_longer_possible_is_found() -> None:
-    broken = with_action(machine("progress"), "decode_once", applies=lambda d, s: d.some())
+    broken = with_action(machine("progress"), "decode_once", applies=lambda d, s: d.false)
     assert "a decode step gives one token: decode_once is refused" in unexpected([broken])
 
 
 def test_an_invariant_that_allows_too_much_is_found() -> None:
     lax: dict[str, Invariant] = {
-        i: dataclasses.replace(invariant, holds=lambda d, s: d.every())
+        i: dataclasses.replace(invariant, holds=lambda d, s: d.true)
         for i, invariant in machine("admission").invariants.items()
     }
     broken = dataclasses.replace(machine("admission"), invariants=lax)

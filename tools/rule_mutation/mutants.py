@@ -31,6 +31,7 @@ SIGNS = {"<": "<=", "<=": "<"}
 TWINS = {"smaller": "larger", "ceil_align": "floor_align", "ceil_pages": "floor_pages"}
 TWINS |= {b: a for a, b in TWINS.items()}
 ALL_OR_ANY = {"every": "some", "some": "every"}
+CONSTANT_FLAGS = {"true": "false", "false": "true"}
 # Calls whose arguments are no numbers: sentences, tables, flags.
 NOT_OF_NUMBERS = frozenset(
     {"Guard", "Condition", "Action", "Step", "Require", "_of", "getattr", "every", "some", "no", "implies", "replace"}
@@ -193,6 +194,9 @@ def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Itera
         yield Edit("other sign", node, "op", op, text_of(node), text, node.lineno, node.col_offset)
     elif isinstance(node, ast.Tuple):
         yield from _dropped_elements(node, effects)
+    elif isinstance(node, ast.Attribute) and _is_constant_flag(node):
+        value = CONSTANT_FLAGS[node.attr]
+        yield Edit("swap every/some", node, "attr", value, text_of(node), f"d.{value}", *place_of(node))
     elif isinstance(node, ast.Call):
         yield from _of_call(node, effects, d_known)
     elif isinstance(node, ast.Assign) and d_known and isinstance(node.value, ast.BinOp | ast.Call | ast.Attribute):
@@ -287,7 +291,7 @@ def _shifted(node: Any, name: str, number: ast.expr, index: int | None) -> Itera
     """One token (or page) more, one less. What is no number is found out when it runs, and is no mutant."""
     if isinstance(number, NOT_NUMBERS) or (isinstance(number, ast.Name) and number.id in STATE_NAMES):
         return
-    if isinstance(number, ast.Constant) and not isinstance(number.value, int):
+    if _is_constant_flag(number) or (isinstance(number, ast.Constant) and not isinstance(number.value, int)):
         return
     if isinstance(number, ast.Call) and (called(number) in NOT_OF_NUMBERS or called(number) == "but"):
         return
@@ -358,7 +362,16 @@ def name_field(function: ast.expr) -> str:
 
 
 def _is_of_domain(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "d"
+    return _is_attribute_of_domain(node.func)
+
+
+def _is_constant_flag(node: ast.AST) -> bool:
+    """`d.true` or `d.false`."""
+    return isinstance(node, ast.Attribute) and node.attr in CONSTANT_FLAGS and _is_attribute_of_domain(node)
+
+
+def _is_attribute_of_domain(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "d"
 
 
 def _is_equality(node: ast.AST) -> bool:
