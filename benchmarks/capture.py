@@ -7,9 +7,7 @@ count: changing methods makes Python forget what it had learned about the code, 
 some sixty steps to learn anew. Of each window the quickest 32 steps are taken, one batch of the recorder, so that what
 else runs on the machine stays out; beside it the CPU time of the scheduler's thread over all its steps.
 
-Machine code (folder `machine_code`) reads what is always the same; it is built for the benchmark; "in Python" is without it.
-
-The account says where the microseconds go in Python: each part alone in a tight loop, and timed where it runs, with the caches
+The account says where the microseconds go: each part alone in a tight loop, and timed where it runs, with the caches
 and the branch predictors as the scheduler leaves them.
 
 Writes benchmarks/results/capture.md.
@@ -221,12 +219,10 @@ class Bench:
 
         return self.paired(lambda: switched("1"), lambda: switched("0"))
 
-    def whole(self, *, writer_stopped: bool = False, in_python: bool = False) -> tuple[Cost, Extent]:
-        """All of it: what is seen goes to a process that writes it. `writer_stopped`: between the windows only. `in_python`:
-        also what machine code does where it was built."""
+    def whole(self, *, writer_stopped: bool = False) -> tuple[Cost, Extent]:
+        """All of it: what is seen goes to a process that writes it. `writer_stopped`: between the windows only."""
         from kvproof.conformance.adapters.live import trace as live_trace
         from kvproof.conformance.adapters.sglang import capture as module
-        from kvproof.conformance.adapters.sglang.front import front_of
 
         with tempfile.TemporaryDirectory() as folder:
             capture = module.Capture(self.scheduler, str(Path(folder) / "trace.jsonl"))
@@ -236,9 +232,6 @@ class Bench:
 
             def began(recorder: Any) -> None:
                 handover.page_ids = recorder.page_ids
-                if not in_python:
-                    recorder.steps.have_read_by(front_of, handover.put_run)
-                    handover.waiting = recorder.steps.take_run
                 if writer_stopped:
                     os.kill(writer, signal.SIGSTOP)
 
@@ -392,8 +385,6 @@ def measure(what: str, page_size: int) -> None:
             cost, extent = bench.whole()
         case "recorded, writer stopped":
             cost, _ = bench.whole(writer_stopped=True)
-        case "recorded in Python":
-            cost, extent = bench.whole(in_python=True)
         case "seen and thrown away":
             cost = bench.recording(lambda record: None)
         case "called and not looked":
@@ -422,8 +413,6 @@ MEASUREMENTS = (
     ("recorded, writer stopped", 64),
     ("recorded", 64),
     ("recorded", 1),
-    ("recorded in Python", 64),
-    ("recorded in Python", 1),
     ("recorded with turnover", 64),
     ("SGLang's own busy check", 64),
 )
@@ -457,12 +446,9 @@ def main() -> None:
             "run python tests/conformance/adapters/sglang/make_env.py"
         )
     load, lines = os.getloadavg()[0], []
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["KVPROOF_CACHE"] = cache  # what is built here is for these figures
-        build_machine_code()
-        for line in report(site):
-            print(line, flush=True)
-            lines.append(line)
+    for line in report(site):
+        print(line, flush=True)
+        lines.append(line)
     RESULT.write_text(
         "\n".join(
             [
@@ -478,16 +464,6 @@ def main() -> None:
             ]
         )
     )
-
-
-def build_machine_code() -> None:
-    """By the Python that the figures are taken with."""
-    code = "from kvproof.conformance.adapters.sglang import front; front.build()"
-    done = subprocess.run(
-        [str(ENVIRONMENT / "bin" / "python"), "-c", code], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(f"error: {done.stderr.splitlines()[-1]}")
 
 
 def report(site: Path) -> Iterator[str]:

@@ -16,13 +16,11 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
 from kvproof.conformance.adapters.live.page_ids import PageIds
-from kvproof.conformance.adapters.live.runs import RUN, Run
 from kvproof.conformance.adapters.live.tally import Tally
 
 # A batch is sent when it holds so many records: as many decode steps with the results before them.
@@ -68,10 +66,6 @@ class Handover:
         self._is_over = self._says_its_end = False
         self._last: threading.Thread | None = None
         self._batch: list[Any] = []
-        # Records of the batch; a run is many.
-        self._records = 0
-        self.waiting: Callable[[], Run | None] = lambda: None
-        """hands out what was put down and not put yet"""
         # Batches whose page ids may still be on their way, each with how many copies must have arrived.
         self._sealed: deque[tuple[int, list[Any]]] = deque()
         self._frames: deque[bytes | memoryview] = deque()
@@ -82,7 +76,6 @@ class Handover:
     @property
     def seen(self) -> int:
         """How many events were put so far."""
-        self._fetch()
         waiting = copy(self._tally)
         return self._packed + self._lost + sum(waiting.of(batch) for _, batch in self._sealed) + waiting.of(self._batch)
 
@@ -94,16 +87,9 @@ class Handover:
         if self._is_over:  # around the handler in which the recording ended there may be one that goes on
             return
         self._batch.append(record)
-        self._records += 1
         # The first record of a busy period goes at once: from then on the end of the process is not the end of the trace.
-        if self.is_idle or self._records >= RECORDS_OF_A_BATCH:
+        if self.is_idle or len(self._batch) >= RECORDS_OF_A_BATCH:
             self.is_idle = False
-            self.flush()
-
-    def put_run(self, run: Run) -> None:
-        """Many records at once, of a time that is busy already."""
-        self._take(run)
-        if self._records >= RECORDS_OF_A_BATCH and not self._is_over:
             self.flush()
 
     def flush(self) -> None:
@@ -111,7 +97,6 @@ class Handover:
         if self._is_over:
             return
         try:
-            self._fetch()
             self._seal()
             self._pack(self.page_ids.settle())
             self._send()
@@ -132,8 +117,6 @@ class Handover:
 
         What the pipe does not take at once a thread sends, which this waits for: `patience` seconds.
         """
-        with suppress(Exception):  # there may be no memory for it
-            self._fetch()
         self._is_over = True
         # A device that fails, or no memory, is a reason for the end and not an obstacle to it.
         with suppress(Exception):
@@ -182,20 +165,11 @@ class Handover:
         self._sealed.clear()
         self._frames.clear()
 
-    def _fetch(self) -> None:
-        if (run := self.waiting()) is not None:
-            self._take(run)
-
-    def _take(self, run: Run) -> None:
-        if not self._is_over:
-            self._batch.append((RUN, *run))
-            self._records += run[0]
-
     def _seal(self) -> None:
         """The batch is complete; it can be packed once the page ids that it names have come from the device."""
         if self._batch:
             self._sealed.append((self.page_ids.started, self._batch))
-            self._batch, self._records = [], 0
+            self._batch = []
 
     def _pack(self, settled: int) -> None:
         while self._sealed and self._sealed[0][0] <= settled:

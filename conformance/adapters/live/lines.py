@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.conformance.adapters.live.assembly import AGAIN, GAINED, Assembly
-from kvproof.conformance.adapters.live.runs import unpacked
 from kvproof.spec.trace import Event, Observed
 
 _EVENT_FIELDS = tuple(name for name in Event.model_fields if name not in ("record", "seq"))
@@ -61,7 +60,7 @@ class Lines:
 
     def of(self, records: Iterable[Any]) -> list[bytes]:
         """The lines of these records, each with its newline."""
-        return [line for record in unpacked(records) for line in self._of(record)]
+        return [line for record in records for line in self._of(record)]
 
     def _of(self, record: Any) -> list[bytes]:
         if isinstance(record, tuple) and record[0] in (AGAIN, GAINED):

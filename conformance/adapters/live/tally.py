@@ -7,7 +7,6 @@ from operator import ne
 from typing import Any
 
 from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED
-from kvproof.conformance.adapters.live.runs import RUN
 
 
 class Tally:
@@ -24,9 +23,6 @@ class Tally:
         if isinstance(record, dict):
             return int(record["action"] != "evict" or bool(record["free"] or record.get("window_free")))
         kind = record[0]
-        if kind == RUN:
-            _, _, events, self._output_lens, _ = record
-            return int(events)
         if kind == AGAIN:
             gained = record[3]
             return len(record[2]) + (self._gained(gained[1]) if gained is not None else 0)

@@ -17,7 +17,6 @@ from typing import Any
 
 from kvproof.conformance.adapters.live.handover import TraceLost
 from kvproof.conformance.adapters.live.trace import PATH_VARIABLE, LiveTrace, sentence
-from kvproof.conformance.adapters.sglang.front import front_of
 from kvproof.conformance.adapters.sglang.header import header_of
 from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.releases import full_pool, installed_release
@@ -74,8 +73,6 @@ class Capture:
         step = partial(STEP, scheduler)
         self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail)
         self._handover.page_ids = self._recorder.page_ids
-        self._recorder.steps.have_read_by(front_of, self._handover.put_run)
-        self._handover.waiting = self._recorder.steps.take_run
 
     @property
     def path(self) -> Path:

@@ -79,7 +79,7 @@ class Recorder:
             self.watch.around(owner, name, handler)
         # What every step calls has listeners, which cost less.
         batch = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
-        steps = self.steps.listeners()
+        steps = self.steps
         if self._rounds is not None:
             self.watch.between(batch, "prepare_for_decode", self._rounds.come, steps.prepared_for_decode)
         elif self._verifying is None:

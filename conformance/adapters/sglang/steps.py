@@ -4,29 +4,20 @@ This is the hot path, and in a server its caches are cold: an attribute that a t
 is read twice. Of a batch that was put down before, and to which nothing but decode steps and results happened since, only
 what such a step changes is read: the lengths, the output lengths once they have grown, and the allocated indices where a
 page begins. Whatever else happens, the next step is read anew and whole.
-
-Where machine code was built for it (`front.py`), that reads the steps of a batch that only decodes: this hands on to it once a
-batch was put down, and takes over when anything else happens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
 from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED, RESULT
-from kvproof.conformance.adapters.live.runs import Run
 from kvproof.conformance.adapters.sglang.notes import Notes
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.rounds import Rounds
 
 RID = attrgetter("rid")
-
-MakeFront = Callable[..., Any]
-WAYS = {"its own": 0, "allocated length in its kv record": 1, "all in its kv record": 2}
-"""The ways of the seam `lengths`, as `machine_code/reading.h` knows them."""
 
 
 class Steps:
@@ -48,50 +39,14 @@ class Steps:
         self._awaiting_result: list[Any] = []
         self._lens_before: list[int] = []
         self._results_written = 0
-        self._front: Any | None = None
-
-    def listeners(self) -> Any:
-        """Who is to hear of each step: an object with `prepared_for_decode`, `results_come` and `results_came`."""
-        return self if self._front is None else self._front
-
-    # -- machine code --
-
-    def have_read_by(self, make: MakeFront, put_run: Callable[[Run], None]) -> None:
-        """From now on machine code reads what is always the same, if there is any for this release."""
-        way, observe = WAYS.get(self._release.ways["lengths"] or ""), self._observe
-        if way is None or self._rounds is not None:
-            return
-        names_pages = observe.page_ids.device_is_host and observe.window_pool is None
-        of_steps = self.prepared_for_decode, self.results_come, self.results_came
-        self._front = make(*of_steps, put_run, self._step, way, names_pages, observe.page_size)
-
-    def take_run(self) -> Run | None:
-        """What machine code has put down and not handed over yet."""
-        return None if self._front is None else self._front.take()
-
-    def _take_over(self) -> None:
-        state = None if self._front is None else self._front.leave()
-        if state is None:
-            return
-        self._output_lens, self._steps_to_opening, *of_pages, gained_in, awaiting = state
-        self._openings.go_on(*of_pages)
-        self._gained = None if gained_in is None else (gained_in, self._output_lens)
-        if awaiting is not None:
-            self._awaiting_result, self._lens_before, self._results_written = awaiting, self._output_lens, 0
-
-    def _hand_on(self) -> None:
-        if self._front is not None and self._reqs is not None:
-            self._front.enter(self._reqs, self._output_lens, self._steps_to_opening, *self._openings.state)
 
     # -- a decode is prepared --
 
     def prepared_for_decode(self, batch: Any) -> None:
-        self._take_over()
         if self._rounds is None:
             self._put_decodes(batch)
         else:
             self._put_rounds(batch, self._rounds)
-        self._hand_on()
 
     def _put_decodes(self, batch: Any) -> None:
         reqs = batch.reqs
@@ -176,7 +131,6 @@ class Steps:
     # -- results come --
 
     def results_come(self, _scheduler: Any, batch: Any, result: Any = None, *_args: Any) -> None:
-        self._take_over()
         if self._rounds is not None:
             self._rounds.results_come(batch, result)
         self._awaiting_result = reqs = batch.reqs
@@ -187,7 +141,6 @@ class Steps:
             self._lens_before = [len(req.output_ids) for req in reqs]
 
     def results_came(self, _scheduler: Any, _batch: Any, *_args: Any) -> None:
-        self._take_over()
         reqs, before = self._awaiting_result, self._lens_before
         if before is self._output_lens and self._notes.sessions_are_known and not self._results_written:
             output_lens = [len(req.output_ids) for req in reqs]
@@ -200,7 +153,6 @@ class Steps:
 
     def tell_result(self) -> None:
         """What a batch gained is told with its next step, or before whatever else happens."""
-        self._take_over()
         if self._gained is not None:
             gained, self._gained = self._gained, None
             self._put((GAINED, *gained))
@@ -211,7 +163,6 @@ class Steps:
         Only what a result can change is read: the lengths and the session are seen again when the next step is prepared,
         or at the event that follows.
         """
-        self._take_over()
         reqs, start = self._awaiting_result, self._results_written
         if last is not None:
             if last not in reqs[start:]:
@@ -235,15 +186,6 @@ class Openings:
         self._seq_lens: list[int] = []
         self.steps_to_next = 0
         """how often the same batch decodes until one of its requests opens a page"""
-
-    @property
-    def state(self) -> tuple[list[int], int]:
-        """The lengths when a page began last, or the batch did, and how many steps after that the next one begins."""
-        return self._seq_lens, self.steps_to_next
-
-    def go_on(self, seq_lens: list[int], steps_to_next: int) -> None:
-        """From a `state`."""
-        self._seq_lens, self.steps_to_next = seq_lens, steps_to_next
 
     def at(self, seq_lens: list[int]) -> bool:
         """A batch decodes and reaches these lengths: does one of their last tokens open a page?"""

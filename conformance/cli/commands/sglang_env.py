@@ -17,17 +17,9 @@ GROUP, NAME = "sglang.srt.plugins", "kvproof"
 
 
 def sglang_env(
-    build: Annotated[
-        bool,
-        typer.Option(
-            "--build", help="Build the machine code that reads the steps of a batch, with the C compiler that is here."
-        ),
-    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the exit code, and what is wrong.")] = False,
 ) -> None:
     """Say how to record a server of the SGLang that is installed beside kvproof, and check that it can be.
-
-    The recorder is Python. What it does at every step can be machine code as well, which takes a server half the time: --build.
 
     Exit code 0: the release is known; 3: nobody has looked at it yet, so the recorder may find nothing; 2: no SGLang here.
 
@@ -40,12 +32,6 @@ def sglang_env(
             "SGLang is not installed in this environment: install kvproof where SGLang lives "
             "(pip install --no-deps kvproof) and run this there"
         ) from error
-    if build:
-        from kvproof.conformance.adapters.sglang import front
-
-        at = front.build()
-        if not quiet:
-            say(f"built: {at}")
     has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
     is_known = _is_known(sglang.version)
     if has_plugins:
@@ -67,17 +53,6 @@ def _show(version: str, is_known: bool, has_plugins: bool) -> None:
         say("this release has no plugins; to record a server, start it by kvproof:")
         say("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
     say("when it has been stopped: kvproof replay out/trace.jsonl --profile auto")
-    say(f"what every step does is read by {_reader()}")
-
-
-def _reader() -> str:
-    from kvproof.conformance.adapters.sglang import front
-
-    return (
-        "machine code"
-        if front.built() is not None
-        else "Python; machine code does it in half the time: kvproof sglang-env --build"
-    )
 
 
 def _is_known(version: str) -> bool:

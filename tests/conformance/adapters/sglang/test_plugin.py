@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -246,20 +245,3 @@ def test_env_of_an_unknown_release_is_no_verdict(tmp_path: Path) -> None:
 def test_env_without_sglang(tmp_path: Path) -> None:
     code, output = sglang_env(os.environ.get("PYTHONPATH", ""))
     assert code == 2 and output.startswith("error: SGLang is not installed")
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_env_builds_machine_code_and_says_who_reads(tmp_path: Path) -> None:
-    path, cache = fake_installation(tmp_path, "0.5.11", plugins=True), str(tmp_path / "cache")
-    code, output = sglang_env(path, KVPROOF_CACHE=cache)
-    assert code == 0 and "read by Python" in output and "kvproof sglang-env --build" in output
-    code, output = sglang_env(path, "--build", KVPROOF_CACHE=cache)
-    assert code == 0 and f"built: {cache}" in output.replace("\n", "") and "read by machine code" in output
-    code, output = sglang_env(path, KVPROOF_CACHE=cache)
-    assert code == 0 and "read by machine code" in output
-
-
-def test_env_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
-    path = fake_installation(tmp_path, "0.5.11", plugins=True)
-    code, output = sglang_env(path, "--build", CC="no-such-compiler", KVPROOF_CACHE=str(tmp_path))
-    assert code == 2 and output.startswith("error: no C compiler 'no-such-compiler'")

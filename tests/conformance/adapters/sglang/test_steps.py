@@ -11,12 +11,11 @@ import pytest
 
 from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED, RESULT, Assembly
 from kvproof.conformance.adapters.live.lines import Lines, event_line, patterns_of
-from kvproof.conformance.adapters.live.runs import RUN, unpacked
 from kvproof.conformance.adapters.sglang.notes import Notes
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.steps import Openings, Steps
 
-LENGTHS = {way.name: way for seam in SEAMS if seam.name == "lengths" for way in seam.ways}
+[lengths] = [way.value for seam in SEAMS if seam.name == "lengths" for way in seam.ways if way.name == "its own"]
 
 
 class Tensor(list[int]):
@@ -36,44 +35,32 @@ class Req:
     kv_committed_len: int
     cache_protected_len: int = 0
     output_ids: list[int] = field(default_factory=lambda: [7])
-    has_record: bool = True
 
     @property
     def kv_allocated_len(self) -> int:
         return self.kv_committed_len
 
-    @property
-    def kv(self) -> Req | None:
-        return self if self.has_record else None
-
 
 class Server:
     """A batch that decodes, and a recorder of it."""
 
-    def __init__(self, page_size: int, *, in_full: bool, way: str = "its own", front: Any = None) -> None:
-        """`way`: where requests keep their lengths; `front`: machine code that reads what is always the same."""
+    def __init__(self, page_size: int, *, in_full: bool) -> None:
         self.page_size, self.in_full, self.page = page_size, in_full, 0
-        self.some_have_no_record = way.startswith("allocated")
         self.reqs: list[Req] = []
         self.records: list[Any] = []
         observe: Any = SimpleNamespace(
             page_size=page_size,
-            page_ids=SimpleNamespace(device_is_host=True),
-            window_pool=None,
             pages_of=lambda indices: [index // page_size for index in indices.tolist()],
             window_pages_of=lambda indices: None,
             sessions_of=lambda reqs: [("s", (False,) * 8) if req.row % 2 else None for req in reqs],
         )
-        release: Any = SimpleNamespace(lengths=LENGTHS[way].value, row=lambda req: req.row, ways={"lengths": way})
+        release: Any = SimpleNamespace(lengths=lengths, row=lambda req: req.row)
         self.notes = Notes(observe, self.records.append, lambda: self.page)
         self.steps = Steps(release, observe, self.notes)
-        if front is not None:
-            self.steps.have_read_by(front, lambda run: self.records.append((RUN, *run)))
 
     def decode(self) -> None:
         for req in self.reqs:
             req.kv_committed_len += 1
-            req.has_record = req.row % 3 > 0 or not self.some_have_no_record
         self.page += 1
         if self.in_full:
             self.steps._reqs = None
@@ -83,25 +70,25 @@ class Server:
             for place, length in enumerate(lens)
         )
         batch = SimpleNamespace(reqs=self.reqs, seq_lens_cpu=lens, out_cache_loc=locations)
-        self.steps.listeners().prepared_for_decode(batch)
+        self.steps.prepared_for_decode(batch)
 
     def result(self, reqs: list[Req], finished: Req | None) -> None:
         """Those that have finished gain nothing: with overlap they are in one more batch."""
         if self.in_full:
             self.steps._reqs = None
-        self.steps.listeners().results_come(None, SimpleNamespace(reqs=reqs))
+        self.steps.results_come(None, SimpleNamespace(reqs=reqs))
         for req in reqs:
             if req in self.reqs:
                 req.output_ids.append(7)
             if req is finished:
                 self.steps.write_results_up_to(req)
                 self.notes.event("finish", turn=req.rid)
-        self.steps.listeners().results_came(None, None)
+        self.steps.results_came(None, None)
         self.reqs = [req for req in self.reqs if req is not finished] if finished is not None else self.reqs
 
     def events(self) -> list[dict[str, Any]]:
         assembly = Assembly(self.page_size)
-        events = [event for record in unpacked(self.records) for event in assembly.events(record)]
+        events = [event for record in self.records for event in assembly.events(record)]
         return [{key: value for key, value in event.items() if key != "step"} for event in events]
 
     def kinds(self) -> list[str]:
