@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs clean
+.PHONY: help demo test test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -226,6 +226,10 @@ docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, tr
 	$(TOOLS) -m documentation
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	echo "see it: $(BIN)/python -m http.server -d out/site"
+
+layout: $(STAMP) ## draw the layout of the package from its imports (docs/pictures/layout.svg), and print how large it is
+	@$(TOOLS) tools/layout_drawing.py
+	$(TOOLS) tools/layout_drawing.py --measures
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-gpu .venv-versions .venv-supply .venv-sglang .venv-sglang-jax .make build dist out *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""The implementation under test: a real paged KV cache in torch."""

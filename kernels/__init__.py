@@ -1,0 +1,1 @@
+"""Kernels of the implementation, each in torch and in Triton."""

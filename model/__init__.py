@@ -1,0 +1,1 @@
+"""The specification made provable (Z3) and executable (Python integers)."""

@@ -1,0 +1,1 @@
+"""Recorders and drivers: the reference implementation, SGLang, sglang-jax, a live server."""
