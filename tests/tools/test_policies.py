@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from mutation.runs import POLICY, Run, reference_runs
 from mutation.verdicts import KILLED, SURVIVED, Case, Plan, judged
+from policies.policed_reference import PolicedReference
 from rule_mutation.mutant_results import Result
 from test_mutation import case
 
@@ -14,7 +15,6 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.judging import Judging, Unjudged
 from kvproof.conformance.fuzz.play import play
-from kvproof.conformance.fuzz.reference import Reference
 
 SCHEDULES = 120
 
