@@ -1,4 +1,4 @@
-"""Traces for tests of replays of many: good, bad and long ones, without an implementation."""
+"""Traces without an implementation, good, bad and long ones, and the production workload that is shipped."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.trace import Config, Header, Producer
 
+EXCERPT = Path(__file__).parents[2] / "examples" / "mooncake_conversation_excerpt.jsonl"
 HEADER = Header(
     spec=SPEC_VERSION,
     producer=Producer(name="test", version="0", target="none"),
@@ -35,10 +36,11 @@ def sessions(path: Path, number: int = 3, *, closed: bool = True) -> Path:
     return path
 
 
-def broken(path: Path) -> Path:
-    run = counterexample(FAULTS["F22862b"])
+def broken(path: Path, fault: str = "F22862b") -> Path:
+    """The shortest run of a fault. Of F22862b: event 7, line 9, frees a page that still holds tokens."""
+    run = counterexample(FAULTS[fault])
     assert run is not None
-    save_counterexample(run, FAULTS["F22862b"], path)
+    save_counterexample(run, FAULTS[fault], path)
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -59,6 +60,16 @@ def walk(
         states[key] = taken.outcome.after
         steps.append((key, taken))
     return steps
+
+
+def some_walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int, **config: Any) -> Witness:
+    """The trace of a random run."""
+    steps = []
+    for key, taken in walk(page_size, row_width, length, ledgers, seed, **config):
+        # What was not inserted had no duplicates: the witness would have to fill a tree that there may not be.
+        nothing = {"dup_len": 0} if taken.params.get("inserted") is False else {}
+        steps.append((key, replace(taken, params={**taken.params, **nothing})))
+    return witness(steps, page_size, row_width, **config)
 
 
 def likelihood(taken: Taken) -> float:

@@ -51,12 +51,13 @@ def test_what_was_answered_is_not_asked_again(store: Store, known_as: str) -> No
 
 
 def test_a_known_question_is_not_even_built(store: Store) -> None:
-    Remembering(store).answers(question(HOLDS, "a name"), 1000)
+    first = Remembering(store).answers(question(HOLDS, "a name"), 1000)
 
     def build() -> Posed:
         raise AssertionError("the terms were built")
 
-    Remembering(store, ask=forbidden).answers(Question("a question", build, "a name"), 1000)
+    again = Remembering(store, ask=forbidden).answers(Question("a question", build, "a name"), 1000)
+    assert verdicts(again) == verdicts(first)
 
 
 def test_another_formula_is_asked(store: Store) -> None:

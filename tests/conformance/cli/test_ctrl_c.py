@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from command_line import run
+from many_traces import EXCERPT, HEADER
 
 from kvproof.conformance.traces.trace_io import TraceWriter
-from kvproof.spec.trace import Config, Header, Producer
 
-EXCERPT = Path(__file__).parents[3] / "examples" / "mooncake_conversation_excerpt.jsonl"
 PROGRAM = str(Path(sys.executable).with_name("kvproof"))
 EVENTS = 200_000
 """Seconds of reading for every command that reads a trace."""
@@ -25,9 +24,7 @@ EVENTS = 200_000
 @pytest.fixture(scope="module")
 def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("long") / "t.jsonl"
-    config = Config(page_size=4, pool_pages=8, rows=2, row_width=32)
-    header = Header(spec="1", producer=Producer(name="test", version="0", target="none"), config=config)
-    with TraceWriter(path, header) as writer:
+    with TraceWriter(path, HEADER) as writer:
         writer.event(action="open", session="s")
     head, event, end = path.read_bytes().splitlines(keepends=True)
     with path.open("wb") as file:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from model_runs import CONFIGURATIONS, DUPLICATES, OF_A_WALK, SHOWN, of_one_ledger, walk
+from model_runs import CONFIGURATIONS, DUPLICATES, OF_A_WALK, SHOWN, of_one_ledger, some_walk
 from typer.testing import CliRunner
 
 pytest.importorskip("numba")
@@ -30,7 +30,6 @@ from kvproof.conformance.traces.columnar_schema import PAGE_LISTS as LISTS
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS_OR_NULL
 from kvproof.conformance.traces.trace_io import read_trace, write_trace
 from kvproof.model.explore import counterexample
-from kvproof.model.witness import Witness, witness
 from kvproof.spec.actions import ACTIONS, Guard, Step
 from kvproof.spec.domain import one_page
 from kvproof.spec.effects import Free
@@ -43,15 +42,6 @@ from kvproof.spec.trace import Event, Header
 FAULTS_OF_LEDGERS = [id for id in SHOWN if FAULTS[id].machine is LEDGER]
 PAGE_LISTS = (*LISTS, *PAGE_LISTS_OR_NULL)
 SOME_FAULTS = ("F22862b", "F20070", "F12224", "F22213", "S0511d")
-
-
-def some_walk(page_size: int, row_width: int, length: int, ledgers: int, seed: int, **config: Any) -> Witness:
-    steps = []
-    for key, taken in walk(page_size, row_width, length, ledgers, seed, **config):
-        # What was not inserted had no duplicates: the witness would have to fill a tree that there may not be.
-        nothing = {"dup_len": 0} if taken.params.get("inserted") is False else {}
-        steps.append((key, dataclasses.replace(taken, params={**taken.params, **nothing})))
-    return witness(steps, page_size, row_width, **config)
 
 
 def answer(path: Path, checker: str, strict: bool = False, profile: str | None = None) -> Report | str:

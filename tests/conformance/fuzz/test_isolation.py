@@ -30,6 +30,7 @@ TARGETS: list[Callable[[], Hostile]] = [
     hostile_target.sleeps,
     hostile_target.hangs,
 ]
+HELPERS = str(Path(hostile_target.__file__).parent)
 WRONG = Schedule(target="hostile", acts=(Act(do="open"), Act(do="send", new_tokens=3), Act(do="step")))
 RIGHT = Schedule(target="hostile", acts=(Act(do="open"), Act(do="send", new_tokens=2), Act(do="step", times=3)))
 
@@ -133,7 +134,7 @@ def fuzzed(target: str, tmp_path: Path, *more: object) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         timeout=120,
-        env={"PYTHONPATH": str(Path(__file__).parent), "PATH": ""},
+        env={"PYTHONPATH": HELPERS, "PATH": ""},
     )
 
 
@@ -146,9 +147,7 @@ def test_a_targets_exit_is_left_with_a_test_that_fails(tmp_path: Path) -> None:
     place = tmp_path / "out" / "1"
     assert "the process ended with code 7" in (place / "report.txt").read_text()
     test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", place / "test_finding.py"]
-    failed = subprocess.run(
-        test, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": str(Path(__file__).parent)}
-    )
+    failed = subprocess.run(test, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": HELPERS})
     assert failed.returncode == 1, failed.stdout
     assert "the process ended with code 7" in failed.stdout
     again = fuzzed("hostile_target:exits", tmp_path, "--replay", place)

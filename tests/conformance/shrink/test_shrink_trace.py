@@ -46,7 +46,7 @@ def flagged(fault: str, folder: Path) -> Path:
     raise AssertionError(f"no scenario shows {fault}")
 
 
-def is_shrunk_to_the_same(fault: str, folder: Path) -> None:
+def assert_shrunk_to_the_same(fault: str, folder: Path) -> None:
     path, small, again = flagged(fault, folder), folder / "small.jsonl", folder / "again.jsonl"
     first, records = replay(path).first, replay(path).events
     result = shrunk(path)
@@ -66,13 +66,13 @@ def is_shrunk_to_the_same(fault: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("fault", QUICK)
 def test_what_is_left_is_flagged_the_same(fault: str, tmp_path: Path) -> None:
-    is_shrunk_to_the_same(fault, tmp_path)
+    assert_shrunk_to_the_same(fault, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in BUGS if fault not in QUICK])
-def test_each_fault_is_shrunk_to_the_same(fault: str, tmp_path: Path) -> None:
-    is_shrunk_to_the_same(fault, tmp_path)
+def test_each_fault_assert_shrunk_to_the_same(fault: str, tmp_path: Path) -> None:
+    assert_shrunk_to_the_same(fault, tmp_path)
 
 
 def long_trace(path: Path, turns: int) -> Path:

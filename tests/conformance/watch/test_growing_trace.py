@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_trace_io import HEADER
+from many_traces import HEADER
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("numba")

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from many_traces import HEADER
 from rich.console import Console
-from test_trace_io import HEADER
 
 from kvproof.conformance.replay.owner_counts import Load
 from kvproof.conformance.watch.status import FOLLOWING, IDLE, UNJUDGED, WAITING, Pace, Status

@@ -12,21 +12,19 @@ from typing import Any
 
 import pytest
 from command_line import refusal, run
-from model_runs import CONFIGURATIONS
+from many_traces import broken
+from model_runs import CONFIGURATIONS, some_walk
 
 pytest.importorskip("pyarrow")
 
-from test_checker import some_walk
 
 from kvproof.conformance.cli.commands import watch as command
-from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
+from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, replay
 from kvproof.conformance.traces.trace_io import read_trace, write_trace
 from kvproof.conformance.watch import watch as watching
 from kvproof.conformance.watch.status import IDLE, UNJUDGED, WAITING, Status
 from kvproof.conformance.watch.watch import Options, Watch
-from kvproof.model.explore import counterexample
-from kvproof.spec.faults import FAULTS
 from kvproof.spec.trace import Event
 
 
@@ -80,11 +78,7 @@ def trace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """A short run of the fault of #22862: its last event frees a page that still holds tokens."""
-    found = counterexample(FAULTS["F22862b"])
-    assert found is not None
-    save_counterexample(found, FAULTS["F22862b"], tmp_path / "bad.jsonl")
-    return tmp_path / "bad.jsonl"
+    return broken(tmp_path / "bad.jsonl")
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -126,10 +120,7 @@ def test_a_trace_that_is_there_gets_the_report_of_a_replay(
 @pytest.mark.parametrize("checker", ["interpreted", "compiled"])
 @pytest.mark.parametrize("fault_id", ["F22862b", "F20070", "F12224", "S0511d"])
 def test_a_violation_gets_the_diagnosis_of_a_replay(tmp_path: Path, fault_id: str, checker: str) -> None:
-    path = tmp_path / "t.jsonl"
-    found = counterexample(FAULTS[fault_id])
-    assert found is not None
-    save_counterexample(found, FAULTS[fault_id], path)
+    path = broken(tmp_path / "t.jsonl", fault_id)
     outcome, seen = watched(path, checker=checker)
     report = replay(path, checker="interpreted")
     assert outcome.report == report and outcome.verdict == VIOLATES and outcome.violations == 1

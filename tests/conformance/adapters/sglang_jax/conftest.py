@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sglang_jax_checkouts import PAGE_SIZES, check_out, run_on
+from sglang_jax_checkouts import PAGE_SIZES, checked_out, run_on
 
 RecordedOn = Callable[[str], Path]
 
@@ -19,7 +19,7 @@ def tree_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def tree(commit: str) -> Path:
         if commit not in trees:
-            trees[commit] = check_out(commit, folder)
+            trees[commit] = checked_out(commit, folder)
         return trees[commit]
 
     return tree

@@ -26,7 +26,7 @@ COMMITS = {
 AFTER_1008 = "before #994"
 
 
-def check_out(commit: str, folder: Path) -> Path:
+def checked_out(commit: str, folder: Path) -> Path:
     """The sources of one commit as a work tree below `folder`; skips the test where there is no repository."""
     named = os.environ.get(REPOSITORY)
     if not named:

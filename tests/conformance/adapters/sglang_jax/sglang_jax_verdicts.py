@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from sglang_jax_checkouts import COMMITS, PAGE_SIZES, check_out, run_on
+from sglang_jax_checkouts import COMMITS, PAGE_SIZES, checked_out, run_on
 from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
 from kvproof.conformance.adapters.sglang_jax import SCENARIOS
@@ -75,7 +75,7 @@ def main() -> None:
             traces = Path(folder) / commit.replace(" ", "-")
             sizes = map(str, PAGE_SIZES)
             module = "kvproof.conformance.adapters.sglang_jax"
-            run_on(check_out(commit, Path(folder)), "-m", module, str(traces), "--page-size", *sizes)
+            run_on(checked_out(commit, Path(folder)), "-m", module, str(traces), "--page-size", *sizes)
             verdicts[commit] = verdicts_in(traces)
     write_json(VERDICTS, verdicts)
     PAGE.write(table(verdicts))

@@ -9,13 +9,11 @@ from typing import Any
 
 import itf_py
 import pytest
+from many_traces import broken
 from typer.testing import CliRunner, Result
 
 from kvproof.conformance.cli import cli
-from kvproof.conformance.drive.counterexample import save_counterexample
 from kvproof.conformance.report.formats import itf
-from kvproof.model.explore import counterexample
-from kvproof.spec.faults import FAULTS
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 PRESSURE = GOLDEN / "sglang-0.5.11-cpu" / "pressure.jsonl.gz"
@@ -33,9 +31,7 @@ def itf_of(path: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def violating(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("traces") / "violating.jsonl"
-    save_counterexample(counterexample(FAULTS["F22862b"]), FAULTS["F22862b"], path)
-    return path
+    return broken(tmp_path_factory.mktemp("traces") / "violating.jsonl")
 
 
 def require_chrome_trace(document: Any) -> None:

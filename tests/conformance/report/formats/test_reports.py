@@ -14,14 +14,12 @@ import pytest
 import reports
 from junitparser import JUnitXml
 from lxml import etree
+from many_traces import broken
 from reports import Reports, reported
 from sarif_pydantic import Sarif
 
-from kvproof.conformance.drive.counterexample import save_counterexample
 from kvproof.conformance.report.formats.ndjson import schema
 from kvproof.conformance.report.formats.run_events import RUN_EVENT
-from kvproof.model.explore import counterexample
-from kvproof.spec.faults import FAULTS
 
 VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
 HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all`"
@@ -29,9 +27,7 @@ HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all
 
 @pytest.fixture(scope="module")
 def violating(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("traces") / "violating.jsonl"
-    save_counterexample(counterexample(FAULTS["F22862b"]), FAULTS["F22862b"], path)
-    return path
+    return broken(tmp_path_factory.mktemp("traces") / "violating.jsonl")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`kvproof prove`: its cache, its second solver, and Ctrl-C, as a user meets them."""
+"""`kvproof prove` as a user meets it: verdicts, profiles, its cache, its second solver, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,8 +18,68 @@ from kvproof.model import certify
 from kvproof.model.questions import Answer, Asker, Posed
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.profiles import PROFILES
 
 prove = partial(run, "prove")
+
+
+def test_all_is_proved_with_the_bounds_said() -> None:
+    result = prove()
+    assert result.exit_code == 0
+    assert "every P >= 1" in result.stdout
+    assert "unbounded" in result.stdout
+    assert "every configuration of overlap, speculation" in result.stdout
+    assert result.stdout.rstrip().endswith("PROVED")
+    assert "…" not in result.stdout  # no column is cut
+
+
+def test_a_fault_gives_exit_code_1_and_a_run_in_small_numbers() -> None:
+    result = prove("--fault", "F22862b")
+    assert result.exit_code == 1
+    assert "page size 2" in result.stdout
+    assert "8 match_slot()" in result.stdout
+    assert "frees tokens [1, 2) = pages [0, 1)" in result.stdout
+    assert "✗ I4 a free starts on a page boundary" in result.stdout
+
+
+def test_the_same_counterexample_every_time() -> None:
+    first, second = (prove("--fault", "F22790a").stdout for _ in range(2))
+    from_run = [line for line in first.splitlines() if "induction" not in line]
+    assert from_run == [line for line in second.splitlines() if "induction" not in line]
+
+
+def test_json_holds_every_cell_and_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "proof.json"
+    assert prove("--fault", "F22862a", "--json", out, "-q").exit_code == 1
+    proof = json.loads(out.read_text())
+    assert proof["verdict"] == "broken"
+    assert proof["broken"][0] == "I7"
+    assert proof["counterexample"]["steps"][-1]["action"] == "match_slot"
+    assert {o["action"] for o in proof["obligations"]} == {"(initial)", "match_slot"}
+
+
+def test_an_unknown_fault_is_answered_with_the_nearest() -> None:
+    result = prove("--fault", "F22862")
+    assert result.exit_code == 2
+    assert "did you mean F22862" in result.stderr
+
+
+# --- profiles -------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_names_the_profiles() -> None:
+    listed = run("list", "profiles", "--quiet")
+    assert listed.stdout.split() == list(PROFILES)
+    unknown = prove("--profile", "sglang-0.5")
+    assert unknown.exit_code == 2 and f"valid: {', '.join(PROFILES)}" in unknown.stderr
+    both = prove("--profile", "sglang-0.5.23", "--fault", "F20070")
+    assert both.exit_code == 2 and "choose one" in both.stderr
+
+
+def test_a_refuted_profile_exits_with_1_and_shows_the_run() -> None:
+    result = prove("--profile", "sglang-0.5.23")
+    assert result.exit_code == 1
+    assert "REFUTED" in result.stdout and "6 retract()" in result.stdout
 
 
 def stable(result: Result) -> list[str]:

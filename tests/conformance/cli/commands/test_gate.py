@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 from command_line import refusal, run
+from many_traces import broken
 
-from kvproof.conformance.drive.counterexample import save_counterexample
 from kvproof.conformance.gate import golden_traces, kills
 from kvproof.conformance.gate.golden_traces import SHIPPED, kept_in
 from kvproof.conformance.gate.steps import Outcome, exit_code
 from kvproof.conformance.gate.summary import markdown
 from kvproof.conformance.report.formats.printable import for_markdown
-from kvproof.model.explore import counterexample
-from kvproof.spec.faults import FAULTS
 
-VARIANTS = Path(__file__).resolve().parents[3] / "examples" / "variants"
+VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
 ALONE = {
     "proof": ("--skip", "kills", "--skip", "golden", "--skip", "fuzz"),
     "kills": ("--skip", "proof", "--skip", "golden", "--skip", "fuzz"),
@@ -35,10 +33,10 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
-def golden_folder(tmp_path: Path, fault: str = "F22862b") -> Path:
+def golden_folder(tmp_path: Path) -> Path:
     """One trace, which violates."""
     (folder := tmp_path / "golden").mkdir()
-    save_counterexample(counterexample(FAULTS[fault]), FAULTS[fault], folder / "trace.jsonl")
+    broken(folder / "trace.jsonl")
     return folder
 
 

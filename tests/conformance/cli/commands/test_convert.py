@@ -7,17 +7,11 @@ from pathlib import Path
 
 import command_line
 import pytest
+from many_traces import HEADER
 
 from kvproof.conformance.traces import columnar
 from kvproof.conformance.traces.trace_io import TraceWriter, is_columnar, read_trace
-from kvproof.spec.trace import Config, End, Event, Header, Producer
-
-HEADER = Header(
-    spec="1",
-    producer=Producer(name="test", version="0", target="none"),
-    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
-)
-
+from kvproof.spec.trace import End, Event
 
 run, refusal = partial(command_line.run, "convert"), partial(command_line.refusal, "convert")
 
