@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kvproof.conformance.adapters.sglang import front
+from kvproof.conformance.adapters.sglang.releases import RELEASES
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.terminal import note, say
@@ -41,8 +43,6 @@ def sglang_env(
             "(pip install --no-deps kvproof) and run this there"
         ) from error
     if build:
-        from kvproof.conformance.adapters.sglang import front
-
         at = front.build()
         if not quiet:
             say(f"built: {at}")
@@ -71,8 +71,6 @@ def _show(version: str, is_known: bool, has_plugins: bool) -> None:
 
 
 def _reader() -> str:
-    from kvproof.conformance.adapters.sglang import front
-
     return (
         "machine code"
         if front.built() is not None
@@ -81,8 +79,6 @@ def _reader() -> str:
 
 
 def _is_known(version: str) -> bool:
-    from kvproof.conformance.adapters.sglang.releases import RELEASES
-
     return any(release.version == version for release in RELEASES)
 
 

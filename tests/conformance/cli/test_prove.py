@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from kvproof.conformance.cli.cli import app
 from kvproof.conformance.report.show_effects import in_words
-from kvproof.conformance.report.show_ledger import changes, value
+from kvproof.conformance.replay.ledger_words import changes, value
 from kvproof.model.integers import Integers
 from kvproof.spec.effects import DropRow, Free, Take, TakeRow
 from kvproof.spec.state import RUNNING, pristine
