@@ -207,17 +207,21 @@ fuzz-files: $(STAMP) ## hostile files of every other kind (states, workloads, ke
 	mkdir -p out/fuzz-files/corpus
 	$(BIN)/python tests/untrusted_input/fuzz_by_coverage.py out/fuzz-files/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz-files/ -rss_limit_mb=4096 -max_len=65536 -timeout=60 -print_final_stats=1
 
-lint: $(STAMP) ## ruff: rules and layout
+lint: $(STAMP) installed ## ruff: rules and layout; import-linter: the direction of imports
 	@echo "== lint"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	PYTHONPATH=$(TYPED) $(BIN)/lint-imports --no-cache
 
-# mypy cannot follow the editable install: folder `spec` is package `kvproof.spec` only once it is installed plainly.
-types: $(STAMP) ## mypy, on the package as it installs
-	@echo "== types"
-	rm -rf build $(TYPED)
+# mypy and import-linter cannot follow the editable install: folder `spec` is package `kvproof.spec` only once it is installed plainly.
+.PHONY: installed
+installed: $(STAMP)
+	@rm -rf build $(TYPED)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --target $(TYPED) .
 	rm -rf build
+
+types: $(STAMP) installed ## mypy, on the package as it installs
+	@echo "== types"
 	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -m agreement -m model_agreement -m documentation -m seed_search -m corner_runs | sed 's#^$(TYPED)/kvproof/##'
 
 # Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.

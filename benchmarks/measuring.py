@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-CLI = [sys.executable, "-c", "from kvproof.conformance.cli.cli import main; main()"]
+CLI = [sys.executable, "-c", "from kvproof.conformance.cli.program import main; main()"]
 
 
 def say(text: str) -> None:

@@ -130,9 +130,7 @@ def _f22213(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def _f21875a(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The session is gone at once; its turn runs on, of no session."""
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
-    gone = released.but(
-        is_open=d.false, closing=d.false, inflight=d.false, checkpoint_len=d.zero, success_len=d.zero
-    )
+    gone = released.but(is_open=d.false, closing=d.false, inflight=d.false, checkpoint_len=d.zero, success_len=d.zero)
     return Step(gone, effects=effects)
 
 

@@ -170,7 +170,7 @@ def measured(what: str, own: Path, place: Path, tests: tuple[str, ...], began: f
     proof = None
     if PROVES in sys.argv:
         proof = subprocess.run(
-            [own, "-m", "kvproof.conformance.cli.cli", "prove", "--no-cache", "--quiet"], cwd=ROOT
+            [own, "-m", "kvproof.conformance.cli.program", "prove", "--no-cache", "--quiet"], cwd=ROOT
         ).returncode
     report = place / "report.xml"
     command = [

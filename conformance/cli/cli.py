@@ -1,7 +1,7 @@
 """The command line, `kvproof COMMAND`. The commands stand in `command_table.py`, one file each in `commands/`.
 
 A command ends by returning (exit code 0) or by `raise typer.Exit(ExitCode.…)`. Starting up must be quick: a command is
-imported when it is asked for, and imports what is heavy (z3, torch, the schema) inside its function.
+imported when it is asked for, and a package of an extra (z3, torch, hypothesis) when the command needs it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ import typer.core
 import typer.main
 
 from kvproof.conformance.cli.command_table import COMMANDS
-from kvproof.conformance.cli.program import main
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import MEANING, ExitCode
 from kvproof.conformance.report import terminal
-from kvproof.conformance.report.terminal import complain, say
-
-__all__ = ["COMMANDS", "app", "main"]
+from kvproof.conformance.report.terminal import complain
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 MARKUP: Literal["rich"] = "rich"
@@ -143,24 +140,7 @@ _VERBOSE = Annotated[
 def _print_versions(wanted: bool) -> None:
     if not wanted:
         return
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-
-    from kvproof.spec import SPEC_VERSION
-    from kvproof.spec.trace import TRACE_FORMAT
-
-    say(f"kvproof {version('kvproof')}")
-    say(f"spec {SPEC_VERSION}")
-    say(f"trace format {TRACE_FORMAT}")
-    for name, package, without in (
-        ("z3", "z3-solver", "this environment can record, but not prove"),
-        ("cvc5", "cvc5", "--certify needs it: pip install 'kvproof[certify]'"),
-    ):
-        try:
-            say(f"{name} {version(package)}")
-        except PackageNotFoundError:  # recording needs no solver, so a server's environment may lack it
-            say(f"{name} not installed: {without}")
-    say(f"python {platform.python_version()}")
+    import_module("kvproof.conformance.cli.versions").print_versions()
     raise typer.Exit
 
 
@@ -186,7 +166,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-if __name__ == "__main__":
-    main()

@@ -1,36 +1,34 @@
-"""What the shell offers after TAB in place of a name. Each table is imported only then."""
+"""What the shell offers after TAB in place of a name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+
+from kvproof.conformance.adapters.scenarios import scenarios_of
+from kvproof.conformance.errors import UserError
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import MACHINES, every_invariant
+from kvproof.spec.profiles import PROFILES
 
 Offers = list[tuple[str, str]]
 """Names, each with a line that shells show beside it."""
 
 
 def faults(incomplete: str) -> Offers:
-    from kvproof.spec.faults import FAULTS
-
     return _beginning(incomplete, ((fault.id, fault.summary) for fault in FAULTS.values()))
 
 
 def actions(incomplete: str) -> Offers:
-    from kvproof.spec.machine import MACHINES
-
     return _beginning(incomplete, ((a.name, a.summary) for machine in MACHINES for a in machine.actions.values()))
 
 
 def rules(incomplete: str) -> Offers:
     """What `explain` knows by name; the shell itself offers files beside them."""
-    from kvproof.spec.machine import every_invariant
-
     invariants = ((invariant.id, invariant.statement) for invariant in every_invariant().values())
     return [*_beginning(incomplete, invariants), *faults(incomplete), *actions(incomplete)]
 
 
 def profiles(incomplete: str) -> Offers:
-    from kvproof.spec.profiles import PROFILES
-
     return _beginning(incomplete, ((profile.name, profile.summary) for profile in PROFILES.values()))
 
 
@@ -40,9 +38,6 @@ def profiles_and_auto(incomplete: str) -> Offers:
 
 def scenarios(incomplete: str) -> Offers:
     """Of the reference: those of a server's release are known where that is installed only."""
-    from kvproof.conformance.adapters.scenarios import scenarios_of
-    from kvproof.conformance.errors import UserError
-
     try:
         return _beginning(incomplete, scenarios_of("reference").items())
     except UserError:

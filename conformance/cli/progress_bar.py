@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from kvproof.conformance.report.terminal import Progress, bar, in_time
-
-if TYPE_CHECKING:
-    from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.trace_io import TraceReader
 
 
 class ReplayPace:

@@ -10,7 +10,7 @@ from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.finding_folder import report_lines, require_writable
 from kvproof.conformance.fuzz.jobs import search_here
 from kvproof.conformance.fuzz.schedule import Setting
-from kvproof.conformance.fuzz.target import target_named
+from kvproof.conformance.fuzz.targets import target_named
 
 
 def bounded_campaign(

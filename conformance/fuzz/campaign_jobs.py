@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from kvproof.conformance.fuzz.campaign_state import (
     campaigns_of,
     save_state,
 )
-from kvproof.conformance.fuzz.finding_folder import leave
+from kvproof.conformance.fuzz.finding_folder import leave, write_text
 from kvproof.conformance.fuzz.growth import Sample
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
 from kvproof.conformance.fuzz.judging import judging_by
 from kvproof.conformance.fuzz.merging import merged
 from kvproof.conformance.fuzz.play import STEP_SECONDS
 from kvproof.conformance.fuzz.saved_play import Data
+from kvproof.conformance.fuzz.summary_page import summary_page
 from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.replay.replay import AUTO
 
@@ -126,6 +128,40 @@ class Whole:
     def said_by(self, data: Data) -> Campaign:
         """A job as it comes back from there."""
         return campaign_from_data(data, self.plan, self.target)
+
+
+def leave_summary(whole: Whole, folder: Path) -> None:
+    campaign = whole.total
+    summary = {
+        "target": whole.plan.target,
+        "faults": campaign.faults,
+        "settings": dict(campaign.pinned),
+        "seed": campaign.seed,
+        "jobs": whole.how.jobs,
+        "died": whole.died,
+        "seconds": round(campaign.elapsed, 1),
+        "schedules": campaign.schedules,
+        "steps": campaign.steps,
+        "events": campaign.events,
+        "steps_per_second": round(campaign.steps / max(campaign.elapsed, 0.1)),
+        "coverage": {name: dict(part) for name, part in vars(campaign.coverage).items()},
+        "found": [
+            {
+                "number": found.number,
+                "signature": found.trouble.signature,
+                "faults": found.trouble.faults,
+                "after": found.trouble.after,
+                "times": found.times,
+                "after_seconds": round(found.after_seconds, 2),
+                "after_schedules": found.after_schedules,
+                "acts": len(found.schedule.acts),
+            }
+            for found in campaign.found.values()
+        ],
+        "growth": [sample._asdict() for sample in whole.growth],
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    write_text(folder / "summary.html", summary_page(summary))
 
 
 def player_of(target: Target, how: How) -> Player:

@@ -50,7 +50,7 @@ class Plan:
         for name in self.settings:
             if name not in target.settings:
                 raise unknown(f"setting of {self.target}", name, target.settings)
-        return replace(self, profile=self.profile or getattr(target, "profile", None))
+        return replace(self, profile=self.profile or target.profile)
 
     def campaign(self, target: Target, job: int) -> Campaign:
         """A job of it that did nothing so far."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.campaign import Found
@@ -13,14 +11,11 @@ from kvproof.conformance.fuzz.finding_files import REPORT, SCHEDULE, TEST, TRACE
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
 from kvproof.conformance.fuzz.play import STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Schedule
-from kvproof.conformance.fuzz.summary_page import summary_page
-from kvproof.conformance.fuzz.target import Target, target_named, target_of_file, to_play_again
-from kvproof.conformance.report.formats.printable import for_reading
-from kvproof.conformance.report.show_replay import finding_lines
+from kvproof.conformance.fuzz.target import Target
+from kvproof.conformance.fuzz.targets import target_named, target_of_file, to_play_again
+from kvproof.conformance.printable import for_reading
+from kvproof.conformance.replay.finding_words import finding_lines
 from kvproof.conformance.traces.trace_io import write_trace
-
-if TYPE_CHECKING:
-    from kvproof.conformance.fuzz.campaign_jobs import Whole
 
 
 def require_writable(folder: Path) -> None:
@@ -44,46 +39,12 @@ def leave(found: Found, folder: Path) -> Path:
             for event in found.played.events:
                 writer.write(event)
             writer.close(f"fuzzed: {found.trouble.signature}")
-    _write(place / REPORT, "\n".join(report_lines(found.trouble, found.played, place)) + "\n")
-    _write(place / TEST, _test_of(found))
+    write_text(place / REPORT, "\n".join(report_lines(found.trouble, found.played, place)) + "\n")
+    write_text(place / TEST, _test_of(found))
     return place
 
 
-def leave_summary(whole: Whole, folder: Path) -> None:
-    campaign = whole.total
-    summary = {
-        "target": whole.plan.target,
-        "faults": campaign.faults,
-        "settings": dict(campaign.pinned),
-        "seed": campaign.seed,
-        "jobs": whole.how.jobs,
-        "died": whole.died,
-        "seconds": round(campaign.elapsed, 1),
-        "schedules": campaign.schedules,
-        "steps": campaign.steps,
-        "events": campaign.events,
-        "steps_per_second": round(campaign.steps / max(campaign.elapsed, 0.1)),
-        "coverage": {name: dict(part) for name, part in vars(campaign.coverage).items()},
-        "found": [
-            {
-                "number": found.number,
-                "signature": found.trouble.signature,
-                "faults": found.trouble.faults,
-                "after": found.trouble.after,
-                "times": found.times,
-                "after_seconds": round(found.after_seconds, 2),
-                "after_schedules": found.after_schedules,
-                "acts": len(found.schedule.acts),
-            }
-            for found in campaign.found.values()
-        ],
-        "growth": [sample._asdict() for sample in whole.growth],
-    }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    _write(folder / "summary.html", summary_page(summary))
-
-
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """What a target raised may hold halves of characters, as file names do: these are spelled out."""
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
 

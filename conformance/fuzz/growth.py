@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from kvproof.conformance.fuzz.campaign import Campaign
+from kvproof.conformance.fuzz.campaign import Campaign
 
 SHORTEST, SHARE = 0.25, 1 / 100
 """Seconds between two samples: at least so many, and this share of the time so far."""

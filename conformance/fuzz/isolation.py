@@ -27,7 +27,8 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.play import EXIT, HANG, START_SECONDS, STEP_SECONDS, Played, Trouble, play
 from kvproof.conformance.fuzz.saved_play import Told, played_as_data, played_from_data
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
-from kvproof.conformance.fuzz.target import Run, Target, Tell, target_named
+from kvproof.conformance.fuzz.target import Run, Target, Tell
+from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.serialization import coverage_from_data
 from kvproof.conformance.traces.trace_io import TraceWriter, read_trace

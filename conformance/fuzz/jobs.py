@@ -20,7 +20,8 @@ from kvproof.conformance.fuzz.campaign_jobs import How, Whole, database_of, play
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
 from kvproof.conformance.fuzz.isolation import HAS_FORK, Player, die_with_parent
 from kvproof.conformance.fuzz.saved_play import Data
-from kvproof.conformance.fuzz.target import Target, target_named
+from kvproof.conformance.fuzz.target import Target
+from kvproof.conformance.fuzz.targets import target_named
 
 SLICE_SECONDS, SAY_SECONDS = 5.0, 2.0
 TRIES = 5

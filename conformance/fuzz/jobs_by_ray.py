@@ -15,7 +15,7 @@ from typing import Any
 from kvproof.conformance.fuzz.campaign_jobs import How, Whole, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
 from kvproof.conformance.fuzz.jobs import POLL_SECONDS, TRIES, go_on
-from kvproof.conformance.fuzz.target import target_named
+from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.many_traces_by_ray import cluster
 
 

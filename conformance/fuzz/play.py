@@ -126,8 +126,7 @@ def _play(
             return Played(schedule, None, None, 0, _raised(error, "the start", START_SECONDS))
         judging = new_judging(run.header, schedule.profile)
         heard.append(judging)
-        may_fill_it = getattr(target, "sessions_may_fill_it", False)
-        player = _Player(run, judging, schedule, step_seconds, may_fill_it)
+        player = _Player(run, judging, schedule, step_seconds, target.sessions_may_fill_it)
         trouble = player.trouble_of(target)
     return Played(schedule, run.header, judging, player.steps, trouble)
 

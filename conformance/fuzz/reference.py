@@ -13,6 +13,7 @@ from kvproof.conformance.fuzz.seeds import seeds
 from kvproof.conformance.fuzz.settings_words import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.runner import VOCAB_SIZE
 
 if TYPE_CHECKING:
     from kvproof.impl.request import Request
@@ -304,8 +305,6 @@ class Telling:
 
 def _tokens(turn: str, count: int, shared: int) -> list[int]:
     """The first `shared` are those of every other input; the rest are the turn's own. Their values decide nothing else."""
-    from kvproof.impl.runner import VOCAB_SIZE
-
     seed = sum(map(ord, turn)) * 7919
     common = min(shared, count)
     own = (1 + (seed + 31 * place) % (VOCAB_SIZE - 1) for place in range(count - common))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Setting
+from kvproof.conformance.fuzz.target import Target
 
 AMPLE, ENOUGH, TIGHT, HOPELESS = POOLS = ("ample", "enough", "tight", "hopeless")
 WINDOWS = (0, 1, "page", "two pages and one")
@@ -18,7 +19,7 @@ def longest_row(page_size: int) -> int:
     return 8 * page_size + 24
 
 
-class WordedSettings:
+class WordedSettings(Target):
     """What a target has in common with the others: how its settings are read."""
 
     name: str

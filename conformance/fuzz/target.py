@@ -1,18 +1,10 @@
-"""What a fuzzer needs of a target, and how one is found by its name.
-
-A target is a class of its own for each server: it says which settings there are, and starts a run. A maintainer's own:
-`--target my_module:factory`, where `factory()` returns a `Target`.
-"""
+"""What a fuzzer needs of a target: a class of its own for each server, which says which settings there are and starts a run."""
 
 from __future__ import annotations
 
-import importlib
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.spec.trace import Header
 
@@ -66,6 +58,8 @@ class Run(Protocol):
 
 
 class Target(Protocol):
+    """What is fuzzed. A class that inherits from it need not say what has a default."""
+
     name: str
     settings: Mapping[str, Sequence[Setting]]
     """The values of each setting that are worth trying, from the tamest to the most hostile."""
@@ -73,9 +67,10 @@ class Target(Protocol):
     """Schedules that are known to be worth playing, if any: others are drawn around them."""
     acts: Sequence[str]
     """What can be done to it, of `schedule.Do`."""
-    # May have:
-    # profile: str, by whose rules it is judged unless the user says so, as in `kvproof replay --profile`;
-    # sessions_may_fill_it: bool, if what an idle session holds stays its own until it is closed, whoever waits for it.
+    profile: str | None = None
+    """Whose rules judge it unless the user says so, as in `kvproof replay --profile`; None: the model's own."""
+    sessions_may_fill_it: bool = False
+    """Whether what an idle session holds stays its own until it is closed, whoever waits for it."""
     own_errors: tuple[type[Exception], ...]
     """What it raises where it finds something wrong with itself."""
 
@@ -88,66 +83,3 @@ class Target(Protocol):
         self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
     ) -> Run:
         """`own_checks`: whether it looks for mistakes itself. Raises UserError if the settings cannot work."""
-
-
-def _reference() -> Target:
-    from kvproof.conformance.fuzz.reference import Reference
-
-    return Reference()
-
-
-def _sglang() -> Target:
-    from kvproof.conformance.fuzz.sglang import SGLang
-
-    return SGLang()
-
-
-TARGETS: dict[str, Callable[[], Target]] = {"reference": _reference, "sglang": _sglang}
-
-
-def target_named(name: str) -> Target:
-    """Raises UserError, with the reason, if there is none or it cannot be made."""
-    if ":" not in name:
-        if name not in TARGETS:
-            raise unknown("target", name, (*TARGETS, "module:factory"))
-        return TARGETS[name]()
-    module, _, factory = name.partition(":")
-    try:
-        target: Target = getattr(importlib.import_module(module), factory)()
-    except Exception as error:
-        raise UserError(f"target {name}: {type(error).__name__}: {error}") from error
-    lacking = [part for part in ("name", "settings", "seeds", "acts", "start") if not hasattr(target, part)]
-    if lacking:
-        raise UserError(f"target {name}: what {factory}() returned has no {', '.join(lacking)}")
-    return target
-
-
-def target_of_file(path: Path, named: str, chosen: str | None) -> Target:
-    """The target that a file names: a schedule, or the state of a campaign. `chosen`: the one that the user named, if any.
-
-    A file may come from a stranger, and a target of one's own is code: to import it is to run it. So the user names it, too.
-    Raises UserError unless that is so.
-    """
-    if named not in TARGETS and chosen is None:
-        raise UserError(
-            f"{path} is about target {named!r}, which is Python code, and to play it is to import and run that with all your "
-            f"rights. If you trust it, say so: --target {shlex.quote(named)}"
-        )
-    if chosen is not None and chosen != named:
-        raise UserError(f"{path} is about target {named!r}, not {chosen!r}")
-    return target_named(named)
-
-
-def to_play_again(target: str, place: Path) -> str:
-    """The command that plays a finding once more."""
-    return f"kvproof fuzz{_named(target)} --replay {shlex.quote(str(place))}"
-
-
-def to_go_on(target: str, folder: Path) -> str:
-    """The command that goes on with a campaign."""
-    return f"kvproof fuzz{_named(target)} --resume --out {shlex.quote(str(folder))}"
-
-
-def _named(target: str) -> str:
-    """What a file alone may not choose."""
-    return "" if target in TARGETS else f" --target {shlex.quote(target)}"

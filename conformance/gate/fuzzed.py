@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof.conformance.fuzz.campaign import Found
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole
+from kvproof.conformance.fuzz.campaign_jobs import How, Whole, leave_summary
 from kvproof.conformance.fuzz.campaign_state import Plan as CampaignPlan
 from kvproof.conformance.fuzz.campaign_state import State
-from kvproof.conformance.fuzz.finding_folder import leave_summary, require_writable
+from kvproof.conformance.fuzz.finding_folder import require_writable
 from kvproof.conformance.fuzz.jobs import search_here
-from kvproof.conformance.fuzz.target import target_named, to_play_again
+from kvproof.conformance.fuzz.targets import target_named, to_play_again
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, FUZZ, OPEN, PASSED, Outcome, Plan
 from kvproof.conformance.replay.replay import INTERPRETED
 from kvproof.conformance.report.formats.of_campaign import events_of_campaign

@@ -15,6 +15,8 @@ from typing import Any
 from kvproof.conformance.adapters.reference import require_faults
 from kvproof.conformance.drive.counterexample import save_counterexample
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.isolation import InThisProcess
+from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.gate.needs import can_fuzz_the_reference
 from kvproof.conformance.gate.proof import asker_of
 from kvproof.conformance.gate.steps import FAILED, KILLS, OPEN, PASSED, SKIPPED, Outcome, Plan
@@ -124,9 +126,6 @@ class _Fuzzer:
     """The reference with a fault in it, played until the fault is named."""
 
     def __init__(self) -> None:
-        from kvproof.conformance.fuzz.isolation import InThisProcess
-        from kvproof.conformance.fuzz.target import target_named
-
         self._target = target_named("reference")
         self._player = InThisProcess(self._target)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.formats.run_events import CouldNot, GateStep, GateVerdict
+from kvproof.conformance.report.formats.stream import Stream
 
 if TYPE_CHECKING:
-    from kvproof.conformance.report.formats.stream import Stream
     from kvproof.model.variant import Variant
 
 PROOF, KILLS, GOLDEN, FUZZ = STEPS = ("proof", "kill matrix", "golden traces", "fuzz")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kvproof.conformance.exit_codes import MEANING, ExitCode
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, OPEN, PASSED, SKIPPED, Outcome
-from kvproof.conformance.report.formats.printable import for_markdown
+from kvproof.conformance.printable import for_markdown
 
 MARKS = {PASSED: "✅", FAILED: "❌", COULD_NOT: "⚠️", OPEN: "❔", SKIPPED: "➖"}
 MOST_PROBLEMS = 20

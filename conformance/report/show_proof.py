@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.conformance.replay.ledger_words import changes, value
 from kvproof.conformance.report.show_effects import all_in_words
-from kvproof.conformance.report.show_ledger import changes, value
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
 from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS
@@ -16,6 +16,7 @@ from kvproof.model.prove import WITNESS, Proof
 from kvproof.spec.machine import MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
+NEVER_REACHED = "no run of the small instances shows it: perhaps it starts from a state that is never reached"
 SCOPE = (
     "page sizes: every P >= 1; sessions, rows and pool pages: unbounded; "
     "every configuration of overlap, speculation v1 and v2, drafts, window, tree or chunk cache"

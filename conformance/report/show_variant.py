@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from kvproof.conformance.report.show_proof import MARKS, failures, run_lines
+from kvproof.conformance.report.show_proof import MARKS, NEVER_REACHED, failures, run_lines
 from kvproof.model.variant import Comparison
 from kvproof.spec.machine import LEDGER
 
@@ -25,9 +25,7 @@ def variant_lines(comparison: Comparison) -> Iterator[Text]:
     if proof.counterexample is not None:
         yield from run_lines(proof.counterexample)
     elif proof.broken:
-        yield Text(
-            "no run of the small instances shows it: perhaps it starts from a state that is never reached", "yellow"
-        )
+        yield Text(NEVER_REACHED, "yellow")
     kept = len(proof.obligations) - sum(o.verdict != "proved" for o in proof.obligations)
     yield Text(
         f"{kept} of {len(proof.obligations)} cells proved ({proof.seconds:.1f} s): "

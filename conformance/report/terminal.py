@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.report.formats.printable import for_terminal
+from kvproof.conformance.printable import for_terminal
 
 SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.judge import parameters
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.shrink.delta import without_any_stretch, without_stretches
+from kvproof.conformance.shrink.jury import Jury
 from kvproof.model.explore import Taken
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.model.witness import Witness, witness
@@ -23,9 +23,6 @@ from kvproof.spec.faults import Fault
 from kvproof.spec.machine import LEDGER
 from kvproof.spec.state import Ledger, fill_len, pristine
 from kvproof.spec.trace import Event
-
-if TYPE_CHECKING:
-    from kvproof.conformance.shrink.shrink_trace import Jury
 
 SMALLEST: Mapping[str, int] = {"origin_len": 1, "seq_len": 1, "tokens": 1, "finished_len": 1}
 """Of a parameter; of another one it is 0."""

@@ -23,11 +23,13 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.judge import check_terms
 from kvproof.conformance.replay.memory_check import is_about_holders, recounted
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES, replay
-from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
-from kvproof.conformance.replay.rules_of_trace import JudgedBy, judged_by
+from kvproof.conformance.replay.replayer import FIRST_LINE
+from kvproof.conformance.replay.rules_of_trace import judged_by
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.shrink.delta import Limit, least, without_stretches
 from kvproof.conformance.shrink.first_cut import Lives, kept
+from kvproof.conformance.shrink.jury import Jury
+from kvproof.conformance.shrink.model_run import Retold, retellings_of
 from kvproof.conformance.shrink.renumbering import renamed
 from kvproof.conformance.traces.trace_io import read_trace, write_trace
 from kvproof.spec.trace import Event, Header
@@ -75,25 +77,6 @@ class Shrunk:
             for event in self.events:
                 writer.write(event)
             writer.close("shrunk")
-
-
-class Jury:
-    """Judges candidates by the rules that the whole trace is judged by."""
-
-    def __init__(self, path: Path, header: Header, rules: JudgedBy) -> None:
-        self._path, self.rules = path, rules
-        self.header = header.model_copy(update={"scenario": None, "extra": {}})
-
-    def replayer(self, header: Header | None = None) -> Replayer:
-        return Replayer(Unwritten(self._path, header or self.header), self.rules.known, self.rules.profile)
-
-    def first_in(self, events: Sequence[Event], header: Header | None = None) -> Finding | None:
-        """The first finding in events that are numbered from 0; None also where they are no trace that could be judged."""
-        replayer = self.replayer(header)
-        try:
-            return next((f for e in events if (f := replayer.feed(FIRST_LINE + e.seq, e)) is not None), None)
-        except UserError:
-            return None
 
 
 class TraceShrinker:
@@ -251,8 +234,6 @@ class TraceShrinker:
     # -- 3. retold --
 
     def _retell(self) -> None:
-        from kvproof.conformance.shrink.model_run import Retold, retellings_of
-
         assert self.best is not None
         first = retellings_of(self.best.events, self.best.finding, self._jury)
         if first is None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kvproof.conformance.replay.finding_words import finding_json
 from kvproof.conformance.replay.replay import AUTO, CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
-from kvproof.conformance.report.show_replay import as_json, finding_json
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.conformance.watch.growing_judge import LiveJudge
 from kvproof.conformance.watch.growing_trace import Source, source_of
@@ -58,16 +58,6 @@ class Outcome:
         if self.violations:
             return VIOLATES
         return INCOMPLETE if self.report is None else self.report.verdict
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            **({} if self.report is None else as_json(self.report)),
-            "verdict": self.verdict,
-            "violations": self.violations,
-            "unjudged": self.unjudged,
-            "restarts": self.restarts,
-            "interrupted": self.interrupted,
-        }
 
 
 class Watch:

@@ -10,7 +10,7 @@ import dataclasses
 from html import escape
 from typing import Any
 
-from kvproof.conformance.report.show_ledger import value
+from kvproof.conformance.replay.ledger_words import value
 from kvproof.model.integers import Integers
 from kvproof.spec.state import PHASE_NAMES, PREFILL, RUNNING, WAITING, Ledger
 

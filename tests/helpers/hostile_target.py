@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Any
 
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
-from kvproof.conformance.fuzz.target import Tell
+from kvproof.conformance.fuzz.target import Target, Tell
 from kvproof.impl.observe import Event
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
@@ -27,7 +27,7 @@ def hang_in_c() -> None:
     deque(repeat(0), maxlen=0)
 
 
-class Hostile:
+class Hostile(Target):
     """Takes inputs and forgets them, but for one that it does not survive."""
 
     settings: Mapping[str, Sequence[Setting]] = {"page_size": (1, 4), "odd": (False, True)}

@@ -32,8 +32,8 @@ from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz import campaign_state
 from kvproof.conformance.fuzz.campaign import Campaign, Found
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole
-from kvproof.conformance.fuzz.finding_folder import leave, leave_summary
+from kvproof.conformance.fuzz.campaign_jobs import How, Whole, leave_summary
+from kvproof.conformance.fuzz.finding_folder import leave
 from kvproof.conformance.fuzz.isolation import InThisProcess
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.gate import golden_traces, needs

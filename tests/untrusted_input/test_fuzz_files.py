@@ -11,7 +11,7 @@ from strange_files import KINDS, promise, spoilt
 
 from kvproof.conformance.fuzz import campaign_state
 from kvproof.conformance.gate import golden_traces
-from kvproof.conformance.replay import checkpoint
+from kvproof.conformance.replay import checkpoint, serialization
 from kvproof.conformance.traces import data_file
 
 TRIES = 40

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.cli.progress_bar import ReadingPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.formats.followed import Followed
+from kvproof.conformance.report.formats.itf import itf_of_trace
+from kvproof.conformance.report.formats.perfetto import perfetto
+from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
 from kvproof.conformance.report.terminal import Progress, say
-
-if TYPE_CHECKING:
-    from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.columnar import ColumnarWriter
+from kvproof.conformance.traces.copying import replacing
+from kvproof.conformance.traces.hashed_names import HashedNames
+from kvproof.conformance.traces.trace_io import TraceReader, TraceWriter, read_trace
+from kvproof.spec.trace import Event
 
 PICTURES = {".itf.json": "itf", ".perfetto.json": "perfetto"}
 """What is drawn of a trace and never read again."""
@@ -72,11 +79,6 @@ def convert(
 
 
 def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -> None:
-    from kvproof.conformance.report.formats.followed import Followed
-    from kvproof.conformance.report.formats.itf import itf_of_trace
-    from kvproof.conformance.report.formats.perfetto import perfetto
-    from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
-
     if out.exists() and trace.exists() and out.samefile(trace):
         raise UserError(f"{out}: is the trace that is read; give another name to write to")
     followed = Followed(trace, profile)
@@ -96,13 +98,6 @@ def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -
 
 
 def _copy(form: str, trace: Path, out: Path, hash_names: bool, quiet: bool) -> None:
-    from kvproof.conformance.cli.progress_bar import ReadingPace
-    from kvproof.conformance.traces.columnar import ColumnarWriter
-    from kvproof.conformance.traces.copying import replacing
-    from kvproof.conformance.traces.hashed_names import HashedNames
-    from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
-    from kvproof.spec.trace import Event
-
     begin: type[TraceWriter] = ColumnarWriter if form == "columnar" else TraceWriter
     reader = read_trace(trace)
     names = HashedNames() if hash_names else None

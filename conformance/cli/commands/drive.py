@@ -10,8 +10,11 @@ import typer
 
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import JsonFile
+from kvproof.conformance.drive.drive import SAME
+from kvproof.conformance.drive.drive import drive as run_drive
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
 from kvproof.conformance.report.terminal import Progress, out, say, write_json
 
 TARGETS = ("reference",)
@@ -50,10 +53,6 @@ def drive(
 
     Example: [bold]kvproof prove --fault F22862b --out t.jsonl; kvproof drive t.jsonl --fault F22862b[/bold]
     """
-    from kvproof.conformance.drive.drive import SAME
-    from kvproof.conformance.drive.drive import drive as run_drive
-    from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
-
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     with Progress(f"driving {target} along {trace}", quiet=quiet) as progress:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import JudgedBy, SilentButForErrors, Strict
+from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.replay.many_traces import exit_code
+from kvproof.conformance.replay.replay import is_large, replay
+from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.replay.verdict import Report
+from kvproof.conformance.report.explain.page import page_of
+from kvproof.conformance.report.explain.story import Story, story_of
+from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.text import report_lines
 from kvproof.conformance.report.terminal import Progress, complain, out
-
-if TYPE_CHECKING:
-    from kvproof.conformance.replay.verdict import Report
-    from kvproof.conformance.report.explain.story import Story
-    from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.traces.trace_io import read_trace
 
 
 def explain(
@@ -53,11 +58,10 @@ def explain(
 
     Example: [bold]kvproof explain F22862b[/bold]
     """
-    from kvproof.conformance.replay.rules_of_trace import require_profile
-    from kvproof.conformance.report.explain.rule import is_name, rule_lines, unknown_subject
-
     place = Path(what)
     if not place.exists():
+        from kvproof.conformance.report.explain.rule import is_name, rule_lines, unknown_subject  # needs z3
+
         if not is_name(what):
             raise unknown_subject(what)
         _require_none_of_a_trace(html, strict, profile)
@@ -78,11 +82,6 @@ def _require_none_of_a_trace(html: Path | None, strict: bool, profile: str | Non
 def _explain_trace(
     place: Path, html: Path | None, events: int, strict: bool, profile: str | None, quiet: bool
 ) -> ExitCode:
-    from kvproof.conformance.replay.many_traces import exit_code
-    from kvproof.conformance.report.explain.subject import Subject
-    from kvproof.conformance.report.explain.text import report_lines
-    from kvproof.conformance.traces.trace_io import read_trace
-
     subject = Subject.of(place, strict=strict, profile=profile)
     if html is None:
         report = _judged(subject, quiet)
@@ -102,19 +101,12 @@ def _explain_trace(
 
 
 def _judged(subject: Subject, quiet: bool) -> Report:
-    from kvproof.conformance.cli.progress_bar import ReplayPace
-    from kvproof.conformance.replay.replay import replay
-
     with Progress(f"replaying {subject.path}", quiet=quiet) as progress:
         return replay(subject.path, strict=subject.strict, profile=subject.profile, progress=ReplayPace(progress))
 
 
 def _told(subject: Subject, events: int, quiet: bool) -> Story:
     """The story of a trace. Of a large one the verdict comes first, for the story is told more slowly than it is judged."""
-    from kvproof.conformance.cli.progress_bar import ReplayPace
-    from kvproof.conformance.replay.replay import is_large
-    from kvproof.conformance.report.explain.story import story_of
-
     since = _judged(subject, quiet).events - events if is_large(subject.path) else 0
     with Progress(f"telling {subject.path}", quiet=quiet) as progress:
         pace = ReplayPace(progress)
@@ -130,8 +122,6 @@ def _require_other_file(html: Path, subject: Subject) -> None:
 
 
 def _write(html: Path, story: Story, subject: Subject) -> None:
-    from kvproof.conformance.report.explain.page import page_of
-
     try:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(page_of(story, subject), encoding="utf-8")

@@ -16,12 +16,31 @@ from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import CacheFolder, FuzzTarget, JUnitFile, NdjsonFile, SarifFile
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.gate.changed import changed_since, require_actions
+from kvproof.conformance.gate.golden_traces import judge_golden
+from kvproof.conformance.gate.needs import accepted_in, require_fuzzer, require_solver
+from kvproof.conformance.gate.steps import (
+    FUZZ,
+    GOLDEN,
+    KILLS,
+    PROOF,
+    SKIPPED,
+    STEPS,
+    Outcome,
+    Plan,
+    Step,
+    exit_code,
+    run_step,
+)
+from kvproof.conformance.gate.summary import HEADS, markdown
+from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.report.formats.stream import Formats, telling, versions
+from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
 from kvproof.conformance.report.terminal import Progress, err, note, out, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvproof.conformance.gate.steps import Outcome, Plan
     from kvproof.model.variant import Variant
 
 OF_GITHUB = "GITHUB_STEP_SUMMARY"
@@ -106,11 +125,6 @@ def gate(
 
     Example: [bold]kvproof gate --target sglang --profile sglang-0.5.23 --golden traces/[/bold]
     """
-    from kvproof.conformance.gate.steps import Plan, exit_code
-    from kvproof.conformance.gate.summary import markdown
-    from kvproof.conformance.report.formats.stream import Formats, telling, versions
-    from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
-
     deadline = time.monotonic() + budget
     skipped = _skipped(skip or [])
     _require_names(profile, variant, golden or [])
@@ -152,8 +166,6 @@ def gate(
 
 
 def _skipped(names: Sequence[str]) -> set[str]:
-    from kvproof.conformance.gate.steps import STEPS
-
     by_word = {"kills": STEPS[1], "golden": STEPS[2], **{step: step for step in STEPS}}
     for name in names:
         if name not in by_word:
@@ -163,8 +175,6 @@ def _skipped(names: Sequence[str]) -> set[str]:
 
 def _require_names(profile: str | None, variant: Path | None, golden: Sequence[Path]) -> None:
     """What is misspelt is said before the first step."""
-    from kvproof.conformance.replay.rules_of_trace import require_profile
-
     require_profile(profile)
     if profile is not None and variant is not None:
         raise UserError("--variant and --profile each change rules: choose one")
@@ -176,14 +186,11 @@ def _require_names(profile: str | None, variant: Path | None, golden: Sequence[P
 def _accepted(path: Path | None) -> frozenset[str]:
     if path is None:
         return frozenset()
-    from kvproof.conformance.gate.needs import accepted_in
 
     return accepted_in(path)
 
 
 def _loaded(path: Path) -> Variant:
-    from kvproof.conformance.gate.needs import require_solver
-
     require_solver()
     from kvproof.conformance.cli.variant import load_variant
 
@@ -198,8 +205,6 @@ def _loaded(path: Path) -> Variant:
 
 def _about(rules: Variant | None, since: str | None, actions: list[str] | None) -> tuple[str, ...] | None:
     """The actions that the change is about, from all that says so; None where nothing does."""
-    from kvproof.conformance.gate.changed import changed_since, require_actions
-
     if rules is None and since is None and actions is None:
         return None
     named = [*require_actions(actions or ()), *(changed_since(since) if since is not None else ())]
@@ -207,9 +212,6 @@ def _about(rules: Variant | None, since: str | None, actions: list[str] | None) 
 
 
 def _run(plan: Plan, skipped: set[str], quiet: bool) -> list[Outcome]:
-    from kvproof.conformance.gate.golden_traces import judge_golden
-    from kvproof.conformance.gate.steps import FUZZ, GOLDEN, KILLS, PROOF, SKIPPED, Outcome, Step, run_step
-
     steps: dict[str, Step] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
     done = {}
     for name, step in steps.items():
@@ -220,8 +222,6 @@ def _run(plan: Plan, skipped: set[str], quiet: bool) -> list[Outcome]:
 
 
 def _prove(plan: Plan) -> Outcome:
-    from kvproof.conformance.gate.needs import require_solver
-
     require_solver()
     from kvproof.conformance.gate.proof import prove_rules
 
@@ -229,8 +229,6 @@ def _prove(plan: Plan) -> Outcome:
 
 
 def _kill(plan: Plan) -> Outcome:
-    from kvproof.conformance.gate.needs import require_solver
-
     require_solver()
     from kvproof.conformance.gate.kills import kill_faults
 
@@ -238,8 +236,6 @@ def _kill(plan: Plan) -> Outcome:
 
 
 def _fuzz(plan: Plan) -> Outcome:
-    from kvproof.conformance.gate.needs import require_fuzzer
-
     require_fuzzer()
     from kvproof.conformance.gate.fuzzed import fuzz_target
 
@@ -257,8 +253,6 @@ def _show_step(outcome: Outcome, quiet: bool) -> None:
 
 
 def _show(code: ExitCode, outcomes: Sequence[Outcome]) -> None:
-    from kvproof.conformance.gate.summary import HEADS
-
     spent = sum(outcome.seconds for outcome in outcomes)
     say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
 

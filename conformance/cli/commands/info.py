@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from kvproof.conformance.cli.progress_bar import ReadingPace
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.terminal import Progress, say
-
-if TYPE_CHECKING:
-    from kvproof.conformance.traces.trace_io import TraceReader
-    from kvproof.spec.trace import Event
+from kvproof.conformance.traces.trace_io import TraceReader, read_trace
+from kvproof.spec.trace import Event
 
 LOOK_EVENTS = 1000
 
@@ -30,9 +29,6 @@ def info(
 
     Example: [bold]kvproof info out/retract.jsonl[/bold]
     """
-    from kvproof.conformance.cli.progress_bar import ReadingPace
-    from kvproof.conformance.traces.trace_io import read_trace
-
     all_complete = True
     for path in traces:
         trace = read_trace(path)
@@ -73,8 +69,6 @@ class Totals:
 
 
 def count(trace: TraceReader, pace: Callable[[int], None] = lambda _: None) -> Totals:
-    from kvproof.spec.trace import Event
-
     totals = Totals()
     for number, (_, record) in enumerate(trace):
         if isinstance(record, Event):

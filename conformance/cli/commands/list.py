@@ -12,6 +12,9 @@ from kvproof.conformance.adapters.scenarios import TARGETS, scenarios_of
 from kvproof.conformance.cli import completions
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.terminal import note, print_table, say
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import MACHINES
+from kvproof.spec.profiles import PROFILES
 
 
 @dataclass(frozen=True)
@@ -21,27 +24,19 @@ class Listing:
 
 
 def _faults() -> Iterable[tuple[str, ...]]:
-    from kvproof.spec.faults import FAULTS
-
     for fault in FAULTS.values():
         yield fault.id, fault.kind, fault.action, fault.summary, fault.needs, " ".join(fault.breaks), fault.source
 
 
 def _invariants() -> Iterable[tuple[str, ...]]:
-    from kvproof.spec.machine import MACHINES
-
     return ((i.id, m.name, i.statement, i.source) for m in MACHINES for i in m.invariants.values())
 
 
 def _actions() -> Iterable[tuple[str, ...]]:
-    from kvproof.spec.machine import MACHINES
-
     return ((a.name, m.name, a.event, a.summary) for m in MACHINES for a in m.actions.values())
 
 
 def _profiles() -> Iterable[tuple[str, ...]]:
-    from kvproof.spec.profiles import PROFILES
-
     return ((p.name, " ".join(p.rules), " ".join(p.deviations), p.summary) for p in PROFILES.values())
 
 

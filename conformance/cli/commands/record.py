@@ -10,12 +10,14 @@ from typing import Annotated, Protocol
 import typer
 
 from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
+from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import SilentButForErrors
 from kvproof.conformance.cli.commands.settings import parse_settings
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.terminal import Progress, note, say
+from kvproof.spec.faults import FAULTS
 
 # No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
 SERVER = "sglang-server"
@@ -125,8 +127,6 @@ def record(
 
 def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> None:
     """Run the server's command to its end and exit with its code."""
-    from kvproof.conformance.adapters.sglang.launch import launch
-
     if driven:
         raise UserError(f"{SERVER} takes --out and a command only: its own clients drive a server")
     if not command:
@@ -169,8 +169,6 @@ def _refuse_what_cannot_run(
     if target != "reference" and faults:
         raise UserError(f"--fault works on the reference only: the code of {target} is recorded as it is")
     if faults:
-        from kvproof.spec.faults import FAULTS
-
         for name in faults:
             if name not in FAULTS:
                 raise unknown("fault", name, FAULTS)

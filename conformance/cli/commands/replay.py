@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,16 +19,36 @@ from kvproof.conformance.cli.commands.options import (
     SarifFile,
     Strict,
 )
+from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.printable import for_terminal
+from kvproof.conformance.replay.checkpoint import Checkpoints
+from kvproof.conformance.replay.many_traces import (
+    CouldNotJudge,
+    Judged,
+    Options,
+    cores,
+    coverage_of,
+    exit_code,
+    judge_by_processes,
+    judge_in_turn,
+    reports_in,
+    traces_in,
+)
+from kvproof.conformance.replay.many_traces_by_ray import judge_by_ray
+from kvproof.conformance.replay.replay import CHECKERS
+from kvproof.conformance.replay.replay import replay as run_replay
+from kvproof.conformance.replay.required_coverage import Required
+from kvproof.conformance.replay.rules_of_trace import may_judge_by, require_profile, rules_of
+from kvproof.conformance.replay.timeline import timeline
+from kvproof.conformance.replay.verdict import VIOLATES, Report
+from kvproof.conformance.report.formats.of_replay import events_of_replay
+from kvproof.conformance.report.formats.stream import Formats, telling
+from kvproof.conformance.report.show_coverage import coverage_lines
+from kvproof.conformance.report.show_replay import as_json, checked, reason_lines, verdict_line, verdict_lines
 from kvproof.conformance.report.terminal import Progress, complain, out, say, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kvproof.conformance.replay.many_traces import Judged, Options
-    from kvproof.conformance.replay.required_coverage import Required
-    from kvproof.conformance.replay.verdict import Report
+from kvproof.conformance.traces.slices import Slice
 
 
 def replay(
@@ -89,14 +110,6 @@ def replay(
 
     Example: [bold]kvproof replay traces/ --jobs 8 --require-coverage 'actions=retract,abort;invariants=I9'[/bold]
     """
-    from kvproof.conformance.replay.many_traces import Options, reports_in, traces_in
-    from kvproof.conformance.replay.replay import CHECKERS
-    from kvproof.conformance.replay.required_coverage import Required
-    from kvproof.conformance.replay.rules_of_trace import may_judge_by, require_profile
-    from kvproof.conformance.report.formats.of_replay import events_of_replay
-    from kvproof.conformance.report.formats.stream import Formats, telling
-    from kvproof.conformance.report.show_replay import as_json
-
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
     if last is not None and first > last:
@@ -123,9 +136,6 @@ def replay(
 
 def _exit_code(answers: Sequence[Judged], needed: Required) -> ExitCode:
     """Raises UserError where what was needed for a pass was not covered."""
-    from kvproof.conformance.replay.many_traces import coverage_of, exit_code, reports_in
-    from kvproof.conformance.replay.rules_of_trace import rules_of
-
     code = exit_code(answers)
     empty = [str(report.path) for report in reports_in(answers) if report.events == 0]
     if empty and code == ExitCode.COULD_NOT_RUN:
@@ -149,10 +159,6 @@ def _refuse_what_needs_one_trace(
 
 
 def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bool, quiet: bool) -> Report:
-    from kvproof.conformance.cli.progress_bar import ReplayPace
-    from kvproof.conformance.replay.checkpoint import Checkpoints
-    from kvproof.conformance.replay.replay import replay as run_replay
-
     with Progress(f"replaying {path}", quiet=quiet) as progress:
         return run_replay(
             path,
@@ -167,14 +173,9 @@ def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bo
 
 
 def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | None, quiet: bool) -> list[Judged]:
-    from kvproof.conformance.cli.progress_bar import ReplayPace
-    from kvproof.conformance.replay.many_traces import cores, judge_by_processes, judge_in_turn
-
     with Progress(f"replaying {len(paths)} traces", quiet=quiet) as progress:
         pace = ReplayPace(progress)
         if ray is not None:
-            from kvproof.conformance.replay.many_traces_by_ray import judge_by_ray
-
             return judge_by_ray(paths, options, ray, pace.of_many)
         if jobs != 1:
             return judge_by_processes(paths, options, jobs or cores(), pace.of_many)
@@ -182,9 +183,6 @@ def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | No
 
 
 def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quiet: bool) -> None:
-    from kvproof.conformance.replay.verdict import VIOLATES, Report
-    from kvproof.conformance.report.show_replay import verdict_lines
-
     assert isinstance(answer, Report)
     if quiet:
         print(_one_line(answer))  # not by rich, which turns tabs into spaces
@@ -197,11 +195,6 @@ def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quie
 
 def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage: bool, quiet: bool) -> None:
     """One line for each trace, the reasons of those that do not conform, then all of them together."""
-    from kvproof.conformance.replay.many_traces import CouldNotJudge, coverage_of, reports_in
-    from kvproof.conformance.replay.verdict import VIOLATES
-    from kvproof.conformance.report.show_coverage import coverage_lines
-    from kvproof.conformance.report.show_replay import checked, reason_lines, verdict_line
-
     for answer in answers:
         if isinstance(answer, CouldNotJudge):
             complain(answer.message)
@@ -227,9 +220,6 @@ def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage:
 
 
 def _one_line(report: Report) -> str:
-    from kvproof.conformance.report.formats.printable import for_terminal
-    from kvproof.conformance.report.show_replay import checked
-
     names = sorted({f.id for finding in report.findings for f in finding.explained_by})
     by = f", by the rules of {report.profile}" if report.profile is not None else ""
     return for_terminal(
@@ -248,10 +238,6 @@ def _show_timelines(
     answers: Sequence[Judged], first: int, last: int | None, session: str | None, page: int | None, quiet: bool
 ) -> None:
     """Beside the verdict, which is of all events, those of a session or around a page."""
-    from kvproof.conformance.replay.many_traces import reports_in
-    from kvproof.conformance.replay.timeline import timeline
-    from kvproof.conformance.traces.slices import Slice
-
     what = " and ".join([f"session {session}"] * (session is not None) + [f"page {page}"] * (page is not None))
     for report in reports_in(answers):
         if quiet or not report.events:

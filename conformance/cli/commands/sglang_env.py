@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kvproof.conformance.adapters.sglang.releases import RELEASES
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.terminal import note, say
@@ -56,8 +57,6 @@ def _show(version: str, is_known: bool, has_plugins: bool) -> None:
 
 
 def _is_known(version: str) -> bool:
-    from kvproof.conformance.adapters.sglang.releases import RELEASES
-
     return any(release.version == version for release in RELEASES)
 
 

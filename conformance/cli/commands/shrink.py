@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvproof.conformance.cli.commands.options import JudgedBy
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.replay.verdict import INCOMPLETE
 from kvproof.conformance.report.terminal import Progress, complain, say
-
-if TYPE_CHECKING:
-    from kvproof.conformance.shrink.shrink_trace import Shrunk
+from kvproof.conformance.shrink.shrink_trace import NothingToShrink, Shrunk, TraceShrinker
 
 
 def shrink(
@@ -39,10 +39,6 @@ def shrink(
 
     Example: [bold]kvproof shrink out/production.kvtrace --out out/small.jsonl[/bold]
     """
-    from kvproof.conformance.replay.rules_of_trace import require_profile
-    from kvproof.conformance.replay.verdict import INCOMPLETE
-    from kvproof.conformance.shrink.shrink_trace import NothingToShrink, TraceShrinker
-
     require_profile(profile)
     place = out or trace.with_name(f"{trace.name.partition('.')[0]}.small.jsonl")
     _require_writable(trace, place)

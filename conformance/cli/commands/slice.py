@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.cli.progress_bar import ReadingPace, ReplayPace
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.replay.slice_state import state_before
 from kvproof.conformance.report.terminal import Progress, say
-
-if TYPE_CHECKING:
-    from kvproof.conformance.traces.slices import Slice
+from kvproof.conformance.traces.copying import replacing
+from kvproof.conformance.traces.slices import Slice
+from kvproof.conformance.traces.slicing import Cut, turns_in
+from kvproof.conformance.traces.trace_io import read_trace, write_trace
 
 
 def slice_(
@@ -58,13 +62,6 @@ def slice_(
 
     Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
     """
-    from kvproof.conformance.cli.progress_bar import ReadingPace
-    from kvproof.conformance.replay.rules_of_trace import require_profile
-    from kvproof.conformance.traces.copying import replacing
-    from kvproof.conformance.traces.slices import Slice
-    from kvproof.conformance.traces.slicing import Cut
-    from kvproof.conformance.traces.trace_io import read_trace, write_trace
-
     if last is not None and first > last:
         raise UserError(f"--from {first} --to {last}: the first event stands after the last")
     require_profile(profile)
@@ -103,11 +100,6 @@ def slice_(
 
 def _with_state(part: Slice, trace: Path, profile: str | None, quiet: bool) -> Slice:
     """The slice with the state before its first event."""
-    from kvproof.conformance.cli.progress_bar import ReplayPace
-    from kvproof.conformance.replay.slice_state import state_before
-    from kvproof.conformance.traces.slicing import turns_in
-    from kvproof.conformance.traces.trace_io import read_trace
-
     if part.has_gaps:
         raise UserError("--with-state is for a window of all events: leave --session and --page out")
     if part.starts_from_nothing:

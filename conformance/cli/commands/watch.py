@@ -14,7 +14,14 @@ from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
+from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.report.show_replay import verdict_lines
+from kvproof.conformance.report.show_watch import LiveView, PlainLog, as_json
 from kvproof.conformance.report.terminal import out, say, write_json
+from kvproof.conformance.watch.alarm import Alarm
+from kvproof.conformance.watch.metrics import Metrics
+from kvproof.conformance.watch.watch import Options, Watch
 
 
 def watch(
@@ -61,14 +68,6 @@ def watch(
 
     Example: [bold]kvproof watch out/live.jsonl --metrics-port 9464 --alarm './page-me.sh'[/bold]
     """
-    from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
-    from kvproof.conformance.replay.rules_of_trace import require_profile
-    from kvproof.conformance.report.show_replay import verdict_lines
-    from kvproof.conformance.watch.alarm import Alarm
-    from kvproof.conformance.watch.metrics import Metrics
-    from kvproof.conformance.watch.view import LiveView, PlainLog
-    from kvproof.conformance.watch.watch import Options, Watch
-
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
     require_profile(profile)
@@ -87,7 +86,7 @@ def watch(
             show.say(f"metrics: http://{metrics_host}:{metrics.port}/metrics")
         outcome = run.run()
     if json_file is not None:
-        write_json(json_file, outcome.as_json())
+        write_json(json_file, as_json(outcome))
     if outcome.report is not None:
         # Each violation was told when it came.
         for line in verdict_lines(dataclasses.replace(outcome.report, findings=[])):

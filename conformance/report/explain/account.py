@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
+from kvproof.conformance.fuzz.schedule import Schedule
+from kvproof.conformance.fuzz.targets import to_play_again
 from kvproof.conformance.replay.judge import Difference
+from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.replay import is_large
 from kvproof.conformance.replay.timeline import pages_in_words
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.report.explain.story import Lengths
 from kvproof.conformance.report.explain.subject import Subject
-from kvproof.conformance.report.show_ledger import value
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.model.integers import Integers
 from kvproof.spec.state import FIELDS
@@ -143,9 +145,6 @@ def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Co
     options = (" --strict" if subject.strict else "") + _by(subject.profile)
     trace = shlex.quote(str(subject.path))
     if subject.finding is not None:
-        from kvproof.conformance.fuzz.schedule import Schedule
-        from kvproof.conformance.fuzz.target import to_play_again
-
         target = Schedule.load(subject.finding / SCHEDULE).target
         yield Command("run it again", to_play_again(target, subject.finding))
         yield Command("as a test", f"pytest {shlex.quote(str(subject.finding / TEST))}")

@@ -7,11 +7,13 @@ from typing import Any
 
 from rich.text import Text
 
+from kvproof.conformance.replay.ledger_words import changes, value
 from kvproof.conformance.report.explain.picture import pictures
 from kvproof.conformance.report.explain.story import Lengths
 from kvproof.conformance.report.show_effects import all_in_words
-from kvproof.conformance.report.show_ledger import changes, value
 from kvproof.conformance.report.show_proof import call_in_words, instance_in_words
+from kvproof.model.cache import Remembering, Store
+from kvproof.model.cache_folder import cache_folder
 from kvproof.model.explore import Run, Taken, counterexample
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
@@ -25,8 +27,6 @@ NOTHING = "does nothing to pages"
 
 def shortest_run_of_fault(fault: Fault) -> Run | None:
     """The run that `kvproof prove --fault` shows. Searched once for each version of the rules, then remembered as its steps."""
-    from kvproof.model.cache import Remembering, Store
-    from kvproof.model.cache_folder import cache_folder
 
     def steps() -> dict[str, Any] | None:
         run = counterexample(fault)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from kvproof.conformance.replay.finding_words import MAX_PAGE_LINES
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_pages import WrongPage
 from kvproof.conformance.report.explain.account import (
@@ -23,7 +24,7 @@ from kvproof.conformance.report.explain.account import (
 )
 from kvproof.conformance.report.explain.picture import pictures
 from kvproof.conformance.report.explain.subject import Subject
-from kvproof.conformance.report.show_replay import MAX_PAGE_LINES, checked, reason_lines, verdict_line
+from kvproof.conformance.report.show_replay import checked, reason_lines, verdict_line
 from kvproof.spec.trace import Header
 
 LABEL = 10

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.printable import for_json
 from kvproof.conformance.replay.page_book import FREE
 from kvproof.conformance.report.formats.followed import Followed
-from kvproof.conformance.report.formats.printable import for_json
 from kvproof.model.explore import Run
 from kvproof.spec.state import FIELD_NAMES, FIELDS, PHASE_NAMES, Ledger
 

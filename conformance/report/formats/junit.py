@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.report.formats.printable import for_xml
+from kvproof.conformance.printable import for_xml
 from kvproof.conformance.report.formats.run_events import (
     Cell,
     CouldNot,

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.finding_folder import REPORT, TRACE
-from kvproof.conformance.fuzz.target import to_play_again
+from kvproof.conformance.fuzz.targets import to_play_again
 from kvproof.conformance.report.formats.of_replay import covered
 from kvproof.conformance.report.formats.run_events import Fuzzed, Troubled
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
+from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import (
     Answer,
     Cell,
@@ -18,7 +19,6 @@ from kvproof.conformance.report.formats.run_events import (
     Vacuous,
     Whole,
 )
-from kvproof.conformance.report.show_ledger import value
 from kvproof.model.explore import Run
 from kvproof.model.prove import Proof
 from kvproof.spec.actions import Action

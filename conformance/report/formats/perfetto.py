@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from kvproof.conformance.printable import for_json
+from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.owner_counts import pools_of_book
 from kvproof.conformance.report.formats.followed import Followed, Moment
-from kvproof.conformance.report.formats.printable import for_json
-from kvproof.conformance.report.show_ledger import value
 from kvproof.spec.state import NONE, PHASE_NAMES, Ledger, is_live
 
 TICK = 1000

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from kvproof.conformance.report.formats.printable import for_json
+from kvproof.conformance.printable import for_json
 
 RUN_FORMAT = 1
 Verdict = Literal["conforms", "violates", "incomplete"]

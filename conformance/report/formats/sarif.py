@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.report.formats.printable import for_reading
+from kvproof.conformance.printable import for_reading
 from kvproof.conformance.report.formats.run_events import (
     Cell,
     CouldNot,

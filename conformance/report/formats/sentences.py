@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from kvproof.conformance.errors import at
+from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import Cell, Found, Troubled
-from kvproof.conformance.report.show_ledger import value
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import every_invariant
 

@@ -26,6 +26,8 @@ from kvproof.conformance.report.formats.ndjson import line_of
 from kvproof.conformance.report.formats.run_events import CouldNot, Ended, Started
 from kvproof.conformance.report.formats.sarif import sarif
 from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole, writing
+from kvproof.spec import SPEC_VERSION
+from kvproof.spec.trace import TRACE_FORMAT
 
 Fold = Callable[[list[Any]], str]
 
@@ -117,9 +119,6 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Of all that a verdict rests on."""
-    from kvproof.spec import SPEC_VERSION
-    from kvproof.spec.trace import TRACE_FORMAT
-
     found = {"kvproof": version("kvproof"), "spec": SPEC_VERSION, "trace format": str(TRACE_FORMAT)}
     with suppress(PackageNotFoundError):  # only a proof needs it
         found["z3"] = version("z3-solver")

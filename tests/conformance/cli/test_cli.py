@@ -151,7 +151,7 @@ def test_no_command_is_never_a_pass() -> None:
 
 def test_no_color_is_respected() -> None:
     environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "xterm"}
-    command = [sys.executable, "-m", "kvproof.conformance.cli.cli", "list", "nothing"]
+    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "list", "nothing"]
     stderr = subprocess.run(command, capture_output=True, text=True, env=environment).stderr
     assert stderr.startswith("error: unknown list 'nothing'") and "\x1b" not in stderr
 
@@ -197,7 +197,7 @@ def test_ctrl_c_inside_a_call_of_the_solver_is_ctrl_c() -> None:
 
 
 def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
-    command = [sys.executable, "-m", "kvproof.conformance.cli.cli", "list", "actions"]
+    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "list", "actions"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

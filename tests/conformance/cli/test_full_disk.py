@@ -27,7 +27,7 @@ def test_a_full_disk_is_an_error_in_one_line(tmp_path: Path, name: str) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES[name], MOST_BYTES[name]))
 
-    command = [sys.executable, "-m", "kvproof.conformance.cli.cli", "record", "-q", "--scenario", "many-sessions"]
+    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "record", "-q", "--scenario", "many-sessions"]
     done = subprocess.run(
         [*command, "--page-size", "1", "--out", str(out)],
         capture_output=True,

@@ -132,7 +132,7 @@ def test_ctrl_c_leaves_what_can_be_gone_on_with(tmp_path: Path, jobs: int) -> No
     command = [
         sys.executable,
         "-m",
-        "kvproof.conformance.cli.cli",
+        "kvproof.conformance.cli.program",
         "fuzz",
         "--seconds",
         "100",

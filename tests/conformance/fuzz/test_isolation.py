@@ -130,7 +130,7 @@ def test_the_campaign_goes_on_and_shrinks_it(target: Callable[[], Hostile]) -> N
 def fuzzed(target: str, tmp_path: Path, *more: object) -> subprocess.CompletedProcess[str]:
     arguments = ["fuzz", "--target", target, "--out", tmp_path / "out", "--seed", 1, *more]
     return subprocess.run(
-        [sys.executable, "-m", "kvproof.conformance.cli.cli", *map(str, arguments)],
+        [sys.executable, "-m", "kvproof.conformance.cli.program", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,

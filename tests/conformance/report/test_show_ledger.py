@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvproof.conformance.report.show_ledger import changes, value
+from kvproof.conformance.replay.ledger_words import changes, value
 from kvproof.model.integers import Integers
 from kvproof.spec.state import RUNNING, pristine
 

@@ -185,7 +185,7 @@ def test_ctrl_c_keeps_the_smallest_so_far(tmp_path: Path) -> None:
         "import sys, kvproof.conformance.shrink.shrink_trace as s, time\n"
         "first = s.TraceShrinker._leave_out\n"
         "s.TraceShrinker._leave_out = lambda self: (print('cut', flush=True), time.sleep(60), first(self))\n"
-        "from kvproof.conformance.cli.cli import main; main()\n"
+        "from kvproof.conformance.cli.program import main; main()\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, "shrink", str(path), "--out", str(small)],

@@ -24,7 +24,7 @@ from kvproof.conformance.fuzz.finding_folder import leave
 from kvproof.conformance.fuzz.play import Played, Trouble
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.summary_page import summary_page
-from kvproof.conformance.fuzz.target import target_named
+from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.gate.golden_traces import EXPECTED, kept_in
 from kvproof.conformance.gate.needs import accepted_in
 from kvproof.conformance.replay.checkpoint import Checkpoints

@@ -410,7 +410,7 @@ def test_ctrl_c_ends_with_the_verdict_so_far(tmp_path: Path, trace: Path) -> Non
     path.write_bytes(b"".join(lines_of(trace)[:9]))
     # A shell that runs tests in the background lets its children ignore the signal.
     begin = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-             "from kvproof.conformance.cli.cli import main; main()"]  # fmt: skip
+             "from kvproof.conformance.cli.program import main; main()"]  # fmt: skip
     process = subprocess.Popen([*begin, "watch", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()

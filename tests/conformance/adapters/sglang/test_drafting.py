@@ -98,7 +98,7 @@ def test_drafts_that_cannot_be(tmp_path: Path, release: str, settings: tuple[str
     asked = [word for setting in settings for word in ("--set", setting)]
     with pytest.raises((AssertionError, CalledProcessError), match=words):
         run_with_sglang(
-            *(release, "-m", "kvproof.conformance.cli.cli", "record", "--target", "sglang", "--scenario", "basic"),
+            *(release, "-m", "kvproof.conformance.cli.program", "record", "--target", "sglang", "--scenario", "basic"),
             *(*asked, "--out", str(tmp_path / "t.jsonl")),
         )
 
@@ -114,7 +114,7 @@ def test_rounds_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         *(
             release,
             "-m",
-            "kvproof.conformance.cli.cli",
+            "kvproof.conformance.cli.program",
             "record",
             "--target",
             "sglang",

@@ -112,7 +112,7 @@ def test_without_sglang_it_says_what_to_do(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "from kvproof.conformance.cli.cli import main; main()",
+        "from kvproof.conformance.cli.program import main; main()",
         "fuzz",
         "--target",
         "sglang",

@@ -129,7 +129,7 @@ def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Pa
     )
     arguments = ["record", "--target", "sglang-server", "--out", str(tmp_path / "t.jsonl")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvproof.conformance.cli.cli", *arguments, "--", sys.executable, "-c", command],
+        [sys.executable, "-m", "kvproof.conformance.cli.program", *arguments, "--", sys.executable, "-c", command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -215,7 +215,7 @@ def fake_installation(folder: Path, version: str, *, plugins: bool) -> str:
 
 def sglang_env(path: str, *options: str, **environment: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "kvproof.conformance.cli.cli", "sglang-env", *options],
+        [sys.executable, "-m", "kvproof.conformance.cli.program", "sglang-env", *options],
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,

@@ -174,7 +174,7 @@ def test_the_schedules_bring_about_what_they_are_named_for(recorded_on: Recorded
 def test_the_record_command_writes_a_trace_that_replays(tree_of: RecordedOn, tmp_path: Path) -> None:
     out = tmp_path / "plain.jsonl"
     asked = ("record", "--target", "sglang-jax", "--scenario", "plain", "--page-size", "4", "--out", str(out))
-    printed = run_on(tree_of("after #994"), "-c", "from kvproof.conformance.cli.cli import main; main()", *asked)
+    printed = run_on(tree_of("after #994"), "-c", "from kvproof.conformance.cli.program import main; main()", *asked)
     assert "page size 4, scenario plain" in printed
     assert replay(out).verdict == CONFORMS
 

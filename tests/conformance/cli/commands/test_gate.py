@@ -16,7 +16,7 @@ from kvproof.conformance.gate import golden_traces, kills
 from kvproof.conformance.gate.golden_traces import SHIPPED, kept_in
 from kvproof.conformance.gate.steps import Outcome, exit_code
 from kvproof.conformance.gate.summary import markdown
-from kvproof.conformance.report.formats.printable import for_markdown
+from kvproof.conformance.printable import for_markdown
 
 VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
 ALONE = {

@@ -223,7 +223,7 @@ def test_a_real_signal_ends_with_130(tmp_path: Path) -> None:
         f"REPLACES = {name!r}\ndef run(d, s, p):\n    os.kill(os.getpid(), signal.SIGINT)\n"
         "    return ACTIONS[REPLACES].run(d, s, p)\n"
     )
-    command = [sys.executable, "-m", "kvproof.conformance.cli.cli", "prove", "--variant", str(file)]
+    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "prove", "--variant", str(file)]
     # Whoever runs the tests in the background may have told its children to ignore the signal.
     result = subprocess.run(
         command,

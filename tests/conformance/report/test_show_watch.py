@@ -11,8 +11,8 @@ from many_traces import HEADER
 from rich.console import Console
 
 from kvproof.conformance.replay.owner_counts import Load
+from kvproof.conformance.report.show_watch import KINDS, OWNERS, cells, line_of, screen, size
 from kvproof.conformance.watch.status import FOLLOWING, IDLE, UNJUDGED, WAITING, Pace, Status
-from kvproof.conformance.watch.view import KINDS, OWNERS, cells, line_of, screen, size
 
 STATUS = Status(
     "/var/log/kvproof/live.dp0-tp1.jsonl",

@@ -10,11 +10,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from kvproof.conformance.replay.finding_words import finding_lines
 from kvproof.conformance.replay.owner_counts import Pool
 from kvproof.conformance.replay.replay import VIOLATES, Finding
-from kvproof.conformance.report.show_replay import STYLES, finding_lines
+from kvproof.conformance.report.show_replay import STYLES
+from kvproof.conformance.report.show_replay import as_json as report_json
 from kvproof.conformance.report.terminal import out
 from kvproof.conformance.watch.status import ENDED, FOLLOWING, IDLE, UNJUDGED, WAITING, Status
+from kvproof.conformance.watch.watch import Outcome
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.trace import Header
 
@@ -246,3 +249,15 @@ def coverage(status: Status) -> Text:
     counted: list[tuple[str, Any]] = [(kind, status.actions[kind]) for kind in KINDS if status.actions[kind]]
     text.append(", ".join(f"{kind} {times:,}" for kind, times in counted), "dim")
     return text
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """How a watch ended, for machines: the report of the trace that was followed last, and what was counted over all."""
+    return {
+        **({} if outcome.report is None else report_json(outcome.report)),
+        "verdict": outcome.verdict,
+        "violations": outcome.violations,
+        "unjudged": outcome.unjudged,
+        "restarts": outcome.restarts,
+        "interrupted": outcome.interrupted,
+    }

@@ -1,0 +1,213 @@
+"""A proof as the command line runs it: asked, shown, saved, and ended with its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.text import Text
+
+from kvproof.conformance.cli.progress_bar import StepsPace
+from kvproof.conformance.cli.variant import load_variant
+from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report import show_proof, show_variant
+from kvproof.conformance.report.formats.itf import itf_of_run
+from kvproof.conformance.report.formats.of_proof import events_of_proof
+from kvproof.conformance.report.formats.stream import Stream
+from kvproof.conformance.report.formats.whole_file import write_whole
+from kvproof.conformance.report.show_certificate import certificate_lines
+from kvproof.conformance.report.terminal import Progress, detail, err, note, out, say, write_json
+from kvproof.model import certify as certificates
+from kvproof.model.cache import Remembering, Store
+from kvproof.model.cache_folder import cache_folder
+from kvproof.model.certify import Certifying, SolverMissing
+from kvproof.model.prove import Interrupted, Proof, prove, steps_of
+from kvproof.model.questions import Asker
+from kvproof.model.variant import NeverFires, Variant, prove_variant
+from kvproof.model.witness import witness_of
+from kvproof.spec.actions import Action
+from kvproof.spec.faults import Fault, actions_with
+from kvproof.spec.machine import LEDGER, MACHINES, Machine
+from kvproof.spec.profiles import PROFILES
+
+WIDEST_TABLE = 120
+
+
+def asker_of(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
+    """Who answers: a cache and Z3, Z3 alone, or Z3 and cvc5 (which never look into the cache)."""
+    if folder is not None and (no_cache or certify):
+        raise UserError(f"--cache has no meaning with {'--no-cache' if no_cache else '--certify'}: leave one out")
+    if certify:
+        try:
+            return Certifying()
+        except SolverMissing as error:
+            raise UserError(str(error)) from error
+    if no_cache:
+        return Asker()
+    kept = folder or cache_folder()
+    detail(f"answers of the solver are kept in {kept}")
+    return Remembering(Store(kept))
+
+
+class Proving:
+    """One proof: `of_built_in`, `of_file` or `of_profile`, then `conclude`."""
+
+    def __init__(self, asker: Asker, stream: Stream, out_file: Path | None, *, quiet: bool) -> None:
+        self._asker, self._stream, self._out_file, self._quiet = asker, stream, out_file, quiet
+        self._of = "the model's own rules"
+        self._replaced: Mapping[str, Action] = {}
+        self._is_compared = False
+        """Whether the rules are somebody's own, beside the built-in ones."""
+        self._for_machines: dict[str, Any] = {}
+        """What the JSON holds beside the proof."""
+        self._proof = Proof(None)
+
+    def of_built_in(self, fault: Fault | None) -> None:
+        """The built-in rules, or one of them broken on purpose."""
+        machine = fault.machine if fault else LEDGER
+        self._of = fault.id if fault else self._of
+        try:
+            with Progress("proving", quiet=self._quiet) as progress:
+                proof = prove(fault, StepsPace(progress, steps_of(fault)), asker=self._asker)
+        except Interrupted as stop:
+            self._tell_part(stop.proof)
+            raise
+        self._proved(proof, actions_with(fault, machine), machine)
+        if fault is None:
+            if not self._quiet:
+                _print_tables(proof)
+            _say_all(show_proof.summary(proof))
+            _say_all(show_proof.failures(proof), "red")
+            return
+        if self._out_file is not None:
+            save_counterexample(proof.counterexample, fault, self._out_file)
+        if not self._quiet:
+            _show_fault(fault, proof)
+
+    def of_file(self, path: Path) -> None:
+        """A maintainer's own rules."""
+        err().print(
+            f"WARNING: {path} is Python code and is executed now, with all your rights. Prove only files you trust.",
+            style="bold yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+        self._of_variant(load_variant(path), str(path))
+
+    def of_profile(self, name: str) -> None:
+        """A release's rules."""
+        self._of_variant(Variant(name, PROFILES[name].replaced, PROFILES[name].summary), name)
+
+    def _of_variant(self, chosen: Variant, where: str) -> None:
+        """Other rules against the built-in ones. `where` they stand."""
+        self._of, self._replaced, self._is_compared = where, chosen.replaced, True
+        steps = steps_of() + len(chosen.replaced) + 1
+        try:
+            with Progress("proving", quiet=self._quiet) as progress:
+                comparison = prove_variant(chosen, StepsPace(progress, steps), asker=self._asker)
+        except NeverFires as error:
+            raise UserError(f"{where}: {error}") from error
+        except Interrupted as stop:
+            self._tell_part(stop.proof)
+            raise
+        proof = comparison.proof
+        self._proved(proof, chosen.actions, LEDGER)
+        if self._out_file is not None:
+            if proof.counterexample is None:
+                raise UserError(f"no trace of {where} to save: no run of the small instances breaks anything")
+            extra = {"variant": chosen.name, "breaks": list(proof.counterexample.broken)}
+            write_witness(witness_of(proof.counterexample), self._out_file, extra)
+        self._for_machines |= show_variant.as_json(comparison)
+        if not self._quiet:
+            _print(show_variant.variant_lines(comparison))
+
+    def _proved(self, proof: Proof, actions: Mapping[str, Action], machine: Machine) -> None:
+        self._proof = proof
+        if isinstance(self._asker, Certifying) and proof.counterexample is not None:
+            self._asker.confirm_run(proof.counterexample, actions, machine)
+
+    def conclude(self, itf: Path | None, json_file: Path | None) -> None:
+        """Say where answers came from and the verdict; save what was asked for. Raises typer.Exit unless all is proved."""
+        proof = self._proof
+        self._tell_kept()
+        verdict = self._with_certificate()
+        self._stream.tell(*events_of_proof(proof, self._of, verdict, self._replaced))
+        if itf is not None:
+            if proof.counterexample is None:
+                raise UserError(f"no run of {self._of} to save: no run of the small instances breaks anything")
+            write_whole(itf, [itf_of_run(proof.counterexample)])
+        if json_file is not None:
+            write_json(json_file, {**show_proof.as_json(proof), **self._for_machines})
+        word, style, code = {
+            "proved": ("PROVED", "bold green", ExitCode.PASS),
+            "broken": ("REFUTED" if self._is_compared else "BROKEN", "bold red", ExitCode.VIOLATION),
+            "unknown": ("UNKNOWN", "bold yellow", ExitCode.INCONCLUSIVE),
+            "disputed": ("DISPUTED", "bold red", ExitCode.VIOLATION),
+        }[verdict]
+        say(word, style)
+        if code != ExitCode.PASS:
+            raise typer.Exit(code)
+
+    def _tell_kept(self) -> None:
+        """Where answers came from."""
+        asker = self._asker
+        if not isinstance(asker, Remembering):
+            return
+        if asker.store.problem:
+            note(asker.store.problem)
+        if asker.found:
+            asked = asker.found + asker.asked
+            note(f"{asker.found} of {asked} answers are from {asker.store.folder} (--no-cache asks anew)")
+        self._for_machines |= {"answers_from_cache": asker.found, "answers_from_solver": asker.asked}
+
+    def _with_certificate(self) -> str:
+        """The proof's verdict, which a certificate can only make worse."""
+        asker, verdict = self._asker, self._proof.verdict
+        if not isinstance(asker, Certifying):
+            return verdict
+        _print(certificate_lines(asker.certificate))
+        self._for_machines["certificate"] = certificates.as_json(asker.certificate)
+        if asker.certificate.verdict == "disagree":
+            return "disputed"
+        return "unknown" if asker.certificate.verdict == "unknown" and verdict == "proved" else verdict
+
+    def _tell_part(self, proof: Proof) -> None:
+        """What was found out before Ctrl-C. No verdict follows from a part."""
+        self._stream.tell(*events_of_proof(proof, self._of, actions=self._replaced))
+        if not self._quiet:
+            _print_tables(proof)
+        _say_all(show_proof.failures(proof), "red")
+        actions = len({o.action for o in proof.obligations})
+        say(f"stopped after {actions} actions and {len(proof.lemmas)} lemmas: a part is not a proof", "bold yellow")
+
+
+def _show_fault(fault: Fault, proof: Proof) -> None:
+    say(f"{fault.id} ({fault.source}): {fault.summary}", "bold")
+    for name in fault.deviations:
+        say(f"deviates from: {name} ({fault.machine.actions[name].summary})")
+    say(show_proof.breaks_line(proof))
+    if proof.counterexample is None:
+        say(show_proof.NEVER_REACHED, "yellow")
+    else:
+        _print(show_proof.run_lines(proof.counterexample))
+
+
+def _print_tables(proof: Proof) -> None:
+    # As wide as it is, also in a pipe: a table with its columns cut says nothing.
+    console = out(at_least=WIDEST_TABLE)
+    for table in (*(show_proof.matrix(proof, machine) for machine in MACHINES), show_proof.effects_table(proof)):
+        console.print(table, soft_wrap=True)
+
+
+def _print(lines: Iterable[Text]) -> None:
+    for line in lines:
+        out().print(line, soft_wrap=True)
+
+
+def _say_all(lines: Iterable[str], style: str = "") -> None:
+    for line in lines:
+        say(line, style)

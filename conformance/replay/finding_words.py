@@ -1,0 +1,75 @@
+"""A finding in words: where it is, the rule, what differs, the pages with their owners, what it breaks, what explains it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from kvproof.conformance.errors import at
+from kvproof.conformance.replay.ledger_words import value
+from kvproof.conformance.replay.verdict import Finding
+from kvproof.spec.profiles import PROFILES
+
+MAX_PAGE_LINES = 8
+
+
+def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
+    e = finding.event
+    where = f"{at(finding.path, finding.line)}: event {e.seq}" + (f", step {e.step}" if e.step is not None else "")
+    who = f"{finding.ledger}" + (f", turn {e.turn}" if e.turn else "") + (f", row {e.row}" if e.row is not None else "")
+    lines = [Text(f"  {where}: {finding.action}", "bold") + Text(f"  ({who})")]
+    lines.append(Text("  rule      ") + Text(_rule(finding)))
+    for d in finding.differences:
+        was = f" (before: {value(d.name, d.before)})" if d.before is not None else ""
+        lines.append(
+            Text("  differs   ")
+            + Text(f"{d.name}: ")
+            + Text(value(d.name, d.seen), "bold red")
+            + Text(f", the rule says {value(d.name, d.expected)}{was}")
+        )
+    for line in finding.pages[:MAX_PAGE_LINES]:
+        lines.append(Text("  page      ") + Text(line))
+    if len(finding.pages) > MAX_PAGE_LINES:
+        lines.append(Text(f"            and {len(finding.pages) - MAX_PAGE_LINES} more pages"))
+    label = "breaks" if finding.explained_by or finding.pages else "concerns"
+    for invariant, sentence in finding.invariants.items():
+        lines.append(Text(f"  {label:<10}") + Text(f"{invariant} ", "bold red") + Text(sentence))
+    for fault in finding.explained_by:
+        known = known_in(fault.id, finding.profile)
+        lines.append(Text("  explained ") + Text(f"{known} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
+        lines.append(
+            Text(f"            with {fault.id} on, the model does the same: kvproof prove --fault {fault.id}", "dim")
+        )
+    if not finding.explained_by:
+        lines.append(Text("  explained by no fault of the catalogue", "dim"))
+    if times > 1:
+        lines.append(Text(f"            and {times - 1} more events like this", "dim"))
+    return lines
+
+
+def _rule(finding: Finding) -> str:
+    if finding.profile is None or finding.action not in PROFILES[finding.profile].rules:
+        return finding.rule
+    return f"{finding.rule}, by the design of {finding.profile}"
+
+
+def known_in(fault_id: str, profile: str | None) -> str:
+    """A deviation, and whose it is known to be."""
+    is_known = profile is not None and fault_id in PROFILES[profile].deviations
+    return f"{fault_id} of {profile}" if is_known else fault_id
+
+
+def finding_json(f: Finding) -> dict[str, Any]:
+    """One finding for machines."""
+    return {
+        "line": f.line,
+        "seq": f.event.seq,
+        "ledger": f.ledger,
+        "action": f.action,
+        "rule": f.rule,
+        "differences": [vars(d) for d in f.differences],
+        "pages": list(f.pages),
+        "invariants": f.invariants,
+        "explained_by": [fault.id for fault in f.explained_by],
+    }
