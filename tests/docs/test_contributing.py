@@ -1,0 +1,108 @@
+"""What a contributor reads and fills in: files that pages name exist; issue forms and hooks fit the schemas of their tools."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
+TEMPLATE = ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md"
+HOOKS = ROOT / ".pre-commit-config.yaml"
+PATH = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|py|ya?ml|toml|txt)")
+OUTSIDE = {"found/1/test_finding.py", "my_fix.py"}
+"""Written by the commands of a page."""
+
+
+def paths_named(page: str) -> set[str]:
+    """Paths, from the root of the repository, in the code spans of a page; fenced blocks do not count."""
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    words = {word for span in re.findall(r"`([^`\n]+)`", prose) for word in span.split()}
+    return {word for word in words if PATH.fullmatch(word)} - OUTSIDE
+
+
+def links_in(page: str) -> set[str]:
+    targets = re.findall(r"\]\(([^)#\s]+)", page)
+    return {target for target in targets if not target.startswith("http")}
+
+
+def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", name, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "README.md"])
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = paths_named(text)
+    assert len(named) > 5
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+    assert sorted(link for link in links_in(text) if not (ROOT / page).parent.joinpath(link).exists()) == []
+
+
+def test_a_file_that_is_gone_is_noticed() -> None:
+    page = "See `spec/nowhere.py`, `make lint` and `pytest tests/spec`.\n```sh\ncat out/made.py\n```\n[page](docs/gone.md#a)"
+    assert paths_named(page) == {"spec/nowhere.py", "tests/spec"}
+    assert links_in(page) == {"docs/gone.md"}
+
+
+def test_where_is_what_answers_ten_questions_by_file_names() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = text.partition("## Where is what")[2].partition("\n## ")[0].strip().splitlines()[2:]
+    answered = [row for row in rows if row.startswith("|") and "?" in row and paths_named(row.split("|")[2])]
+    assert len(answered) == 10
+
+
+def test_the_checklist_of_the_template_is_that_of_contributing() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    checklist = page.partition("<!-- checklist:begin -->\n")[2].partition("<!-- checklist:end -->")[0]
+    assert checklist.startswith("- [ ] ")
+    assert TEMPLATE.read_text(encoding="utf-8").endswith(checklist)
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.glob("*.yml")), ids=lambda path: path.stem)
+def test_an_issue_form_has_the_form_that_github_wants(form: Path, tmp_path: Path) -> None:
+    kind = "config" if form.stem == "config" else "forms"
+    schema = ("--builtin-schema", f"vendor.github-issue-{kind}")
+    done = tool("check_jsonschema", *schema, form)
+    assert done.returncode == 0, done.stdout
+    wrong = form.read_text(encoding="utf-8").replace("type:", "sort:").replace("enabled: true", "enabled: perhaps")
+    (damaged := tmp_path / form.name).write_text(wrong)
+    assert tool("check_jsonschema", *schema, damaged).returncode == 1
+
+
+def test_there_is_a_form_for_each_reason_to_write() -> None:
+    assert {form.stem for form in FORMS.glob("*.yml")} == {"config", "bug", "new_release", "question"}
+
+
+def test_our_hooks_have_the_form_that_pre_commit_wants(tmp_path: Path) -> None:
+    assert tool("pre_commit", "validate-config", HOOKS).returncode == 0
+    (damaged := tmp_path / "config.yaml").write_text(HOOKS.read_text().replace("entry:", "entrance:"))
+    assert tool("pre_commit", "validate-config", damaged).returncode == 1
+
+
+def test_no_hook_of_ours_is_fetched() -> None:
+    assert [repository["repo"] for repository in yaml.safe_load(HOOKS.read_text())["repos"]] == ["local"]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists() or not (ROOT / ".venv").exists(), reason="a clone with its .venv")
+@pytest.mark.parametrize(
+    ("hook", "file"),
+    [
+        ("ruff", __file__),
+        ("ruff-format", __file__),
+        ("issue-forms", FORMS / "bug.yml"),
+        ("action", ROOT / "action.yml"),
+    ],
+)
+def test_a_hook_of_ours_runs_and_passes(hook: str, file: str | Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PRE_COMMIT_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "pre_commit", "run", hook, "--files", str(file)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Passed" in done.stdout
