@@ -16,7 +16,7 @@ expect() {
 }
 
 expect 1 prove --variant examples/variants/sglang_22862_old_design.py --out "$OUT/counterexample.jsonl"
-# The run as a trace: an implementation with the right rule does otherwise at its last step.
+# The run as a trace: an implementation with the right rule diverges at its last step.
 expect 1 drive "$OUT/counterexample.jsonl"
 expect 0 prove --variant examples/variants/sglang_22862_new_design.py
 printf '\nThe first design is refuted, the second one proved.\n'

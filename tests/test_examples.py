@@ -16,6 +16,7 @@ EXAMPLES = {
     "fuzz_a_module.sh": "Found, made small, and kept as a test that fails until the branch is repaired.",
     "query_a_trace.py": "The history of page 5",
 }
+VIOLATING = ROOT / "examples" / "traces" / "sglang-0.5.23-busy-twice.jsonl.gz"
 ELSEWHERE = {"demo.sh", "my_branch.py"}
 """Run by test_demo.py, and by fuzz_a_module.sh."""
 
@@ -32,8 +33,37 @@ def test_an_example_ends_as_it_says(example: str, tmp_path: Path) -> None:
     assert EXAMPLES[example] in done.stdout
 
 
+WITHOUT_EXTRAS = """
+import sys
+for extra in ("torch", "numpy", "numba", "pyarrow", "hypothesis", "cvc5", "triton", "sglang"):
+    sys.modules[extra] = None  # an import of it fails
+from kvproof.conformance.cli.program import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("replay", str(VIOLATING)), "explained S0511c"),
+        (("explain", str(VIOLATING), "--html", "report.html"), "fault     S0511c"),
+        (("prove", "--fault", "S0511c"), "BROKEN"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_the_shipped_trace_is_judged_and_explained_without_any_extra(
+    command: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, *command], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert said in done.stdout
+
+
 def test_every_example_is_run_and_listed() -> None:
     found = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".sh")}
     assert found == set(EXAMPLES) | ELSEWHERE
+    found |= {path.relative_to(ROOT / "examples").as_posix() for path in VIOLATING.parent.iterdir()}
     readme = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
     assert [name for name in found if f"`{name}`" not in readme] == []
