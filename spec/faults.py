@@ -17,9 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Action, Step
+from kvproof.spec.actions.decode import no_token_of_a_chunk
+from kvproof.spec.actions.finish import HAS_GENERATED, save_slot
+from kvproof.spec.actions.memory_check import report
 from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
 from kvproof.spec.actions.release import release_row, release_slot
-from kvproof.spec.actions.turn import HAS_GENERATED, no_token_of_a_chunk, report, save_slot
 from kvproof.spec.domain import Domain, Length, footprint, larger, minus, orphan_start, smaller
 from kvproof.spec.effects import DropRow, Forget, Free, FreeByLoc, Insert, Require, Write
 from kvproof.spec.machine import LEDGER, Machine, machine_of
