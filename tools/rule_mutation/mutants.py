@@ -19,7 +19,7 @@ import kvproof.spec
 
 SPEC = Path(kvproof.spec.__file__).parent
 # The rules. What must hold (invariants) and what is known to be wrong (faults) are the judges, not the accused.
-JUDGES = frozenset({"invariants", "faults", "profiles", "trace"})
+JUDGES = frozenset({"invariants.py", "faults", "profiles.py", "trace.py", "__init__.py"})
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -71,7 +71,7 @@ class Mutant:
 
 def rule_modules() -> dict[str, Path]:
     """The modules that are mutated, by import name, in order."""
-    paths = [p for p in sorted(SPEC.rglob("*.py")) if p.stem not in JUDGES and p.stem != "__init__"]
+    paths = [p for p in sorted(SPEC.rglob("*.py")) if JUDGES.isdisjoint(p.relative_to(SPEC).parts)]
     return {".".join(("kvproof.spec", *p.relative_to(SPEC).with_suffix("").parts)): p for p in paths}
 
 

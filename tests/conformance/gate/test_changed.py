@@ -100,7 +100,7 @@ def test_the_row_above_a_rule_is_the_change_of_its_action(base: Path, monkeypatc
 
 
 def test_a_fault_is_the_change_of_the_action_that_it_deviates(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert edited(base, monkeypatch, "faults.py", '"F22900"', '"F22901"') != ()
+    assert edited(base, monkeypatch, "faults/window.py", '"F22900"', '"F22901"') == ("finish",)
 
 
 @pytest.mark.parametrize("file", ["effects.py", "domain.py", "invariants.py", "state.py", "machine.py"])
