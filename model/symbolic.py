@@ -7,6 +7,7 @@ unknown: one proof covers every page size. (A direct `mod P` would be non-linear
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -169,10 +170,10 @@ class Symbols:
         assert isinstance(found, Ledger)
         return found
 
-    def parameters(self, params: dict[str, str]) -> SimpleNamespace:
+    def parameters(self, params: Mapping[str, str]) -> SimpleNamespace:
         return SimpleNamespace(**{name: self.variable(sort, f"${name}") for name, sort in params.items()})
 
-    def domain_facts(self, s: Any, p: SimpleNamespace, params: dict[str, str]) -> list[Any]:
+    def domain_facts(self, s: Any, p: SimpleNamespace, params: Mapping[str, str]) -> list[Any]:
         facts = self.configuration()
         facts += [self.is_well_formed(f.metadata["sort"], getattr(s, f.name)) for f in dataclasses.fields(s)]
         facts += [self.is_well_formed(sort, getattr(p, name)) for name, sort in params.items()]

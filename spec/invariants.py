@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.spec.actions.turn import report
+from kvproof.spec.actions.memory_check import report
 from kvproof.spec.domain import Domain, Flag, implies, is_aligned, larger, minus, smaller, window_from
 from kvproof.spec.effects import true_pages, true_window_pages
 from kvproof.spec.state import (

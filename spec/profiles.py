@@ -15,12 +15,12 @@ from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.spec.actions import ACTIONS, Action, Guard, Step
+from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
+from kvproof.spec.actions.memory_check import report
 from kvproof.spec.actions.prefill import fill_len, insert_own
-from kvproof.spec.actions.turn import report
 from kvproof.spec.domain import Domain, Flag, Length, ceil_align, floor_align, larger, minus, one_page
 from kvproof.spec.effects import Forget, FreeWindow, Report, Require
-from kvproof.spec.faults import FAULTS, Run
+from kvproof.spec.faults import FAULTS
 from kvproof.spec.state import PREFILL, WAITING, Ledger, drop_slot
 
 

@@ -8,70 +8,57 @@ charged, and a charged request decodes at least once before the pool can run sho
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
-from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.effects import Require
 from kvproof.spec.invariants import Invariant
-from kvproof.spec.state import described
+from kvproof.spec.state import State, described
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(State):
     running: Flag = described("flag", "request", "it is in the decode batch; else it waits")
     decoded: Flag = described("flag", "request", "it has decoded since its last prefill")
     output: Count = described("count", "request", "output tokens, kept by a retract")
     retracts: Count = described("count", "ghost", "how often it was retracted")
-
-    def but(self, **changes: Any) -> Request:
-        return dataclasses.replace(self, **changes)
 
 
 def queued(d: Domain) -> Request:
     return Request(d.false, d.false, 0, 0)
 
 
-def _prefill(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+ACTIONS = ActionTable()
+action = ACTIONS.action
+
+
+@action(when=lambda d, s: d.no(s.running))
+def prefill_again(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    """A waiting request is prefilled."""
     return Step(s.but(running=d.true))
 
 
-def _decode_once(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+@action(when=lambda d, s: s.running)
+def decode_once(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    """A running request decodes."""
     return Step(s.but(decoded=d.true, output=s.output + 1))
 
 
-def _force_retract(d: Domain, s: Request, p: SimpleNamespace) -> Step:
-    """The test switch retracts only what has decoded since its prefill (sglang's interval and its guard on prefill)."""
+@action(when=lambda d, s: s.running, source="sglang-jax #994")
+def force_retract(d: Domain, s: Request, p: SimpleNamespace) -> Step:
+    """A running request is retracted by force.
+
+    The test switch retracts only what has decoded since its prefill (sglang's interval and its guard on prefill).
+    """
     guards = (Guard("it has decoded since its prefill", s.decoded),)
-    return Step(_retracted(d, s), guards, (paid_for(s),))
+    return Step(s.but(running=d.false, decoded=d.false, retracts=s.retracts + 1), guards, (_is_paid_for(s),))
 
 
-def _retracted(d: Domain, s: Request) -> Request:
-    return s.but(running=d.false, decoded=d.false, retracts=s.retracts + 1)
-
-
-def paid_for(s: Request) -> Require:
+def _is_paid_for(s: Request) -> Require:
     return Require("I18", s.decoded, "each retract of a request is paid for with a decode step since its prefill")
 
-
-ACTIONS: dict[str, Action] = {
-    a.name: a
-    for a in (
-        Action("prefill_again", "", "a waiting request is prefilled", lambda d, s: d.no(s.running), _prefill),
-        Action("decode_once", "", "it decodes", lambda d, s: s.running, _decode_once),
-        Action(
-            "force_retract",
-            "",
-            "it is retracted by force",
-            lambda d, s: s.running,
-            _force_retract,
-            source="sglang-jax #994",
-        ),
-    )
-}
 
 INVARIANTS: dict[str, Invariant] = {
     "I18": Invariant(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
-from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.effects import Require
 from kvproof.spec.invariants import Invariant
-from kvproof.spec.state import described
+from kvproof.spec.state import State, described
 
 
 @dataclass(frozen=True)
-class Admission:
+class Admission(State):
     """What one admission has staged: a tree lock, then a row, then pages. `admitted`: it is a running request's now."""
 
     staging: Flag = described("flag", "admission", "an admission is under way")
@@ -26,54 +24,56 @@ class Admission:
         "count", "ghost", "locks, rows and pages that were handed to it and not returned or admitted"
     )
 
-    def but(self, **changes: Any) -> Admission:
-        return dataclasses.replace(self, **changes)
-
 
 def idle(d: Domain) -> Admission:
     return Admission(d.false, 0, 0, 0, 0)
 
 
-def _stage(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
-    """The matched prefix is locked first, so that no eviction takes it while pages are looked for."""
-    return Step(s.but(staging=d.true, locks=s.locks + 1, held=s.held + 1))
-
-
-def _stage_row(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
-    return Step(s.but(rows=s.rows + 1, held=s.held + 1), (Guard("it has no row yet", s.rows == 0),))
-
-
-def _stage_pages(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
-    guards = (Guard("pages are taken for a row", s.rows == 1), Guard("some pages", 1 <= p.size))
-    return Step(s.but(pages=s.pages + p.size, held=s.held + p.size), guards)
-
-
-def _cancel(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
-    """No pages, no row, or the client went away: all that was staged goes back."""
-    returned = s.locks + s.rows + s.pages
-    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - returned))
-
-
-def _admit(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
-    """What was staged is the running request's."""
-    guards = (Guard("pages are there, and so a row", 1 <= s.pages),)
-    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - s.locks - s.rows - s.pages), guards)
+ADMISSION_ACTIONS = ActionTable()
+admission_action = ADMISSION_ACTIONS.action
 
 
 def _is_staging(d: Domain, s: Admission) -> Flag:
     return s.staging
 
 
-ADMISSION_ACTIONS: dict[str, Action] = {
-    a.name: a
-    for a in (
-        Action("stage", "", "an admission locks its prefix", lambda d, s: d.no(s.staging), _stage),
-        Action("stage_row", "", "it takes a row", _is_staging, _stage_row),
-        Action("stage_pages", "", "it takes pages", _is_staging, _stage_pages, {"size": "count"}),
-        Action("cancel_admission", "", "it fails or is cancelled", _is_staging, _cancel),
-        Action("admit", "", "it succeeds", _is_staging, _admit),
-    )
-}
+@admission_action(when=lambda d, s: d.no(s.staging))
+def stage(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
+    """An admission locks its prefix.
+
+    The matched prefix is locked first, so that no eviction takes it while pages are looked for.
+    """
+    return Step(s.but(staging=d.true, locks=s.locks + 1, held=s.held + 1))
+
+
+@admission_action(when=_is_staging)
+def stage_row(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
+    """An admission takes a row."""
+    return Step(s.but(rows=s.rows + 1, held=s.held + 1), (Guard("it has no row yet", s.rows == 0),))
+
+
+@admission_action(when=_is_staging, takes={"size": "count"})
+def stage_pages(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
+    """An admission takes pages."""
+    guards = (Guard("pages are taken for a row", s.rows == 1), Guard("some pages", 1 <= p.size))
+    return Step(s.but(pages=s.pages + p.size, held=s.held + p.size), guards)
+
+
+@admission_action(when=_is_staging)
+def cancel_admission(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
+    """An admission fails or is cancelled.
+
+    No pages, no row, or the client went away: all that was staged goes back.
+    """
+    returned = s.locks + s.rows + s.pages
+    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - returned))
+
+
+@admission_action(when=_is_staging)
+def admit(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
+    """An admission succeeds: what was staged is the running request's."""
+    guards = (Guard("pages are there, and so a row", 1 <= s.pages),)
+    return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - s.locks - s.rows - s.pages), guards)
 
 
 def _nothing_stays_staged(d: Domain, s: Admission) -> Flag:
@@ -93,7 +93,7 @@ ADMISSION_INVARIANTS: dict[str, Invariant] = {
 
 
 @dataclass(frozen=True)
-class Deferred:
+class Deferred(State):
     """A free of a row's page that waits, e.g. for the end of a free group or of a step in flight. Values are page ids."""
 
     waits: Flag = described("flag", "deferred", "a free waits")
@@ -101,37 +101,33 @@ class Deferred:
     listed: Count = described("count", "deferred", "the page that the waiting free names")
     meant: Count = described("count", "ghost", "the page that was meant when the free was asked for")
 
-    def but(self, **changes: Any) -> Deferred:
-        return dataclasses.replace(self, **changes)
-
 
 def nothing_deferred(d: Domain) -> Deferred:
     return Deferred(d.false, 1, 0, 0)
 
 
-def _defer(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
-    """The indices are copied."""
+DEFERRED_ACTIONS = ActionTable()
+deferred_action = DEFERRED_ACTIONS.action
+
+
+@deferred_action(when=lambda d, s: d.no(s.waits))
+def defer_free(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
+    """A free is put off: the indices are copied."""
     return Step(s.but(waits=d.true, listed=s.row_page, meant=s.row_page))
 
 
-def _overwrite(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
-    """The row gets another page, for the next turn or another request."""
+@deferred_action(when=lambda d, s: d.true, takes={"page": "count"})
+def overwrite_row(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
+    """The row is written anew: it names another page, for the next turn or another request."""
     return Step(s.but(row_page=p.page), (Guard("a page id", 1 <= p.page),))
 
 
-def _carry_out(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
+@deferred_action(when=lambda d, s: s.waits)
+def carry_out_free(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
+    """The free is carried out."""
     right = Require("I24", s.listed == s.meant, "the page that is freed is the one that was meant")
     return Step(s.but(waits=d.false, listed=0, meant=0), effects=(right,))
 
-
-DEFERRED_ACTIONS: dict[str, Action] = {
-    a.name: a
-    for a in (
-        Action("defer_free", "", "a free is put off", lambda d, s: d.no(s.waits), _defer),
-        Action("overwrite_row", "", "the row is written anew", lambda d, s: d.true, _overwrite, {"page": "count"}),
-        Action("carry_out_free", "", "the free is carried out", lambda d, s: s.waits, _carry_out),
-    )
-}
 
 DEFERRED_INVARIANTS: dict[str, Invariant] = {
     "I24": Invariant(

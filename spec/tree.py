@@ -7,20 +7,18 @@ through this one. What holds for one arbitrary node holds for all.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
-from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.effects import Require
 from kvproof.spec.invariants import Invariant
-from kvproof.spec.state import described
+from kvproof.spec.state import State, described
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(State):
     present: Flag = described("flag", "node", "the node is in the tree")
     pages: Count = described("count", "node", "pages of the node")
     lock_ref: Count = described("count", "node", "its lock count")
@@ -30,22 +28,31 @@ class Node:
     rest_evictable: Count = described("count", "ghost", "unlocked pages of all other nodes, recounted")
     rest_protected: Count = described("count", "ghost", "locked pages of all other nodes, recounted")
 
-    def but(self, **changes: Any) -> Node:
-        return dataclasses.replace(self, **changes)
-
 
 def absent(d: Domain) -> Node:
     return Node(d.false, 0, 0, 0, 0, 0, 0, 0)
 
 
-def _insert(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """A new leaf is unlocked."""
+ACTIONS = ActionTable()
+action = ACTIONS.action
+
+
+@action(when=lambda d, s: d.no(s.present), takes={"size": "count"})
+def tree_insert(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """A leaf is added.
+
+    A new leaf is unlocked.
+    """
     guards = (Guard("a node has pages", 1 <= p.size),)
     return Step(s.but(present=d.true, pages=p.size, evictable=s.evictable + p.size), guards)
 
 
-def _lock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """inc_lock_ref on a path through the node: with the first lock its pages become protected."""
+@action(when=lambda d, s: s.present)
+def tree_lock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """A path through the node is locked.
+
+    inc_lock_ref on a path through the node: with the first lock its pages become protected.
+    """
     moved = d.where(s.lock_ref == 0, s.pages, 0)
     after = s.but(
         lock_ref=s.lock_ref + 1,
@@ -56,8 +63,12 @@ def _lock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
     return Step(after)
 
 
-def _unlock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """dec_lock_ref by one of the holders: with the last lock its pages become evictable."""
+@action(when=lambda d, s: s.present, source="sglang #22735")
+def tree_unlock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """A holder releases the path.
+
+    dec_lock_ref by one of the holders: with the last lock its pages become evictable.
+    """
     guards = (Guard("someone holds the lock", 1 <= s.holders),)
     moved = d.where(s.lock_ref == 1, s.pages, 0)
     after = s.but(
@@ -69,8 +80,12 @@ def _unlock(d: Domain, s: Node, p: SimpleNamespace) -> Step:
     return Step(after, guards)
 
 
-def _split(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """A match that ends inside the node cuts it in two; both parts keep the lock count. This node is one of them."""
+@action(when=lambda d, s: s.present, takes={"size": "count"}, source="sglang #22735")
+def tree_split(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """A match cuts the node.
+
+    A match that ends inside the node cuts it in two; both parts keep the lock count. This node is one of them.
+    """
     guards = (Guard("both parts have pages", d.every(1 <= p.size, p.size < s.pages)),)
     other = s.pages - p.size
     locked = d.no(s.lock_ref == 0)
@@ -82,15 +97,23 @@ def _split(d: Domain, s: Node, p: SimpleNamespace) -> Step:
     return Step(after, guards)
 
 
-def _evict(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """An unlocked leaf goes."""
+@action(when=lambda d, s: s.present)
+def tree_evict(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """An unlocked leaf is evicted.
+
+    An unlocked leaf goes.
+    """
     unheld = Require("I11", s.holders == 0, "nobody's protected prefix goes through an evicted node")
     guards = (Guard("the node is unlocked", s.lock_ref == 0),)
     return Step(s.but(present=d.false, pages=0, evictable=s.evictable - s.pages), guards, (unheld,))
 
 
-def _elsewhere(d: Domain, s: Node, p: SimpleNamespace) -> Step:
-    """Anything happens to the other nodes; the counters follow (their own proof is this one, of another node)."""
+@action(when=lambda d, s: d.true, takes={"evictable_pages": "count", "protected_pages": "count"})
+def tree_elsewhere(d: Domain, s: Node, p: SimpleNamespace) -> Step:
+    """Other nodes change.
+
+    Anything happens to the other nodes; the counters follow (their own proof is this one, of another node).
+    """
     guards = (Guard("sums are of pages", d.every(0 <= p.evictable_pages, 0 <= p.protected_pages)),)
     after = s.but(
         rest_evictable=p.evictable_pages,
@@ -99,36 +122,6 @@ def _elsewhere(d: Domain, s: Node, p: SimpleNamespace) -> Step:
         protected=s.protected + p.protected_pages - s.rest_protected,
     )
     return Step(after, guards)
-
-
-ACTIONS: dict[str, Action] = {
-    a.name: a
-    for a in (
-        Action("tree_insert", "", "a leaf is added", lambda d, s: d.no(s.present), _insert, {"size": "count"}),
-        Action("tree_lock", "", "a path through the node is locked", lambda d, s: s.present, _lock),
-        Action(
-            "tree_unlock", "", "a holder releases the path", lambda d, s: s.present, _unlock, source="sglang #22735"
-        ),
-        Action(
-            "tree_split",
-            "",
-            "a match cuts the node",
-            lambda d, s: s.present,
-            _split,
-            {"size": "count"},
-            "sglang #22735",
-        ),
-        Action("tree_evict", "", "an unlocked leaf is evicted", lambda d, s: s.present, _evict),
-        Action(
-            "tree_elsewhere",
-            "",
-            "other nodes change",
-            lambda d, s: d.true,
-            _elsewhere,
-            {"evictable_pages": "count", "protected_pages": "count"},
-        ),
-    )
-}
 
 
 def recount(d: Domain, s: Node, unlocked: Flag) -> tuple[Count, Count]:

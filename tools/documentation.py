@@ -57,7 +57,7 @@ def _shortest(run: Run | None) -> str:
 
 def faults_page() -> str:
     """What each deviation did wrong."""
-    lines = ["# Deviations", "", "Generated from `spec/faults.py`. Each replaces one action and nothing else.", ""]
+    lines = ["# Deviations", "", "Generated from `spec/faults/`. Each replaces one action and nothing else.", ""]
     lines += [_row(["id", "kind", "action", "what it does wrong", "needs", "source"]), _row(["---"] * 6)]
     lines += [
         _row([f.id, KINDS[f.kind], ", ".join(f"`{name}`" for name in f.deviations), f.summary, f.needs, f.source])

@@ -23,9 +23,9 @@ from kvproof.spec.profiles import PROFILES
 
 RULES = Path(str(kvproof.spec.__file__)).parent
 PACKAGE = "kvproof.spec"
-NAMED_BY_ACTIONS = ("actions/", "tree.py", "staging.py", "progress.py", "faults.py", "profiles.py")
+NAMED_BY_ACTIONS = ("actions/", "tree.py", "staging.py", "progress.py", "faults/", "profiles.py")
 """Files whose definitions concern only the actions that reach them. What stands in others concerns all."""
-SAYS_NO_RULE = ("trace.py", "__init__.py", "actions/__init__.py")
+SAYS_NO_RULE = ("trace.py", "__init__.py", "actions/__init__.py", "faults/__init__.py")
 GIT_SECONDS = 30.0
 
 Definition = tuple[str, str]
@@ -146,12 +146,12 @@ def _definitions(source: str) -> dict[str, ast.AST]:
 
 
 def _entries_of(value: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """`Action("create", …)`, `Fault(id="F994a", …)`: entries of a table, by what they are called."""
+    """`Profile("sglang-0.5.11", …)`: entries of a table, by what they are called."""
     for node in ast.walk(value):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
-            and node.func.id in ("Action", "Fault", "Profile")
+            and node.func.id == "Profile"
         ):
             named = [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("id", "name"))]
             for argument in named[:1]:

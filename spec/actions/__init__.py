@@ -1,10 +1,12 @@
 """The actions: every rule of the protocol, as guarded updates with effects. `ACTIONS` is the table that all tools walk."""
 
-from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.action import Action, Guard, Run, Step
+from kvproof.spec.actions.decode import DECODE_ACTIONS
+from kvproof.spec.actions.finish import FINISH_ACTIONS
+from kvproof.spec.actions.memory_check import CHECK_ACTIONS
 from kvproof.spec.actions.prefill import PREFILL_ACTIONS
 from kvproof.spec.actions.session import SESSION_ACTIONS
-from kvproof.spec.actions.turn import TURN_ACTIONS
 
-ACTIONS: dict[str, Action] = {a.name: a for a in (*SESSION_ACTIONS, *PREFILL_ACTIONS, *TURN_ACTIONS)}
+ACTIONS: dict[str, Action] = SESSION_ACTIONS | PREFILL_ACTIONS | DECODE_ACTIONS | FINISH_ACTIONS | CHECK_ACTIONS
 
-__all__ = ["ACTIONS", "Action", "Guard", "Step"]
+__all__ = ["ACTIONS", "Action", "Guard", "Run", "Step"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,9 @@ class Step:
     effects: tuple[Effect, ...] = ()
 
 
+Run = Callable[[Domain, Any, SimpleNamespace], Step]
+
+
 @dataclass(frozen=True)
 class Action:
     """One rule of the protocol.
@@ -43,8 +47,39 @@ class Action:
     event: str
     summary: str
     applies: Callable[[Domain, State], Flag]
-    run: Callable[[Domain, State, SimpleNamespace], Step]
-    params: dict[str, str] = field(default_factory=dict)
+    run: Run
+    params: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     of_another: bool = False
     """It judges events of turns that their session refused, or that are over; every other action judges all but those."""
+
+
+class ActionTable(dict[str, Action]):
+    """Actions by name, in the order in which they are written. `action` writes the row of a rule above the rule itself."""
+
+    def action(
+        self,
+        event: str = "",
+        *,
+        when: Callable[[Domain, Any], Flag],
+        takes: Mapping[str, str] | None = None,
+        source: str = "",
+        of_another: bool = False,
+    ) -> Callable[[Run], Action]:
+        """A decorator. The function is the rule, its name the action's, the first line of its docstring the summary.
+
+        `event` of a trace is judged by it, `when` this holds of the state; it `takes` these parameters (name: sort).
+        """
+
+        def add(rule: Run) -> Action:
+            name = rule.__name__
+            self[name] = Action(name, event, summary_of(rule), when, rule, dict(takes or {}), source, of_another)
+            return self[name]
+
+        return add
+
+
+def summary_of(rule: Run) -> str:
+    """The first line of the docstring as a clause: "The slot stays." is "the slot stays". Ids and formulas stay as they are."""
+    line = (inspect.getdoc(rule) or "").partition("\n")[0].removesuffix(".")
+    return line[:1].lower() + line[1:] if line[1:2].islower() or line[1:2] == " " else line

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from kvproof.spec.actions.action import Action, Guard, Step
+from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, Length, is_aligned, minus, one_page, orphan_start, smaller
 from kvproof.spec.effects import Free, Insert, Lock, Require, Share, Take, TakeRow, Write
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
+
+PREFILL_ACTIONS = ActionTable()
+action = PREFILL_ACTIONS.action
+
+
+def _is_waiting(d: Domain, s: Ledger) -> Flag:
+    return s.phase == WAITING
 
 
 def match_key_len(d: Domain, s: Ledger) -> Length:
@@ -15,8 +22,12 @@ def match_key_len(d: Domain, s: Ledger) -> Length:
     return fill_len(s) - d.one
 
 
-def _match_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A turn without a slot reuses what the tree has: whole pages, which the extend will lock."""
+@action("match", when=lambda d, s: d.every(_is_waiting(d, s), d.no(s.slot_held)), takes={"matched_len": "length"})
+def match_tree(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn without a slot, or an ordinary request, matches the tree.
+
+    It reuses what the tree has: whole pages, which the extend will lock.
+    """
     guards = (
         Guard("the tree matches whole pages", is_aligned(d, p.matched_len)),
         Guard("a chunk cache matches nothing", d.some(d.tree, p.matched_len == d.zero)),
@@ -57,8 +68,16 @@ def append_only(d: Domain, s: Ledger, prefix_len: Length) -> Require:
     )
 
 
-def _match_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A later turn reuses what the slot holds, and frees the orphaned tail before the extend overwrites it."""
+@action(
+    "match",
+    when=lambda d, s: d.every(_is_waiting(d, s), s.slot_held, d.no(s.pre_aborted)),
+    source="sglang #20070, #22862",
+)
+def match_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A later turn restores the slot and frees the orphaned tail.
+
+    It reuses what the slot holds. The tail is freed before the extend overwrites it.
+    """
     prefix_len = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
     tail = Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)
     after = without_tail(d, restored(d, s, prefix_len))
@@ -76,8 +95,17 @@ def charge_covers(d: Domain, before: Length, after: Length) -> Require:
     return Require("I18", taken <= charge(d, minus(d, after, before)), "the charge covers what the allocator takes")
 
 
-def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """One chunk: take a row if the turn has none, take the pages of [prefix_len, seq_len), run the forward."""
+def _may_extend(d: Domain, s: Ledger) -> Flag:
+    chunk_is_kept = d.every(s.phase == PREFILL, s.prefix_len == s.kv_committed_len)
+    return d.some(d.every(_is_waiting(d, s), s.matched), chunk_is_kept)
+
+
+@action("extend", when=_may_extend, takes={"seq_len": "length", "last": "flag"})
+def extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A prefill chunk takes its pages and runs.
+
+    Take a row if the turn has none, take the pages of [prefix_len, seq_len), run the forward.
+    """
     first = d.every(s.phase == WAITING, d.no(s.lent))
     guards = (
         Guard("a chunk runs at least one token", s.prefix_len < p.seq_len),
@@ -104,8 +132,12 @@ def _extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(after, guards, effects)
 
 
-def _stash(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The chunk stays in its row; the next one begins where it ended."""
+@action("stash", when=lambda d, s: d.every(s.phase == PREFILL, d.some(d.no(s.plain), d.no(d.tree))))
+def stash(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A chunk is kept by copying its row: a session turn's, and any on a chunk cache.
+
+    The chunk stays in its row; the next one begins where it ended.
+    """
     return Step(s.but(prefix_len=s.kv_committed_len))
 
 
@@ -114,8 +146,17 @@ def insert_own(d: Domain, s: Ledger, when: Flag, pages: Count, dup_len: Length) 
     return Insert(when, pages, d.floor_pages(dup_len), d.floor_pages(s.cache_protected_len))
 
 
-def _insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Whole pages of the prompt go to the tree; copies of what it already had are freed.
+def _may_insert(d: Domain, s: Ledger) -> Flag:
+    """An ordinary request after each chunk; a session's first turn once, after its last chunk."""
+    prompt_is_in = d.every(s.phase == RUNNING, d.no(s.slot_held), d.no(s.plain))
+    return d.every(d.tree, s.phase != WAITING, d.some(d.every(s.plain, is_live(d, s)), prompt_is_in))
+
+
+@action("insert", when=_may_insert, takes={"dup_len": "length", "key_len": "length"}, source="sglang #12224")
+def insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A prompt or chunk goes into the tree.
+
+    Whole pages go; copies of what the tree already had are freed.
 
     `key_len`: the tokens that were prefilled. Under overlap the next decode step is prepared by then, and C is one more.
     """
@@ -134,62 +175,3 @@ def _insert(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     after = s.but(cache_protected_len=d.tokens(pages), prefix_len=p.key_len)
     return Step(after, guards, (insert_own(d, s, d.true, pages, p.dup_len),))
-
-
-def _may_insert(d: Domain, s: Ledger) -> Flag:
-    """An ordinary request after each chunk; a session's first turn once, after its last chunk."""
-    prompt_is_in = d.every(s.phase == RUNNING, d.no(s.slot_held), d.no(s.plain))
-    return d.every(d.tree, s.phase != WAITING, d.some(d.every(s.plain, is_live(d, s)), prompt_is_in))
-
-
-def _is_waiting(d: Domain, s: Ledger) -> Flag:
-    return s.phase == WAITING
-
-
-def _may_extend(d: Domain, s: Ledger) -> Flag:
-    chunk_is_kept = d.every(s.phase == PREFILL, s.prefix_len == s.kv_committed_len)
-    return d.some(d.every(_is_waiting(d, s), s.matched), chunk_is_kept)
-
-
-PREFILL_ACTIONS = (
-    Action(
-        "match_tree",
-        "match",
-        "a turn without a slot, or an ordinary request, matches the tree",
-        lambda d, s: d.every(_is_waiting(d, s), d.no(s.slot_held)),
-        _match_tree,
-        {"matched_len": "length"},
-    ),
-    Action(
-        "match_slot",
-        "match",
-        "a later turn restores the slot and frees the orphaned tail",
-        lambda d, s: d.every(_is_waiting(d, s), s.slot_held, d.no(s.pre_aborted)),
-        _match_slot,
-        source="sglang #20070, #22862",
-    ),
-    Action(
-        "extend",
-        "extend",
-        "a prefill chunk takes its pages and runs",
-        _may_extend,
-        _extend,
-        {"seq_len": "length", "last": "flag"},
-    ),
-    Action(
-        "stash",
-        "stash",
-        "a chunk is kept by copying its row: a session turn's, and any on a chunk cache",
-        lambda d, s: d.every(s.phase == PREFILL, d.some(d.no(s.plain), d.no(d.tree))),
-        _stash,
-    ),
-    Action(
-        "insert",
-        "insert",
-        "a prompt or chunk goes into the tree",
-        _may_insert,
-        _insert,
-        {"dup_len": "length", "key_len": "length"},
-        "sglang #12224",
-    ),
-)

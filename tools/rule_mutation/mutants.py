@@ -19,7 +19,7 @@ import kvproof.spec
 
 SPEC = Path(kvproof.spec.__file__).parent
 # The rules. What must hold (invariants) and what is known to be wrong (faults) are the judges, not the accused.
-JUDGES = frozenset({"invariants", "faults", "profiles", "trace"})
+JUDGES = frozenset({"invariants.py", "faults", "profiles.py", "trace.py", "__init__.py"})
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -71,7 +71,7 @@ class Mutant:
 
 def rule_modules() -> dict[str, Path]:
     """The modules that are mutated, by import name, in order."""
-    paths = [p for p in sorted(SPEC.rglob("*.py")) if p.stem not in JUDGES and p.stem != "__init__"]
+    paths = [p for p in sorted(SPEC.rglob("*.py")) if JUDGES.isdisjoint(p.relative_to(SPEC).parts)]
     return {".".join(("kvproof.spec", *p.relative_to(SPEC).with_suffix("").parts)): p for p in paths}
 
 
@@ -115,7 +115,8 @@ def _marked(scope: ast.FunctionDef | ast.Lambda) -> Iterator[None]:
     """The mutated function says that it is run: what nothing runs is neither right nor wrong."""
     call = ast.Call(ast.Name(REACHED, ast.Load()), [], [])
     if isinstance(scope, ast.FunctionDef):
-        body: Any = [ast.Expr(call), *scope.body]
+        has_docstring = isinstance(scope.body[0], ast.Expr) and isinstance(scope.body[0].value, ast.Constant)
+        body: Any = [*scope.body[:has_docstring], ast.Expr(call), *scope.body[has_docstring:]]
     else:
         both = ast.Tuple([call, scope.body], ast.Load())
         body = ast.Subscript(both, ast.Constant(1), ast.Load())
@@ -144,18 +145,22 @@ def _place(edit: Edit) -> tuple[int, int, str, str, str]:
 
 
 def _rules(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:
-    """Every function and every lambda of a table, with a name for reports. A protocol's empty methods are no rules."""
+    """Every function and every lambda above one, with a name for reports. A protocol's empty methods are no rules."""
     for top in tree.body:
         for node in ast.walk(top):
             if isinstance(node, ast.FunctionDef) and any(a.arg in ("d", "s") for a in node.args.args):
                 owner = f"{top.name}." if isinstance(top, ast.ClassDef) else ""
                 yield owner + node.name, node
             elif isinstance(node, ast.Call):
-                yield from ((f"{_first_word(node)} applies", a) for a in node.args if isinstance(a, ast.Lambda))
+                given = [*node.args, *(k.value for k in node.keywords if k.arg == "when")]
+                for condition in (a for a in given if isinstance(a, ast.Lambda)):
+                    yield f"{_owner(top, node)} applies", condition
 
 
-def _first_word(call: ast.Call) -> str:
-    """The name that an entry of a table begins with."""
+def _owner(top: ast.stmt, call: ast.Call) -> str:
+    """The rule that a decorator stands above, or the name that an entry of a table begins with."""
+    if isinstance(top, ast.FunctionDef):
+        return top.name
     first = call.args[0]
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
 

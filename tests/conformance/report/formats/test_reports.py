@@ -107,7 +107,7 @@ def test_what_a_fault_breaks_stands_at_its_rule(tmp_path: Path) -> None:
     (counterexample,) = run.of("counterexample")
     assert [step["action"] for step in counterexample["steps"]][-1] == "match_slot"
     place = run.results[0]["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"].endswith("spec/faults.py")
+    assert place["artifactLocation"]["uri"].endswith("spec/faults/restore.py")
 
 
 def test_what_a_variant_breaks_stands_at_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
