@@ -79,17 +79,17 @@ class Recorder:
             self.watch.around(owner, name, handler)
         # What every step calls has listeners, which cost less.
         batch = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
-        steps = self.steps
         if self._rounds is not None:
-            self.watch.between(batch, "prepare_for_decode", self._rounds.come, steps.prepared_for_decode)
+            self.watch.between(batch, "prepare_for_decode", self._rounds.come, self.steps.prepared_for_round)
         elif self._verifying is None:
-            self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
-        self.watch.between(type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came)
+            self.watch.after(batch, "prepare_for_decode", self.steps.prepared_for_decode)
+        self.watch.between(
+            type(self._scheduler), "process_batch_result", self.steps.results_come, self.steps.results_came
+        )
         self._rebuild_dispatcher()
 
     def stop(self) -> None:
         self.watch.take_away()
-        self.steps.tell_result()
         self._rebuild_dispatcher()
 
     def _rebuild_dispatcher(self) -> None:

@@ -50,7 +50,7 @@ def a_decode(step: int) -> tuple[Any, ...]:
         reading(TURN, kv_committed_len=5, kv_allocated_len=5, cache_protected_len=4),
         reading(TURN, kv_committed_len=6, kv_allocated_len=6, cache_protected_len=0),
     ]
-    return (DECODE, step, ["a", "b"], [1, 2], lengths, [1, 2], [session, None], [5, 6], [7, 7], None, None)
+    return (DECODE, step, ["a", "b"], [1, 2], lengths, [1, 2], [session, None], ([5, 6], [7, 7], None), None)
 
 
 def a_result(step: int) -> tuple[Any, ...]:
