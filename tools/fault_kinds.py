@@ -18,7 +18,7 @@ from typing import Any
 from fault_runs import RUNS_FOR, STRIKES_AT, Host, Outcome, Run, outcome_of
 
 from kvproof.conformance.adapters.live.handover import BUFFER_BYTES, RECORDS_OF_A_BATCH
-from kvproof.conformance.adapters.live.trace import is_being_written
+from kvproof.conformance.adapters.live.live_trace import is_being_written
 
 # A killed server takes what it had not sent: so many records, each a step or the results of six requests.
 MOST_LOST = RECORDS_OF_A_BATCH * 6 + 24

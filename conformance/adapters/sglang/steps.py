@@ -12,10 +12,10 @@ from operator import attrgetter
 from typing import Any
 
 from kvproof.conformance.adapters.live.assembly import DECODE, RESULT
-from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.event_records import Notes
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.releases import Release
-from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
 
 RID = attrgetter("rid")
 

@@ -12,7 +12,7 @@ import pytest
 
 from kvproof.conformance.adapters.live.assembly import DECODE, RESULT, Assembly, events_of
 from kvproof.conformance.adapters.live.lines import Lines, event_line, patterns_of
-from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.event_records import Notes
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.steps import Openings, Steps
 

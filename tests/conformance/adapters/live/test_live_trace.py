@@ -10,21 +10,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import live_traces
 import pytest
-from test_recorder_handover import CHECK, OPEN, a_decode
+from live_traces import CHECK, OPEN, a_decode, handover_to
 
 from kvproof.conformance.adapters.live.assembly import RESULT, events_of
 from kvproof.conformance.adapters.live.handover import Handover, TraceLost
 from kvproof.conformance.adapters.live.lines import Lines
-from kvproof.conformance.adapters.live.page_ids import PageIds
 
 
 @pytest.fixture
 def handover() -> Any:
     reading, writing = os.pipe()
-    handover = Handover(writing, buffer_bytes=1 << 16)
-    handover.page_ids = PageIds(4, device_is_host=True)
-    yield handover
+    yield handover_to(writing, buffer_bytes=1 << 16)
     os.close(reading)
 
 
@@ -93,11 +91,11 @@ def test_a_buffer_that_cannot_grow_ends_the_recording_and_nothing_else() -> None
     """With a real limit on memory, a pipe that nobody reads and a buffer far above the limit."""
     script = f"""
 import os, resource, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_live_trace import Handover, PageIds, TraceLost, a_decode
+sys.path.insert(0, {str(Path(live_traces.__file__).parent)!r})
+from live_traces import a_decode, handover_to
+from kvproof.conformance.adapters.live.handover import TraceLost
 reading, writing = os.pipe()
-handover = Handover(writing, buffer_bytes=1 << 40)
-handover.page_ids = PageIds(4, device_is_host=True)
+handover = handover_to(writing, buffer_bytes=1 << 40)
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
 steps = 0
