@@ -193,7 +193,7 @@ class Bench:
 
     def hooks(self) -> Cost:
         """The cost of being called at all: everything is wrapped, and nothing is looked at."""
-        from kvproof.conformance.adapters.sglang.watch import Watch
+        from kvproof.conformance.adapters.method_hooks import Watch
 
         watch = Watch(_no_figure)
         recorder = self.recorder(lambda record: None)
@@ -221,7 +221,7 @@ class Bench:
 
     def whole(self, *, writer_stopped: bool = False) -> tuple[Cost, Extent]:
         """All of it: what is seen goes to a process that writes it. `writer_stopped`: between the windows only."""
-        from kvproof.conformance.adapters.live import trace as live_trace
+        from kvproof.conformance.adapters.live import live_trace
         from kvproof.conformance.adapters.sglang import capture as module
 
         with tempfile.TemporaryDirectory() as folder:
@@ -305,7 +305,7 @@ class Bench:
 
     def _parts_alone(self) -> dict[str, float]:
         """Each part in a tight loop, where everything is warm: the best of many, whatever else runs."""
-        from kvproof.conformance.adapters.sglang.watch import Watch
+        from kvproof.conformance.adapters.method_hooks import Watch
 
         batch, records = self.scheduler.running_batch, list[Any]()
         recorder = self.recorder(records.append)

@@ -18,10 +18,10 @@ from typing import Any
 from fault_runs import RUNS_FOR, STRIKES_AT, Host, Outcome, Run, outcome_of
 
 from kvproof.conformance.adapters.live.handover import BUFFER_BYTES, RECORDS_OF_A_BATCH
-from kvproof.conformance.adapters.live.trace import is_being_written
+from kvproof.conformance.adapters.live.live_trace import is_being_written
 
-# A killed server takes what it had not sent: so many records, each a step of six requests with the results of the one before.
-MOST_LOST = RECORDS_OF_A_BATCH * 12 + 24
+# A killed server takes what it had not sent: so many records, each a step or the results of six requests.
+MOST_LOST = RECORDS_OF_A_BATCH * 6 + 24
 SMALL_BUFFER = {"reference": 16 << 20, "sglang": 1 << 20}
 """Bytes: above what waits on a busy machine, and soon full."""
 SLOW_PACE = 0.002

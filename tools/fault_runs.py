@@ -19,7 +19,7 @@ from fault_server import WAITED_BYTES as WAITED
 from measuring import writer_of
 
 from kvproof.conformance.adapters.live.handover import PATIENCE_SECONDS
-from kvproof.conformance.adapters.live.trace import is_being_written
+from kvproof.conformance.adapters.live.live_trace import is_being_written
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import VIOLATES, replay
 from kvproof.conformance.traces.trace_io import read_trace

@@ -28,7 +28,7 @@ from typing import Any
 from measuring import machine, say
 from rule_mutation.mutant_results import digest_of_modules, load, save
 
-from kvproof.conformance.adapters.run import run_to_its_end
+from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording, settings_for

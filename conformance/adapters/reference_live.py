@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvproof.conformance.adapters.live.handover import TraceLost
-from kvproof.conformance.adapters.live.trace import LiveTrace, sentence
+from kvproof.conformance.adapters.live.live_trace import LiveTrace, sentence
 from kvproof.conformance.adapters.reference import header_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Real SGLang as a target: its own scheduler in this process, without a GPU and with made-up tokens.
 
-A schedule gets a scheduler of its own, built for it: 20 to 50 ms (`adapters/sglang/in_turn.py`). Users come between two passes of
+A schedule gets a scheduler of its own, built for it: 20 to 50 ms (`adapters/sglang/fresh_schedulers.py`). Users come between two passes of
 SGLang's event loop, which is when a server reads its sockets; so a step has no halves. A client that hangs up is an abort.
 """
 
@@ -11,8 +11,7 @@ from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang import drafting
-from kvproof.conformance.adapters.sglang import fresh_schedulers as in_turn
+from kvproof.conformance.adapters.sglang import draft_model, fresh_schedulers
 from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
 from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
@@ -82,7 +81,7 @@ class SGLang(WordedSettings):
         of_release = self.of_release(settings)
         busy_check = bool(chosen["busy_check"]) and tell is not None
         self._last = SGLangRun(of_release, chosen, tell, own_checks, busy_check)
-        in_turn.keep_out_of_garbage_collection()
+        fresh_schedulers.keep_out_of_garbage_collection()
         return self._last
 
     def of_release(self, settings: Mapping[str, Setting]) -> Settings:
@@ -103,7 +102,7 @@ class SGLang(WordedSettings):
             max_running_requests=chosen["rows"],
             chunked_prefill_size=chunk,
             mixed_chunk=bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
-            overlap=bool(chosen["overlap"] or (drafts and not drafting.has_version_1())),
+            overlap=bool(chosen["overlap"] or (drafts and not draft_model.has_version_1())),
             window=self._window_tokens(settings) if has_window_rule else 0,
             drafts=drafts,
             disable_radix_cache=not chosen["radix_cache"],

@@ -10,6 +10,7 @@ Every event that was put is counted: what of them the file does not hold in the 
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import os
 import select
@@ -17,14 +18,13 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from copy import copy
 from typing import Any
 
+from kvproof.conformance.adapters.live.assembly import events_of
 from kvproof.conformance.adapters.live.page_ids import PageIds
-from kvproof.conformance.adapters.live.tally import Tally
 
-# A batch is sent when it holds so many records: as many decode steps with the results before them.
-RECORDS_OF_A_BATCH = 32
+# A batch is sent when it holds so many records: half as many decode steps, each with its results.
+RECORDS_OF_A_BATCH = 64
 # What the buffer may hold in bytes: seconds of a busy server, in case the disk stalls.
 BUFFER_BYTES = 64 << 20
 # How many batches may wait for page ids of a device, minutes of a busy server: they are not packed, so have no bytes yet.
@@ -60,7 +60,6 @@ class Handover:
         self._pipe = pipe
         self._is_open = True
         self._buffer_bytes = BUFFER_BYTES if buffer_bytes is None else buffer_bytes
-        self._tally = Tally()
         # Events that were packed, and those that could not be at the end.
         self._packed = self._lost = 0
         self._is_over = self._says_its_end = False
@@ -76,8 +75,8 @@ class Handover:
     @property
     def seen(self) -> int:
         """How many events were put so far."""
-        waiting = copy(self._tally)
-        return self._packed + self._lost + sum(waiting.of(batch) for _, batch in self._sealed) + waiting.of(self._batch)
+        waiting = itertools.chain(*(batch for _, batch in self._sealed), self._batch)
+        return self._packed + self._lost + sum(map(events_of, waiting))
 
     @property
     def waiting_bytes(self) -> int:
@@ -175,7 +174,7 @@ class Handover:
         while self._sealed and self._sealed[0][0] <= settled:
             batch = self._sealed[0][1]
             self._add(frame(batch))  # if there is no memory for it, it stays, and is counted as what was lost
-            self._packed += self._tally.of(batch)
+            self._packed += sum(map(events_of, batch))
             self._sealed.popleft()
         if len(self._sealed) > BATCHES_WITHOUT_IDS:
             raise TraceLost(f"page ids do not come from the device: {len(self._sealed)} batches wait for them")

@@ -6,13 +6,12 @@ for each turn the line is made once as all others are, and from then on the numb
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.live.assembly import AGAIN, GAINED, Assembly
+from kvproof.conformance.adapters.live.assembly import DECODE, RESULT, Assembly, Opened
 from kvproof.spec.trace import Event, Observed
 
 _EVENT_FIELDS = tuple(name for name in Event.model_fields if name not in ("record", "seq"))
@@ -43,19 +42,22 @@ def event_line(seq: int, fields: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Patterns:
-    """For each turn of a batch the lines of its next steps, with places for the numbers."""
+    """Of each turn of a batch the lines of its steps, with places for the numbers."""
 
+    turns: list[str]
+    rows: list[int]
     decodes: list[bytes]
     opens_page: list[bytes]
     results: list[bytes]
+    may_be_filled_in: bool
+    """False if a turn has a name that leaves no room for numbers"""
 
 
 class Lines:
     def __init__(self, page_size: int) -> None:
-        self._page_size = page_size
         self._assembly = Assembly(page_size)
         self._seq = 0
-        # Of the batch that decoded last.
+        # Of the batch that decoded last, if it did so again.
         self._patterns: Patterns | None = None
 
     def of(self, records: Iterable[Any]) -> list[bytes]:
@@ -63,64 +65,73 @@ class Lines:
         return [line for record in records for line in self._of(record)]
 
     def _of(self, record: Any) -> list[bytes]:
-        if isinstance(record, tuple) and record[0] in (AGAIN, GAINED):
-            if self._patterns is None:
-                self._patterns = patterns_of(self._assembly)
-            if self._patterns is not None and not (len(record) > 4 and record[-1]):  # pages of a window have no place
-                kind, *values = record
-                return (
-                    self._decodes(self._patterns, *values) if kind == AGAIN else self._results(self._patterns, *values)
-                )
-        else:
-            self._patterns = None
+        filled_in = self._filled_in(record)
+        if filled_in is not None:
+            return filled_in
         lines = [event_line(seq, event) for seq, event in enumerate(self._assembly.events(record), start=self._seq)]
         self._seq += len(lines)
         return lines
+
+    def _filled_in(self, record: Any) -> list[bytes] | None:
+        """The lines of a record of the same batch; None if they are to be made one by one."""
+        kind, step, turns, *values = record if isinstance(record, tuple) else (None, 0, [])
+        patterns = self._patterns
+        if kind == RESULT:
+            if patterns is None or patterns.turns != turns or not patterns.may_be_filled_in:
+                return None
+            return self._results(patterns, step, *values)
+        if kind is None or values[3] is not None or values[5] is not None:  # sessions were read, or rounds reserve
+            self._patterns = None
+            return None
+        rows, lengths, output_lens, _, opened, _ = values
+        if patterns is None or patterns.turns != turns or patterns.rows != rows:
+            self._patterns = patterns = patterns_of(self._assembly, turns, rows)
+        if not patterns.may_be_filled_in or (opened is not None and opened[2]):  # pages of a window have no place
+            return None
+        return self._decodes(patterns, step, lengths, output_lens, opened)
 
     def _decodes(
         self,
         patterns: Patterns,
         step: int,
         lengths: list[tuple[int, int, int]],
-        gained: tuple[int, list[int]] | None,
-        seq_lens: list[int] | None = None,
-        pages: list[int] | None = None,
-        _window_pages: None = None,
+        output_lens: list[int],
+        opened: Opened | None,
     ) -> list[bytes]:
-        lines = self._results(patterns, *gained) if gained is not None else []
-        seq = self._seq
-        for place, output_len in enumerate(self._assembly.output_lens):
-            if pages is not None and (seq_lens is None or (seq_lens[place] - 1) % self._page_size == 0):
-                line = patterns.opens_page[place] % (seq + place, step, pages[place], *lengths[place], output_len)
-            else:
-                line = patterns.decodes[place] % (seq + place, step, *lengths[place], output_len)
-            lines.append(line)
-        self._seq += len(lengths)
-        return lines
-
-    def _results(self, patterns: Patterns, step: int, output_lens: list[int]) -> list[bytes]:
         lines = []
-        for pattern, before, output_len in zip(patterns.results, self._assembly.output_lens, output_lens, strict=True):
-            if output_len != before:
-                lines.append(pattern % (self._seq, step, output_len - before, output_len))
+        for place, output_len in enumerate(output_lens):
+            numbers = (*lengths[place], output_len)
+            if opened is not None and self._assembly.opens_page(opened, place):
+                line = patterns.opens_page[place] % (self._seq, step, opened[1][place], *numbers)
+            else:
+                line = patterns.decodes[place] % (self._seq, step, *numbers)
+            lines.append(line)
+            self._seq += 1
+        return lines
+
+    def _results(self, patterns: Patterns, step: int, before: list[int], output_lens: list[int]) -> list[bytes]:
+        lines = []
+        for pattern, earlier, output_len in zip(patterns.results, before, output_lens, strict=True):
+            if output_len != earlier:
+                lines.append(pattern % (self._seq, step, output_len - earlier, output_len))
                 self._seq += 1
-        self._assembly.output_lens = output_lens
         return lines
 
 
-def patterns_of(assembly: Assembly) -> Patterns | None:
-    """None if a turn has a name that leaves no room for numbers; then its lines are made one by one."""
-    probe, turns = copy.copy(assembly), len(assembly.turns)
-    probe.output_lens, lengths = [_OUTPUT] * turns, [(_COMMITTED, _ALLOCATED, _PROTECTED)] * turns
+def patterns_of(assembly: Assembly, turns: list[str], rows: list[int]) -> Patterns:
+    """Those of a batch whose sessions the assembly knows."""
+    many = len(turns)
+    lengths, output_lens = [(_COMMITTED, _ALLOCATED, _PROTECTED)] * many, [_OUTPUT] * many
     places = (_COMMITTED, _ALLOCATED, _PROTECTED, _OUTPUT)
-    decodes = [_pattern(event, _STEP, *places) for event in probe.events((AGAIN, _STEP, lengths, None))]
-    opening = probe.events((AGAIN, _STEP, lengths, None, None, [_PAGE] * turns, None))
-    opens_page = [_pattern(event, _STEP, _PAGE, *places) for event in opening]
-    probe.output_lens = [_OUTPUT - _TOKENS] * turns
-    results = [_pattern(event, _STEP, _TOKENS, _OUTPUT) for event in probe.events((GAINED, _STEP, [_OUTPUT] * turns))]
-    if not all((*decodes, *opens_page, *results)):
-        return None
-    return Patterns(decodes, opens_page, results)
+
+    def decodes(opened: Opened | None) -> Iterator[dict[str, Any]]:
+        return assembly.events((DECODE, _STEP, turns, rows, lengths, output_lens, None, opened, None))
+
+    of_decodes = [_pattern(event, _STEP, *places) for event in decodes(None)]
+    opens_page = [_pattern(event, _STEP, _PAGE, *places) for event in decodes((None, [_PAGE] * many, None))]
+    gained = assembly.events((RESULT, _STEP, turns, [_OUTPUT - _TOKENS] * many, output_lens))
+    results = [_pattern(event, _STEP, _TOKENS, _OUTPUT) for event in gained]
+    return Patterns(turns, rows, of_decodes, opens_page, results, all((*of_decodes, *opens_page, *results)))
 
 
 def _pattern(event: dict[str, Any], *places: int) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from kvproof.conformance.adapters.by_hand import record_by_hand
+from kvproof.conformance.adapters.record_by_hand import record_by_hand
 from kvproof.conformance.adapters.sglang.record import record_scenario, scenarios_here
 from kvproof.conformance.adapters.sglang.releases import installed_version
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.conformance.adapters.actions import Actions
-from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
+from kvproof.conformance.adapters.scheduler_actions import Actions
+from kvproof.conformance.adapters.sglang.event_records import Notes
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.releases import Release
-from kvproof.conformance.adapters.sglang.watch import code_of, is_called_by
 
 
 class Arrivals:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.live.handover import TraceLost
-from kvproof.conformance.adapters.live.trace import PATH_VARIABLE, LiveTrace, sentence
+from kvproof.conformance.adapters.live.live_trace import PATH_VARIABLE, LiveTrace, sentence
 from kvproof.conformance.adapters.sglang.header import header_of
 from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.releases import full_pool, installed_release

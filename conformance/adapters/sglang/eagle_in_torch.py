@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.fresh_schedulers import put_everywhere
-from kvproof.conformance.adapters.sglang.stand_ins import stand_for
+from kvproof.conformance.adapters.stand_ins import stand_for
 
 
 def take_their_places() -> None:

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.adapters.sglang import drafting, fast_alloc, stand_ins
-from kvproof.conformance.adapters.sglang import fresh_schedulers as in_turn
+from kvproof.conformance.adapters import stand_ins
+from kvproof.conformance.adapters.sglang import draft_model, fresh_schedulers, paged_alloc_in_torch
 from kvproof.conformance.adapters.sglang.releases import INSTALL_HINT, Release, installed_release, installed_version
 from kvproof.conformance.adapters.sglang.settings import Device, Settings
 from kvproof.conformance.errors import UserError
@@ -79,11 +79,11 @@ def import_sglang(device: Device = "cpu") -> Release:
     warnings.filterwarnings("ignore", module=r"sglang\.")  # it warns about every kernel that a CPU has not
     try:
         if device == "cpu":
-            fast_alloc.install()
+            paged_alloc_in_torch.install()
         importlib.import_module("sglang.srt.managers.scheduler")
     except ImportError as error:
         raise UserError(f"SGLang {version} is installed but cannot be imported ({error}): {INSTALL_HINT}") from error
-    in_turn.prepare()
+    fresh_schedulers.prepare()
     return installed_release()
 
 
@@ -106,12 +106,12 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     """A scheduler of the installed release. What it would send goes to `replies`."""
     module = importlib.import_module("sglang.srt.managers.scheduler")
     arguments = importlib.import_module("sglang.srt.server_args")
-    in_turn.leave_the_last_one()
+    fresh_schedulers.leave_the_last_one()
     _give_the_model_a_window(settings.window)
     if settings.real_forward:
         _let_layers_use_torch()
     if settings.drafts:
-        drafting.prepare()
+        draft_model.prepare()
     try:
         server_args = _server_args(arguments.ServerArgs, settings)
     except (AssertionError, ValueError) as error:
@@ -134,7 +134,7 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
         made_up = functools.partial(_made_up_forward, settings.device, make_tokens)
         scheduler.tp_worker.forward_batch_generation = made_up
         if settings.drafts:
-            drafting.make_up_forwards(scheduler, settings, make_tokens, made_up)
+            draft_model.make_up_forwards(scheduler, settings, make_tokens, made_up)
     return scheduler
 
 
@@ -181,7 +181,7 @@ def _server_args(server_args: Any, settings: Settings) -> Any:
         schedule_conservativeness=settings.schedule_conservativeness,
         context_length=settings.context_length,
         random_seed=settings.seed,
-        **(drafting.speculation(settings, _tiny_model_folder(is_draft=True).name) if settings.drafts else {}),
+        **(draft_model.speculation(settings, _tiny_model_folder(is_draft=True).name) if settings.drafts else {}),
     )
 
 
@@ -218,6 +218,6 @@ class _Collector:
 def _tiny_model_folder(*, is_draft: bool = False) -> tempfile.TemporaryDirectory[str]:
     """Kept as long as the process lives, and removed with it."""
     folder = tempfile.TemporaryDirectory(prefix="kvproof-tiny-llama-")
-    config = {**TINY_LLAMA, **drafting.EAGLE} if is_draft else TINY_LLAMA
+    config = {**TINY_LLAMA, **draft_model.EAGLE} if is_draft else TINY_LLAMA
     (Path(folder.name) / "config.json").write_text(json.dumps(config))
     return folder

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from kvproof.conformance.adapters.run import drain
+from kvproof.conformance.adapters.event_loop import EventLoop
+from kvproof.conformance.adapters.scenario_run import drain
 from kvproof.conformance.adapters.sglang.engine import VOCABULARY, build_scheduler, import_sglang
-from kvproof.conformance.adapters.sglang.event_loop import EventLoop
 from kvproof.conformance.adapters.sglang.releases import Release, full_pool
 from kvproof.conformance.adapters.sglang.settings import Settings
 

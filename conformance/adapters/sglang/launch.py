@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvproof.conformance.adapters.live.trace import PATH_VARIABLE, is_being_written
+from kvproof.conformance.adapters.live.live_trace import PATH_VARIABLE, is_being_written
 from kvproof.conformance.errors import UserError
 
 PRELOAD = Path(__file__).with_name("preload")

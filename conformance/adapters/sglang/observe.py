@@ -15,7 +15,7 @@ from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.readings import SESSION, TURN, Values, named
 from kvproof.conformance.adapters.sglang.header import speculation_of
 from kvproof.conformance.adapters.sglang.releases import Release, full_pool, layers_of
-from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
 from kvproof.conformance.adapters.sglang.window_pool import window_pool
 
 

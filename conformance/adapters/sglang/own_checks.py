@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from kvproof.conformance.adapters.run import run_to_its_end
+from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import scenarios_here, settings_for
 from kvproof.conformance.adapters.sglang.releases import installed_version

@@ -1,4 +1,4 @@
-"""Which pages an allocator is handed back: they belong to the action that is going on (`adapters/actions.py`), whether the
+"""Which pages an allocator is handed back: they belong to the action that is going on (`adapters/scheduler_actions.py`), whether the
 allocator frees at once or collects for the end of a free group.
 """
 
@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kvproof.conformance.adapters.actions import Action, Actions
+from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
+from kvproof.conformance.adapters.scheduler_actions import Action, Actions
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.releases import full_pool
-from kvproof.conformance.adapters.sglang.watch import code_of, is_called_by
 
 # Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
 # Of two pools those of the first line take back pages of both, of the second line of the full pool, of the third of the window's.

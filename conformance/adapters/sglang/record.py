@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from kvproof.conformance.adapters.live.assembly import Assembly
-from kvproof.conformance.adapters.run import Progress, RecordResult, refuse_open_pages, run_to_its_end
-from kvproof.conformance.adapters.sglang import drafting
+from kvproof.conformance.adapters.scenario_run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.sglang import draft_model
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.header import header_of
 from kvproof.conformance.adapters.sglang.headless import Headless
@@ -96,7 +96,7 @@ def recording(headless: Headless, writer: TakesEvents) -> Iterator[Recorder]:
 def scenarios_here() -> list[str]:
     """Those that the installed release can run: few have speculation v1, which is drafts without overlap."""
     import_sglang()
-    has_version_1 = drafting.has_version_1()
+    has_version_1 = draft_model.has_version_1()
     return [name for name, wants in SCENARIOS.items() if has_version_1 or wants.overlap or not wants.drafts]
 
 

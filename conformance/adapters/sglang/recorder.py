@@ -4,7 +4,7 @@
 arrives (`arrivals.py`), what becomes of a turn (`turns.py`), what every step does (`steps.py`), which pages went back
 (`page_moves.py`). A handler calls the real method exactly once and changes nothing.
 
-What was seen is put down as plain values (`notes.py`) and goes to `put`. Nothing is formatted or written here.
+What was seen is put down as plain values (`event_records.py`) and goes to `put`. Nothing is formatted or written here.
 
 A recorder shows what happened, also where that was wrong; it decides nothing.
 """
@@ -17,19 +17,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from kvproof.conformance.adapters.actions import Actions
 from kvproof.conformance.adapters.live.page_ids import PageIds
+from kvproof.conformance.adapters.method_hooks import OnError, Watch
+from kvproof.conformance.adapters.scheduler_actions import Actions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
+from kvproof.conformance.adapters.sglang.event_records import Notes, Put
 from kvproof.conformance.adapters.sglang.header import speculation_of
-from kvproof.conformance.adapters.sglang.notes import Notes, Put
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
 from kvproof.conformance.adapters.sglang.releases import Release, layers_of, read_terms
-from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.speculation_v1 import Verifying
+from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
 from kvproof.conformance.adapters.sglang.steps import Steps
 from kvproof.conformance.adapters.sglang.turns import Turns
-from kvproof.conformance.adapters.sglang.verifying import Verifying
-from kvproof.conformance.adapters.sglang.watch import OnError, Watch
 
 
 class Recorder:
@@ -79,17 +79,17 @@ class Recorder:
             self.watch.around(owner, name, handler)
         # What every step calls has listeners, which cost less.
         batch = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
-        steps = self.steps
         if self._rounds is not None:
-            self.watch.between(batch, "prepare_for_decode", self._rounds.come, steps.prepared_for_decode)
+            self.watch.between(batch, "prepare_for_decode", self._rounds.come, self.steps.prepared_for_round)
         elif self._verifying is None:
-            self.watch.after(batch, "prepare_for_decode", steps.prepared_for_decode)
-        self.watch.between(type(self._scheduler), "process_batch_result", steps.results_come, steps.results_came)
+            self.watch.after(batch, "prepare_for_decode", self.steps.prepared_for_decode)
+        self.watch.between(
+            type(self._scheduler), "process_batch_result", self.steps.results_come, self.steps.results_came
+        )
         self._rebuild_dispatcher()
 
     def stop(self) -> None:
         self.watch.take_away()
-        self.steps.tell_result()
         self._rebuild_dispatcher()
 
     def _rebuild_dispatcher(self) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from kvproof.conformance.adapters.sglang.memory_check_terms import TokenTerms
 from kvproof.conformance.adapters.sglang.release_features import Way, named
 from kvproof.conformance.adapters.sglang.seams import SEAMS, find_seams
-from kvproof.conformance.adapters.sglang.terms import TokenTerms
 from kvproof.conformance.errors import UserError
 
 INSTALL_HINT = (

@@ -11,9 +11,13 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from kvproof.conformance.adapters.sglang.driving import DRIVING
+from kvproof.conformance.adapters.sglang.driver_seams import DRIVING
+from kvproof.conformance.adapters.sglang.memory_check_terms import (
+    terms_by_components,
+    terms_by_scheduler,
+    terms_of_last_batch,
+)
 from kvproof.conformance.adapters.sglang.release_features import Seam, Way, any_of, class_at, has, is_not, keeps, takes
-from kvproof.conformance.adapters.sglang.terms import terms_by_components, terms_by_scheduler, terms_of_last_batch
 
 Lengths = tuple[int, int, int]
 

@@ -21,7 +21,7 @@ class Settings:
     window: int = 0
     """sliding window of one of the model's two layers; 0: full attention"""
     drafts: int = 0
-    """draft tokens of each round of speculation (`drafting.py`), v2 with `overlap` and v1 without; 0: none"""
+    """draft tokens of each round of speculation (`draft_model.py`), v2 with `overlap` and v1 without; 0: none"""
     disable_radix_cache: bool = False
     """a chunk cache in place of the tree"""
     swa_full_tokens_ratio: float = 0.8

@@ -1,9 +1,9 @@
 """What every step of the scheduler does: a decode is prepared for a batch, and the result of one is processed.
 
 This is the hot path, and in a server its caches are cold: an attribute that a tight loop reads in 20 ns takes 50. So nothing
-is read twice. Of a batch that was put down before, and to which nothing but decode steps and results happened since, only
-what such a step changes is read: the lengths, the output lengths once they have grown, and the allocated indices where a
-page begins. Whatever else happens, the next step is read anew and whole.
+is read twice. While a batch only decodes, only what a step changes is read: the lengths, the output lengths once they have
+grown, and the allocated indices where a page begins. What stays the same is put down as the same list again, which `marshal`
+packs as a reference. After any event but a decode and a result the batch is read anew and whole.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from kvproof.conformance.adapters.live.assembly import AGAIN, DECODE, GAINED, RESULT
-from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.live.assembly import DECODE, RESULT
+from kvproof.conformance.adapters.sglang.event_records import Notes
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.releases import Release
-from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
 
 RID = attrgetter("rid")
 
@@ -27,14 +27,13 @@ class Steps:
         self._notes = notes
         self._put, self._step, self._lengths = notes.put, notes.step, release.lengths
         self._rounds = rounds
-        # The batch that was put down last, its output lengths as they were read last, and when its next page begins.
+        # The batch that decoded last, as long as what was read of it holds, and its output lengths as they were read last.
         self._reqs: list[Any] | None = None
+        self._turns: list[str] = []
+        self._rows: list[int] = []
         self._output_lens: list[int] = []
         self._openings = Openings(observe.page_size)
         self._steps_to_opening = 0
-        # A result of that batch that is not put down yet: (step, output lengths).
-        self._gained: tuple[int, list[int]] | None = None
-        notes.before_event = self.tell_result
         # Requests of the batch whose result is being processed, their output lengths before it, and how many are written.
         self._awaiting_result: list[Any] = []
         self._lens_before: list[int] = []
@@ -43,85 +42,47 @@ class Steps:
     # -- a decode is prepared --
 
     def prepared_for_decode(self, batch: Any) -> None:
-        if self._rounds is None:
-            self._put_decodes(batch)
+        reqs, sessions, opened = batch.reqs, None, None
+        if reqs == self._reqs and self._notes.sessions_are_known:
+            self._steps_to_opening -= 1
+            if not self._steps_to_opening:
+                self._openings.after(batch.seq_lens_cpu)
+                self._steps_to_opening = self._openings.steps_to_next
+                opened = self._opened(batch.out_cache_loc)
         else:
-            self._put_rounds(batch, self._rounds)
+            sessions = self._read_batch(reqs)
+            if self._openings.at(batch.seq_lens_cpu.tolist()):
+                opened = self._opened(batch.out_cache_loc)
+            self._steps_to_opening = self._openings.steps_to_next
+        turns, rows, output_lens = self._turns, self._rows, self._output_lens
+        self._put((DECODE, self._step(), turns, rows, self._lengths(reqs), output_lens, sessions, opened, None))
 
-    def _put_decodes(self, batch: Any) -> None:
-        reqs = batch.reqs
-        if reqs != self._reqs or not self._notes.sessions_are_known:
-            self._decodes(batch)
-            return
-        self._steps_to_opening -= 1
-        if self._steps_to_opening:
-            self._put((AGAIN, self._step(), self._lengths(reqs), self._gained))
-        else:
-            self._opens_pages(batch)
-        self._gained = None
+    def prepared_for_round(self, batch: Any) -> None:
+        """Where rounds of speculation reserve ahead each is told in full."""
+        assert self._rounds is not None
+        reqs, observe = batch.reqs, self._observe
+        taken = self._rounds.launched(reqs)
+        self._notes.sessions_are_known = False
+        sessions = self._read_batch(reqs)
+        reserved = [
+            (observe.new_pages(row, *positions), observe.new_window_pages(row, *positions))
+            for row, positions in zip(self._rows, taken, strict=True)
+        ]
+        lengths, turns, rows, output_lens = self._rounds.lengths(reqs), self._turns, self._rows, self._output_lens
+        self._reqs = None
+        self._put((DECODE, self._step(), turns, rows, lengths, output_lens, sessions, None, reserved))
 
-    def _decodes(self, batch: Any) -> None:
-        self.tell_result()
-        reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
-        seq_lens = batch.seq_lens_cpu.tolist()
-        pages = window_pages = None
-        if self._openings.at(seq_lens):
-            pages, window_pages = observe.pages_of(batch.out_cache_loc), observe.window_pages_of(batch.out_cache_loc)
-        self._steps_to_opening = self._openings.steps_to_next
-        sessions = None if notes.sessions_are_known else observe.sessions_of(reqs)
-        notes.sessions_are_known = True
-        self._reqs = list(reqs)
+    def _read_batch(self, reqs: list[Any]) -> list[Any] | None:
+        """What holds while a batch only decodes. The sessions are returned, or None if they were not touched since."""
+        sessions = None if self._notes.sessions_are_known else self._observe.sessions_of(reqs)
+        self._notes.sessions_are_known = True
+        self._reqs, self._turns = list(reqs), list(map(RID, reqs))
+        self._rows = list(map(self._release.row, reqs))
         self._output_lens = [len(req.output_ids) for req in reqs]
-        notes.put(
-            (
-                DECODE,
-                notes.step(),
-                list(map(RID, reqs)),
-                list(map(release.row, reqs)),
-                release.lengths(reqs),
-                self._output_lens,
-                sessions,
-                seq_lens,
-                pages,
-                window_pages,
-                None,
-            )
-        )
+        return sessions
 
-    def _put_rounds(self, batch: Any, rounds: Rounds) -> None:
-        """A round is told in full each time."""
-        self.tell_result()
-        reqs, observe, release, notes = batch.reqs, self._observe, self._release, self._notes
-        rows, taken = list(map(release.row, reqs)), rounds.launched(reqs)
-        notes.sessions_are_known = True
-        notes.put(
-            (
-                DECODE,
-                notes.step(),
-                list(map(RID, reqs)),
-                rows,
-                rounds.lengths(reqs),
-                [len(req.output_ids) for req in reqs],
-                observe.sessions_of(reqs),
-                None,
-                None,
-                None,
-                [
-                    (observe.new_pages(row, *positions), observe.new_window_pages(row, *positions))
-                    for row, positions in zip(rows, taken, strict=True)
-                ],
-            )
-        )
-
-    def _opens_pages(self, batch: Any) -> None:
-        """The batch that was put down last decodes once more, and a new page begins."""
-        seq_lens = self._openings.after(batch.seq_lens_cpu)
-        self._steps_to_opening = self._openings.steps_to_next
-        pages, window_pages = (
-            self._observe.pages_of(batch.out_cache_loc),
-            self._observe.window_pages_of(batch.out_cache_loc),
-        )
-        self._put((AGAIN, self._step(), self._lengths(batch.reqs), self._gained, seq_lens, pages, window_pages))
+    def _opened(self, indices: Any) -> tuple[list[int] | None, list[int], list[int] | None]:
+        return self._openings.seq_lens, self._observe.pages_of(indices), self._observe.window_pages_of(indices)
 
     def over(self, req: Any) -> None:
         """The request was retracted, or is over."""
@@ -145,17 +106,11 @@ class Steps:
         if before is self._output_lens and self._notes.sessions_are_known and not self._results_written:
             output_lens = [len(req.output_ids) for req in reqs]
             if output_lens != before:
-                self.tell_result()
-                self._output_lens, self._gained = output_lens, (self._step(), output_lens)
+                self._output_lens = output_lens
+                self._put((RESULT, self._step(), self._turns, before, output_lens))
         else:
             self.write_results_up_to(None)
         self._awaiting_result = []
-
-    def tell_result(self) -> None:
-        """What a batch gained is told with its next step, or before whatever else happens."""
-        if self._gained is not None:
-            gained, self._gained = self._gained, None
-            self._put((GAINED, *gained))
 
     def write_results_up_to(self, last: Any | None) -> None:
         """Write `result` for the requests of the batch, in its order, through `last`: it is about to be cached or released.
@@ -173,9 +128,8 @@ class Steps:
             reqs = reqs[start:]
         output_lens, before = [len(req.output_ids) for req in reqs], self._lens_before[start : self._results_written]
         if output_lens != before:
-            self.tell_result()
             self._reqs = None  # with overlap some may be of the batch that is prepared already
-            self._notes.put((RESULT, self._notes.step(), list(map(RID, reqs)), before, output_lens))
+            self._put((RESULT, self._step(), list(map(RID, reqs)), before, output_lens))
 
 
 class Openings:
@@ -183,28 +137,26 @@ class Openings:
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
-        self._seq_lens: list[int] = []
+        self.seq_lens: list[int] | None = None
+        """lengths of the batch when a page began last; None where each token opens a page, and nobody needs to know them"""
         self.steps_to_next = 0
         """how often the same batch decodes until one of its requests opens a page"""
 
     def at(self, seq_lens: list[int]) -> bool:
         """A batch decodes and reaches these lengths: does one of their last tokens open a page?"""
         offsets = [(seq_len - 1) % self._page_size for seq_len in seq_lens]
-        self._seq_lens, self.steps_to_next = seq_lens, self._page_size - max(offsets, default=0)
+        self.seq_lens = seq_lens if self._page_size > 1 else None
+        self.steps_to_next = self._page_size - max(offsets, default=0)
         return 0 in offsets
 
-    def after(self, seq_lens_cpu: Any) -> list[int] | None:
-        """The lengths after `steps_to_next` steps; None where each token opens a page, and nobody needs to know them.
-
-        Raises RuntimeError if they are not what was counted.
-        """
-        if self._page_size == 1:
-            return None
+    def after(self, seq_lens_cpu: Any) -> None:
+        """The batch has decoded `steps_to_next` times. Raises RuntimeError if its lengths are not what was counted."""
+        if self.seq_lens is None:
+            return
         seq_lens: list[int] = seq_lens_cpu.tolist()
-        if seq_lens != [seq_len + self.steps_to_next for seq_len in self._seq_lens]:
+        if seq_lens != [seq_len + self.steps_to_next for seq_len in self.seq_lens]:
             raise RuntimeError(
-                f"{self.steps_to_next} decode steps after lengths {self._seq_lens} a batch has {seq_lens}: "
+                f"{self.steps_to_next} decode steps after lengths {self.seq_lens} a batch has {seq_lens}: "
                 "pages may have been missed"
             )
         self.at(seq_lens)
-        return seq_lens

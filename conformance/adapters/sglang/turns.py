@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.actions import KEEP, RETRACT, Action, Actions
 from kvproof.conformance.adapters.live.readings import Values
+from kvproof.conformance.adapters.scheduler_actions import KEEP, RETRACT, Action, Actions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
-from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.sglang.event_records import Notes
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.page_moves import RELEASE
 from kvproof.conformance.adapters.sglang.releases import Release

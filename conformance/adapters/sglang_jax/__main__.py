@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kvproof.conformance.adapters.by_hand import record_by_hand
+from kvproof.conformance.adapters.record_by_hand import record_by_hand
 from kvproof.conformance.adapters.sglang_jax import SCENARIOS, record_scenario
 
 if __name__ == "__main__":

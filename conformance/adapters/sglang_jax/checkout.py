@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from kvproof.conformance.adapters.sglang import stand_ins
+from kvproof.conformance.adapters import stand_ins
 from kvproof.conformance.errors import UserError
 
 CHECKOUT = "KVPROOF_SGLANG_JAX"

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
-from kvproof.conformance.adapters.run import drain
-from kvproof.conformance.adapters.sglang.event_loop import EventLoop
+from kvproof.conformance.adapters.event_loop import EventLoop
+from kvproof.conformance.adapters.scenario_run import drain
 from kvproof.conformance.adapters.sglang_jax.checkout import checkout, import_scheduler
 from kvproof.conformance.adapters.sglang_jax.settings import Settings
 from kvproof.conformance.adapters.sglang_jax.worker import VOCABULARY, Worker

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.adapters.run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import Progress, RecordResult, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.observe import full_pool
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.actions import RETRACT, Actions
-from kvproof.conformance.adapters.sglang.watch import Watch
+from kvproof.conformance.adapters.method_hooks import Watch
+from kvproof.conformance.adapters.scheduler_actions import RETRACT, Actions
 from kvproof.conformance.adapters.sglang_jax.observe import Observer, Values
 
 Put = Callable[..., Any]

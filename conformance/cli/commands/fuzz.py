@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import FuzzTarget, JUnitFile, NdjsonFile, RayAddress, SarifFile
-from kvproof.conformance.cli.commands.settings import parse_settings
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.targets import target_named, target_of_file
 from kvproof.conformance.replay.many_traces import cores

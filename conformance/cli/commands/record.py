@@ -11,10 +11,10 @@ import typer
 
 from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
 from kvproof.conformance.adapters.sglang.launch import launch
+from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import SilentButForErrors
-from kvproof.conformance.cli.commands.settings import parse_settings
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.terminal import Progress, note, say
 from kvproof.spec.faults import FAULTS

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.actions import EVICT, RETRACT, Actions
-from kvproof.conformance.adapters.by_hand import record_by_hand
-from kvproof.conformance.adapters.run import NeverIdle, RecordResult, refuse_open_pages, run_to_its_end
-from kvproof.conformance.cli.commands.settings import Setting
+from kvproof.conformance.adapters.record_by_hand import record_by_hand
+from kvproof.conformance.adapters.scenario_run import NeverIdle, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scheduler_actions import EVICT, RETRACT, Actions
+from kvproof.conformance.adapters.settings_arguments import Setting
 from kvproof.conformance.errors import UserError
 
 HERE = Path(__file__).parent

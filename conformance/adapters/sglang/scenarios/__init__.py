@@ -5,15 +5,21 @@ A scenario drives a `Headless` as clients would and says nothing about what shou
 
 from __future__ import annotations
 
-from kvproof.conformance.adapters.sglang.scenarios import ended_badly, impatient, matrix, pressure, served
+from kvproof.conformance.adapters.sglang.scenarios import (
+    aborted_turns,
+    concurrent_turns,
+    matrix,
+    small_pools,
+    well_behaved,
+)
 from kvproof.conformance.adapters.sglang.scenarios.scenario import Scenario
 
 __all__ = ["SCENARIOS", "Scenario"]
 
 SCENARIOS: dict[str, Scenario] = {
-    **served.ROOM,
-    **pressure.ROOM,
+    **well_behaved.ROOM,
+    **small_pools.ROOM,
     **matrix.ROOM,
-    **ended_badly.ROOM,
-    **impatient.ROOM,
+    **aborted_turns.ROOM,
+    **concurrent_turns.ROOM,
 }

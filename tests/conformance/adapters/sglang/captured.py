@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kvproof.conformance.adapters.live.trace import is_being_written
+from kvproof.conformance.adapters.live.live_trace import is_being_written
 from kvproof.conformance.adapters.sglang.capture import Capture
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.settings import Settings

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kvproof.conformance.adapters.live import trace as live_trace
-from kvproof.conformance.adapters.run import NeverIdle
+from kvproof.conformance.adapters.live import live_trace
+from kvproof.conformance.adapters.scenario_run import NeverIdle
 from kvproof.conformance.adapters.sglang.capture import Capture
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.observe import Observer

@@ -19,7 +19,7 @@ from unittest import mock
 
 from drive_captured import schedule
 
-from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.sglang.capture import Capture
 from kvproof.conformance.adapters.sglang.engine import VOCABULARY
 from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Headless

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 
-from kvproof.conformance.adapters.run import run_to_its_end
+from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang import SCENARIOS
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.headless import Headless

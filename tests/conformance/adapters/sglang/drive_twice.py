@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.adapters.run import run_to_its_end
+from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording, scenarios_here, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.conformance.adapters.sglang import RELEASES, SCENARIOS, record_scenario, stand_ins
+from kvproof.conformance.adapters import stand_ins
+from kvproof.conformance.adapters.sglang import RELEASES, SCENARIOS, record_scenario
 from kvproof.conformance.adapters.sglang.record import settings_for
 from kvproof.conformance.adapters.sglang.releases import installed_version, release_of
 from kvproof.conformance.adapters.sglang.seams import SEAMS

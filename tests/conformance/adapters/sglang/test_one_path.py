@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
 
-from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.sglang import capture
 from kvproof.conformance.replay.replay import CONFORMS, replay
 

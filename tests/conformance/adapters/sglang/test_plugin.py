@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvproof.conformance.adapters.live import trace as live_trace
+from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.sglang import launch
 from kvproof.conformance.adapters.sglang.launch import PRELOAD
 from kvproof.conformance.cli import cli
@@ -163,7 +163,7 @@ def test_launcher_waits_for_the_process_that_writes(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     slow = (
         "import os, time\n"
-        "from kvproof.conformance.adapters.live import trace as live_trace\n"
+        "from kvproof.conformance.adapters.live import live_trace\n"
         "path, file = live_trace.new_file(os.environ['KVPROOF_TRACE'], None)\n"
         "if os.fork() == 0:\n"
         "    time.sleep(2); os.write(file, b'last words'); os._exit(0)\n"

@@ -17,7 +17,7 @@ import pytest
 from sglang_process import LATER, RELEASES, Trace
 from sglang_server import Server, server
 
-from kvproof.conformance.adapters.live.trace import is_being_written
+from kvproof.conformance.adapters.live.live_trace import is_being_written
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event

@@ -162,7 +162,7 @@ def test_pages_come_from_the_map_and_those_that_left_the_window_have_none() -> N
 
 def test_a_decode_step_names_the_window_page_of_each_page_that_it_opens() -> None:
     lengths = [(5, 5, 4), (6, 6, 4)]
-    step = (DECODE, 1, ["a", "b"], [1, 2], lengths, [1, 2], None, [5, 6], [7, 8], [3, 4], None)
+    step = (DECODE, 1, ["a", "b"], [1, 2], lengths, [1, 2], None, ([5, 6], [7, 8], [3, 4]), None)
     opened, within = Assembly(4).events(step)
     assert (opened["alloc"], opened["window_alloc"]) == ([7], [3])
     assert "alloc" not in within and "window_alloc" not in within

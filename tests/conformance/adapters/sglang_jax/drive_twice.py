@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.conformance.adapters.run import run_to_its_end
+from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang_jax import SCENARIOS
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.observe import Observer

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.conformance.adapters import stand_ins
 from kvproof.conformance.adapters.scenarios import TARGETS, scenarios_of
-from kvproof.conformance.adapters.sglang import stand_ins
 from kvproof.conformance.adapters.sglang_jax import SCENARIOS, record_scenario
 from kvproof.conformance.adapters.sglang_jax.checkout import CHECKOUT
 from kvproof.conformance.adapters.sglang_jax.record import settings_for

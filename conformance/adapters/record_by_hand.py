@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kvproof.conformance.adapters.run import RecordResult
-from kvproof.conformance.cli.commands.settings import parse_settings
+from kvproof.conformance.adapters.scenario_run import RecordResult
+from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.errors import UserError
 
 

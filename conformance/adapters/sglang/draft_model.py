@@ -19,8 +19,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang import eagle_in_torch
-from kvproof.conformance.adapters.sglang import fresh_schedulers as in_turn
+from kvproof.conformance.adapters.sglang import eagle_in_torch, fresh_schedulers
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import UserError
 
@@ -68,7 +67,7 @@ def prepare() -> None:
     place, name = _NO_OVERLAP
     with suppress(ModuleNotFoundError):
         importlib.import_module(place)
-        in_turn.put_everywhere(name, lambda *args: None)
+        fresh_schedulers.put_everywhere(name, lambda *args: None)
     # EAGLE has small functions compiled: that takes a C++ compiler, and in the first round longer than a step may hang.
     torch.compiler.set_stance("force_eager")
     if not torch.cuda.is_available():

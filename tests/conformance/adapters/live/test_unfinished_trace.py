@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import live_traces
 import pytest
-from test_recorder_handover import CHECK, HEADER
+from live_traces import CHECK, HEADER
 
 from kvproof.conformance.adapters.live.lines import event_line
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
@@ -81,7 +82,7 @@ def test_on_a_full_disk_the_last_events_make_room_for_the_end(tmp_path: Path, fo
     script = f"""
 import resource, sys
 from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path += [{str(Path(__file__).parent)!r}, {str(Path(live_traces.__file__).parent)!r}]
 from test_unfinished_trace import checks, new_file, read
 for size in range(20000, 20400, 13):
     path = Path({str(tmp_path)!r}) / f"{{size}}{form}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.sglang.watch import Watch, code_of, is_called_by
+from kvproof.conformance.adapters.method_hooks import Watch, code_of, is_called_by
 
 
 class Pool:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.actions import Actions
-from kvproof.conformance.adapters.sglang.verifying import Verifying
+from kvproof.conformance.adapters.scheduler_actions import Actions
+from kvproof.conformance.adapters.sglang.speculation_v1 import Verifying
 
 PAGES = {"a": [3, 4, 5], "b": [6, 7, 8]}
 

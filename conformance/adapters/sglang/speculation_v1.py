@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.actions import Actions
-from kvproof.conformance.adapters.sglang.notes import Notes
+from kvproof.conformance.adapters.scheduler_actions import Actions
+from kvproof.conformance.adapters.sglang.event_records import Notes
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.releases import Release
 

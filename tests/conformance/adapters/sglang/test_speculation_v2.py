@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.sglang.rounds import Rounds
+from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
 
 
 class Turn:

@@ -22,14 +22,11 @@ class Notes:
         self._observe = observe
         self.put = put
         self.step = step
-        self.before_event: Callable[[], None] = lambda: None
-        """puts down what waits for the next step"""
         self.sessions_are_known = False
         """While batches only decode, nothing touches a session: its values are read again after every other event."""
 
     def event(self, action: str, **fields: Any) -> None:
         self.sessions_are_known = False
-        self.before_event()
         self.put({"action": action, "step": self.step(), **fields})
 
     def session_event(

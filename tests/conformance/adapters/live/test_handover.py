@@ -15,51 +15,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import live_traces
 import pytest
+from live_traces import CHECK, HEADER, OPEN, a_decode, a_result, handover_to, wait_until, wait_until_written
 
-from kvproof.conformance.adapters.live import trace as live_trace
-from kvproof.conformance.adapters.live.assembly import DECODE, RESULT, Assembly
+from kvproof.conformance.adapters.live import live_trace
+from kvproof.conformance.adapters.live.assembly import Assembly
 from kvproof.conformance.adapters.live.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
 from kvproof.conformance.adapters.live.lines import event_line
 from kvproof.conformance.adapters.live.page_ids import PageIds
-from kvproof.conformance.adapters.live.readings import SESSION, TURN
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
 from kvproof.conformance.adapters.live.writer import frames, header_line, write_trace
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
-from kvproof.spec.trace import Config, End, Event, Header, Producer
-
-HEADER = Header(
-    spec="1",
-    producer=Producer(name="test", version="0", target="none"),
-    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
-)
-OPEN = {"action": "open", "session": "s", "after": {"slot_held": False, "inflight": None}}
-
-CHECK = {"action": "check", "params": {"busy": False}}
-
-
-def reading(names: tuple[str, ...], **seen: int) -> tuple[int | None, ...]:
-    """What an observer hands over: the values of `names` in order, None for what was not seen."""
-    return tuple(seen.get(name) for name in names)
-
-
-def a_decode(step: int) -> tuple[Any, ...]:
-    session = ("s", reading(SESSION, closing=False, inflight=True, checkpoint_len=0, slot_held=False))
-    lengths = [
-        reading(TURN, kv_committed_len=5, kv_allocated_len=5, cache_protected_len=4),
-        reading(TURN, kv_committed_len=6, kv_allocated_len=6, cache_protected_len=0),
-    ]
-    return (DECODE, step, ["a", "b"], [1, 2], lengths, [1, 2], [session, None], [5, 6], [7, 7], None, None)
-
-
-def a_result(step: int) -> tuple[Any, ...]:
-    return (RESULT, step, ["a", "b"], [1, 2], [2, 2])
-
-
-@pytest.fixture
-def no_page_ids() -> PageIds:
-    return PageIds(4, device_is_host=True)
+from kvproof.spec.trace import End, Event
 
 
 @pytest.fixture
@@ -71,22 +40,13 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(reading)
 
 
-def to_a_writer(path: Path, page_ids: PageIds) -> Handover:
+def to_a_writer(path: Path) -> Handover:
     """A handover to a real process that writes `path`, as a server has it."""
     named, file = live_trace.new_file(str(path), None)
     writing = live_trace.start_writer(file)
     os.close(file)
     os.write(writing, frame((file, named.suffix, 4, header_line(HEADER))))
-    handover = Handover(writing)
-    handover.page_ids = page_ids
-    return handover
-
-
-def wait_until_written(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while live_trace.is_being_written(path):
-        assert time.monotonic() < deadline, f"{path} is still being written"
-        time.sleep(0.02)
+    return handover_to(writing)
 
 
 # -- lines --
@@ -135,9 +95,9 @@ def test_sessions_that_nothing_touched_are_remembered() -> None:
 # -- the file --
 
 
-def test_idle_completes_the_trace_and_the_next_event_takes_it_back(tmp_path: Path, no_page_ids: PageIds) -> None:
+def test_idle_completes_the_trace_and_the_next_event_takes_it_back(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    handover = to_a_writer(path, no_page_ids)
+    handover = to_a_writer(path)
     handover.put(OPEN)
     handover.idle()
     wait_for_lines(path, 3)
@@ -154,18 +114,19 @@ def test_idle_completes_the_trace_and_the_next_event_takes_it_back(tmp_path: Pat
 
 
 def wait_for_lines(path: Path, lines: int) -> None:
-    deadline = time.monotonic() + 30
-    while len(path.read_bytes().splitlines()) != lines or not path.read_bytes().endswith(b"\n"):
-        assert time.monotonic() < deadline, path.read_text()
-        time.sleep(0.02)
+    def is_so() -> bool:
+        text = path.read_bytes()
+        return text.count(b"\n") == lines and text.endswith(b"\n")
+
+    wait_until(is_so, f"{path} has not {lines} lines")
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
 @pytest.mark.parametrize("idle", [True, False])
-def test_a_server_that_vanishes(tmp_path: Path, no_page_ids: PageIds, name: str, idle: bool) -> None:
+def test_a_server_that_vanishes(tmp_path: Path, name: str, idle: bool) -> None:
     """Its pipe closes without a word: while idle the trace is whole, at work it is incomplete, and never torn."""
     path = tmp_path / name
-    handover = to_a_writer(path, no_page_ids)
+    handover = to_a_writer(path)
     for _ in range(3):
         handover.put(OPEN if not handover.is_idle else {**OPEN, "session": "t"})
     handover.flush()
@@ -178,9 +139,9 @@ def test_a_server_that_vanishes(tmp_path: Path, no_page_ids: PageIds, name: str,
     assert reader.complete is idle and reader.truncated_at is None
 
 
-def test_packed_lines_are_the_plain_ones(tmp_path: Path, no_page_ids: PageIds) -> None:
+def test_packed_lines_are_the_plain_ones(tmp_path: Path) -> None:
     for name in ("plain.jsonl", "packed.jsonl.gz"):
-        handover = to_a_writer(tmp_path / name, no_page_ids)
+        handover = to_a_writer(tmp_path / name)
         handover.put(OPEN)
         handover.idle()
         handover.put({"action": "close", "session": "s"})
@@ -195,8 +156,8 @@ def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:
 import resource, os, sys
 from kvproof.conformance.adapters.live.lines import Lines
 from kvproof.conformance.adapters.live.writer import LinesFile, header_line
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_recorder_handover import CHECK, HEADER
+sys.path.insert(0, {str(Path(live_traces.__file__).parent)!r})
+from live_traces import CHECK, HEADER
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 file = os.open({str(tmp_path / "t.jsonl")!r}, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 trace, lines = LinesFile(file, header_line(HEADER)), Lines(4)
@@ -245,9 +206,8 @@ def test_an_end_that_is_no_longer_true_is_revoked(tmp_path: Path) -> None:
 # -- the buffer --
 
 
-def test_putting_never_waits_for_a_writer_that_hangs(pipe: tuple[int, int], no_page_ids: PageIds) -> None:
-    handover = Handover(pipe[1], buffer_bytes=1 << 16)
-    handover.page_ids = no_page_ids
+def test_putting_never_waits_for_a_writer_that_hangs(pipe: tuple[int, int]) -> None:
+    handover = handover_to(pipe[1], buffer_bytes=1 << 16)
     began = time.monotonic()
     with pytest.raises(TraceLost, match=r"written too slowly: \d+ bytes wait"):
         for step in range(1_000_000):
@@ -256,9 +216,8 @@ def test_putting_never_waits_for_a_writer_that_hangs(pipe: tuple[int, int], no_p
     handover.end("written too slowly", patience=0)
 
 
-def test_what_the_buffer_held_still_arrives(pipe: tuple[int, int], no_page_ids: PageIds) -> None:
-    handover = Handover(pipe[1])
-    handover.page_ids = no_page_ids
+def test_what_the_buffer_held_still_arrives(pipe: tuple[int, int]) -> None:
+    handover = handover_to(pipe[1])
     for step in range(5000):
         handover.put(a_decode(step))
     got = bytearray()
@@ -276,18 +235,16 @@ def test_what_the_buffer_held_still_arrives(pipe: tuple[int, int], no_page_ids: 
     assert steps == [*range(5000)] and values[-1] == ("end", "finished", 0)
 
 
-def test_a_writer_that_is_gone_is_an_error_not_a_signal(pipe: tuple[int, int], no_page_ids: PageIds) -> None:
+def test_a_writer_that_is_gone_is_an_error_not_a_signal(pipe: tuple[int, int]) -> None:
     os.close(pipe[0])
-    handover = Handover(pipe[1])
-    handover.page_ids = no_page_ids
+    handover = handover_to(pipe[1])
     with pytest.raises(TraceLost, match="the process that writes the trace is gone"):
         handover.put(OPEN)
     handover.end("gone", patience=5)
 
 
-def test_the_first_record_of_a_busy_period_goes_at_once(pipe: tuple[int, int], no_page_ids: PageIds) -> None:
-    handover = Handover(pipe[1])
-    handover.page_ids = no_page_ids
+def test_the_first_record_of_a_busy_period_goes_at_once(pipe: tuple[int, int]) -> None:
+    handover = handover_to(pipe[1])
     os.set_blocking(pipe[0], False)
     handover.put(a_decode(0))
     assert os.read(pipe[0], 1 << 16)
