@@ -14,9 +14,9 @@ from typing import Any
 
 from pictures import drawing
 
+from kvproof.conformance.replay.ledger_words import changes
 from kvproof.conformance.report.explain.runs import shortest_run_of_fault
 from kvproof.conformance.report.show_effects import all_in_words
-from kvproof.conformance.replay.ledger_words import changes
 from kvproof.conformance.report.show_proof import instance_in_words
 from kvproof.model.explore import Run, Taken, shortest_run, successors
 from kvproof.model.integers import Integers

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kvproof.conformance.cli.cli import app
-from kvproof.conformance.report.show_effects import in_words
 from kvproof.conformance.replay.ledger_words import changes, value
+from kvproof.conformance.report.show_effects import in_words
 from kvproof.model.integers import Integers
 from kvproof.spec.effects import DropRow, Free, Take, TakeRow
 from kvproof.spec.state import RUNNING, pristine

@@ -11,8 +11,8 @@ from rich.console import Console
 from test_trace_io import HEADER
 
 from kvproof.conformance.replay.owner_counts import Load
-from kvproof.conformance.watch.status import FOLLOWING, IDLE, UNJUDGED, WAITING, Pace, Status
 from kvproof.conformance.report.show_watch import KINDS, OWNERS, cells, line_of, screen, size
+from kvproof.conformance.watch.status import FOLLOWING, IDLE, UNJUDGED, WAITING, Pace, Status
 
 STATUS = Status(
     "/var/log/kvproof/live.dp0-tp1.jsonl",
