@@ -10,7 +10,7 @@ from rich.text import Text
 from kvproof.conformance.cli.progress_bar import FuzzPace
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole, leave_summary, player_of
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, leave_summary, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.finding_folder import replay_finding, report_lines, require_writable
 from kvproof.conformance.fuzz.jobs import search_by_processes, search_here
@@ -27,7 +27,7 @@ def run_campaign(
     context: typer.Context,
     target: Target,
     state: State,
-    how: How,
+    how: SearchOptions,
     folder: Path,
     formats: Formats,
     *,
@@ -40,7 +40,7 @@ def run_campaign(
     with telling(context, formats) as stream:
         _require_start(target, plan, how)
         with Progress(f"fuzzing {plan.target}", quiet=quiet) as progress:
-            whole = Whole(target, state, how, folder, FuzzPace(progress, how.seconds))
+            whole = CampaignJobs(target, state, how, folder, FuzzPace(progress, how.seconds))
             is_interrupted = _search(whole, ray)
         leave_summary(whole, folder)
         stream.tell(*events_of_campaign(whole.total, plan.target, folder))
@@ -53,7 +53,7 @@ def run_campaign(
         raise typer.Exit(ExitCode.VIOLATION if whole.total.found else ExitCode.PASS)
 
 
-def _require_start(target: Target, plan: Plan, how: How) -> None:
+def _require_start(target: Target, plan: Plan, how: SearchOptions) -> None:
     """What cannot start is said now. Raises UserError."""
     player = player_of(target, how)
     try:
@@ -62,7 +62,7 @@ def _require_start(target: Target, plan: Plan, how: How) -> None:
         player.close()
 
 
-def _search(whole: Whole, ray: str | None) -> bool:
+def _search(whole: CampaignJobs, ray: str | None) -> bool:
     """Until the time is up; True if somebody ended it before."""
     try:
         if ray is not None:
@@ -78,7 +78,7 @@ def _search(whole: Whole, ray: str | None) -> bool:
     return False
 
 
-def _show(whole: Whole, folder: Path, quiet: bool) -> None:
+def _show(whole: CampaignJobs, folder: Path, quiet: bool) -> None:
     campaign = whole.total
     if not quiet:
         coverage = campaign.coverage

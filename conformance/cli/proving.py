@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from kvproof.conformance.cli.progress_bar import StepsPace
-from kvproof.conformance.cli.variant import load_variant
+from kvproof.conformance.cli.variant import trusted_variant
 from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
@@ -18,9 +18,9 @@ from kvproof.conformance.report import show_proof, show_variant
 from kvproof.conformance.report.formats.itf import itf_of_run
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.stream import Stream
-from kvproof.conformance.report.formats.whole_file import write_whole
 from kvproof.conformance.report.show_certificate import certificate_lines
-from kvproof.conformance.report.terminal import Progress, detail, err, note, out, say, write_json
+from kvproof.conformance.report.terminal import Progress, detail, note, out, say, write_json
+from kvproof.conformance.whole_file import write_whole
 from kvproof.model import certify as certificates
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
@@ -90,13 +90,7 @@ class Proving:
 
     def of_file(self, path: Path) -> None:
         """A maintainer's own rules."""
-        err().print(
-            f"WARNING: {path} is Python code and is executed now, with all your rights. Prove only files you trust.",
-            style="bold yellow",
-            markup=False,
-            soft_wrap=True,
-        )
-        self._of_variant(load_variant(path), str(path))
+        self._of_variant(trusted_variant(path, ". Prove only files you trust"), str(path))
 
     def of_profile(self, name: str) -> None:
         """A release's rules."""

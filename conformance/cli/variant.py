@@ -20,6 +20,7 @@ from typing import Any
 import z3
 
 from kvproof.conformance.errors import UserError, at, unknown_message
+from kvproof.conformance.report.terminal import err
 from kvproof.model.variant import Variant
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.domain import Domain, Flag
@@ -31,6 +32,13 @@ NO_BRANCHES = (
     "a rule cannot branch on the state (if, and, or, not, min, max, a < b < c): it is proved for all states at once; "
     "use d.where, d.every, d.some, d.no, smaller, larger"
 )
+
+
+def trusted_variant(path: Path, why: str) -> Variant:
+    """Say on stderr that the file is executed, then load it."""
+    warning = f"WARNING: {path} is Python code and is executed now, with all your rights{why}."
+    err().print(warning, style="bold yellow", markup=False, soft_wrap=True)
+    return load_variant(path)
 
 
 def load_variant(path: Path) -> Variant:

@@ -65,10 +65,10 @@ class DriveReport:
         return SAME if self.first is None else OTHERWISE
 
 
-Progress = Callable[[int], None]
+OnEvents = Callable[[int], None]
 
 
-def drive(path: str | Path, *, faults: Sequence[str] = (), progress: Progress = lambda _: None) -> DriveReport:
+def drive(path: str | Path, *, faults: Sequence[str] = (), progress: OnEvents = lambda _: None) -> DriveReport:
     """Drive the reference implementation along a trace, up to the first event where it does otherwise."""
     require_torch()
     require_faults(faults)

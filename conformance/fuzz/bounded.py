@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions
 from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.finding_folder import report_lines, require_writable
 from kvproof.conformance.fuzz.jobs import search_here
@@ -27,8 +27,8 @@ def bounded_campaign(
     chosen = target_named(target)
     plan = Plan(target, seed, faults, dict(settings or {}), profile).for_target(chosen)
     require_writable(folder)
-    how = How(seconds, isolates=target != "reference", most=1)
-    whole = Whole(chosen, State(plan), how, folder, lambda *_: None)
+    how = SearchOptions(seconds, isolates=target != "reference", most=1)
+    whole = CampaignJobs(chosen, State(plan), how, folder, lambda *_: None)
     search_here(whole)
     whole.end()
     if not whole.total.schedules:

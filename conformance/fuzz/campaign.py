@@ -109,8 +109,8 @@ class _New(AssertionError):
     """A kind of trouble that was not seen before."""
 
 
-Progress = Callable[[Campaign], None]
-Tell = Callable[[Found], object]
+OnSchedule = Callable[[Campaign], None]
+OnFound = Callable[[Found], object]
 
 
 def run_campaign(
@@ -123,8 +123,8 @@ def run_campaign(
     profile: str | None = None,
     is_enough: Callable[[Campaign], bool] = lambda _: False,
     database: ExampleDatabase | None = None,
-    progress: Progress = lambda _: None,
-    found: Tell = lambda _: None,
+    progress: OnSchedule = lambda _: None,
+    found: OnFound = lambda _: None,
     checker: str = AUTO,
 ) -> Campaign:
     """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk.
@@ -143,8 +143,8 @@ def search(
     *,
     is_enough: Callable[[Campaign], bool] = lambda _: False,
     database: ExampleDatabase | None = None,
-    progress: Progress = lambda _: None,
-    found: Tell = lambda _: None,
+    progress: OnSchedule = lambda _: None,
+    found: OnFound = lambda _: None,
     step_seconds: float = STEP_SECONDS,
 ) -> None:
     """Go on with a campaign until its seconds are over or it is enough, which is asked between two rounds.
@@ -170,8 +170,8 @@ class _Search:
         self,
         campaign: Campaign,
         player: Player,
-        progress: Progress,
-        found: Tell,
+        progress: OnSchedule,
+        found: OnFound,
         database: ExampleDatabase | None,
         step_seconds: float,
     ) -> None:

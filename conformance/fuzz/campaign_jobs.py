@@ -33,12 +33,12 @@ from kvproof.conformance.replay.replay import AUTO
 SAVE_SECONDS, LOOK_SECONDS = 5.0, 0.25
 EXAMPLES = "examples"
 
-Progress = Callable[[int, int, int], None]
+OnCounts = Callable[[int, int, int], None]
 """Is told of schedules, steps and kinds of trouble so far."""
 
 
 @dataclass(frozen=True)
-class How:
+class SearchOptions:
     """How a campaign is run this time; it may be run otherwise when it goes on."""
 
     seconds: float
@@ -51,10 +51,10 @@ class How:
     """Who judges, as in `replay`."""
 
 
-class Whole:
+class CampaignJobs:
     """All jobs, as far as they were heard of."""
 
-    def __init__(self, target: Target, state: State, how: How, folder: Path, progress: Progress) -> None:
+    def __init__(self, target: Target, state: State, how: SearchOptions, folder: Path, progress: OnCounts) -> None:
         self.target, self.plan, self.how, self.folder = target, state.plan, how, folder
         self._state, self._progress = state, progress
         self.jobs = campaigns_of(state, target, folder)
@@ -130,7 +130,7 @@ class Whole:
         return campaign_from_data(data, self.plan, self.target)
 
 
-def leave_summary(whole: Whole, folder: Path) -> None:
+def leave_summary(whole: CampaignJobs, folder: Path) -> None:
     campaign = whole.total
     summary = {
         "target": whole.plan.target,
@@ -164,7 +164,7 @@ def leave_summary(whole: Whole, folder: Path) -> None:
     write_text(folder / "summary.html", summary_page(summary))
 
 
-def player_of(target: Target, how: How) -> Player:
+def player_of(target: Target, how: SearchOptions) -> Player:
     player = Isolated if how.isolates else InThisProcess
     return player(target, how.step_seconds, _judging(how.checker, how.seconds))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -29,6 +28,7 @@ from kvproof.conformance.traces.data_file import (
     text,
     wrong_shape,
 )
+from kvproof.conformance.whole_file import write_whole
 from kvproof.spec import SPEC_VERSION
 
 FORMAT = 2
@@ -79,13 +79,7 @@ def save_state(state: State, folder: Path) -> None:
         "growth": state.growth.samples,
         "died": state.died,
     }
-    path = folder / STATE
-    partial = folder / f".partial-{os.getpid()}-{STATE}"
-    try:
-        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    write_whole(folder / STATE, [json.dumps(data) + "\n"])
 
 
 def load_state(folder: Path) -> State:

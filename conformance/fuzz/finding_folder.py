@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.campaign import Found
 from kvproof.conformance.fuzz.finding_files import REPORT, SCHEDULE, TEST, TRACE
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
@@ -16,17 +15,16 @@ from kvproof.conformance.fuzz.targets import target_named, target_of_file, to_pl
 from kvproof.conformance.printable import for_reading
 from kvproof.conformance.replay.finding_words import finding_lines
 from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.whole_file import writing
 
 
 def require_writable(folder: Path) -> None:
     """Before the first step, not after an hour. Raises UserError."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise UserError(f"cannot write into {folder}: {error.strerror or error}") from error
 
 
 def leave(found: Found, folder: Path) -> Path:

@@ -25,9 +25,9 @@ from typing import Any, Protocol
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.play import EXIT, HANG, START_SECONDS, STEP_SECONDS, Played, Trouble, play
-from kvproof.conformance.fuzz.saved_play import Told, played_as_data, played_from_data
+from kvproof.conformance.fuzz.saved_play import HeardElsewhere, played_as_data, played_from_data
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
-from kvproof.conformance.fuzz.target import Run, Target, Tell
+from kvproof.conformance.fuzz.target import Target, TargetRun, Tell
 from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.serialization import coverage_from_data
@@ -132,7 +132,9 @@ class Isolated:
             self._process.join(JOIN_SECONDS)
             trouble = self._exited()
         header, events = _told(Path(self._folder.name) / TOLD) if keeps_events else (None, [])
-        return Played(schedule, header, Told(events, len(events), Coverage(), frozenset()), self._beats[1], trouble)
+        return Played(
+            schedule, header, HeardElsewhere(events, len(events), Coverage(), frozenset()), self._beats[1], trouble
+        )
 
     def _begun(self) -> Connection:
         if self._connection is None:
@@ -199,7 +201,7 @@ def _played(schedule: Schedule, answer: Mapping[str, Any]) -> Played:
         raise UserError(str(answer["refused"]))
     if "played" in answer:
         return played_from_data(answer["played"])
-    told = Told([], answer["seen"], coverage_from_data(answer["coverage"]), frozenset(answer["states"]))
+    told = HeardElsewhere([], answer["seen"], coverage_from_data(answer["coverage"]), frozenset(answer["states"]))
     return Played(schedule, None, told, answer["steps"])
 
 
@@ -285,14 +287,14 @@ class _Watched:
     ) -> Any:
         keeping = _Keeping(self._told, tell) if self.keeps_events else None
         begin = _counted(self._target.start, CALLS.index(START), self._beats)
-        run: Run = begin(settings, faults, tell if keeping is None else keeping.see, own_checks=own_checks)
+        run: TargetRun = begin(settings, faults, tell if keeping is None else keeping.see, own_checks=own_checks)
         if keeping is not None:
             keeping.begin(run.header)
         return _WatchedRun(run, self._beats)
 
 
 class _WatchedRun:
-    def __init__(self, run: Run, beats: Any) -> None:
+    def __init__(self, run: TargetRun, beats: Any) -> None:
         self.header = run.header
         for number, name in enumerate(CALLS):
             if hasattr(run, name):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.fuzz.campaign import Campaign, search
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole, database_of, player_of
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, database_of, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
 from kvproof.conformance.fuzz.isolation import HAS_FORK, Player, die_with_parent
 from kvproof.conformance.fuzz.saved_play import Data
@@ -29,7 +29,7 @@ TRIES = 5
 POLL_SECONDS, STOP_SECONDS = 0.2, 5.0
 
 
-def search_here(whole: Whole) -> None:
+def search_here(whole: CampaignJobs) -> None:
     """One job, in this process."""
     player = player_of(whole.target, whole.how)
     campaign = whole.jobs[0]
@@ -48,7 +48,9 @@ def search_here(whole: Whole) -> None:
         whole.took(campaign)
 
 
-def go_on(campaign: Campaign, player: Player, how: How, folder: Path, tell: Callable[[Campaign], None]) -> None:
+def go_on(
+    campaign: Campaign, player: Player, how: SearchOptions, folder: Path, tell: Callable[[Campaign], None]
+) -> None:
     """Let a job search for a slice of time: whole rounds, until it is over or something was found."""
     end, known = campaign.elapsed + SLICE_SECONDS, len(campaign.known)
     search(
@@ -61,7 +63,7 @@ def go_on(campaign: Campaign, player: Player, how: How, folder: Path, tell: Call
     )
 
 
-def search_by_processes(whole: Whole) -> None:
+def search_by_processes(whole: CampaignJobs) -> None:
     """Each job in a process. A KeyboardInterrupt ends them; what was heard of them stays."""
     workers = [_Worker(whole, job) for job in range(whole.how.jobs)]
     try:
@@ -83,7 +85,7 @@ def search_by_processes(whole: Whole) -> None:
 class _Worker:
     """One job and its process."""
 
-    def __init__(self, whole: Whole, job: int) -> None:
+    def __init__(self, whole: CampaignJobs, job: int) -> None:
         self._whole, self._job = whole, job
         self._context: Any = multiprocessing.get_context("fork" if HAS_FORK else "spawn")
         self._counts = self._context.RawArray("q", 2)
@@ -159,7 +161,9 @@ class _Worker:
             self.begin()
 
 
-def _work(target: Target | str, plan: Plan, how: How, folder: Path, connection: Connection, counts: Any) -> None:
+def _work(
+    target: Target | str, plan: Plan, how: SearchOptions, folder: Path, connection: Connection, counts: Any
+) -> None:
     """In the process of a job: search where one is asked to go on, until nobody asks any more."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's, who ends its jobs

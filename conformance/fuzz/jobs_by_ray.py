@@ -12,14 +12,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole, player_of
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
 from kvproof.conformance.fuzz.jobs import POLL_SECONDS, TRIES, go_on
 from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.many_traces_by_ray import cluster
 
 
-def search_by_ray(whole: Whole, address: str) -> None:
+def search_by_ray(whole: CampaignJobs, address: str) -> None:
     """Until the seconds of each job are over, or what is found is enough."""
     with cluster(address) as ray:
         task = ray.remote(num_cpus=1, max_retries=0)(search_slice)
@@ -38,7 +38,7 @@ def search_by_ray(whole: Whole, address: str) -> None:
             whole.tell()
 
 
-def _took(ray: Any, slice: Any, whole: Whole, job: int, deaths: Counter[int]) -> bool:
+def _took(ray: Any, slice: Any, whole: CampaignJobs, job: int, deaths: Counter[int]) -> bool:
     """Hear of a slice; whether its job is to go on."""
     try:
         campaign = whole.said_by(json.loads(ray.get(slice)))
@@ -51,7 +51,7 @@ def _took(ray: Any, slice: Any, whole: Whole, job: int, deaths: Counter[int]) ->
     return campaign.elapsed < campaign.seconds
 
 
-def search_slice(asked: str, plan: Plan, how: How) -> str:
+def search_slice(asked: str, plan: Plan, how: SearchOptions) -> str:
     """On a worker: go on with a job for a slice of time."""
     target = target_named(plan.target)
     campaign = campaign_from_data(json.loads(asked), plan, target)

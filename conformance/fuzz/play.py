@@ -14,7 +14,7 @@ from typing import Protocol
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.schedule import Act, Schedule
-from kvproof.conformance.fuzz.target import Run, Target
+from kvproof.conformance.fuzz.target import Target, TargetRun
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
@@ -141,7 +141,7 @@ class Wrong(Exception):
 
 @dataclass
 class _Player:
-    run: Run
+    run: TargetRun
     judging: Judging
     schedule: Schedule
     step_seconds: float

@@ -21,7 +21,7 @@ Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class HeardElsewhere:
     """What was heard of a target somewhere else. `seen`: how many events, also where they were not kept."""
 
     events: list[Event]
@@ -51,7 +51,9 @@ def played_from_data(data: Data) -> Played:
     return Played(
         Schedule.model_validate(data["schedule"]),
         None if data["header"] is None else Header.model_validate(data["header"]),
-        Told(events, count(data["seen"]), coverage_from_data(data["coverage"]), frozenset(map(text, data["states"]))),
+        HeardElsewhere(
+            events, count(data["seen"]), coverage_from_data(data["coverage"]), frozenset(map(text, data["states"]))
+        ),
         count(data["steps"]),
         None if data["trouble"] is None else _trouble_from_data(data["trouble"]),
     )

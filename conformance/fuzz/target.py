@@ -12,7 +12,7 @@ Tell = Callable[[Any], None]
 """Is given each event as it happens: an object with the fields of docs/events.md."""
 
 
-class Run(Protocol):
+class TargetRun(Protocol):
     """One server under test, from its start. Names are unique in a run."""
 
     header: Header
@@ -81,5 +81,5 @@ class Target(Protocol):
 
     def start(
         self, settings: Mapping[str, Setting], faults: Sequence[str], tell: Tell, *, own_checks: bool = True
-    ) -> Run:
+    ) -> TargetRun:
         """`own_checks`: whether it looks for mistakes itself. Raises UserError if the settings cannot work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof.conformance.fuzz.campaign import Found
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole, leave_summary
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, leave_summary
 from kvproof.conformance.fuzz.campaign_state import Plan as CampaignPlan
 from kvproof.conformance.fuzz.campaign_state import State
 from kvproof.conformance.fuzz.finding_folder import require_writable
@@ -27,7 +27,7 @@ def fuzz_target(plan: Plan) -> Outcome:
     require_writable(folder)
     target = target_named(plan.target)
     campaign = CampaignPlan(plan.target, plan.seed, profile=plan.profile).for_target(target)
-    how = How(seconds, isolates=plan.target != "reference", checker=INTERPRETED)
+    how = SearchOptions(seconds, isolates=plan.target != "reference", checker=INTERPRETED)
 
     def told(schedules: int, steps: int, _: int) -> None:
         plan.show(f"{FUZZ}: {schedules} schedules, {steps} steps")
@@ -41,7 +41,7 @@ def fuzz_target(plan: Plan) -> Outcome:
     return _outcome(whole, plan)
 
 
-class _UntilNew(Whole):
+class _UntilNew(CampaignJobs):
     """Stops at the first kind of trouble that is not accepted; what is accepted fails no schedule."""
 
     def __init__(self, accepted: frozenset[str], *whole: Any) -> None:

@@ -63,15 +63,15 @@ class Outcome:
     seconds: float = 0.0
 
 
-Step = Callable[[Plan], Outcome]
+StepFunction = Callable[[Plan], Outcome]
 
 
-def run_step(name: str, step: Step, plan: Plan) -> Outcome:
-    """One step, timed and told. What cannot run does not keep the others from running."""
+def run_step(name: str, step: StepFunction | None, plan: Plan) -> Outcome:
+    """One step, timed and told; None: it is left out. What cannot run does not keep the others from running."""
     plan.show(name)
     begin = time.monotonic()
     try:
-        done = step(plan)
+        done = step(plan) if step is not None else Outcome(name, SKIPPED, "--skip")
     except UserError as error:
         plan.stream.tell(CouldNot(what=name, why=error.message))
         done = Outcome(name, COULD_NOT, error.message)

@@ -19,8 +19,8 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.printable import for_terminal
+from kvproof.conformance.whole_file import writing
 
 SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0
@@ -78,11 +78,9 @@ def note(message: str) -> None:
 
 def write_json(path: Path, result: object) -> None:
     """A result for machines, in a file."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 @contextmanager

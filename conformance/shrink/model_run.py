@@ -32,7 +32,7 @@ FEW = 60
 
 
 @dataclass(frozen=True)
-class Step:
+class RecordedStep:
     """What happened, as its rule takes it."""
 
     event: str
@@ -46,7 +46,7 @@ class Retold:
 
     oracle: Oracle
     fault: Fault
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
 
     def simpler(self) -> Iterator[Retold]:
         """With fewer steps, smaller numbers, smaller pages, a narrower row."""
@@ -110,7 +110,7 @@ def retellings_of(events: Sequence[Event], finding: Finding, jury: Jury) -> Reto
         if replayer.feed(0, event) is not None:
             return None
         if key == finding.ledger and action is not None:
-            steps.append(Step(event.action, _listed(parameters(event, action, before), action), is_another))
+            steps.append(RecordedStep(event.action, _listed(parameters(event, action, before), action), is_another))
     deviating = faults[0].in_traces.get(finding.action)
     if deviating is None:
         return None
@@ -120,7 +120,7 @@ def retellings_of(events: Sequence[Event], finding: Finding, jury: Jury) -> Reto
     except UserError:
         return None
     is_another = event.session is not None and event.action != "create" and event.turn in replayer.elsewhere
-    steps.append(Step(event.action, _listed(given, deviating), is_another))
+    steps.append(RecordedStep(event.action, _listed(given, deviating), is_another))
     return Retold(replayer.oracle, faults[0], tuple(steps))
 
 
@@ -144,7 +144,7 @@ def _told(
     return None
 
 
-def _smaller(step: Step) -> Iterator[Step]:
+def _smaller(step: RecordedStep) -> Iterator[RecordedStep]:
     for place, (name, value) in enumerate(step.params):
         least = SMALLEST.get(name, 0)
         if isinstance(value, bool) or value <= least:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kvproof.spec.trace import Event
 
@@ -16,9 +16,6 @@ class _Numbers:
 
     def __getitem__(self, name: object) -> int:
         return self._numbers.setdefault(name, self._first + len(self._numbers))
-
-    def of_all(self, names: Iterable[object]) -> tuple[int, ...]:
-        return tuple(self[name] for name in names)
 
 
 def renamed(events: Sequence[Event]) -> list[Event]:

@@ -35,7 +35,7 @@ from kvproof.conformance.traces.trace_io import read_trace, write_trace
 from kvproof.spec.trace import Event, Header
 
 Events = list[Event]
-Told = Callable[[str, int], None]
+OnRecords = Callable[[str, int], None]
 """Is told what is done now, and how many records there are left."""
 
 
@@ -82,7 +82,7 @@ class Shrunk:
 class TraceShrinker:
     """One trace and its first finding. `best` is the smallest so far, also when it is interrupted."""
 
-    def __init__(self, path: Path, profile: str | None, seconds: float, told: Told = lambda *_: None) -> None:
+    def __init__(self, path: Path, profile: str | None, seconds: float, told: OnRecords = lambda *_: None) -> None:
         self._path, self._told = path, told
         self._limit = Limit(seconds)
         reader = read_trace(path)

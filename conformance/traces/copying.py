@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.trace_io import TraceWriter
+from kvproof.conformance.whole_file import require_other_file
 
 
 @contextmanager
@@ -19,8 +20,7 @@ def replacing(out: Path, source: Path, begin: Callable[[Path], TraceWriter]) -> 
 
     The writer is to be closed or abandoned inside: only there it is known how the trace ends.
     """
-    if out.exists() and source.exists() and out.samefile(source):
-        raise UserError(f"{out}: is the trace that is read; give another name to write to")
+    require_other_file(out, source)
     partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
     try:
         writer = begin(partial)

@@ -32,7 +32,7 @@ from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz import campaign_state
 from kvproof.conformance.fuzz.campaign import Campaign, Found
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole, leave_summary
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, leave_summary
 from kvproof.conformance.fuzz.finding_folder import leave
 from kvproof.conformance.fuzz.isolation import InThisProcess
 from kvproof.conformance.fuzz.schedule import Act, Schedule
@@ -121,7 +121,7 @@ def a_campaign(folder: Path) -> bytes:
 
 def take_campaign(data: bytes, folder: Path) -> None:
     (folder / campaign_state.STATE).write_bytes(data)
-    whole = Whole(TARGET, campaign_state.load_state(folder), How(1.0), folder, lambda *_: None)
+    whole = CampaignJobs(TARGET, campaign_state.load_state(folder), SearchOptions(1.0), folder, lambda *_: None)
     for found in whole.total.found.values():
         place = leave(found, folder)
         assert place.parent == folder

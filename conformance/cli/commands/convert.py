@@ -15,12 +15,12 @@ from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.formats.followed import Followed
 from kvproof.conformance.report.formats.itf import itf_of_trace
 from kvproof.conformance.report.formats.perfetto import perfetto
-from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
 from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.columnar import ColumnarWriter
 from kvproof.conformance.traces.copying import replacing
 from kvproof.conformance.traces.hashed_names import HashedNames
 from kvproof.conformance.traces.trace_io import TraceReader, TraceWriter, read_trace
+from kvproof.conformance.whole_file import require_other_file, require_writable_file, write_whole
 from kvproof.spec.trace import Event
 
 PICTURES = {".itf.json": "itf", ".perfetto.json": "perfetto"}
@@ -79,8 +79,7 @@ def convert(
 
 
 def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -> None:
-    if out.exists() and trace.exists() and out.samefile(trace):
-        raise UserError(f"{out}: is the trace that is read; give another name to write to")
+    require_other_file(out, trace)
     followed = Followed(trace, profile)
     require_writable_file(out)
     write_whole(out, itf_of_trace(followed) if form == "itf" else perfetto(followed))

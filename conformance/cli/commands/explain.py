@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.report.explain.text import report_lines
 from kvproof.conformance.report.terminal import Progress, complain, out
 from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.whole_file import writing
 
 
 def explain(
@@ -90,7 +90,9 @@ def _explain_trace(
         _require_other_file(html, subject)
         story = _told(subject, events, quiet)
         report, header = story.report, story.header
-        _write(html, story, subject)
+        with writing(html):
+            html.parent.mkdir(parents=True, exist_ok=True)
+            html.write_text(page_of(story, subject), encoding="utf-8")
     if not quiet:
         for line in report_lines(subject, report, header, html):
             out().print(line, soft_wrap=True)
@@ -119,11 +121,3 @@ def _told(subject: Subject, events: int, quiet: bool) -> Story:
 def _require_other_file(html: Path, subject: Subject) -> None:
     if html.exists() and (html.is_dir() or html.samefile(subject.path)):
         raise UserError(f"{html}: is the trace, or a folder; give another name for the page")
-
-
-def _write(html: Path, story: Story, subject: Subject) -> None:
-    try:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(page_of(story, subject), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {shlex.quote(str(html))}: {error.strerror or error}") from error

@@ -99,7 +99,7 @@ def fuzz(
     if find_spec("hypothesis") is None:
         raise UserError(f"fuzzing needs hypothesis: {INSTALL}")
     from kvproof.conformance.cli.fuzzing import play_again, run_campaign
-    from kvproof.conformance.fuzz.campaign_jobs import How
+    from kvproof.conformance.fuzz.campaign_jobs import SearchOptions
     from kvproof.conformance.fuzz.campaign_state import STATE, Plan, State, load_state
 
     named = target if _is_given(context, "target") else None
@@ -122,7 +122,7 @@ def fuzz(
         raise unknown("checker", checker, CHECKERS)
     jobs = jobs or cores()
     isolates = isolate if isolate is not None else jobs > 1 or ray is not None or state.plan.target != "reference"
-    how = How(seconds, jobs, isolates, step_seconds, most, checker)
+    how = SearchOptions(seconds, jobs, isolates, step_seconds, most, checker)
     run_campaign(context, chosen, state, how, folder, Formats(junit, sarif, ndjson), ray=ray, quiet=quiet)
 
 

@@ -24,19 +24,18 @@ from kvproof.conformance.gate.steps import (
     GOLDEN,
     KILLS,
     PROOF,
-    SKIPPED,
     STEPS,
     Outcome,
     Plan,
-    Step,
+    StepFunction,
     exit_code,
     run_step,
 )
 from kvproof.conformance.gate.summary import HEADS, markdown
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats, telling, versions
-from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole
-from kvproof.conformance.report.terminal import Progress, err, note, out, say
+from kvproof.conformance.report.terminal import Progress, note, out, say
+from kvproof.conformance.whole_file import require_writable_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +132,7 @@ def gate(
             f"{variant} is Python code, and --variant executes it with all your rights. If you trust whoever wrote it, say so "
             "with --trust-variants; never for the pull request of a stranger, whose code it is"
         )
-    known = _accepted(accepted)
+    known = accepted_in(accepted) if accepted is not None else frozenset()
     if markdown_file is not None:
         require_writable_file(markdown_file)
     with telling(context, Formats(junit, sarif, ndjson)) as stream, Progress("gate", quiet=quiet) as progress:
@@ -155,13 +154,14 @@ def gate(
         )
         outcomes = _run(plan, skipped, quiet)
         code = exit_code(outcomes)
-        page = markdown(outcomes, code, versions(), _again())
+        page = markdown(outcomes, code, versions(), shlex.join(["kvproof", *sys.argv[1:]]))
         if markdown_file is not None:
             write_whole(markdown_file, [page])
         _add_to_github(page)
         if all(outcome.verdict == "not asked for" for outcome in outcomes):
             raise UserError("every step was left out or has nothing to look at: nothing was checked")
-        _show(code, outcomes)
+        spent = sum(outcome.seconds for outcome in outcomes)
+        say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
         raise typer.Exit(code)
 
 
@@ -183,24 +183,11 @@ def _require_names(profile: str | None, variant: Path | None, golden: Sequence[P
             raise UserError(f"{place}: --golden names a folder of traces, and there is none")
 
 
-def _accepted(path: Path | None) -> frozenset[str]:
-    if path is None:
-        return frozenset()
-
-    return accepted_in(path)
-
-
 def _loaded(path: Path) -> Variant:
     require_solver()
-    from kvproof.conformance.cli.variant import load_variant
+    from kvproof.conformance.cli.variant import trusted_variant
 
-    err().print(
-        f"WARNING: {path} is Python code and is executed now, with all your rights, because of --trust-variants.",
-        style="bold yellow",
-        markup=False,
-        soft_wrap=True,
-    )
-    return load_variant(path)
+    return trusted_variant(path, ", because of --trust-variants")
 
 
 def _about(rules: Variant | None, since: str | None, actions: list[str] | None) -> tuple[str, ...] | None:
@@ -212,13 +199,13 @@ def _about(rules: Variant | None, since: str | None, actions: list[str] | None) 
 
 
 def _run(plan: Plan, skipped: set[str], quiet: bool) -> list[Outcome]:
-    steps: dict[str, Step] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
+    """The outcomes in the order of `STEPS`; what takes longest runs last."""
+    steps: dict[str, StepFunction] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
     done = {}
     for name, step in steps.items():
-        left_out: Step = lambda _, name=name: Outcome(name, SKIPPED, "--skip")  # type: ignore[misc]  # noqa: E731
-        done[name] = run_step(name, left_out if name in skipped else step, plan)
+        done[name] = run_step(name, None if name in skipped else step, plan)
         _show_step(done[name], quiet)
-    return [done[name] for name in (PROOF, KILLS, GOLDEN, FUZZ)]
+    return [done[name] for name in STEPS]
 
 
 def _prove(plan: Plan) -> Outcome:
@@ -250,15 +237,6 @@ def _show_step(outcome: Outcome, quiet: bool) -> None:
     out().print(line + Text(f" {outcome.name}: {outcome.detail} ({outcome.seconds:.1f} s)", "not bold"), soft_wrap=True)
     for problem in outcome.problems if not quiet else ():
         say(f"    {problem}", "red")
-
-
-def _show(code: ExitCode, outcomes: Sequence[Outcome]) -> None:
-    spent = sum(outcome.seconds for outcome in outcomes)
-    say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
-
-
-def _again() -> str:
-    return shlex.join(["kvproof", *sys.argv[1:]])
 
 
 def _add_to_github(page: str) -> None:

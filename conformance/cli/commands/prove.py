@@ -11,7 +11,7 @@ from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import CacheFolder, JsonFile, JUnitFile, NdjsonFile, SarifFile
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.formats.stream import Formats, telling
-from kvproof.conformance.report.formats.whole_file import require_writable_file
+from kvproof.conformance.whole_file import require_writable_file
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.profiles import PROFILES
 

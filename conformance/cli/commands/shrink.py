@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli.commands.options import JudgedBy
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import INCOMPLETE
 from kvproof.conformance.report.terminal import Progress, complain, say
 from kvproof.conformance.shrink.shrink_trace import NothingToShrink, Shrunk, TraceShrinker
+from kvproof.conformance.whole_file import require_other_file, require_writable_file
 
 
 def shrink(
@@ -41,7 +41,8 @@ def shrink(
     """
     require_profile(profile)
     place = out or trace.with_name(f"{trace.name.partition('.')[0]}.small.jsonl")
-    _require_writable(trace, place)
+    require_other_file(place, trace)
+    require_writable_file(place)
     began, is_interrupted = time.monotonic(), False
     with Progress(f"shrinking {trace}", quiet=quiet) as progress:
         shrinker: TraceShrinker | None = None
@@ -65,20 +66,6 @@ def shrink(
     if is_interrupted:
         complain(f"interrupted: {place} is the smallest so far")
         raise typer.Exit(ExitCode.INTERRUPTED)
-
-
-def _require_writable(trace: Path, place: Path) -> None:
-    """Before the search, not after it. Raises UserError."""
-    if place.exists() and trace.exists() and place.samefile(trace):
-        raise UserError(f"{place}: is the trace that is read; give another name to write to")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("ab"):
-            pass
-        if not place.stat().st_size:
-            place.unlink()
-    except OSError as error:
-        raise UserError(f"cannot write {place}: {error.strerror or error}") from error
 
 
 def _show(shrunk: Shrunk, trace: Path, place: Path, profile: str | None, seconds: float) -> None:

@@ -67,7 +67,7 @@ def pictured_run(fault: Fault, run: Run) -> Iterator[Text]:
         yield Text(f"✗ {invariant} ", "bold red") + Text(sentence, "not bold not red")
 
 
-Step = tuple[Outcome, "Outcome | None"]
+TakenAndDue = tuple[Outcome, "Outcome | None"]
 """A step as it was taken, and by the right rule where that is another."""
 
 
@@ -76,7 +76,7 @@ def _by_the_rule(oracle: Oracle, fault: Fault, step: Taken) -> Outcome | None:
     return oracle.step(oracle.actions[name], step.outcome.before, step.params) if name in fault.deviations else None
 
 
-def _rows(d: Integers, run: Run, calls: Sequence[str], steps: Sequence[Step]) -> Iterator[Text]:
+def _rows(d: Integers, run: Run, calls: Sequence[str], steps: Sequence[TakenAndDue]) -> Iterator[Text]:
     """The row after each step, and under a step that leaves something else than the rule would the row by the rule."""
     rows: list[tuple[str, Lengths]] = []
     for call, (taken, right) in zip(calls, steps, strict=True):
@@ -89,7 +89,7 @@ def _rows(d: Integers, run: Run, calls: Sequence[str], steps: Sequence[Step]) ->
         yield Text.assemble(line, (" ✗", "bold red")) if number == last else line
 
 
-def _changes(calls: Sequence[str], steps: Sequence[Step]) -> Iterator[Text]:
+def _changes(calls: Sequence[str], steps: Sequence[TakenAndDue]) -> Iterator[Text]:
     """Of a small machine, which has no row: what changed."""
     for call, (taken, _) in zip(calls, steps, strict=True):
         yield Text(f"{call}  ") + Text("; ".join(changes(taken.before, taken.after)), "dim")

@@ -144,7 +144,7 @@ class Story:
 class ListeningWindows(WindowBook):
     """A map to the window pool that tells a story of each page that is named, or not named any more."""
 
-    def __init__(self, pool_pages: int, told: Told) -> None:
+    def __init__(self, pool_pages: int, told: StoryListener) -> None:
         super().__init__(pool_pages)
         self._told = told
 
@@ -157,7 +157,7 @@ class ListeningWindows(WindowBook):
 class ListeningBook(PageBook):
     """A page book that tells a story of each page that changes hands."""
 
-    def __init__(self, trace: Headed, d: Integers, told: Told) -> None:
+    def __init__(self, trace: Headed, d: Integers, told: StoryListener) -> None:
         config = trace.header.config
         super().__init__(config.pool_pages, d, config.window_pages)
         self.window = ListeningWindows(config.window_pages, told)
@@ -177,7 +177,7 @@ class ListeningBook(PageBook):
         super()._own(page, owner)
 
 
-class Told:
+class StoryListener:
     """Hands what a book does on to a story, once it is listened to."""
 
     def __init__(self, story: Story) -> None:
@@ -204,7 +204,7 @@ class TellingReplayer(Replayer):
 
     def __init__(self, trace: Headed, known: Iterable[Fault], profile: Profile | None, story: Story) -> None:
         super().__init__(trace, known, profile)
-        self._told = Told(story)
+        self._told = StoryListener(story)
         self.book = ListeningBook(trace, self.d, self._told)
         self.story = story
 

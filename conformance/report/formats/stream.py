@@ -10,7 +10,7 @@ However the block ends, `ended` says it and every file is whole. Files that cann
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -25,11 +25,9 @@ from kvproof.conformance.report.formats.junit import junit
 from kvproof.conformance.report.formats.ndjson import line_of
 from kvproof.conformance.report.formats.run_events import CouldNot, Ended, Started
 from kvproof.conformance.report.formats.sarif import sarif
-from kvproof.conformance.report.formats.whole_file import require_writable_file, write_whole, writing
+from kvproof.conformance.whole_file import require_writable_file, write_whole, writing
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import TRACE_FORMAT
-
-Fold = Callable[[list[Any]], str]
 
 
 @dataclass(frozen=True)

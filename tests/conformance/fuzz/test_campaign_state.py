@@ -16,15 +16,15 @@ from command_line import run
 
 pytest.importorskip("torch")
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole, database_of
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, database_of
 from kvproof.conformance.fuzz.campaign_state import STATE, Plan, State, campaigns_of, load_state
 from kvproof.conformance.fuzz.jobs import search_here
 
 TARGET = hostile_target.raises()
 
 
-def searched(folder: Path, state: State, how: How) -> Whole:
-    whole = Whole(TARGET, state, how, folder, lambda *_: None)
+def searched(folder: Path, state: State, how: SearchOptions) -> CampaignJobs:
+    whole = CampaignJobs(TARGET, state, how, folder, lambda *_: None)
     search_here(whole)
     whole.end()
     return whole
@@ -32,7 +32,7 @@ def searched(folder: Path, state: State, how: How) -> Whole:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    searched(tmp_path, State(Plan(TARGET.name, seed=3)), How(19, most=1))
+    searched(tmp_path, State(Plan(TARGET.name, seed=3)), SearchOptions(19, most=1))
     return tmp_path
 
 
@@ -49,7 +49,7 @@ def test_what_was_done_is_there_again(stopped: Path) -> None:
 
 def test_it_goes_on_from_there(stopped: Path) -> None:
     (before,) = campaigns_of(load_state(stopped), TARGET, stopped)
-    whole = searched(stopped, load_state(stopped), How(2))
+    whole = searched(stopped, load_state(stopped), SearchOptions(2))
     (job,) = whole.jobs
     assert job.rounds > before.rounds
     assert job.schedules > before.schedules
@@ -62,7 +62,7 @@ def test_it_goes_on_from_there(stopped: Path) -> None:
 
 
 def test_more_jobs_may_go_on_than_began(stopped: Path) -> None:
-    whole = Whole(TARGET, load_state(stopped), How(1, jobs=3), stopped, lambda *_: None)
+    whole = CampaignJobs(TARGET, load_state(stopped), SearchOptions(1, jobs=3), stopped, lambda *_: None)
     assert [(job.job, job.schedules > 0) for job in whole.jobs] == [(0, True), (1, False), (2, False)]
 
 
@@ -72,7 +72,7 @@ def test_what_hypothesis_found_is_kept_and_tried_first(stopped: Path) -> None:
 
     kept = failing()
     assert kept
-    again = Whole(TARGET, State(Plan(TARGET.name, seed=99)), How(19, most=1), stopped, lambda *_: None)
+    again = CampaignJobs(TARGET, State(Plan(TARGET.name, seed=99)), SearchOptions(19, most=1), stopped, lambda *_: None)
     search_here(again)
     (found,) = again.total.found.values()
     assert found.after_schedules == 1

@@ -18,7 +18,7 @@ from command_line import run
 
 pytest.importorskip("torch")
 from kvproof.conformance.fuzz.campaign import Campaign, Found
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions
 from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.jobs import search_by_processes
 from kvproof.conformance.fuzz.merging import merged
@@ -105,9 +105,9 @@ def killing(name: str, times: int) -> Iterator[list[int]]:
         hunter.join()
 
 
-def whole_of(target: hostile_target.Hostile, folder: Path, seconds: float, **how: object) -> Whole:
+def whole_of(target: hostile_target.Hostile, folder: Path, seconds: float, **how: object) -> CampaignJobs:
     plan = Plan(target.name, seed=1)
-    return Whole(target, State(plan), How(seconds, isolates=True, **how), folder, lambda *_: None)  # type: ignore[arg-type]
+    return CampaignJobs(target, State(plan), SearchOptions(seconds, isolates=True, **how), folder, lambda *_: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

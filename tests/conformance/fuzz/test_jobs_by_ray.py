@@ -12,7 +12,7 @@ from many_traces import killing_one
 from ray_workers import workers_of
 
 pytest.importorskip("torch")
-from kvproof.conformance.fuzz.campaign_jobs import How, Whole
+from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions
 from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.jobs_by_ray import search_by_ray
 from kvproof.conformance.fuzz.reference import Reference
@@ -37,8 +37,8 @@ class TestOnACluster:
         assert command_line.run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
 
     def test_a_job_whose_worker_is_killed_goes_on(self, tmp_path: Path) -> None:
-        plan, how = Plan("reference", seed=1), How(10, jobs=2, isolates=True)
-        whole = Whole(Reference(), State(plan), how, tmp_path, lambda *_: None)
+        plan, how = Plan("reference", seed=1), SearchOptions(10, jobs=2, isolates=True)
+        whole = CampaignJobs(Reference(), State(plan), how, tmp_path, lambda *_: None)
         with killing_one(lambda: workers_of("search_slice")) as killed:
             search_by_ray(whole, "local")
         assert killed and whole.died == 1

@@ -21,6 +21,12 @@ def require_writable_file(path: Path) -> None:
             path.unlink()
 
 
+def require_other_file(path: Path, read: Path) -> None:
+    """Raises UserError where the file that is to be written is the one that is read."""
+    if path.exists() and read.exists() and path.samefile(read):
+        raise UserError(f"{path}: is the trace that is read; give another name to write to")
+
+
 def write_whole(path: Path, parts: Iterable[str]) -> None:
     """A reader never sees half of it. What is no file of its own (/dev/stdout) is written into. Raises UserError."""
     with writing(path):
