@@ -1,7 +1,7 @@
 """The census of a step: who owns each page, row and lock, asked of the page table, the tree and the free lists.
 
-No counter is trusted: the running counters are compared with what was counted. Pages are counted by a kernel (owners.py), all
-else here. Where the pools are on a device, the kernel counts there: device_census.py.
+No counter is trusted: the running counters are compared with what was counted. Pages are counted by a kernel
+(page_ownership.py), all else here. Where the pools are on a device, the kernel counts there: device_census.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 
 import torch
 
-from kvproof.impl.owners import Holdings, Tables, lock_holders, page_owners, window_page_owners
+from kvproof.impl.page_ownership import Holdings, Tables, lock_holders, page_owners, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner, up_to
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.state import EngineState, MemoryTerms
@@ -48,7 +48,7 @@ def take_census(state: EngineState, terms: MemoryTerms | None = None) -> None:
         *book_violations(state, held, terms or state.all_memory_terms()),
     ]
     if wrong:
-        raise CensusViolation.of_step(state.tell.step, wrong)
+        raise CensusViolation.of_step(state.reporter.step, wrong)
 
 
 def page_violations(state: EngineState, held: Holdings) -> list[str]:

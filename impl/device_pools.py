@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from kvproof.impl.config import EngineConfig
-from kvproof.impl.lane import Lane
+from kvproof.impl.device_stream import DeviceStream
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 
 
@@ -61,11 +61,11 @@ class DevicePools:
         if config.window:
             self.full_to_window = torch.zeros(config.pool_pages + 1, dtype=torch.int32, device=device)
 
-    def carry_out(self, operations: Sequence[Operation], lane: Lane) -> list[torch.Tensor]:
+    def carry_out(self, operations: Sequence[Operation], stream: DeviceStream) -> list[torch.Tensor]:
         """Do what the books did. All numbers that this takes go over in one copy; the page ids that were asked for come back,
         in the order of the operations, as tensors on the device."""
         told = [operation.columns() for operation in operations]
-        uploaded = iter(lane.upload_columns(*(column for columns in told for column in columns)))
+        uploaded = iter(stream.upload_columns(*(column for columns in told for column in columns)))
         return [
             operation.run(self, *itertools.islice(uploaded, len(columns)))
             for operation, columns in zip(operations, told, strict=True)

@@ -22,7 +22,7 @@ class Download:
         return values
 
 
-class Lane:
+class DeviceStream:
     """Work within `running` is queued in order; the host waits for none of it until it waits for a download."""
 
     def __init__(self, device: str) -> None:

@@ -131,12 +131,12 @@ class HandDrivenScheduler(Scheduler):
             self.results.round_result(decoding, tokens)
 
     def verify(self, rid: str, tokens: list[int]) -> None:
-        """A round of speculation v1, from its draft room to its result."""
+        """A round of speculation v1, from its draft pages to its result."""
         self.begin_step()
         req = self._running(rid)
-        [room] = self.decoding.prepare([req]).rooms
+        [draft_pages] = self.decoding.prepare([req]).draft_pages
         req.results_due += 1
-        self.results.verified_round(req, tokens, room)
+        self.results.verified_round(req, tokens, draft_pages)
 
     def evict_window(self, rid: str, pre_len: int) -> None:
         evict_window(self.state, self._live(rid), pre_len)
@@ -150,7 +150,7 @@ class HandDrivenScheduler(Scheduler):
             return
         while self._in_flight[rid] and not self.config.overlap:
             self._landed(req)  # the step that was prepared for it never runs
-        self.ends.retract(req)
+        self.exits.retract(req)
 
     def end(self, rid: str, finished_len: int | None = None) -> None:
         """End a live request as its state has it: with success, or by abort if it was to be aborted.
@@ -160,11 +160,11 @@ class HandDrivenScheduler(Scheduler):
         req = self._live(rid)
         if finished_len is not None:
             req.max_new_tokens = finished_len
-        self.ends.end(req)
+        self.exits.end(req)
 
     def abort(self, rid: str, reason: str = "aborted") -> None:
         live = [req for req in self.state.live_requests() if req.rid == rid]
-        self.ends.abort(live[0] if live else self._queued(rid), reason)
+        self.exits.abort(live[0] if live else self._queued(rid), reason)
 
     def close_session(self, session_id: str) -> None:
         self._require_session(session_id)

@@ -51,7 +51,7 @@ class Reporter:
         self._moves = moves
 
     def open(self, session: Session) -> None:
-        self._tell("open", session)
+        self._report("open", session)
 
     def create(self, session: Session, req: Request, *, admitted: bool) -> None:
         params: dict[str, int | bool] = {
@@ -60,17 +60,17 @@ class Reporter:
             "too_long": req.is_too_long,
             "logprob": req.logprob_start_len is not None,
         }
-        self._tell("create", session, req, params=params, after={"attached": admitted})
+        self._report("create", session, req, params=params, after={"attached": admitted})
 
     def arrive(self, req: Request) -> None:
-        self._tell("arrive", None, req, params={"origin_len": len(req.origin_input_ids)})
+        self._report("arrive", None, req, params={"origin_len": len(req.origin_input_ids)})
 
     def detached(self, session: Session, req: Request) -> None:
         """The match of a turn that left its session: it reused nothing, so the turn has no lengths to show."""
-        self._tell("match", session, req, params={"fill_len": len(req.fill_ids)}, after={"attached": False})
+        self._report("match", session, req, params={"fill_len": len(req.fill_ids)}, after={"attached": False})
 
     def match(self, req: Request) -> None:
-        self._tell(
+        self._report(
             "match",
             req.session,
             req,
@@ -85,7 +85,7 @@ class Reporter:
         )
 
     def extend(self, req: Request, *, seq_len: int, shared: tuple[int, ...] | None) -> None:
-        self._tell(
+        self._report(
             "extend",
             req.session,
             req,
@@ -96,14 +96,14 @@ class Reporter:
         )
 
     def stash(self, req: Request) -> None:
-        self._tell("stash", req.session, req, row=req.req_pool_idx, after=_prefill_lengths(req))
+        self._report("stash", req.session, req, row=req.req_pool_idx, after=_prefill_lengths(req))
 
     def insert(self, req: Request, inserted: Inserted, *, shared: tuple[int, ...]) -> None:
         """`key_len` is said where a decode was prepared already, so that C is more than what was inserted."""
         params: dict[str, int | bool] = {"dup_len": inserted.dup_len}
         if inserted.key_len != req.kv_committed_len:
             params["key_len"] = inserted.key_len
-        self._tell(
+        self._report(
             "insert",
             req.session,
             req,
@@ -114,26 +114,28 @@ class Reporter:
         )
 
     def decode(self, req: Request) -> None:
-        self._tell("decode", req.session, req, row=req.req_pool_idx, after=_run_lengths(req))
+        self._report("decode", req.session, req, row=req.req_pool_idx, after=_run_lengths(req))
 
     def result(self, req: Request, tokens: int) -> None:
-        self._tell("result", req.session, req, params={"tokens": tokens}, after=_run_lengths(req))
+        self._report("result", req.session, req, params={"tokens": tokens}, after=_run_lengths(req))
 
     def late_result(self, req: Request, tokens: int) -> None:
         """The request does not run any more: it has no lengths to show."""
-        self._tell("result", req.session, req, params={"tokens": tokens})
+        self._report("result", req.session, req, params={"tokens": tokens})
 
-    def draft_room(self) -> Moved:
-        """The pages that were just taken for a request's draft room: its `verify` tells them."""
+    def take_draft_pages(self) -> Moved:
+        """The pages that were just taken for a request's drafts: its `verify` reports them."""
         return self._moves.take()
 
-    def verify(self, req: Request, tokens: int, room: Moved) -> None:
-        self._moves.alloc[:0] = room.alloc
-        self._moves.window_alloc[:0] = room.window_alloc
-        self._tell("verify", req.session, req, row=req.req_pool_idx, params={"tokens": tokens}, after=_run_lengths(req))
+    def verify(self, req: Request, tokens: int, draft_pages: Moved) -> None:
+        self._moves.alloc[:0] = draft_pages.alloc
+        self._moves.window_alloc[:0] = draft_pages.window_alloc
+        self._report(
+            "verify", req.session, req, row=req.req_pool_idx, params={"tokens": tokens}, after=_run_lengths(req)
+        )
 
     def finish_turn(self, session: Session, req: Request) -> None:
-        self._tell("finish", session, req, params={"finished_len": len(req.output_ids)})
+        self._report("finish", session, req, params={"finished_len": len(req.output_ids)})
 
     def finish_ordinary(self, req: Request, inserted: Inserted | None) -> None:
         dup_len = 0 if inserted is None else inserted.dup_len
@@ -142,23 +144,23 @@ class Reporter:
             "dup_len": dup_len,
             "inserted": inserted is not None,
         }
-        self._tell("finish", None, req, params=params)
+        self._report("finish", None, req, params=params)
 
     def retract(self, req: Request) -> None:
-        self._tell("retract", req.session, req, after=_kv_lengths(req))
+        self._report("retract", req.session, req, after=_kv_lengths(req))
 
     def abort(self, session: Session | None, req: Request) -> None:
-        self._tell("abort", session, req)
+        self._report("abort", session, req)
 
     def close(self, session: Session, row: int | None) -> None:
-        self._tell("close", session, row=row)
+        self._report("close", session, row=row)
 
     def window(self, req: Request, pre_len: int) -> None:
         params: dict[str, int | bool] = {"pre_len": pre_len}
-        self._tell("window", req.session, req, row=req.req_pool_idx, params=params, after=_kv_lengths(req))
+        self._report("window", req.session, req, row=req.req_pool_idx, params=params, after=_kv_lengths(req))
 
     def evict(self) -> None:
-        self._tell("evict", None)
+        self._report("evict", None)
 
     def check(
         self,
@@ -181,7 +183,7 @@ class Reporter:
             )
         )
 
-    def _tell(
+    def _report(
         self,
         action: str,
         session: Session | None,
@@ -239,16 +241,16 @@ class Unheard(Reporter):
     def result(self, req: Request, tokens: int) -> None:
         pass
 
-    def draft_room(self) -> Moved:
+    def take_draft_pages(self) -> Moved:
         return Moved()
 
-    def verify(self, req: Request, tokens: int, room: Moved) -> None:
+    def verify(self, req: Request, tokens: int, draft_pages: Moved) -> None:
         pass
 
     def check(self, **_: object) -> None:
         pass
 
-    def _tell(self, action: str, *_: object, **__: object) -> None:
+    def _report(self, action: str, *_: object, **__: object) -> None:
         pass
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from kvproof.impl.lane import Lane
+from kvproof.impl.device_stream import DeviceStream
 from kvproof.impl.pools import NO_INDICES, KVIndices
 from kvproof.impl.radix import TreeNode
 from kvproof.impl.radix_cache import RadixCache
@@ -54,7 +54,7 @@ class Tables:
     free_pages: torch.Tensor
     full_to_window: torch.Tensor | None = None
     window_free_pages: torch.Tensor | None = None
-    lane: Lane = field(default_factory=lambda: Lane("cpu"))
+    stream: DeviceStream = field(default_factory=lambda: DeviceStream("cpu"))
     """Brings what the books tell (holders, their lengths, the tree's pages) to where the tables are."""
 
 
@@ -92,7 +92,7 @@ def page_owners(state: EngineState, held: Holdings, tables: Tables) -> PageOwner
         rows,
         first_there,
         last_there,
-        tables.lane.upload(torch.from_numpy(tree_pages(held, page_size))),
+        tables.stream.upload(torch.from_numpy(tree_pages(held, page_size))),
         tables.free_pages,
         state.config.pool_pages,
         page_size,
@@ -111,7 +111,7 @@ def window_page_owners(pool: WindowAllocator, held: Holdings, tables: Tables) ->
         rows,
         first_there,
         last_there,
-        tables.lane.upload(torch.from_numpy(window_pages_of_tree(held, pool))),
+        tables.stream.upload(torch.from_numpy(window_pages_of_tree(held, pool))),
         tables.window_free_pages,
         pool.window_pages,
         page_size=1,
@@ -149,4 +149,4 @@ def _translated(pages: torch.Tensor, full_to_window: torch.Tensor) -> torch.Tens
 
 
 def _uploaded(tables: Tables, *columns: list[int]) -> list[torch.Tensor]:
-    return tables.lane.upload_columns(*columns, dtype=torch.int32)
+    return tables.stream.upload_columns(*columns, dtype=torch.int32)

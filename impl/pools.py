@@ -81,7 +81,7 @@ class KVAllocator:
         return len(self._free_pages)
 
     @property
-    def room(self) -> int:
+    def takeable_pages(self) -> int:
         """How many pages can be taken: with a window pool, no more than there are free in both."""
         return self.available_pages
 

@@ -8,7 +8,7 @@ from kvproof.impl.state import EngineState, Outcome
 from kvproof.impl.window_eviction import computed_len, evict_window
 
 
-class Ends:
+class RequestExit:
     def __init__(self, state: EngineState) -> None:
         self.state = state
 
@@ -21,15 +21,15 @@ class Ends:
         if session is None:
             inserted = state.prefixes.cache_finished_req(req, is_insert=True)
             req.cut_output()
-            state.tell.finish_ordinary(req, inserted)
+            state.reporter.finish_ordinary(req, inserted)
         elif state.cache.ends_by_abort(req):
             state.cache.abort_turn(session, req)
-            state.tell.abort(session, req)
+            state.reporter.abort(session, req)
         else:
             req.cut_output()
             evict_window(state, req, self.kept_len(req))
             state.cache.finish_turn(session, req)
-            state.tell.finish_turn(session, req)
+            state.reporter.finish_turn(session, req)
         self._is_over(req, session)
 
     def kept_len(self, req: Request) -> int:
@@ -50,7 +50,7 @@ class Ends:
         session = req.session
         if session is not None:
             self.state.cache.abort_queued_turn(session, req)
-        self.state.tell.abort(session, req)
+        self.state.reporter.abort(session, req)
         self._is_over(req, session)
 
     def retract(self, req: Request) -> None:
@@ -64,14 +64,14 @@ class Ends:
         else:
             state.prefixes.cache_finished_req(req, is_insert=False)
             req.reset_for_retract()
-        state.tell.retract(req)
+        state.reporter.retract(req)
         state.waiting.append(req)
 
     def close_if_due(self, session: Session) -> None:
         if self.state.controller.must_close_now(session):
             row = self.state.slot_row(session)
             self.state.controller.release(session)
-            self.state.tell.close(session, row)
+            self.state.reporter.close(session, row)
 
     def _leave_batch(self, req: Request) -> None:
         req.is_live = False

@@ -37,7 +37,7 @@ Front = Scheduler | Ranks
 AfterStep = Callable[[Any], None]
 
 
-class Script:
+class ScenarioPlayer:
     """The words that scenarios are written in. Token counts are given in pages and tokens, to mean the same at any size."""
 
     def __init__(self, scheduler: Front, random_: random.Random, after_step: AfterStep | None = None) -> None:
@@ -167,7 +167,7 @@ def play(name: str, config: EngineConfig, observer: Observer | None, after_step:
 
 
 def play_on(scheduler: Front, name: str, after_step: AfterStep | None = None) -> None:
-    script = Script(scheduler, random.Random(scheduler.config.seed), after_step)
+    script = ScenarioPlayer(scheduler, random.Random(scheduler.config.seed), after_step)
     with to_its_end(scheduler):
         find_scenario(name).run(script)
         script.drain()

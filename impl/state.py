@@ -1,4 +1,4 @@
-"""What the rooms of the scheduler share: the pools, the cache, the queues, and what was launched."""
+"""What the parts of the scheduler share: the pools, the cache, the queues, and what was launched."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Launched:
     launch: Launch
     chunks: Sequence[Chunk]
     decodes: Sequence[Request]
-    rooms: Sequence[Moved] = ()
-    """Pages of the draft room of each decode (speculation v1)."""
+    draft_pages: Sequence[Moved] = ()
+    """Pages taken for the drafts of each decode (speculation v1)."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Batch:
 
     chunks: list[Chunk] = field(default_factory=list)
     decodes: list[Request] = field(default_factory=list)
-    rooms: list[Moved] = field(default_factory=list)
+    draft_pages: list[Moved] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.chunks or self.decodes)
@@ -97,7 +97,7 @@ class EngineState:
         )
         self.cache = parts.of(StreamingSessionCache)(self.prefixes)
         self.controller = parts.of(SessionController)(self.cache, config.max_input_len)
-        self.tell = self._reporter(observer)
+        self.reporter = self._reporter_for(observer)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.chunked_req: Request | None = None
@@ -166,7 +166,7 @@ class EngineState:
             missing = pages - self.window_pool.available_window_pages
             evicted |= missing > 0 and self.prefixes.evict_window(missing)
         if evicted:
-            self.tell.evict()
+            self.reporter.evict()
 
     def back(self, row: int, start: int, end: int, *, is_decode: bool = False) -> None:
         """Take the pages that positions [start, end) of a row need, and write their KV indices into it."""
@@ -204,7 +204,7 @@ class EngineState:
         slot = self.cache.slots.get(session.session_id)
         return slot.req_pool_idx if slot is not None else None
 
-    def _reporter(self, observer: Observer | None) -> Reporter:
+    def _reporter_for(self, observer: Observer | None) -> Reporter:
         moves = self.allocator.moves
         if self.device is not None:
             observer, moves = self.device.events, self.device.log.moves

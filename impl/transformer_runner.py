@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 
 from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.device_stream import DeviceStream, Download
 from kvproof.impl.drafter import Drafter, ModelDrafter, NGramDrafter
-from kvproof.impl.lane import Download, Lane
 from kvproof.impl.paged_forward import ForwardBatch, PagedLayers, PageTables
 from kvproof.impl.runner import FinishedLaunch, ForwardInput, Launch
 from kvproof.impl.transformer import LAYERS, Transformer, logits_from_scratch
@@ -65,7 +65,7 @@ class TransformerRunner:
 
     `window_map` [pool_pages + 1] tells the window page of each page, 0 for none; a model with a sliding window needs it. It is
     read at each launch, as the page table is. Both are on the host, or both on the device; there, what is done to them is done
-    on `lane`, so that a forward finds them as they were when it was launched.
+    on `stream`, so that a forward finds them as they were when it was launched.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TransformerRunner:
         config: EngineConfig,
         rows: PageTable,
         window_map: torch.Tensor | None = None,
-        lane: Lane | None = None,
+        stream: DeviceStream | None = None,
     ) -> None:
         if config.window and window_map is None:
             raise ConfigError(
@@ -96,8 +96,8 @@ class TransformerRunner:
         width = config.row_width + 1 + 2 * (self._drafts + 1)
         self._history = torch.zeros(config.rows + 1, width, dtype=torch.int64, device=config.device)
         self._seq_lens = torch.zeros(config.rows + 1, dtype=torch.int64, device=config.device)
-        self._lane = lane if lane is not None else Lane(config.device)
-        self._lane.after_setup()
+        self._stream = stream if stream is not None else DeviceStream(config.device)
+        self._stream.after_setup()
 
     def launch(self, extend: Sequence[ForwardInput] = (), decode: Sequence[int] = (), drafts: int = 0) -> Launch:
         if drafts > self._drafts:
@@ -105,9 +105,9 @@ class TransformerRunner:
         if not extend and not decode:
             return FinishedLaunch([])
         bounds = self._advance_bounds(extend, decode, drafts)
-        with self._lane.running():
+        with self._stream.running():
             rows = [*(item.row for item in extend), *decode]
-            row_ids = self._lane.upload(torch.tensor(rows))
+            row_ids = self._stream.upload(torch.tensor(rows))
             tables = self._page_tables(rows, row_ids, max(bound.longest for bound in bounds))
             self._set_rows(extend)
             if drafts and decode:
@@ -117,7 +117,7 @@ class TransformerRunner:
             accepted = self._advance(batch, wanted, predicted, row_ids, len(extend), drafts)
             if self._drafter is not None:
                 self._drafter.follow(batch)
-            download = self._lane.download(torch.cat((predicted, accepted)))
+            download = self._stream.download(torch.cat((predicted, accepted)))
         return TransformerLaunch(download, len(extend), bounds[len(extend) :], drafts)
 
     def sample(self, logits: torch.Tensor) -> torch.Tensor:
@@ -139,13 +139,13 @@ class TransformerRunner:
         named = table[at, : longest : self._page_size] // self._page_size
         pages = torch.zeros(len(rows), -(-longest // self._page_size), dtype=torch.int32, device=table.device)
         pages[:, : named.shape[1]] = named
-        window = None if self._window_map is None else self._lane.upload(self._window_map[pages.long()])
-        return PageTables(self._lane.upload(pages), window, self._page_size)
+        window = None if self._window_map is None else self._stream.upload(self._window_map[pages.long()])
+        return PageTables(self._stream.upload(pages), window, self._page_size)
 
     def _set_rows(self, extend: Sequence[ForwardInput]) -> None:
         if not extend:
             return
-        tokens = self._lane.upload(torch.tensor([token for item in extend for token in item.token_ids]))
+        tokens = self._stream.upload(torch.tensor([token for item in extend for token in item.token_ids]))
         for item, token_ids in zip(extend, tokens.split([item.seq_len for item in extend]), strict=True):
             self._history[item.row, : item.seq_len] = token_ids
             self._seq_lens[item.row] = item.prefix_len
@@ -169,7 +169,7 @@ class TransformerRunner:
         request_of_token = torch.arange(len(counts)).repeat_interleave(counts)
         offsets = torch.arange(int(ends[-1])) - (ends - counts)[request_of_token]
 
-        upload = self._lane.upload
+        upload = self._stream.upload
         request_of_token = upload(request_of_token)
         prefix_lens = self._seq_lens[row_ids]
         positions = prefix_lens[request_of_token] + upload(offsets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.impl.owners import Holder, Holdings, lock_holders
+from kvproof.impl.page_ownership import Holder, Holdings, lock_holders
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot

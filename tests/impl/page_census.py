@@ -42,7 +42,7 @@ class Census:
         found = [*page_errors(scheduler, owners), *row_errors(scheduler), *lock_errors(scheduler)]
         if self._recorded is not None:
             found += term_errors(scheduler, owners, self._recorded)
-        self.errors += [f"step {scheduler.state.tell.step}: {error}" for error in found]
+        self.errors += [f"step {scheduler.state.reporter.step}: {error}" for error in found]
 
 
 def page_owners(scheduler: Scheduler) -> dict[int, list[str]]:

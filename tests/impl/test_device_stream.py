@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import torch
 
-from kvproof.impl.lane import Lane
+from kvproof.impl.device_stream import DeviceStream
 
 
 def test_columns_go_over_in_one_copy_and_each_begins_at_16_bytes() -> None:
     columns = [1, 2, 3], [], [4], [5, 6], range(7, 12)
     for dtype in (torch.int64, torch.int32):
-        uploaded = Lane("cpu").upload_columns(*columns, dtype=dtype)
+        uploaded = DeviceStream("cpu").upload_columns(*columns, dtype=dtype)
         assert [part.tolist() for part in uploaded] == [list(column) for column in columns]
         assert {part.dtype for part in uploaded} == {dtype}
         assert all(part.data_ptr() % 16 == 0 for part in uploaded if len(part))
@@ -16,4 +16,4 @@ def test_columns_go_over_in_one_copy_and_each_begins_at_16_bytes() -> None:
 
 
 def test_nothing_to_upload_is_no_mistake() -> None:
-    assert Lane("cpu").upload_columns() == []
+    assert DeviceStream("cpu").upload_columns() == []

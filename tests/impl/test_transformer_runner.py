@@ -9,10 +9,10 @@ import torch
 from page_census import Recorded
 
 from kvproof.impl.config import EngineConfig
-from kvproof.impl.model import Transformer, TransformerRunner, logits_from_scratch
 from kvproof.impl.pools import RowPool
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.transformer_runner import Transformer, TransformerRunner, logits_from_scratch
 
 TOLERANCE = 1e-4
 

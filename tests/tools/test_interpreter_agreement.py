@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("numba")
-import agreement
-from agreement import Asked, Disagreement, compare
+import interpreter_agreement as agreement
+from interpreter_agreement import Asked, Disagreement, compare
 
 from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.warm import warmed

@@ -1,6 +1,8 @@
 """The kill matrix: each fault of the catalogue switched on in the reference, and fuzzed until it is named.
 
-`python tools/kill_matrix.py [--seeds N] [--seconds S] [--clean S] [FAULT ...]`. A fault counts as found when the fuzzer
+    PYTHONPATH=tools:benchmarks python -m fuzzing.kill_matrix [--seeds N] [--seconds S] [--clean S] [FAULT ...]
+
+A fault counts as found when the fuzzer
 names it, not when it finds something. Without a fault nothing may be found. Exits with 1 if that is not so. Writes
 benchmarks/results/kill_matrix.md, unless some faults were asked for by name.
 
@@ -14,16 +16,14 @@ import os
 import statistics
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from measuring import machine, say, spread
+from measuring import RESULTS, machine, say, spread, write_page
 
 from kvproof.conformance.adapters.reference import faults_of_the_reference
 from kvproof.conformance.fuzz.campaign import Campaign, run_campaign
 from kvproof.conformance.fuzz.reference import Reference
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-PAGE = BENCHMARKS / "results" / "kill_matrix.md"
+PAGE = RESULTS / "kill_matrix.md"
 SECONDS = 60.0
 SEEDS, SEEDS_OF_SEARCH = 10, 3
 CLEAN_SECONDS = 600.0
@@ -119,8 +119,7 @@ def main() -> int:
         else ""
     )
     if not asked.faults:
-        PAGE.write_text("\n".join([*_head(asked), *rows, "", in_time, "", without]) + "\n", encoding="utf-8")
-        say(f"written: {PAGE.relative_to(BENCHMARKS.parent)}")
+        write_page(PAGE, "\n".join([*_head(asked), *rows, "", in_time, "", without]))
     for fault in missed:
         say(f"not always named: {fault}")
     return 1 if missed or none.found else 0

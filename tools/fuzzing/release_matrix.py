@@ -1,6 +1,7 @@
 """The kill matrix over real history: `kvproof fuzz --target sglang` on each installed release, over several seeds.
 
-    python tools/fuzz_releases.py [--releases 0.5.10.post1 0.5.11 ...] [--seeds N] [--seconds S] [--environment .venv-sglang]
+    PYTHONPATH=tools:benchmarks python -m fuzzing.release_matrix
+        [--releases 0.5.10.post1 0.5.11 ...] [--seeds N] [--seconds S] [--environment .venv-sglang]
 
 prints a table: of each release what was found, by which name of the catalogue, in how many of the seeds, and the medians of the
 seconds and of the schedule's acts up to the first finding. It is written to benchmarks/results/fuzz_releases.md, unless some
@@ -21,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measuring import machine, say
+from measuring import RESULTS, machine, say, write_page
 
-PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "fuzz_releases.md"
-ENVIRONMENT = Path(__file__).resolve().parents[1] / ".venv-sglang"
+PAGE = RESULTS / "fuzz_releases.md"
+ENVIRONMENT = Path(__file__).resolve().parents[2] / ".venv-sglang"
 SECONDS_TO_START_AND_SHRINK = 900
 FOUND_OR_NOT = (0, 1)
 """Exit codes of a search that was done."""
@@ -117,8 +118,7 @@ def main() -> None:
     text = "\n".join([*_head(releases, arguments.seeds, arguments.seconds), table(rows, arguments.seeds)])
     print(text)
     if arguments.releases is None:
-        PAGE.write_text(text + "\n", encoding="utf-8")
-        say(f"written: {PAGE.relative_to(PAGE.parents[2])}")
+        write_page(PAGE, text)
 
 
 def _head(releases: Sequence[str], seeds: int, seconds: float) -> list[str]:

@@ -1,6 +1,7 @@
 """What the checks of `kvproof fuzz --target sglang` cost: steps a second with them, and of the bare scheduler.
 
-    PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python tools/fuzz_sglang.py [--schedules N] [--times N]
+    PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python -m fuzzing.sglang_check_cost
+        [--schedules N] [--times N]
 
 In one process, in turn: each schedule is played bare (SGLang's own event loop, nothing recorded, nothing checked) and as the
 fuzzer plays it (recorded, judged, all checks). To build a scheduler is no step: it is timed on its own.

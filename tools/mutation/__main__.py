@@ -1,7 +1,7 @@
 """Is every small mistake in an implementation noticed? `make mutants`.
 
-    python tools/mutants.py [--jobs N] [--sample N | --all] [--results FILE]
-    PYTHONPATH=.venv-sglang/site/0.5.11 .venv-sglang/bin/python tools/mutants.py --subject sglang
+    PYTHONPATH=tools:benchmarks python -m mutation [--jobs N] [--sample N | --all] [--results FILE]
+    PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python -m mutation --subject sglang
 
 Makes mutants of the reference implementation, or of SGLang's streaming sessions, in memory; plays the same runs on each until a
 check notices something, and tells which one did. What was judged is kept: a run that was stopped goes on. Writes its part of
@@ -18,17 +18,17 @@ import signal
 import sys
 from pathlib import Path
 
-from measuring import machine
-from mutation.bench import Bench, judge, mistakes_of
-from mutation.page import report
-from mutation.sample import evenly
-from mutation.subjects import SUBJECTS
+from measuring import RESULTS, machine
 from rich.console import Console
 from rule_mutation.mutant_results import Result, kept, write_part
 
 from kvproof.conformance.errors import UserError
+from mutation.bench import Bench, judge, mistakes_of
+from mutation.results_page import report
+from mutation.sample import evenly
+from mutation.subjects import SUBJECTS
 
-PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "mutants.md"
+PAGE = RESULTS / "mutants.md"
 SAMPLES = {"reference": 400, "sglang": 80}
 """Of those some shift no number or come to no line that is run: what is left is more than 200, and more than 50."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rule_mutation.mutant_results import Result
 from rule_mutation.mutants import Mutant
 
-from mutation.reviewed import ALLOWED, MISSED, WORDS, Word
+from mutation.reviewed import ALLOWED, MISSED, REVIEWS, Review
 from mutation.runs import CHECKS, COLUMNS
 from mutation.subjects import Subject
 from mutation.verdicts import EQUIVALENT, KILLED, NO_MUTANT, SURVIVED
@@ -34,7 +34,7 @@ def report(
     asked_for: Sequence[Mutant],
     results: dict[str, Result],
     head: Sequence[str],
-    words: Sequence[Word] = WORDS,
+    words: Sequence[Review] = REVIEWS,
 ) -> Told:
     judged = [m for m in asked_for if m.key in results and results[m.key]["outcome"] != NO_MUTANT]
     no_mutants = sum(1 for m in asked_for if results.get(m.key, {}).get("outcome") == NO_MUTANT)
@@ -42,7 +42,7 @@ def report(
     by_name = {(word.path, word.function, name): word for word in of_subject for name in word.mutants}
     complaints: list[str] = []
     final: dict[str, str] = {}
-    word_on: dict[str, Word] = {}
+    word_on: dict[str, Review] = {}
     for mutant in judged:
         outcome = str(results[mutant.key]["outcome"])
         word = by_name.get((mutant.path, mutant.function, named(mutant)))
@@ -128,7 +128,7 @@ def _without_model(judged: Sequence[Mutant], results: dict[str, Result]) -> list
     ]
 
 
-def _survivors(judged: Sequence[Mutant], final: dict[str, str], word_on: dict[str, Word]) -> list[str]:
+def _survivors(judged: Sequence[Mutant], final: dict[str, str], word_on: dict[str, Review]) -> list[str]:
     lines: list[str] = []
     unread = [m for m in judged if final[m.key] == SURVIVED]
     titles = {MISSED: "Missed", ALLOWED: "Allowed", EQUIVALENT: "Equivalent, as read by hand"}

@@ -8,7 +8,7 @@ EQUIVALENT, ALLOWED, MISSED = "equivalent", "allowed", "missed"
 
 
 @dataclass(frozen=True)
-class Word:
+class Review:
     """On mutants of one function, for one reason. `mutants`: as the results name them behind path and function."""
 
     path: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation.word import EQUIVALENT, Word
+from mutation.review import EQUIVALENT, Review
 
 SESSION = "impl/session.py"
 RADIX = "impl/radix.py"
@@ -18,158 +18,158 @@ ONLY_ITS_LENGTH = "The prefix of a row that is kept is not written again: only i
 NEVER_NONE = "The callee walks up from the node and stops at none at once: it asks itself."
 PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more than there is."
 
-ON_MEMORY: tuple[Word, ...] = (
-    Word(
+ON_MEMORY: tuple[Review, ...] = (
+    Review(
         SESSION,
         "Session._clear_marker",
         ("drop operand: self.turn_in_flight is not None -> (dropped)",),
         EQUIVALENT,
         "Whoever ends a turn ends the one in flight: there is one.",
     ),
-    Word(
+    Review(
         SESSION,
         "StreamingSessionCache.find_active_slot",
         ("drop operand: slot.is_holding_kv -> (dropped)",),
         EQUIVALENT,
         "A slot in the table has a row: saving sets it, and release takes the slot out of the table.",
     ),
-    Word(
+    Review(
         SESSION,
         "StreamingSessionCache.abort_turn",
         ("fix condition: slot is None -> True",),
         EQUIVALENT,
         "A later turn's lengths go into its slot before the release; they are never below the slot's, from which they began.",
     ),
-    Word(
+    Review(
         SESSION,
         "SessionController.must_close_now",
         ("drop operand: not session.inflight -> (dropped)",),
         EQUIVALENT,
         "It is asked where a turn has just ended, so that none is in flight.",
     ),
-    Word(
+    Review(
         CHUNK_CACHE,
         "ChunkCache.match_prefix",
         ("drop statement: req.last_node = None -> (dropped)",),
         EQUIVALENT,
         "Without a tree no request ever has a node.",
     ),
-    Word(
+    Review(
         CHUNK_CACHE,
         "ChunkCache.match_prefix",
         ("drop statement: req.lent = False -> (dropped)",),
         EQUIVALENT,
         "A turn that was lent a row keeps it until it ends or is retracted, which clears the flag.",
     ),
-    Word(
+    Review(
         CHUNK_CACHE,
         "ChunkCache.cache_unfinished_req",
         ("off by one: self._row_of(req) -> self._row_of(req) - 1",),
         EQUIVALENT,
         ONLY_ITS_LENGTH,
     ),
-    Word(
+    Review(
         CHUNK_CACHE,
         "ChunkCache._return_row",
         ("drop statement: req.req_pool_idx = None -> (dropped)",),
         EQUIVALENT,
         OVER_OR_RESET,
     ),
-    Word(RADIX_CACHE, "RadixCache.lock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
-    Word(RADIX_CACHE, "RadixCache.unlock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
-    Word(
+    Review(RADIX_CACHE, "RadixCache.lock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
+    Review(RADIX_CACHE, "RadixCache.unlock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
+    Review(
         RADIX_CACHE,
         "RadixCache.window_evictable_size",
         ("fix condition: isinstance(self.tree, WindowTree) -> True",),
         EQUIVALENT,
         "It is asked only where there is a window pool, and there the tree is such a one.",
     ),
-    Word(
+    Review(
         RADIX_CACHE,
         "RadixCache.cache_finished_req",
         ("off by one: 0 -> -1",),
         EQUIVALENT,
         "Where nothing is inserted the number is not looked at.",
     ),
-    Word(
+    Review(
         RADIX_CACHE,
         "RadixCache.release_lock",
         ("drop statement: req.last_node = None -> (dropped)",),
         EQUIVALENT,
         OVER_OR_RESET,
     ),
-    Word(
+    Review(
         RADIX,
         "RadixTree.match",
         ("flip comparison: done < len(key) -> done <= len(key)",),
         EQUIVALENT,
         "One round more looks for a child whose first page is empty: there is none.",
     ),
-    Word(RADIX, "RadixTree.evict", ("drop operand: heap -> (dropped)",), EQUIVALENT, PRIVATE_GUARD),
-    Word(
+    Review(RADIX, "RadixTree.evict", ("drop operand: heap -> (dropped)",), EQUIVALENT, PRIVATE_GUARD),
+    Review(
         RADIX,
         "RadixTree._up_from",
         ("drop operand: step is not None -> (dropped)",),
         EQUIVALENT,
         "Every way up ends at the root, which is asked for beside it.",
     ),
-    Word(
+    Review(
         RADIX,
         "RadixTree._up_from",
         ("drop operand: step is not self.root -> (dropped)",),
         EQUIVALENT,
         "The root is met as well: it has no tokens, so that no total changes, and it is never evicted.",
     ),
-    Word(
+    Review(
         TREE,
         "WindowTree.evict_window",
         ("drop operand: self._window_len(node) -> (dropped)",),
         EQUIVALENT,
         "A node without window pages gives none back, and is no leaf: such leaves are dropped with their last page.",
     ),
-    Word(
+    Review(
         TREE,
         "WindowTree._reusable_len",
         ("swap arguments: ends * page_size - self._pool.window, 0 -> 0, ends * page_size - self._pool.window",),
         EQUIVALENT,
         "The larger of two is the same in either order.",
     ),
-    Word(
+    Review(
         EVICTION,
         "evict_live_windows",
         ("fix condition: state.window_pool is not None -> True",),
         EQUIVALENT,
         "`evict_window` asks the same.",
     ),
-    Word(
+    Review(
         POOLS,
         "KVAllocator._take",
         ("fix condition: count > len(self._free_pages) -> False",),
         EQUIVALENT,
         PRIVATE_GUARD,
     ),
-    Word(
+    Review(
         POOLS,
         "RowPool.write",
         ("fix condition: len(kv_indices) == 0 -> False", "drop statement: return -> (dropped)"),
         EQUIVALENT,
         "To write nothing changes nothing.",
     ),
-    Word(
+    Review(
         WINDOW_POOL,
         "WindowAllocator._take",
         ("fix condition: count > len(self._free_window_pages) -> False",),
         EQUIVALENT,
         PRIVATE_GUARD,
     ),
-    Word(
+    Review(
         TREE,
         "WindowTree.heal",
         ("drop statement: self.window_protected_size += healed -> (dropped)",),
         EQUIVALENT,
         "A node that a window lock protects lacks no page: nobody builds on a match that lacks one.",
     ),
-    Word(
+    Review(
         RADIX,
         "RadixTree._common_len",
         ("off by one: start + len(key) -> start + len(key) + 1",),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvproof.impl.scheduler import Scheduler
 
 
-class Telling:
+class ReportedEvents:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         self._must_name_prefix: dict[str, bool] = {}

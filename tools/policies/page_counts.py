@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kvproof.impl.scheduler import Scheduler
 
 
-class Room:
+class PageCounts:
     def __init__(self, scheduler: Scheduler) -> None:
         self._state = scheduler.state
         self._page_size = scheduler.config.page_size

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kvproof.impl.scheduler import Scheduler
 
 
-class Asked:
+class RequestOptions:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._config = scheduler.config

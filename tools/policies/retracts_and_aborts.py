@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvproof.impl.decode import OUT_OF_MEMORY
 from policies.broken import require, tap
-from policies.room import Room
+from policies.page_counts import PageCounts
 from policies.steps import Steps
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kvproof.impl.session import Session
 
 
-class Leaving:
+class RetractsAndAborts:
     def __init__(self, scheduler: Scheduler, steps: Steps) -> None:
         self._scheduler, self._state, self._steps = scheduler, scheduler.state, steps
-        self._room = Room(scheduler)
+        self._page_counts = PageCounts(scheduler)
         self._cursor_before: dict[str, int] = {}
         self._retracted: list[Request] = []
         self._prepared: list[Request] = []
@@ -29,9 +29,9 @@ class Leaving:
         self._decode_steps = 0
         tap(scheduler, "abort", self._asked_to_abort)
         tap(scheduler, "retract", self._asked_to_retract)
-        tap(scheduler.ends, "abort", self._abort)
-        tap(scheduler.ends, "end", self._end)
-        tap(scheduler.ends, "retract", self._retract)
+        tap(scheduler.exits, "abort", self._abort)
+        tap(scheduler.exits, "end", self._end)
+        tap(scheduler.exits, "retract", self._retract)
         tap(scheduler.decoding, "retract", self._retract_from_decode)
         tap(scheduler.decoding, "prepare_round", self._prepare_round)
         tap(scheduler.decoding, "make_room", self._make_room)
@@ -86,7 +86,7 @@ class Leaving:
             require(_to_lose(req) == least, f"{req.rid} goes back to the queue, and another has less to lose")
             require(len(state.live_requests()) > 1, f"{req.rid} goes back to the queue, and is the last")
         prepares = config.retract_after_prepare and not config.overlap and config.speculation == 0
-        right = [req] if prepares and self._room.has_next_round_of([req]) else []
+        right = [req] if prepares and self._page_counts.has_next_round_of([req]) else []
         self._prepared = []
         inner(req)
         require(
@@ -102,7 +102,7 @@ class Leaving:
         has_room = inner()
         self._is_chosen = False
         running = self._state.running
-        right = bool(running) and self._room.has_next_round_of(running)
+        right = bool(running) and self._page_counts.has_next_round_of(running)
         require(has_room == right, f"the next round is {'begun' if has_room else 'put off'}, and {len(running)} run")
         return has_room
 

@@ -1,12 +1,12 @@
 """The recorder under faults: what is done to it while a server runs, whether the server notices, and what becomes of the trace.
 
-    python tools/faults.py [--kills 100] [--times 3] [--server sglang] [--fault NAME]
+    PYTHONPATH=tools:benchmarks python -m recorder_faults [--kills 100] [--times 3] [--server sglang] [--fault NAME]
 
-Each fault is a function in `fault_kinds.py`. Two servers, one after the other: the reference implementation, and the installed
-SGLang's scheduler on its own event loop, recorded as its plugin records it (`fault_server.py`). Two forms of a trace: lines and
-columns. Each fault strikes at a random step. Its slowdown is the median of the steps after it by the median of the steps before
-it, both recorded, in one run; `nothing` is the same without a fault, so its spread is the noise. Every event is counted where the
-server puts it down, and again where it is read from the disk.
+Each fault is a function in `kinds.py`. Two servers, one after the other: the reference implementation, and the installed
+SGLang's scheduler on its own event loop, recorded as its plugin records it (`recorded_server.py`). Two forms of a trace: lines
+and columns. Each fault strikes at a random step. Its slowdown is the median of the steps after it by the median of the steps
+before it, both recorded, in one run; `nothing` is the same without a fault, so its spread is the noise. Every event is counted
+where the server puts it down, and again where it is read from the disk.
 
 Writes benchmarks/results/faults.md.
 """
@@ -25,14 +25,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fault_kinds import FAULTS, KILLS, MOST_LOST, ONCE
-from fault_runs import Host, Outcome
-from measuring import machine
+from measuring import RESULTS, machine
 
 from kvproof.conformance.adapters.live.handover import PATIENCE_SECONDS
+from recorder_faults.kinds import FAULTS, FORMS, KILLS, MOST_LOST, ONCE
+from recorder_faults.runs import Host, Outcome
 
-RESULT = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "faults.md"
-FORMS = {"lines": "t.jsonl", "columns": "t.kvtrace"}
+RESULT = RESULTS / "faults.md"
 
 SLOWER = 1.25
 """The bound: with a fault the median step takes the server's thread so many times the CPU of one recorded without a fault."""
@@ -139,7 +138,7 @@ def page(rows: list[Row], kept: dict[tuple[str, ...], str], seed: int, began: fl
         "",
         f"Written by `make test-faults`, {time.strftime('%Y-%m-%d')}. {machine()}. {kills} servers killed; seed {seed}; "
         f"{time.monotonic() - began:.0f} s; load {os.getloadavg()[0]:.0f} at the end.",
-        f"`tools/fault_kinds.py` says what each fault is; full and read-only disk: {real}.",
+        f"`tools/recorder_faults/kinds.py` says what each fault is; full and read-only disk: {real}.",
         "",
         f"Bound: the median step at most {SLOWER} times the CPU of one without a fault, and {SLOWER_BY_THE_CLOCK} times as long",
         "by the clock, which the machine's other work disturbs; the longest step at most "

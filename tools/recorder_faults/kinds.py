@@ -1,6 +1,6 @@
 """The faults that strike a server that is recorded, each a function of (server, name of the trace, folder, chance).
 
-What must hold is said by each of them in complaints; the bounds of time are in `faults.py`.
+What must hold is said by each of them in complaints; the bounds of time are in `__main__.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fault_runs import RUNS_FOR, STRIKES_AT, Host, Outcome, Run, outcome_of
-
 from kvproof.conformance.adapters.live.handover import BUFFER_BYTES, RECORDS_OF_A_BATCH
 from kvproof.conformance.adapters.live.trace import is_being_written
+from recorder_faults.runs import RUNS_FOR, STRIKES_AT, Host, Outcome, Run, outcome_of
 
 # A killed server takes what it had not sent: so many records, each a step of six requests with the results of the one before.
 MOST_LOST = RECORDS_OF_A_BATCH * 12 + 24
@@ -27,6 +26,9 @@ SMALL_BUFFER = {"reference": 16 << 20, "sglang": 1 << 20}
 SLOW_PACE = 0.002
 """Seconds of a forward of a server that is killed."""
 NOBODY = 65534
+
+FORMS = {"lines": "t.jsonl", "columns": "t.kvtrace"}
+"""Name of the trace in each form."""
 
 Fault = Callable[[Host, str, Path, random.Random], Outcome]
 

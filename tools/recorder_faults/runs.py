@@ -1,4 +1,4 @@
-"""A server under a fault: starting it, striking at a step, and what became of it and of its trace. See `faults.py`."""
+"""A server under a fault: starting it, striking at a step, and what became of it and of its trace. See `__main__.py`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fault_server import ENDING_SECONDS as ENDING
-from fault_server import HARMED_AT, SEEN, STEPS, Board
-from fault_server import WAITED_BYTES as WAITED
 from measuring import writer_of
 
 from kvproof.conformance.adapters.live.handover import PATIENCE_SECONDS
@@ -24,8 +21,11 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import VIOLATES, replay
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event
+from recorder_faults.recorded_server import ENDING_SECONDS as ENDING
+from recorder_faults.recorded_server import HARMED_AT, SEEN, STEPS, Board
+from recorder_faults.recorded_server import WAITED_BYTES as WAITED
 
-SGLANG = Path(__file__).resolve().parents[1] / ".venv-sglang"
+SGLANG = Path(__file__).resolve().parents[2] / ".venv-sglang"
 RELEASE = "0.5.11"
 STRIKES_AT, RUNS_FOR = (1300, 1600), 2600
 STEPS_BEFORE = 600
@@ -43,7 +43,7 @@ class Host:
         if kind == "sglang":
             command = [str(SGLANG / "bin" / "python"), "-W", "ignore"]
             own["PYTHONPATH"] = str(SGLANG / "site" / RELEASE)
-        command.append(str(Path(__file__).with_name("fault_server.py")))
+        command.append(str(Path(__file__).with_name("recorded_server.py")))
         own.update(environment or {})
         self._process = subprocess.Popen(
             [*command, kind],

@@ -1,6 +1,6 @@
 """A soak: random load on random configurations, everything counted after every step, everything returned in the end.
 
-    python -m kvproof.impl.soak --steps 100000 --seed 0 [--pools device] [--device cuda]
+    PYTHONPATH=tools:benchmarks python -m soak.engine_soak --steps 100000 --seed 0 [--pools device] [--device cuda]
 
 Each episode draws a configuration (page size, pools, window, rows, cache, chunks, overlap, speculation, forced retracts) and
 plays sessions, ordinary requests, aborts, retracts and closes on it, between steps and between the halves of a step. After
@@ -26,8 +26,8 @@ from kvproof.impl.census import CensusViolation
 from kvproof.impl.config import EngineConfig, Pools
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
+from kvproof.impl.scenario_player import Stuck
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.script import Stuck
 
 EPISODE_ACTS = 250
 DRAIN_STEPS = 5_000

@@ -1,6 +1,8 @@
 """False alarms, and whether the interpreters agree: figures for docs/trust.md.
 
-`python tools/soak.py [--steps N] [--agree N] [--seed S] [--seconds S]`. Fuzzes the reference without a fault for so many
+    PYTHONPATH=tools:benchmarks python -m soak.reference_soak [--steps N] [--agree N] [--seed S] [--seconds S]
+
+Fuzzes the reference without a fault for so many
 checked steps: every event judged, every page counted after every step, every decision compared with its policy, outputs computed
 anew where a model runs; each finding is a false alarm. Then plays schedules, with faults and without, until so many steps of the
 rules were taken by the oracle, by Z3 and by the compiled checker, and compares them. `--seconds` bounds each part; what was not
@@ -13,10 +15,9 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
 
-from agreement import Asked, Disagreement, compare
-from measuring import machine, say
+from interpreter_agreement import Asked, Disagreement, compare
+from measuring import RESULTS, machine, say, write_page
 from policies import PolicedReference
 
 from kvproof.conformance.adapters.reference import faults_of_the_reference
@@ -28,8 +29,7 @@ from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.replay.rules_of_trace import rules_of
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-PAGE = BENCHMARKS / "results" / "soak.md"
+PAGE = RESULTS / "soak.md"
 DRAWN_AT_ONCE = 100
 FAULTY = 3
 """Of so many schedules one has a fault on: a trace that is refused, too, must be refused alike."""
@@ -96,10 +96,7 @@ def main() -> int:
         say(f"DISAGREEMENT between {smallest.between}, event {smallest.seq}: {smallest.what}\n  {smallest.asked}")
     if options.seconds is None:
         head = f"Written by `make soak`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}."
-        PAGE.write_text(
-            f"# Soak: false alarms and disagreements\n\n{head}\n\n- {alarms}\n- {agreement}\n", encoding="utf-8"
-        )
-        say(f"written: {PAGE.relative_to(BENCHMARKS.parent)}")
+        write_page(PAGE, f"# Soak: false alarms and disagreements\n\n{head}\n\n- {alarms}\n- {agreement}")
     return 1 if count or smallest is not None else 0
 
 

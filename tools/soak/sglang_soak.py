@@ -1,7 +1,9 @@
 """False alarms on real SGLang: each scenario again and again, every event judged, until so many steps of its scheduler were.
 
-`python tools/soak_sglang.py [--steps N] [--seconds S] [--seed S] [--jobs N] [--out FILE] [SCENARIO ...]`, where SGLang can
-be imported. It goes on where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
+    PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python -m soak.sglang_soak
+        [--steps N] [--seconds S] [--seed S] [--jobs N] [--out FILE] [SCENARIO ...]
+
+It goes on where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
 Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
 others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
@@ -25,7 +27,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from measuring import machine, say
+from measuring import RESULTS, machine, say
 from rule_mutation.mutant_results import digest_of_modules, load, save
 
 from kvproof.conformance.adapters.run import run_to_its_end
@@ -37,14 +39,11 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.replay.replay import AUTO
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-PAGE = BENCHMARKS / "results" / "soak_sglang.md"
-VERDICTS = BENCHMARKS.parent / "tests" / "conformance" / "adapters" / "sglang" / "verdicts_by_profile.json"
-KEPT = BENCHMARKS.parent / "out" / "soak_sglang"
-DEPENDS_ON = (
-    "kvproof.spec",
-    *(f"kvproof.conformance.{name}" for name in ("compiled", "replay", "adapters")),
-)
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = RESULTS / "soak_sglang.md"
+VERDICTS = ROOT / "tests" / "conformance" / "adapters" / "sglang" / "verdicts_by_profile.json"
+KEPT = ROOT / "out" / "soak_sglang"
+DEPENDS_ON = ("kvproof.spec", *(f"kvproof.conformance.{name}" for name in ("compiled", "replay", "adapters")))
 STEPS = 200_000
 STEPS_OF_A_SCHEDULER = 5000
 PAGE_SIZES = (1, 2, 4, 16, 64)

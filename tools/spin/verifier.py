@@ -1,4 +1,4 @@
-"""SPIN on `spin/session.pml`: generated, compiled and run for one small instance."""
+"""SPIN on `session.pml`: generated, compiled and run for one small instance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-MODEL = Path(__file__).parent / "spin" / "session.pml"
+MODEL = Path(__file__).with_name("session.pml")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Builds the wheel twice, from two copies of the sources in other folders and of another age: are the bytes the same?
 
-python tools/wheel_twice.py [--epoch SECONDS] [--out DIR]: exits with 0 and the hash if so, with 1 if the two differ. Without
+    python tools/supply/reproducible_wheel.py [--epoch SECONDS] [--out DIR]
+
+Exits with 0 and the hash if so, with 1 if the two differ. Without
 --epoch the time of the last commit counts, as SOURCE_DATE_EPOCH. With --out the wheel is left there.
 """
 
@@ -16,7 +18,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 AGES = (1_000_000_000, 1_700_000_000)
 """When the files of the copies were touched last."""
 UMASK = 0o022

@@ -1,7 +1,9 @@
 """Which versions of Python, z3-solver and torch kvproof works with: each that can be had here is installed and tested.
 
-python tools/versions.py [--only 3.13] [--tests tests/spec ...]: environments in .venv-versions/, one after the other, each
-removed once it was used; the table in benchmarks/results/versions.md. An interpreter is looked for in KVPROOF_PYTHONS (paths,
+    python tools/supply/supported_versions.py [--only 3.13] [--tests tests/spec ...]
+
+Environments in .venv-versions/, one after the other, each removed once it was used; the table in
+benchmarks/results/versions.md. An interpreter is looked for in KVPROOF_PYTHONS (paths,
 separated by colons), below ~/.pyenv and on PATH. Nothing is downloaded but wheels of the package index, and no torch with CUDA.
 """
 
@@ -20,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv-versions"
 PAGE = ROOT / "benchmarks" / "results" / "versions.md"
 KEPT = FOLDER / "kept.json"

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from soak import engine_soak as module
+from soak.engine_soak import random_config, soak
 
-from kvproof.impl import soak as module
 from kvproof.impl.config import EngineConfig, Pools
-from kvproof.impl.soak import random_config, soak
 
 
 def test_random_load_on_random_configurations_loses_nothing() -> None:

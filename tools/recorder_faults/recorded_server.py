@@ -1,6 +1,6 @@
 """A server that is recorded while harm is done to it: SGLang's scheduler on its own event loop, or the reference implementation.
 
-    python fault_server.py sglang|reference
+    python tools/recorder_faults/recorded_server.py sglang|reference
 
 It is built once, and each line on its input, a JSON object, makes a child of it serve: so two hundred kills cost two hundred
 forks, not two hundred starts. What a child did stands in a file that outlives it (`Board`): its steps, how long each took
