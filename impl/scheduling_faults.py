@@ -1,7 +1,6 @@
-"""Known failures of the release entry, of prefill, decode and results: the rules as they were before their fix.
+"""Known failures of the release of a request, of prefill, decode and results: the rules as they were before their fix.
 
-Each class replaces whole methods; its docstring begins with the id of the pull request that fixed it. Some rules were
-spread over two places, and so are their classes. faults.py has the table.
+session_faults.py says what the classes of a fault look like. A rule that was spread over two places has two classes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Known failures of sessions: rules of the session cache and the session controller as they were before their fix.
 
-Each class replaces whole methods; its docstring begins with the id of the pull request that fixed it. faults.py has the
-table.
+Each class replaces whole methods. Its docstring begins with the id of the pull request that fixed it; faults.py looks it up by
+that id.
 """
 
 from __future__ import annotations

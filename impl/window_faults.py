@@ -1,4 +1,4 @@
-"""Known failures of models with a sliding window. faults.py has the table, session_faults.py says what its classes are like."""
+"""Known failures of models with a sliding window. session_faults.py says what the classes of a fault look like."""
 
 from __future__ import annotations
 

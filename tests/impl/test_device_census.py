@@ -117,7 +117,7 @@ def test_a_healthy_run_has_nothing_to_settle() -> None:
     scheduler, _ = running()
     scheduler.step()
     scheduler.census.settle()
-    assert (scheduler.state.tell.step, len(scheduler.state.running)) == (4, 2)
+    assert (scheduler.state.reporter.step, len(scheduler.state.running)) == (4, 2)
 
 
 def test_holders_are_called_as_they_were_in_the_step_of_the_violation() -> None:
