@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.impl.pools import Moved
+from kvproof.impl.page_moves import Moved
 from kvproof.impl.request import Request
 from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.state import Batch, EngineState

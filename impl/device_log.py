@@ -18,7 +18,7 @@ from kvproof.impl.device_pools import (
     RowBatch,
     first_positions,
 )
-from kvproof.impl.pools import PageMoves, Pages
+from kvproof.impl.page_moves import PageMoves, Pages
 
 
 class DeviceLog:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kvproof.impl.chunk_cache import Inserted
-from kvproof.impl.pools import Moved, PageMoves, Pages
-from kvproof.impl.request import Request
-from kvproof.impl.session import Session, StreamingSessionCache
+from kvproof.impl.page_moves import Moved, PageMoves, Pages
+from kvproof.impl.request import Request, Session
+from kvproof.impl.session import StreamingSessionCache
 
 Observed = dict[str, int | bool]
 

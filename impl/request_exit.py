@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kvproof.impl.request import Request
-from kvproof.impl.session import Session
+from kvproof.impl.request import Request, Session
 from kvproof.impl.state import EngineState, Outcome
 from kvproof.impl.window_eviction import computed_len, evict_window
 

@@ -6,7 +6,7 @@ With overlap they come one step late. The result of a request that ended or was 
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import ceil_align
-from kvproof.impl.pools import Moved
+from kvproof.impl.page_moves import Moved
 from kvproof.impl.prefill import Prefill
 from kvproof.impl.request import Request
 from kvproof.impl.request_exit import RequestExit

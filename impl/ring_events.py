@@ -17,7 +17,7 @@ from kvproof.impl.config import EngineConfig
 from kvproof.impl.device_log import DeviceLog
 from kvproof.impl.device_stream import DeviceStream
 from kvproof.impl.observe import Event, Observer
-from kvproof.impl.pools import Pages
+from kvproof.impl.page_moves import Pages
 from kvproof.kernels.trace_ring import Drained, Record, StepRecords, TraceRing
 
 RING_RECORDS = 4096

@@ -17,11 +17,10 @@ from kvproof.impl.device_census import DeviceCensus
 from kvproof.impl.faults import assemble
 from kvproof.impl.observe import Observer
 from kvproof.impl.prefill import Prefill
-from kvproof.impl.request import TOO_LONG, Request
+from kvproof.impl.request import TOO_LONG, Request, Session
 from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
-from kvproof.impl.session import Session
 from kvproof.impl.state import Batch, EngineState, Launched, MemoryTerms, Outcome
 from kvproof.impl.window_eviction import evict_live_windows
 

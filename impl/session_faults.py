@@ -7,9 +7,9 @@ that id.
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import ChunkCache
-from kvproof.impl.pools import Pool
-from kvproof.impl.request import Request
-from kvproof.impl.session import Session, SessionController, SessionSlot, StreamingSessionCache
+from kvproof.impl.page_moves import Pool
+from kvproof.impl.request import Request, Session
+from kvproof.impl.session import SessionController, SessionSlot, StreamingSessionCache
 
 
 class CommittedLenAsProtectedLen(StreamingSessionCache):

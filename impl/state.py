@@ -12,11 +12,12 @@ from kvproof.impl.chunk_cache import ChunkCache
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.device import Device
 from kvproof.impl.observe import Observer, Reporter, Unheard
-from kvproof.impl.pools import KVAllocator, Moved, Pages, Pool, RowPool
+from kvproof.impl.page_moves import Moved, Pages, Pool
+from kvproof.impl.pools import KVAllocator, RowPool
 from kvproof.impl.radix_cache import RadixCache
-from kvproof.impl.request import Request
+from kvproof.impl.request import Request, Session
 from kvproof.impl.runner import ForwardInput, Launch
-from kvproof.impl.session import Session, SessionController, StreamingSessionCache
+from kvproof.impl.session import SessionController, StreamingSessionCache
 from kvproof.impl.window_pool import WindowAllocator
 
 

@@ -16,8 +16,8 @@ from typing import Protocol
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
-from kvproof.impl.scenario_player import Front, to_its_end
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.simulated_users import Front, to_its_end
 
 
 class WorkloadRequest(Protocol):

@@ -17,9 +17,10 @@ from kvproof.impl.prefill import Prefill
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.results import Results
-from kvproof.impl.scenario_player import Stuck, play, scenario_config
+from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.impl.session import SessionController, StreamingSessionCache
+from kvproof.impl.simulated_users import Stuck
 
 PARTS = (StreamingSessionCache, SessionController, RadixCache, ChunkCache, Prefill, Decode, Results, RequestExit)
 EXPOSED = [(name, fault) for name, scenario in SCENARIOS.items() for fault in scenario.exposes]

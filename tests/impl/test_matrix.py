@@ -31,6 +31,7 @@ from kvproof.impl.observe import Observer
 from kvproof.impl.recomputation import recomputed_output
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.simulated_users import SimulatedUsers, to_its_end
 from kvproof.spec.trace import Event
 
 BEHAVIOURS = {
@@ -147,7 +148,7 @@ def sample(count: int) -> list[Cell]:
     return chosen
 
 
-class Accompanied(scenario_player.ScenarioPlayer):
+class Accompanied(SimulatedUsers):
     """A script whose requests never run alone: beside them decodes a companion, and another one follows when it ends.
 
     So there is always somebody who can be retracted, and a decode that a prefill can be mixed with.
@@ -203,7 +204,7 @@ def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch, pools: s
     def play(name: str, config: EngineConfig, observer: Observer) -> None:
         scheduler = Scheduler(config, observer)
         played.append(scheduler)
-        with scenario_player.to_its_end(scheduler):
+        with to_its_end(scheduler):
             play_behaviour(cell, scenario_player.find_scenario(name).run, scheduler, watch)
 
     monkeypatch.setattr(scenario_player, "play", play)
@@ -211,16 +212,14 @@ def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch, pools: s
     return watch, played[0]
 
 
-def play_behaviour(
-    cell: Cell, run: Callable[[scenario_player.ScenarioPlayer], None], scheduler: Scheduler, watch: Watch
-) -> None:
+def play_behaviour(cell: Cell, run: Callable[[SimulatedUsers], None], scheduler: Scheduler, watch: Watch) -> None:
     chance = random.Random(scheduler.config.seed)
     if cell.needs_company:
         accompanied = Accompanied(scheduler, chance, watch)
         run(accompanied)
         accompanied.dismiss_companion()
     else:
-        alone = scenario_player.ScenarioPlayer(scheduler, chance, watch)
+        alone = SimulatedUsers(scheduler, chance, watch)
         run(alone)
         alone.drain()
     scheduler.check()

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.impl.pools import Moved, OutOfPages
+from kvproof.impl.page_moves import Moved
+from kvproof.impl.pools import OutOfPages
 from kvproof.impl.window_pool import WindowAllocator
 
 

@@ -139,9 +139,10 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
         require_windows_are_given_back,
     )
     from kvproof.impl.census import CensusViolation
-    from kvproof.impl.scenario_player import ScenarioPlayer, Stuck, scenario_config, to_its_end
+    from kvproof.impl.scenario_player import scenario_config
     from kvproof.impl.scenarios import SCENARIOS
     from kvproof.impl.scheduler import Scheduler
+    from kvproof.impl.simulated_users import SimulatedUsers, Stuck, to_its_end
 
     torch.set_num_threads(1)  # the tensors are tiny, and threads do not survive a fork
     strict = {"check_every_step": True, "census_every_step": True}
@@ -169,7 +170,7 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
                 if judging.finding is not None:
                     raise Violated
 
-            class Remembering(ScenarioPlayer):
+            class Remembering(SimulatedUsers):
                 def send_turn(self, *args: Any, **kwargs: Any) -> str:
                     rid = super().send_turn(*args, **kwargs)
                     requests.remember()

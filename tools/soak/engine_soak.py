@@ -26,8 +26,8 @@ from kvproof.impl.census import CensusViolation
 from kvproof.impl.config import EngineConfig, Pools
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
-from kvproof.impl.scenario_player import Stuck
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.simulated_users import Stuck
 
 EPISODE_ACTS = 250
 DRAIN_STEPS = 5_000
