@@ -12,12 +12,10 @@ import torch
 
 from kvproof.impl.page_ownership import Holdings, Tables, lock_holders, page_owners, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner, up_to
-from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState, MemoryTerms
 from kvproof.impl.window_eviction import computed_len
-from kvproof.impl.window_tree import WindowTree
 from kvproof.kernels.census import PageOwners, describe, page_census
 
 
@@ -100,8 +98,6 @@ def row_violations(state: EngineState, held: Holdings) -> list[str]:
 
 def lock_violations(state: EngineState, held: Holdings) -> list[str]:
     """Lock counts that are not the number of holders at or below the node, and size counters that no recount gives."""
-    if not isinstance(state.prefixes, RadixCache):
-        return []
     tree = state.prefixes.tree
     expected = lock_holders(state)
     wrong, sizes = [], {True: 0, False: 0}
@@ -114,10 +110,9 @@ def lock_violations(state: EngineState, held: Holdings) -> list[str]:
 
 def window_lock_violations(state: EngineState, held: Holdings) -> list[str]:
     """Window locks that are not the number of holders whose window reaches the node, and size counters that no recount gives."""
-    pool = state.window_pool
-    if pool is None or not isinstance(state.prefixes, RadixCache) or not isinstance(state.prefixes.tree, WindowTree):
+    pool, tree = state.window_pool, state.prefixes.tree
+    if pool is None:
         return []
-    tree = state.prefixes.tree
     expected = lock_holders(state, pool.window)
     wrong, sizes = [], {True: 0, False: 0}
     window_pages = pool.window_pages_of_each([node.value for node in held.nodes])

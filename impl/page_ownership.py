@@ -12,7 +12,6 @@ import torch
 from kvproof.impl.device_stream import DeviceStream
 from kvproof.impl.pools import NO_INDICES, KVIndices
 from kvproof.impl.radix import TreeNode
-from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
 from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState
@@ -38,12 +37,11 @@ class Holdings(NamedTuple):
 
     holders: list[Holder]
     nodes: list[TreeNode]
-    """Of the tree, all but its root; none where there is no tree."""
+    """Of the tree, all but its root."""
 
     @classmethod
     def of(cls, state: EngineState) -> Holdings:
-        prefixes = state.prefixes
-        return cls(row_holders(state), prefixes.tree.nodes() if isinstance(prefixes, RadixCache) else [])
+        return cls(row_holders(state), state.prefixes.tree.nodes())
 
 
 @dataclass(frozen=True)

@@ -120,18 +120,20 @@ class EngineState:
     def obtainable_pages(self) -> int:
         """Pages that are free or can be evicted. Each takes one of the window pool, where there is one, as well."""
         page_size = self.config.page_size
-        pages = self.allocator.available_pages + self.prefixes.evictable_size // page_size
+        pages = self.allocator.available_pages + self.prefixes.tree.evictable_size // page_size
         if self.window_pool is None:
             return pages
-        return min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size)
+        return min(
+            pages, self.window_pool.available_window_pages + self.prefixes.tree.window_evictable_size // page_size
+        )
 
     def memory_terms(self) -> dict[str, int]:
         """The terms of the memory check, in pages, from the running counters of pool, tree and slots."""
         page_size = self.config.page_size
         return {
             "available": self.allocator.available_pages,
-            "evictable": self.prefixes.evictable_size // page_size,
-            "protected": self.prefixes.protected_size // page_size,
+            "evictable": self.prefixes.tree.evictable_size // page_size,
+            "protected": self.prefixes.tree.protected_size // page_size,
             **self._terms_of_holders("full"),
             "total": self.config.pool_pages,
         }
@@ -143,8 +145,8 @@ class EngineState:
             return None
         return {
             "available": self.window_pool.available_window_pages,
-            "evictable": self.prefixes.window_evictable_size // page_size,
-            "protected": self.prefixes.window_protected_size // page_size,
+            "evictable": self.prefixes.tree.window_evictable_size // page_size,
+            "protected": self.prefixes.tree.window_protected_size // page_size,
             **self._terms_of_holders("window"),
             "total": self.window_pool.window_pages,
         }
@@ -161,12 +163,14 @@ class EngineState:
 
     def make_available(self, pages: int) -> None:
         """Evict from the tree what is missing. Every page that the scheduler takes passes here first."""
+        tree, page_size = self.prefixes.tree, self.config.page_size
         missing = pages - self.allocator.available_pages
-        evicted = missing > 0 and self.prefixes.evict(missing)
-        if self.window_pool is not None:
-            missing = pages - self.window_pool.available_window_pages
-            evicted |= missing > 0 and self.prefixes.evict_window(missing)
-        if evicted:
+        if was_short := missing > 0:
+            tree.evict(missing * page_size)
+        if self.window_pool is not None and (missing := pages - self.window_pool.available_window_pages) > 0:
+            was_short = True
+            tree.evict_window(missing * page_size)
+        if was_short and self.config.radix_cache:
             self.reporter.evict()
 
     def back(self, row: int, start: int, end: int, *, is_decode: bool = False) -> None:

@@ -105,9 +105,9 @@ def lock_errors(scheduler: Scheduler) -> list[str]:
     ]
     protected = sum(len(node.key) for node in nodes if node.lock_ref)
     evictable = sum(len(node.key) for node in nodes if not node.lock_ref)
-    prefixes = scheduler.state.prefixes
-    if (protected, evictable) != (prefixes.protected_size, prefixes.evictable_size):
-        errors.append(f"tree counters say {prefixes.protected_size} + {prefixes.evictable_size} tokens")
+    tree = scheduler.state.prefixes.tree
+    if (protected, evictable) != (tree.protected_size, tree.evictable_size):
+        errors.append(f"tree counters say {tree.protected_size} + {tree.evictable_size} tokens")
     return errors
 
 

@@ -60,8 +60,8 @@ def all_mutants() -> list[Mutant]:
             "conformance",
         ),
         (
-            "impl/radix_cache.py",
-            "RadixCache.lock",
+            "impl/chunk_cache.py",
+            "ChunkCache.lock",
             "fix condition: node is not None -> False",
             "many-sessions",
             "census",

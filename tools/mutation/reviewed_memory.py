@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation.review import EQUIVALENT, Review
 
 SESSION = "impl/session.py"
+REQUEST = "impl/request.py"
 RADIX = "impl/radix.py"
 RADIX_CACHE = "impl/radix_cache.py"
 CHUNK_CACHE = "impl/chunk_cache.py"
@@ -20,7 +21,7 @@ PRIVATE_GUARD = "A guard against a mistake of the caller, which asks for no more
 
 ON_MEMORY: tuple[Review, ...] = (
     Review(
-        SESSION,
+        REQUEST,
         "Session._clear_marker",
         ("drop operand: self.turn_in_flight is not None -> (dropped)",),
         EQUIVALENT,
@@ -75,15 +76,8 @@ ON_MEMORY: tuple[Review, ...] = (
         EQUIVALENT,
         OVER_OR_RESET,
     ),
-    Review(RADIX_CACHE, "RadixCache.lock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
-    Review(RADIX_CACHE, "RadixCache.unlock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
-    Review(
-        RADIX_CACHE,
-        "RadixCache.window_evictable_size",
-        ("fix condition: isinstance(self.tree, WindowTree) -> True",),
-        EQUIVALENT,
-        "It is asked only where there is a window pool, and there the tree is such a one.",
-    ),
+    Review(CHUNK_CACHE, "ChunkCache.lock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
+    Review(CHUNK_CACHE, "ChunkCache.unlock", ("fix condition: node is not None -> True",), EQUIVALENT, NEVER_NONE),
     Review(
         RADIX_CACHE,
         "RadixCache.cache_finished_req",

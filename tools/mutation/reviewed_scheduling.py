@@ -1,4 +1,4 @@
-"""Mutants of the scheduler, its rooms and their state that were read by hand."""
+"""Mutants of the scheduler, its parts and their state that were read by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mutation.review import ALLOWED, EQUIVALENT, Review
 SCHEDULER = "impl/scheduler.py"
 DECODE = "impl/decode.py"
 RESULTS = "impl/results.py"
-ENDS = "impl/request_exit.py"
+REQUEST_EXIT = "impl/request_exit.py"
 STATE = "impl/state.py"
 REQUEST = "impl/request.py"
 
@@ -73,7 +73,7 @@ ON_SCHEDULING: tuple[Review, ...] = (
         "Both lists are of one length: an assertion against a mistake of the runner.",
     ),
     Review(
-        ENDS,
+        REQUEST_EXIT,
         "RequestExit.retract",
         ("off by one: computed_len(state, req) -> computed_len(state, req) + 1",),
         EQUIVALENT,

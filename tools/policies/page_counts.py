@@ -25,10 +25,10 @@ class PageCounts:
     def obtainable(self) -> int:
         """Free, or in the tree and unlocked; in both pools, where there are two."""
         state = self._state
-        full = state.allocator.available_pages + state.prefixes.evictable_size // self._page_size
+        full = state.allocator.available_pages + state.prefixes.tree.evictable_size // self._page_size
         if state.window_pool is None:
             return full
-        window = state.window_pool.available_window_pages + state.prefixes.window_evictable_size // self._page_size
+        window = state.window_pool.available_window_pages + state.prefixes.tree.window_evictable_size // self._page_size
         return min(full, window)
 
     def has_next_round_of(self, requests: Iterable[Request]) -> bool:

@@ -12,9 +12,8 @@ from policies.page_counts import PageCounts
 from policies.steps import Steps
 
 if TYPE_CHECKING:
-    from kvproof.impl.request import Request
+    from kvproof.impl.request import Request, Session
     from kvproof.impl.scheduler import Scheduler
-    from kvproof.impl.session import Session
 
 
 class RetractsAndAborts:
