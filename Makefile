@@ -100,15 +100,15 @@ test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, ex
 
 soak: $(STAMP) ## a million checked steps without a false alarm, whether the interpreters agree (SOAK="--seconds 60"); then SGLang
 	@echo "== soak: the reference"
-	$(TOOLS) tools/soak.py $(SOAK)
+	$(TOOLS) -m soak.reference_soak $(SOAK)
 	@echo "== soak: scenarios of SGLang 0.5.11 (SOAK_SGLANG=\"--seconds 5\": each of them)"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
-	$(TOOLS_WITH_SGLANG) -W ignore tools/soak_sglang.py $(SOAK_SGLANG)
+	$(TOOLS_WITH_SGLANG) -W ignore -m soak.sglang_soak $(SOAK_SGLANG)
 
 test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; does it notice, is what is missing counted (FAULTS="--kills 10")
 	@echo "== test-faults"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
-	$(TOOLS) tools/faults.py $(FAULTS)
+	$(TOOLS) -m recorder_faults $(FAULTS)
 
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
@@ -116,9 +116,9 @@ mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on
 
 mutants: $(STAMP) ## mutation test over the reference implementation and SGLang's sessions; ten minutes; goes on where it was stopped (MUTANTS="--jobs 1", MUTANTS="--all": eight times as many)
 	@echo "== mutants: small mistakes in what is under test, and who notices them"
-	$(TOOLS) tools/mutants.py $(MUTANTS)
+	$(TOOLS) -m mutation $(MUTANTS)
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
-	$(TOOLS_WITH_SGLANG) -W ignore tools/mutants.py --subject sglang $(MUTANTS_SGLANG)
+	$(TOOLS_WITH_SGLANG) -W ignore -m mutation --subject sglang $(MUTANTS_SGLANG)
 
 bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
 	@echo "== bench-prove"
@@ -159,9 +159,9 @@ bench-start: $(STAMP) ## how long the command line takes to answer
 
 kill-matrix: $(STAMP) ## every fault switched on, and fuzzed until it is named; then none, for ten minutes (KILL="--seeds 3 --clean 60")
 	@echo "== kill-matrix"
-	$(TOOLS) tools/kill_matrix.py $(KILL)
+	$(TOOLS) -m fuzzing.kill_matrix $(KILL)
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py --all
-	$(TOOLS) tools/fuzz_releases.py $(KILL_RELEASES)
+	$(TOOLS) -m fuzzing.release_matrix $(KILL_RELEASES)
 
 FUZZ_SECONDS ?= 30
 FUZZ_SEED ?= 0
@@ -174,11 +174,11 @@ fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=60
 
 test-versions: $(STAMP) ## Python 3.10 to 3.13 and the last three minor versions of z3-solver, each in an environment of its own (VERSIONS="--only 3.13 --prove")
 	@echo "== test-versions"
-	$(TOOLS) tools/versions.py $(VERSIONS)
+	$(TOOLS) tools/supply/supported_versions.py $(VERSIONS)
 
 wheel-twice: $(STAMP) ## the wheel, built twice from copies of another age and folder: the same bytes?
 	@echo "== wheel-twice"
-	$(TOOLS) tools/wheel_twice.py --out dist
+	$(TOOLS) tools/supply/reproducible_wheel.py --out dist
 
 SUPPLY := .venv-supply
 
@@ -188,7 +188,7 @@ audit: ## known vulnerabilities of what CI installs (pip-audit); exits with 3 (N
 	@echo "== audit"
 	$(PYTHON) -m venv $(SUPPLY)
 	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	$(SUPPLY)/bin/python tools/audit.py constraints.txt || { status=$$?; [ $$status -eq 3 ] && exit $(NO_VERDICT) || exit $$status; }
+	$(SUPPLY)/bin/python tools/supply/vulnerability_audit.py constraints.txt || { status=$$?; [ $$status -eq 3 ] && exit $(NO_VERDICT) || exit $$status; }
 
 sbom: ## what an installed kvproof brings along, as CycloneDX: dist/kvproof.cdx.json
 	@echo "== sbom"
@@ -222,7 +222,7 @@ installed: $(STAMP)
 
 types: $(STAMP) installed ## mypy, on the package as it installs
 	@echo "== types"
-	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -m agreement -m model_agreement -m documentation -m seed_search -m corner_runs | sed 's#^$(TYPED)/kvproof/##'
+	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs | sed 's#^$(TYPED)/kvproof/##'
 
 # Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.
 docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, trace format), and all pages as a site into out/site

@@ -21,11 +21,11 @@ from gpu_figures import SMOKE, Bench, Sizes, Work, table_of, write
 from rich.console import Console
 
 from kvproof.impl.config import EngineConfig
-from kvproof.impl.model import TransformerRunner
 from kvproof.impl.observe import Event, Observer
 from kvproof.impl.pools import RowPool
 from kvproof.impl.runner import ForwardInput
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.transformer_runner import TransformerRunner
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 from kvproof.kernels.census import PageOwners, VerdictReader, page_census
 from kvproof.kernels.paged import (

@@ -1,5 +1,5 @@
-"""What benchmarks have in common: the machine that they name, the command that they time, the process that writes a server's
-trace, and a word on what runs now."""
+"""What benchmarks and tools share: the machine that they name, the pages that they write, the command line that they time, and
+the process that writes the trace of a server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+RESULTS = Path(__file__).parent / "results"
+"""Pages that benchmarks and tools write. Git keeps them."""
 CLI = [sys.executable, "-c", "from kvproof.conformance.cli.program import main; main()"]
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def write_page(page: Path, text: str) -> None:
+    """Write a page and print its path to stderr."""
+    page.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    say(f"written: {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")
 
 
 def machine(*versions: str) -> str:

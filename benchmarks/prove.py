@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import spin_verifier as spin
 import z3
 from measuring import CLI, machine, say
+from spin import verifier as spin
 
 from kvproof.model.explore import counterexample, reach, shortest_run
 from kvproof.model.prove import induction_step, prove

@@ -1,7 +1,7 @@
 """The census of a step: who owns each page, row and lock, asked of the page table, the tree and the free lists.
 
-No counter is trusted: the running counters are compared with what was counted. Pages are counted by a kernel (owners.py), all
-else here. Where the pools are on a device, the kernel counts there: device_census.py.
+No counter is trusted: the running counters are compared with what was counted. Pages are counted by a kernel
+(page_ownership.py), all else here. Where the pools are on a device, the kernel counts there: device_census.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections import Counter
 
 import torch
 
-from kvproof.impl.owners import Holdings, Tables, lock_holders, page_owners, window_page_owners
+from kvproof.impl.page_ownership import Holdings, Tables, lock_holders, page_owners, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner, up_to
-from kvproof.impl.radix_cache import RadixCache
+from kvproof.impl.request import Request
+from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState, MemoryTerms
-from kvproof.impl.window_census import window_book_violations
+from kvproof.impl.window_eviction import computed_len
 from kvproof.kernels.census import PageOwners, describe, page_census
 
 
@@ -48,7 +49,7 @@ def take_census(state: EngineState, terms: MemoryTerms | None = None) -> None:
         *book_violations(state, held, terms or state.all_memory_terms()),
     ]
     if wrong:
-        raise CensusViolation.of_step(state.tell.step, wrong)
+        raise CensusViolation.of_step(state.reporter.step, wrong)
 
 
 def page_violations(state: EngineState, held: Holdings) -> list[str]:
@@ -81,7 +82,8 @@ def book_violations(state: EngineState, held: Holdings, terms: MemoryTerms) -> l
         *lock_violations(state, held),
         *sum_violations(terms.full, ""),
         *sum_violations(terms.window, " of the window pool"),
-        *window_book_violations(state, held),
+        *reach_violations(state, held),
+        *window_lock_violations(state, held),
     ]
 
 
@@ -96,8 +98,6 @@ def row_violations(state: EngineState, held: Holdings) -> list[str]:
 
 def lock_violations(state: EngineState, held: Holdings) -> list[str]:
     """Lock counts that are not the number of holders at or below the node, and size counters that no recount gives."""
-    if not isinstance(state.prefixes, RadixCache):
-        return []
     tree = state.prefixes.tree
     expected = lock_holders(state)
     wrong, sizes = [], {True: 0, False: 0}
@@ -105,12 +105,63 @@ def lock_violations(state: EngineState, held: Holdings) -> list[str]:
         sizes[node.lock_ref > 0] += len(node.key)
         if node.lock_ref != (held_by := expected.get(id(node), 0)):
             wrong.append(f"a node of {len(node.key)} tokens has lock_ref {node.lock_ref} and {held_by} holders")
-    if (sizes[True], sizes[False]) != (tree.protected_size, tree.evictable_size):
-        wrong.append(
-            f"the tree has {sizes[True]} protected and {sizes[False]} evictable tokens, its counters say "
-            f"{tree.protected_size} and {tree.evictable_size}"
-        )
-    return wrong
+    return wrong + size_violations(sizes, tree.protected_size, tree.evictable_size, "tokens")
+
+
+def window_lock_violations(state: EngineState, held: Holdings) -> list[str]:
+    """Window locks that are not the number of holders whose window reaches the node, and size counters that no recount gives."""
+    pool, tree = state.window_pool, state.prefixes.tree
+    if pool is None:
+        return []
+    expected = lock_holders(state, pool.window)
+    wrong, sizes = [], {True: 0, False: 0}
+    window_pages = pool.window_pages_of_each([node.value for node in held.nodes])
+    for node, there in zip(held.nodes, window_pages, strict=True):
+        sizes[node.window_lock_ref > 0] += sum(map(bool, there)) * pool.page_size
+        if node.window_lock_ref != (held_by := expected.get(id(node), 0)):
+            wrong.append(
+                f"a node of {len(node.key)} tokens has window_lock_ref {node.window_lock_ref}, and the windows of "
+                f"{held_by} holders reach it"
+            )
+    return wrong + size_violations(
+        sizes, tree.window_protected_size, tree.window_evictable_size, "tokens with window pages"
+    )
+
+
+def size_violations(counted: dict[bool, int], protected: int, evictable: int, tokens: str) -> list[str]:
+    """The running counters of a tree, against the tokens of its locked and of its other nodes."""
+    if (counted[True], counted[False]) == (protected, evictable):
+        return []
+    return [
+        f"the tree has {counted[True]} protected and {counted[False]} evictable {tokens}, its counters say {protected} and "
+        f"{evictable}"
+    ]
+
+
+def reach_violations(state: EngineState, held: Holdings) -> list[str]:
+    """Rows that lack a window page of a position that their next token looks back to."""
+    pool, holders = state.window_pool, held.holders
+    if pool is None:
+        return []
+    ends = [_next_position(state, holder.of) for holder in holders]
+    starts = [max(end - pool.window, 0) for end in ends]
+    named = [
+        state.rows.table[holder.row, start - start % pool.page_size : end]
+        for holder, start, end in zip(holders, starts, ends, strict=True)
+    ]
+    return [
+        f"{holder.name} lacks window pages of positions [{start}, {end})"
+        for holder, start, end, there in zip(holders, starts, ends, pool.window_pages_of_each(named), strict=True)
+        if not all(there)
+    ]
+
+
+def _next_position(state: EngineState, holder: Request | SessionSlot) -> int:
+    """Of the next token that will be computed, or is being computed: it looks back `window` tokens."""
+    if isinstance(holder, Request):
+        return computed_len(state, holder)
+    # Where the next turn may begin: one that was retracted computes its last token once more, if it is its own.
+    return max(holder.kv_committed_len - 1, holder.cache_protected_len)
 
 
 def sum_violations(terms: dict[str, int] | None, of_pool: str) -> list[str]:

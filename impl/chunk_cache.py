@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvproof.impl.pools import NO_INDICES, KVAllocator, KVIndices, RowPool
-from kvproof.impl.radix import TreeNode
+from kvproof.impl.radix import RadixTree, TreeNode
 from kvproof.impl.request import Request
+from kvproof.impl.window_pool import WindowAllocator
+from kvproof.impl.window_tree import WindowTree
 
 
 def ceil_align(length: int, page_size: int) -> int:
@@ -35,25 +37,8 @@ class ChunkCache:
         self.allocator = allocator
         self.rows = rows
         self.page_size = allocator.page_size
-
-    @property
-    def evictable_size(self) -> int:
-        """Tokens that the tree owns and nobody locks; there is no tree here."""
-        return 0
-
-    @property
-    def protected_size(self) -> int:
-        """Tokens that the tree owns and somebody locks."""
-        return 0
-
-    @property
-    def window_evictable_size(self) -> int:
-        """The same in the window pool: tokens that still have their window pages, and whose eviction no window lock stops."""
-        return 0
-
-    @property
-    def window_protected_size(self) -> int:
-        return 0
+        self.tree = WindowTree(allocator) if isinstance(allocator, WindowAllocator) else RadixTree(allocator)
+        """Without a radix cache it stays empty."""
 
     def match_prefix(self, req: Request, key_len: int) -> None:
         """Find the KV of the leading `key_len` tokens. Nothing is locked yet: the request may be rejected."""
@@ -64,17 +49,13 @@ class ChunkCache:
 
     def lock(self, node: TreeNode | None) -> None:
         """Keep the path to a node from eviction."""
+        if node is not None:
+            self.tree.inc_lock_ref(node)
 
     def unlock(self, node: TreeNode | None) -> None:
         """Undo one lock."""
-
-    def evict(self, pages: int) -> bool:
-        """Free this many pages that nobody locks, or as many as there are; tell whether there was anything to evict from."""
-        return False
-
-    def evict_window(self, pages: int) -> bool:
-        """The same for pages of the window pool."""
-        return False
+        if node is not None:
+            self.tree.dec_lock_ref(node)
 
     def cache_unfinished_req(self, req: Request) -> Inserted | None:
         """Keep what was prefilled for the next chunk; tell what the tree took, if anything was inserted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 RowOrder = Literal["lifo", "fifo"]
 Forward = Literal["transformer", "none"]
@@ -77,46 +77,36 @@ class EngineConfig:
     faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("page_size", "pool_pages", "rows", "max_prefill_tokens", "drafts"):
-            self._require_at_least(1, name)
-        for name in ("new_token_estimate", "window"):
-            self._require_at_least(0, name)
+        self._require_at_least(0, "new_token_estimate", "window")
+        self._require_at_least(1, "page_size", "pool_pages", "rows", "max_prefill_tokens", "drafts")
+        self._require_at_least(1, "chunked_prefill_size", "max_running_requests", "window_pages")
+        self._require_at_least(
+            2, "row_width", "retract_interval"
+        )  # retracted on each step, a request would never end (F994e)
         if not self.window and self.window_pages is not None:
             raise ConfigError(
                 f"window {self.window} with window_pages {self.window_pages}: a window has a pool of its own"
             )
-        self._require_at_least(2, "row_width")
-        for name in ("chunked_prefill_size", "max_running_requests", "window_pages"):
-            if getattr(self, name) is not None:
-                self._require_at_least(1, name)
-        if self.retract_interval is not None:
-            self._require_at_least(2, "retract_interval")  # with 1, a retracted request would prefill for ever (F994e)
-        for name in (
-            "radix_cache",
-            "mixed_chunk",
-            "overlap",
-            "retract_after_prepare",
-            "check_every_step",
-            "census_every_step",
-        ):
-            self._require_one_of((True, False), name)
-        self._require_one_of((0, 1, 2), "speculation")
-        self._require_one_of(("model", "ngram"), "drafter")
-        self._require_one_of(("gqa", "mla"), "attention")
-        self._require_one_of(("lifo", "fifo"), "row_order")
-        self._require_one_of(("transformer", "none"), "forward")
         if not isinstance(self.draft_accuracy, int | float) or not 0 <= self.draft_accuracy <= 1:
             raise ConfigError(f"draft_accuracy {self.draft_accuracy!r}: must be a number from 0 to 1")
         self._require_device()
-        self._require_pools()
+        if self.pools is None:
+            self._choose("pools", "host" if self.device == "cpu" else "device")
+        for name, valid in VALID.items():
+            self._require_one_of(valid, name)
+        if self.pools == "host" and self.device != "cpu":
+            raise ConfigError(f"pools host with device {self.device}: the pages are where the KV is; use pools device")
         self._require_a_way_to_schedule()
-        self._require_room()
+        self._require_space_for_two_tokens()
         self._require_memory()
         if self.window:
             if self.window_pages is None:
-                chosen = max(self.least_window_pages, self.pool_pages // 2)
-                object.__setattr__(self, "window_pages", chosen)  # frozen: nobody has seen it yet
-            self._require_room_for_a_window()
+                self._choose("window_pages", max(self.least_window_pages, self.pool_pages // 2))
+            self._require_least_window_pages()
+
+    def _choose(self, name: str, value: str | int) -> None:
+        """Set what the user left open: the object is frozen, but nobody has seen it yet."""
+        object.__setattr__(self, name, value)
 
     @property
     def overshoot(self) -> int:
@@ -167,7 +157,7 @@ class EngineConfig:
                 "mixed_chunk True with chunked_prefill_size None: there are no chunks to mix decodes into"
             )
 
-    def _require_room(self) -> None:
+    def _require_space_for_two_tokens(self) -> None:
         if self.chunked_prefill_size is not None and self.chunked_prefill_size < self.page_size:
             raise ConfigError(
                 f"chunked_prefill_size {self.chunked_prefill_size} is smaller than page_size {self.page_size}: "
@@ -187,15 +177,6 @@ class EngineConfig:
         if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
             raise ConfigError(f"unknown device {self.device!r}; valid: cpu, cuda, cuda:N")
 
-    def _require_pools(self) -> None:
-        if self.pools is None:
-            object.__setattr__(
-                self, "pools", "host" if self.device == "cpu" else "device"
-            )  # frozen: nobody has seen it yet
-        self._require_one_of(("host", "device"), "pools")
-        if self.pools == "host" and self.device != "cpu":
-            raise ConfigError(f"pools host with device {self.device}: the pages are where the KV is; use pools device")
-
     def _require_memory(self) -> None:
         """A lower bound: the page table, the free list, and the least that the KV of a token takes, if it is kept here."""
         table = BYTES_OF_A_POSITION * self.rows * self.row_width
@@ -210,7 +191,7 @@ class EngineConfig:
                     f"{words} take {size / 2**30:,.0f} GiB or more; this machine has {MEMORY / 2**30:,.0f} GiB"
                 )
 
-    def _require_room_for_a_window(self) -> None:
+    def _require_least_window_pages(self) -> None:
         assert self.window_pages is not None  # it was chosen if the user left it open
         if self.window_pages < self.least_window_pages:
             raise ConfigError(
@@ -218,14 +199,27 @@ class EngineConfig:
                 f"with window {self.window}"
             )
 
-    def _require_at_least(self, least: int, name: str) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ConfigError(f"{name} {value!r}: must be a whole number")
-        if value < least:
-            raise ConfigError(f"{name} {value}: must be {least} or more")
+    def _require_at_least(self, least: int, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is None and getattr(EngineConfig, name) is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"{name} {value!r}: must be a whole number")
+            if value < least:
+                raise ConfigError(f"{name} {value}: must be {least} or more")
 
     def _require_one_of(self, valid: tuple[str | bool | int, ...], name: str) -> None:
         value = getattr(self, name)
-        if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in valid):
+        if not any(type(value) is type(choice) and value == choice for choice in valid):
             raise ConfigError(f"unknown {name} {value!r}; valid: {', '.join(map(str, valid))}")
+
+
+def _valid_values(hint: Any) -> tuple[str | bool | int, ...]:
+    """The values of a switch or of a Literal, also of one that may be None; nothing for other types."""
+    options = get_args(hint) if get_origin(hint) is not Literal else (hint,)
+    return (True, False) if hint is bool else sum((get_args(option) for option in options), ())
+
+
+VALID = {name: valid for name, hint in get_type_hints(EngineConfig).items() if (valid := _valid_values(hint))}
+"""The settings that have a list of valid values, by their types."""

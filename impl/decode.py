@@ -1,6 +1,6 @@
 """Decode: the next round of every running request is prepared, and room is made for it.
 
-A round of plain decoding is one token: C += 1 and A += 1 at prepare. Speculation v1 takes draft room and commits nothing
+A round of plain decoding is one token: C += 1 and A += 1 at prepare. Speculation v1 takes draft pages and commits nothing
 before the round is verified. Speculation v2 claims the bonus token at prepare (C += 1) and reserves for the round in flight
 and this one; what was accepted is added when the result is there (results.py).
 """
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvproof.impl.ends import Ends
-from kvproof.impl.pools import Moved
+from kvproof.impl.page_moves import Moved
 from kvproof.impl.request import Request
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.state import Batch, EngineState
 
 OUT_OF_MEMORY = "out of memory, and no other request is left to retract"
 
 
 class Decode:
-    def __init__(self, state: EngineState, ends: Ends) -> None:
+    def __init__(self, state: EngineState, exits: RequestExit) -> None:
         config = state.config
         self.state = state
-        self.ends = ends
+        self.exits = exits
         self.round_len = {0: 1, 1: config.drafts + 1, 2: 2 * (config.drafts + 1)}[config.speculation]
         """Positions behind C that must be backed when a round is launched."""
         self.round_pages = -(-self.round_len // config.page_size)
@@ -38,7 +38,7 @@ class Decode:
     def prepare(self, requests: list[Request]) -> Batch:
         """Back the positions that the round of each request writes."""
         if self.state.config.speculation == 1:
-            return Batch(decodes=requests, rooms=[self._take_draft_room(req) for req in requests])
+            return Batch(decodes=requests, draft_pages=[self._take_draft_pages(req) for req in requests])
         for req in requests:
             self.prepare_round(req)
         return Batch(decodes=requests)
@@ -46,7 +46,7 @@ class Decode:
     def prepare_round(self, req: Request) -> None:
         self._back(req)
         self.claim(req)
-        self.state.tell.decode(req)
+        self.state.reporter.decode(req)
 
     def claim(self, req: Request) -> None:
         """The token that every round adds is committed when the round is prepared (#22651)."""
@@ -57,7 +57,7 @@ class Decode:
         config = self.state.config
         if config.retract_after_prepare and not config.overlap and not config.speculation and self._fits([req]):
             self.prepare_round(req)
-        self.ends.retract(req)
+        self.exits.retract(req)
 
     def make_room(self) -> bool:
         """Send requests back to the queue until the round of each other one fits.
@@ -73,7 +73,7 @@ class Decode:
             elif state.launched:
                 return False
             else:
-                self.ends.abort(state.chunked_req or state.running[0], OUT_OF_MEMORY)
+                self.exits.abort(state.chunked_req or state.running[0], OUT_OF_MEMORY)
         return bool(state.running)
 
     def victims(self) -> list[Request]:
@@ -92,7 +92,7 @@ class Decode:
 
     def _fits(self, requests: Sequence[Request]) -> bool:
         state = self.state
-        if len(requests) * self.round_pages <= state.allocator.room:
+        if len(requests) * self.round_pages <= state.allocator.takeable_pages:
             return True
         return sum(map(self._pages_to_prepare, requests)) <= state.obtainable_pages()
 
@@ -102,9 +102,9 @@ class Decode:
     def _backed_len(self, req: Request) -> int:
         return max(req.kv_allocated_len, req.kv_committed_len + self.round_len)
 
-    def _take_draft_room(self, req: Request) -> Moved:
+    def _take_draft_pages(self, req: Request) -> Moved:
         self._back(req)
-        return self.state.tell.draft_room()
+        return self.state.reporter.take_draft_pages()
 
     def _back(self, req: Request) -> None:
         """Take the pages that the round needs, and write them into the row."""

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 
 from kvproof.impl.census import MOST_OF_A_KIND, WINDOW, Census, CensusViolation, book_violations
 from kvproof.impl.device import Device
-from kvproof.impl.owners import Holdings, Tables, page_owners, window_page_owners
+from kvproof.impl.page_ownership import Holdings, Tables, page_owners, window_page_owners
 from kvproof.impl.state import EngineState, MemoryTerms
 from kvproof.kernels.census import Census as PageCensus
 from kvproof.kernels.census import PageOwners, VerdictReader, describe, page_census
@@ -26,7 +26,7 @@ def tables_of(device: Device) -> Tables:
         pools.free_pages.pages,
         pools.full_to_window,
         pools.window_free_pages.pages,
-        device.lane,
+        device.stream,
     )
 
 
@@ -42,24 +42,24 @@ class DeviceCensus(Census):
         state = self.state
         self._device.catch_up()
         held = Holdings.of(state)
-        with self._device.lane.running():
+        with self._device.stream.running():
             tables = tables_of(self._device)
             self._submit(self._full, page_owners(state, held, tables), held)
             if state.window_pool is not None:
                 self._submit(self._window, window_page_owners(state.window_pool, held, tables), held)
             in_books = book_violations(state, held, terms or state.all_memory_terms())
             found = self._read(drain=bool(in_books))
-        found[state.tell.step] += in_books
+        found[state.reporter.step] += in_books
         self._raise_the_first(found)
 
     def settle(self) -> None:
         """At the end of a run: the last verdict is waited for."""
-        with self._device.lane.running():
+        with self._device.stream.running():
             found = self._read(drain=True)
         self._raise_the_first(found)
 
     def _submit(self, verdicts: _LateVerdicts, owners: PageOwners, held: Holdings) -> None:
-        verdicts.submit(page_census(owners), self.state.tell.step, [holder.name for holder in held.holders])
+        verdicts.submit(page_census(owners), self.state.reporter.step, [holder.name for holder in held.holders])
 
     def _read(self, drain: bool) -> Found:
         found: Found = defaultdict(list)

@@ -12,15 +12,13 @@ from kvproof.impl.device_pools import (
     BACKED,
     NAMED,
     WRITTEN,
-    Freed,
-    Healed,
-    Listed,
+    DevicePools,
     Operation,
+    PageOperation,
     RowBatch,
-    WindowFreed,
     first_positions,
 )
-from kvproof.impl.pools import PageMoves, Pages
+from kvproof.impl.page_moves import PageMoves, Pages
 
 
 class DeviceLog:
@@ -54,7 +52,7 @@ class DeviceLog:
                 self.moves.window_alloc += self._name(batch, row, fresh, of_window=True)
 
     def freed(self, pages: list[int]) -> None:
-        self._operations.append(Freed(pages))
+        self._operations.append(PageOperation(DevicePools.free, (pages,)))
         tickets = self._tickets(len(pages))
         if self.moves is not None:
             self.moves.free += tickets
@@ -63,14 +61,14 @@ class DeviceLog:
         """The window pages of these pages of the full pool."""
         if not pages:
             return
-        self._operations.append(WindowFreed(pages))
+        self._operations.append(PageOperation(DevicePools.free_window, (pages,)))
         tickets = self._tickets(len(pages))
         if self.moves is not None:
             self.moves.window_free += tickets
 
     def healed(self, to: list[int], given: list[int]) -> None:
         if to:
-            self._operations.append(Healed(to, given))
+            self._operations.append(PageOperation(DevicePools.heal, (to, given)))
 
     # -- what events ask for --
 
@@ -85,7 +83,7 @@ class DeviceLog:
         """Tickets of every free page; the books know how many there are."""
         if self.moves is None:
             return ()
-        self._operations.append(Listed(of_window))
+        self._operations.append(PageOperation(DevicePools.list_free_window if of_window else DevicePools.list_free))
         return tuple(self._tickets(length))
 
     def _name(self, batch: RowBatch, row: int, positions: Sequence[int], *, of_window: bool = False) -> range:

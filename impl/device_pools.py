@@ -8,14 +8,14 @@ own page table, and the ids that a trace gets are read back from there. So a pag
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from kvproof.impl.config import EngineConfig
-from kvproof.impl.lane import Lane
+from kvproof.impl.device_stream import DeviceStream
 from kvproof.kernels.allocation import alloc_decode, alloc_extend, write_req_to_token
 
 
@@ -61,15 +61,41 @@ class DevicePools:
         if config.window:
             self.full_to_window = torch.zeros(config.pool_pages + 1, dtype=torch.int32, device=device)
 
-    def carry_out(self, operations: Sequence[Operation], lane: Lane) -> list[torch.Tensor]:
+    def carry_out(self, operations: Sequence[Operation], stream: DeviceStream) -> list[torch.Tensor]:
         """Do what the books did. All numbers that this takes go over in one copy; the page ids that were asked for come back,
         in the order of the operations, as tensors on the device."""
-        told = [operation.columns() for operation in operations]
-        uploaded = iter(lane.upload_columns(*(column for columns in told for column in columns)))
+        needed = [operation.columns for operation in operations]
+        uploaded = iter(stream.upload_columns(*itertools.chain.from_iterable(needed)))
         return [
             operation.run(self, *itertools.islice(uploaded, len(columns)))
-            for operation, columns in zip(operations, told, strict=True)
+            for operation, columns in zip(operations, needed, strict=True)
         ]
+
+    def free(self, pages: torch.Tensor) -> torch.Tensor:
+        """Take pages back, with the ids that the books have for them."""
+        self.free_pages.give_back(pages)
+        return pages
+
+    def free_window(self, pages: torch.Tensor) -> torch.Tensor:
+        """Take back the window pages of these pages, as the device's own map has them."""
+        assert self.full_to_window is not None  # only a window pool frees
+        window_pages = self.full_to_window[pages].long()
+        self.full_to_window[pages] = 0
+        self.window_free_pages.give_back(window_pages)
+        return window_pages
+
+    def heal(self, to: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        """Move window pages from the pages `given` to the pages `to`."""
+        assert self.full_to_window is not None  # only a window pool heals
+        self.full_to_window[to] = self.full_to_window[given]
+        self.full_to_window[given] = 0
+        return to[:0]
+
+    def list_free(self) -> torch.Tensor:
+        return self.free_pages.pages.long()
+
+    def list_free_window(self) -> torch.Tensor:
+        return self.window_free_pages.pages.long()
 
     def pages_at(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """The pages that the page table names at these places."""
@@ -79,11 +105,22 @@ class DevicePools:
 class Operation(Protocol):
     """One thing that the books did."""
 
+    @property
     def columns(self) -> Sequence[Sequence[int]]:
-        """What the device has to be told: counts, places, and ids of pages that the books know from the tree."""
+        """The numbers that the device needs: counts, places, and ids of pages that the books know from the tree."""
 
     def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
-        """Do it with these, which are on the device now; the page ids that it is asked to name."""
+        """Do it with these columns, which are on the device now; return the page ids that it is asked to name."""
+
+
+class PageOperation(NamedTuple):
+    """An operation on lists of pages: a method of `DevicePools`, and its arguments."""
+
+    method: Callable[..., torch.Tensor]
+    columns: Sequence[Sequence[int]] = ()
+
+    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
+        return self.method(pools, *columns)
 
 
 WRITTEN, BACKED, NAMED = range(3)
@@ -121,6 +158,7 @@ class RowBatch:
         if stage == BACKED:
             self.is_decode = is_decode
 
+    @property
     def columns(self) -> Sequence[Sequence[int]]:
         fresh = self._fresh()
         return (
@@ -175,70 +213,6 @@ class RowBatch:
             for row, start, end in self.backed
             for position in first_positions(start, end, self.page_size)
         ]
-
-
-@dataclass
-class Freed:
-    """Pages went back, with the ids that the books have for them."""
-
-    pages: list[int]
-
-    def columns(self) -> Sequence[Sequence[int]]:
-        return (self.pages,)
-
-    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
-        [pages] = columns
-        pools.free_pages.give_back(pages)
-        return pages
-
-
-@dataclass
-class WindowFreed:
-    """The window pages of these pages went back; which they are, the device's own map says."""
-
-    pages: list[int]
-
-    def columns(self) -> Sequence[Sequence[int]]:
-        return (self.pages,)
-
-    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
-        assert pools.full_to_window is not None  # only a window pool frees
-        [pages] = columns
-        window_pages = pools.full_to_window[pages].long()
-        pools.full_to_window[pages] = 0
-        pools.window_free_pages.give_back(window_pages)
-        return window_pages
-
-
-@dataclass
-class Healed:
-    """Window pages went over from some pages to others."""
-
-    to: list[int]
-    given: list[int]
-
-    def columns(self) -> Sequence[Sequence[int]]:
-        return self.to, self.given
-
-    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
-        assert pools.full_to_window is not None  # only a window pool heals
-        to, given = columns
-        pools.full_to_window[to] = pools.full_to_window[given]
-        pools.full_to_window[given] = 0
-        return to[:0]
-
-
-@dataclass
-class Listed:
-    """Every free page is asked for."""
-
-    of_window: bool
-
-    def columns(self) -> Sequence[Sequence[int]]:
-        return ()
-
-    def run(self, pools: DevicePools, *columns: torch.Tensor) -> torch.Tensor:
-        return (pools.window_free_pages if self.of_window else pools.free_pages).pages.long()
 
 
 def first_positions(start: int, end: int, page_size: int) -> range:

@@ -1,16 +1,15 @@
-"""The known failures by id, each as the faulty code path was: classes that put the old rule back over the right one.
+"""The known failures by id: classes that put the faulty rule back over the right one.
 
-A fault replaces whole methods; nothing in the right code asks whether a fault is on. The id is the pull request that fixed
-it. `assemble` gives the classes of an engine with any set of faults.
+A fault replaces whole methods; the right code never asks whether a fault is on. The id is the pull request that fixed it.
+`assemble` returns the classes of an engine with any set of faults.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-from kvproof.impl import scheduling_faults as scheduling
-from kvproof.impl import session_faults as sessions
-from kvproof.impl import window_faults as windows
+from kvproof.impl import scheduling_faults, session_faults, window_faults
 from kvproof.impl.assembly import Parts
 from kvproof.impl.config import ConfigError
 
@@ -26,36 +25,17 @@ class Fault:
         return " ".join(text.split())
 
 
-FAULTS: dict[str, Fault] = {
-    "F12224": Fault(scheduling.ExtraSlotFreed),
-    "F17850": Fault(sessions.RowFreedBetweenChunks),
-    "F20070": Fault(sessions.CommittedLenAsProtectedLen),
-    "F20476": Fault(sessions.RestoreClearsRow),
-    "F20557": Fault(sessions.LogprobCutsKey),
-    "F21875a": Fault(sessions.CloseUnderRunningTurn),
-    "F21875b": Fault(sessions.PreAbortedTurnRestores),
-    "F21875c": Fault(sessions.TailGoesIntoSlot),
-    "F22213": Fault(sessions.LentSlotsCounted),
-    "F22651": Fault(scheduling.NothingClaimed, scheduling.WholeAcceptLenAdded),
-    "F22735": Fault(scheduling.ReleaseMatchesAgain),
-    "F22753": Fault(sessions.LentFlag),
-    "F22790a": Fault(sessions.AbortSavesPartialLengths),
-    "F22790b": Fault(sessions.FirstAbortReturnsNothing),
-    "F22790c": Fault(sessions.PreAbortedTurnStays),
-    "F22790d": Fault(sessions.CheckpointMovesAtCreate),
-    "F22790e": Fault(sessions.BusySessionAdmits),
-    "F22862a": Fault(sessions.NoTailFree),
-    "F22862b": Fault(sessions.TailFreeUnaligned),
-    "F22897": Fault(sessions.OvershootStays),
-    "F22900": Fault(windows.CursorStaysAtTrim, windows.OvershootMovesWindow),
-    "F994a": Fault(scheduling.DuplicatesFromPrefix),
-    "F994b": Fault(windows.StripsLastSlot),
-    "F994c": Fault(scheduling.RemembersItsSlot, scheduling.LateResultFreesSlot),
-    "F994d": Fault(scheduling.FirstChunkCounted),
-    "F994e": Fault(scheduling.RetractOnEveryStep),
-    "S0511a": Fault(sessions.RetractCountsAsSuccess),
-    "S0511b": Fault(sessions.QueuedAbortKeepsMarker),
-}
+def _faults_by_id() -> dict[str, Fault]:
+    """Every class of the three modules of faults, by the id that its docstring begins with."""
+    found: defaultdict[str, list[type]] = defaultdict(list)
+    for module in (session_faults, scheduling_faults, window_faults):
+        for part in vars(module).values():
+            if isinstance(part, type) and part.__module__ == module.__name__:
+                found[(part.__doc__ or "").partition(":")[0]].append(part)
+    return {name: Fault(*found[name]) for name in sorted(found)}
+
+
+FAULTS = _faults_by_id()
 
 
 def assemble(names: Sequence[str]) -> Parts:

@@ -5,13 +5,14 @@ The field names are those of docs/events.md. Lengths are in tokens, pages are pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvproof.impl.chunk_cache import Inserted
-from kvproof.impl.pools import Moved, PageMoves, Pages
-from kvproof.impl.request import Request
-from kvproof.impl.session import Session, StreamingSessionCache
+from kvproof.impl.page_moves import Moved, PageMoves, Pages
+from kvproof.impl.request import Request, Session
+from kvproof.impl.session import StreamingSessionCache
 
 Observed = dict[str, int | bool]
 
@@ -51,145 +52,113 @@ class Reporter:
         self._moves = moves
 
     def open(self, session: Session) -> None:
-        self._tell("open", session)
+        self._report("open", session)
 
     def create(self, session: Session, req: Request, *, admitted: bool) -> None:
-        params: dict[str, int | bool] = {
+        params = {
             "origin_len": len(req.origin_input_ids),
             "admitted": admitted,
             "too_long": req.is_too_long,
             "logprob": req.logprob_start_len is not None,
         }
-        self._tell("create", session, req, params=params, after={"attached": admitted})
+        self._report("create", session, req, params=params, after={"attached": admitted})
 
     def arrive(self, req: Request) -> None:
-        self._tell("arrive", None, req, params={"origin_len": len(req.origin_input_ids)})
+        self._report("arrive", None, req, params={"origin_len": len(req.origin_input_ids)})
 
     def detached(self, session: Session, req: Request) -> None:
         """The match of a turn that left its session: it reused nothing, so the turn has no lengths to show."""
-        self._tell("match", session, req, params={"fill_len": len(req.fill_ids)}, after={"attached": False})
+        self._report("match", session, req, params={"fill_len": len(req.fill_ids)}, after={"attached": False})
 
     def match(self, req: Request) -> None:
-        self._tell(
-            "match",
-            req.session,
-            req,
-            row=req.req_pool_idx if req.lent else None,
-            params={"fill_len": len(req.fill_ids)},
-            after={
-                "attached": req.session is not None,
-                "lent": req.lent,
-                "prefix_len": req.prefix_len,
-                **_kv_lengths(req),
-            },
-        )
+        found = {"attached": req.session is not None, "lent": req.lent, "prefix_len": req.prefix_len}
+        row = req.req_pool_idx if req.lent else None
+        params = {"fill_len": len(req.fill_ids)}
+        self._report("match", req.session, req, row=row, params=params, after={**found, **_kv_lengths(req)})
 
-    def extend(self, req: Request, *, seq_len: int, shared: tuple[int, ...] | None) -> None:
-        self._tell(
-            "extend",
-            req.session,
-            req,
-            row=req.req_pool_idx,
-            params={"seq_len": seq_len, "last": seq_len == len(req.fill_ids)},
-            shared=shared,
-            after=_prefill_lengths(req),
-        )
+    def extend(self, req: Request, *, seq_len: int, shared: Pages | None) -> None:
+        params = {"seq_len": seq_len, "last": seq_len == len(req.fill_ids)}
+        self._report_row("extend", req, _prefill_lengths(req), params, shared)
 
     def stash(self, req: Request) -> None:
-        self._tell("stash", req.session, req, row=req.req_pool_idx, after=_prefill_lengths(req))
+        self._report_row("stash", req, _prefill_lengths(req))
 
-    def insert(self, req: Request, inserted: Inserted, *, shared: tuple[int, ...]) -> None:
+    def insert(self, req: Request, inserted: Inserted, *, shared: Pages) -> None:
         """`key_len` is said where a decode was prepared already, so that C is more than what was inserted."""
-        params: dict[str, int | bool] = {"dup_len": inserted.dup_len}
+        params = {"dup_len": inserted.dup_len}
         if inserted.key_len != req.kv_committed_len:
             params["key_len"] = inserted.key_len
-        self._tell(
-            "insert",
-            req.session,
-            req,
-            row=req.req_pool_idx,
-            params=params,
-            shared=shared,
-            after=_prefill_lengths(req),
-        )
+        self._report_row("insert", req, _prefill_lengths(req), params, shared)
 
     def decode(self, req: Request) -> None:
-        self._tell("decode", req.session, req, row=req.req_pool_idx, after=_run_lengths(req))
+        self._report_row("decode", req, _run_lengths(req))
 
     def result(self, req: Request, tokens: int) -> None:
-        self._tell("result", req.session, req, params={"tokens": tokens}, after=_run_lengths(req))
+        self._report("result", req.session, req, params={"tokens": tokens}, after=_run_lengths(req))
 
     def late_result(self, req: Request, tokens: int) -> None:
         """The request does not run any more: it has no lengths to show."""
-        self._tell("result", req.session, req, params={"tokens": tokens})
+        self._report("result", req.session, req, params={"tokens": tokens})
 
-    def draft_room(self) -> Moved:
-        """The pages that were just taken for a request's draft room: its `verify` tells them."""
+    def take_draft_pages(self) -> Moved:
+        """The pages that were just taken for a request's drafts: its `verify` reports them."""
         return self._moves.take()
 
-    def verify(self, req: Request, tokens: int, room: Moved) -> None:
-        self._moves.alloc[:0] = room.alloc
-        self._moves.window_alloc[:0] = room.window_alloc
-        self._tell("verify", req.session, req, row=req.req_pool_idx, params={"tokens": tokens}, after=_run_lengths(req))
+    def verify(self, req: Request, tokens: int, draft_pages: Moved) -> None:
+        self._moves.alloc[:0] = draft_pages.alloc
+        self._moves.window_alloc[:0] = draft_pages.window_alloc
+        self._report_row("verify", req, _run_lengths(req), {"tokens": tokens})
 
     def finish_turn(self, session: Session, req: Request) -> None:
-        self._tell("finish", session, req, params={"finished_len": len(req.output_ids)})
+        self._report("finish", session, req, params={"finished_len": len(req.output_ids)})
 
     def finish_ordinary(self, req: Request, inserted: Inserted | None) -> None:
-        dup_len = 0 if inserted is None else inserted.dup_len
-        params: dict[str, int | bool] = {
+        params = {
             "finished_len": len(req.output_ids),
-            "dup_len": dup_len,
+            "dup_len": 0 if inserted is None else inserted.dup_len,
             "inserted": inserted is not None,
         }
-        self._tell("finish", None, req, params=params)
+        self._report("finish", None, req, params=params)
 
     def retract(self, req: Request) -> None:
-        self._tell("retract", req.session, req, after=_kv_lengths(req))
+        self._report("retract", req.session, req, after=_kv_lengths(req))
 
     def abort(self, session: Session | None, req: Request) -> None:
-        self._tell("abort", session, req)
+        self._report("abort", session, req)
 
     def close(self, session: Session, row: int | None) -> None:
-        self._tell("close", session, row=row)
+        self._report("close", session, row=row)
 
     def window(self, req: Request, pre_len: int) -> None:
-        params: dict[str, int | bool] = {"pre_len": pre_len}
-        self._tell("window", req.session, req, row=req.req_pool_idx, params=params, after=_kv_lengths(req))
+        self._report_row("window", req, _kv_lengths(req), {"pre_len": pre_len})
 
     def evict(self) -> None:
-        self._tell("evict", None)
+        self._report("evict")
 
-    def check(
-        self,
-        *,
-        busy: bool,
-        terms: dict[str, int],
-        free_list: Pages | None,
-        window_terms: dict[str, int] | None,
-        window_free_list: Pages | None,
-    ) -> None:
-        self._observer.on_event(
-            Event(
-                "check",
-                self.step,
-                params={"busy": busy},
-                terms=terms,
-                free_list=free_list,
-                window_terms=window_terms,
-                window_free_list=window_free_list,
-            )
-        )
+    def check(self, *, busy: bool, **found: Any) -> None:
+        """`found`: terms and free lists of both pools, by their names in `Event`."""
+        self._observer.on_event(Event("check", self.step, params={"busy": busy}, **found))
 
-    def _tell(
+    def _report_row(
         self,
         action: str,
-        session: Session | None,
+        req: Request,
+        after: Observed,
+        params: Mapping[str, int | bool] | None = None,
+        shared: Pages | None = None,
+    ) -> None:
+        """What a request did on its row."""
+        self._report(action, req.session, req, row=req.req_pool_idx, params=params, shared=shared, after=after)
+
+    def _report(
+        self,
+        action: str,
+        session: Session | None = None,
         req: Request | None = None,
         *,
         row: int | None = None,
-        params: dict[str, int | bool] | None = None,
-        shared: tuple[int, ...] | None = None,
+        params: Mapping[str, int | bool] | None = None,
+        shared: Pages | None = None,
         after: Observed | None = None,
     ) -> None:
         moved = self._moves.take()
@@ -201,13 +170,10 @@ class Reporter:
                 session=session.session_id if session is not None else None,
                 turn=req.rid if req is not None else None,
                 row=row,
-                params=params or {},
-                alloc=moved.alloc,
-                free=moved.free,
+                params=dict(params or {}),
                 shared=shared,
-                window_alloc=moved.window_alloc,
-                window_free=moved.window_free,
                 after={**seen, **(after or {})},
+                **moved._asdict(),
             )
         )
 
@@ -239,16 +205,16 @@ class Unheard(Reporter):
     def result(self, req: Request, tokens: int) -> None:
         pass
 
-    def draft_room(self) -> Moved:
+    def take_draft_pages(self) -> Moved:
         return Moved()
 
-    def verify(self, req: Request, tokens: int, room: Moved) -> None:
+    def verify(self, req: Request, tokens: int, draft_pages: Moved) -> None:
         pass
 
     def check(self, **_: object) -> None:
         pass
 
-    def _tell(self, action: str, *_: object, **__: object) -> None:
+    def _report(self, action: str, *_: object, **__: object) -> None:
         pass
 
 

@@ -8,16 +8,14 @@ twenty times as much.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from kvproof.impl.config import RowOrder
-
-if TYPE_CHECKING:
-    from kvproof.impl.device_log import DeviceLog
+from kvproof.impl.device_log import DeviceLog
+from kvproof.impl.page_moves import PageMoves
 
 KVIndices = npt.NDArray[np.int32]
 NO_INDICES: KVIndices = np.empty(0, dtype=np.int32)
@@ -29,34 +27,6 @@ class OutOfPages(RuntimeError):
 
 class OutOfRows(RuntimeError):
     """A row was asked for while none was free. The scheduler admits no more than fit, so this is its mistake."""
-
-
-Pages = tuple[int, ...]
-Pool = Literal["full", "window"]
-
-
-class Moved(NamedTuple):
-    """Page ids that moved, in the order in which they did; of the window pool, where there is one, as well."""
-
-    alloc: Pages = ()
-    free: Pages = ()
-    window_alloc: Pages = ()
-    window_free: Pages = ()
-
-
-class PageMoves:
-    """The pages that moved since the last `take`: what one event reports."""
-
-    def __init__(self) -> None:
-        self.alloc: list[int] = []
-        self.free: list[int] = []
-        self.window_alloc: list[int] = []
-        self.window_free: list[int] = []
-
-    def take(self) -> Moved:
-        moved = Moved(tuple(self.alloc), tuple(self.free), tuple(self.window_alloc), tuple(self.window_free))
-        self.alloc, self.free, self.window_alloc, self.window_free = [], [], [], []
-        return moved
 
 
 class KVAllocator:
@@ -81,7 +51,7 @@ class KVAllocator:
         return len(self._free_pages)
 
     @property
-    def room(self) -> int:
+    def takeable_pages(self) -> int:
         """How many pages can be taken: with a window pool, no more than there are free in both."""
         return self.available_pages
 

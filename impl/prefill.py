@@ -7,15 +7,15 @@ budget or pages.
 from __future__ import annotations
 
 from kvproof.impl.decode import Decode
-from kvproof.impl.ends import Ends
 from kvproof.impl.request import Request
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.state import Chunk, EngineState
 
 
 class Prefill:
-    def __init__(self, state: EngineState, ends: Ends, decode: Decode) -> None:
+    def __init__(self, state: EngineState, exits: RequestExit, decode: Decode) -> None:
         self.state = state
-        self.ends = ends
+        self.exits = exits
         self.decode = decode
 
     def batch(self) -> list[Chunk]:
@@ -45,14 +45,14 @@ class Prefill:
         return batch
 
     def match(self, req: Request) -> None:
-        tell = self.state.tell
+        reporter = self.state.reporter
         left = self.state.cache.match_prefix(req)
         if left is not None:
-            tell.detached(left, req)
-            tell.arrive(req)
-        tell.match(req)
+            reporter.detached(left, req)
+            reporter.arrive(req)
+        reporter.match(req)
         if left is not None:
-            self.ends.close_if_due(left)
+            self.exits.close_if_due(left)
 
     def extend(self, req: Request, seq_len: int) -> Chunk:
         """Take a row if there is none, write the matched prefix and the new KV indices into it."""
@@ -71,7 +71,7 @@ class Prefill:
             state.chunked_req = req
         elif req is state.chunked_req:
             state.chunked_req = None
-        state.tell.extend(req, seq_len=seq_len, shared=shared)
+        state.reporter.extend(req, seq_len=seq_len, shared=shared)
         return Chunk(req, req.prefix_len, seq_len)
 
     def count_chunk(self, req: Request) -> None:
@@ -88,7 +88,7 @@ class Prefill:
         """A session's turn keeps its row, an ordinary request shares its pages through the tree."""
         if req.session is not None:
             self.state.cache.stash_chunk(req)
-            self.state.tell.stash(req)
+            self.state.reporter.stash(req)
         else:
             self.insert(req)
 
@@ -98,9 +98,9 @@ class Prefill:
         if inserted is not None:
             assert req.req_pool_idx is not None  # what is inserted has run
             shared = self.state.leading_pages(req.req_pool_idx, req.cache_protected_len)
-            self.state.tell.insert(req, inserted, shared=shared)
+            self.state.reporter.insert(req, inserted, shared=shared)
         elif req is self.state.chunked_req:
-            self.state.tell.stash(req)
+            self.state.reporter.stash(req)
 
     def _awaits_late_result(self, req: Request) -> bool:
         """Its row is not handed on while a step in flight reads or writes it: that of the turn before, or, of a request that

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from kvproof.impl.owners import Holdings, owned_columns, owned_window_columns
+from kvproof.impl.page_ownership import Holdings, owned_columns, owned_window_columns
 from kvproof.impl.pools import KVIndices
 from kvproof.impl.state import EngineState
 from kvproof.impl.window_pool import WindowAllocator

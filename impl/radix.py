@@ -43,6 +43,9 @@ class RadixTree:
         self.root = TreeNode((), NO_INDICES, None)
         self.evictable_size = 0
         self.protected_size = 0
+        self.window_evictable_size = 0
+        """Tokens with window pages in nodes that no window lock protects; 0 without a window pool."""
+        self.window_protected_size = 0
         self._allocator = allocator
         self._clock = 0
 
@@ -118,6 +121,9 @@ class RadixTree:
             evicted += len(leaf.key)
             if self._is_evictable_leaf(parent):
                 heapq.heappush(heap, (parent.last_access, next(met), parent))
+
+    def evict_window(self, num_tokens: int) -> None:
+        """Take window pages for `num_tokens` from nodes that no window lock protects: there are none, in one pool."""
 
     def nodes(self) -> list[TreeNode]:
         """Every node but the root, as they are now."""

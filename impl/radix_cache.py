@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import ChunkCache, Inserted, ceil_align, floor_align, prefilled_len
-from kvproof.impl.pools import KVAllocator, KVIndices, RowPool
-from kvproof.impl.radix import RadixTree, TreeNode
+from kvproof.impl.pools import KVIndices
 from kvproof.impl.request import Request
-from kvproof.impl.window_pool import WindowAllocator
-from kvproof.impl.window_tree import WindowTree
 
 
 class RadixCache(ChunkCache):
-    def __init__(self, allocator: KVAllocator, rows: RowPool) -> None:
-        super().__init__(allocator, rows)
-        self.tree = WindowTree(allocator) if isinstance(allocator, WindowAllocator) else RadixTree(allocator)
-
-    @property
-    def evictable_size(self) -> int:
-        return self.tree.evictable_size
-
-    @property
-    def protected_size(self) -> int:
-        return self.tree.protected_size
-
     def match_prefix(self, req: Request, key_len: int) -> None:
         """The longest prefix of whole pages that the tree has, and that can be built on."""
         found = self.tree.match_reusable(req.fill_ids[:key_len])
@@ -30,31 +15,6 @@ class RadixCache(ChunkCache):
         req.last_node = found.node
         req.cache_protected_len = len(found.indices)
         req.lent = False
-
-    def lock(self, node: TreeNode | None) -> None:
-        if node is not None:
-            self.tree.inc_lock_ref(node)
-
-    def unlock(self, node: TreeNode | None) -> None:
-        if node is not None:
-            self.tree.dec_lock_ref(node)
-
-    def evict(self, pages: int) -> bool:
-        self.tree.evict(pages * self.page_size)
-        return True
-
-    @property
-    def window_evictable_size(self) -> int:
-        return self.tree.window_evictable_size if isinstance(self.tree, WindowTree) else 0
-
-    @property
-    def window_protected_size(self) -> int:
-        return self.tree.window_protected_size if isinstance(self.tree, WindowTree) else 0
-
-    def evict_window(self, pages: int) -> bool:
-        if isinstance(self.tree, WindowTree):
-            self.tree.evict_window(pages * self.page_size)
-        return True
 
     def cache_unfinished_req(self, req: Request) -> Inserted | None:
         """Hand the whole pages of what was prefilled to the tree.

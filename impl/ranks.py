@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.observe import Observer
-from kvproof.impl.request import Request
+from kvproof.impl.request import Request, Session
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.session import Session, UnknownSession
+from kvproof.impl.session import UnknownSession
 from kvproof.impl.state import Outcome
 
 

@@ -1,15 +1,11 @@
-"""One request: its tokens, its place in the cache, and how it ends."""
+"""One request (its tokens, its place in the cache, how it ends), and the session that it may be a turn of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kvproof.impl.pools import NO_INDICES, KVIndices
 from kvproof.impl.radix import TreeNode
-
-if TYPE_CHECKING:
-    from kvproof.impl.session import Session
 
 PAD_TOKEN = 0
 """What is left of an input that is too long: the request still makes one forward, as every request does."""
@@ -96,3 +92,36 @@ class Request:
         self.prefix_indices = NO_INDICES
         self.last_node = None
         self.lent = False
+
+
+@dataclass(eq=False)
+class Session:
+    session_id: str
+    turn_in_flight: Request | None = None
+    """The one admitted turn that has not ended: create sets it, finish and abort clear it, a retract keeps it."""
+    turn_before: Request | None = None
+    """The last turn that ended while a launched step carried it."""
+    checkpoint_ids: list[int] = field(default_factory=list)
+    """The tokens of the last turn that finished with success, input and output: what the next turn appends to."""
+    close_on_finish: bool = False
+
+    @property
+    def inflight(self) -> bool:
+        return self.turn_in_flight is not None
+
+    def finish_req(self, req: Request) -> None:
+        self.checkpoint_ids = req.origin_input_ids + req.output_ids
+        self._clear_marker()
+
+    def abort_req(self) -> None:
+        """The turn is over without success: the checkpoint stays (#22790)."""
+        self._clear_marker()
+
+    def awaits_late_result(self) -> bool:
+        """A step in flight still reads and writes the row of the turn before."""
+        return self.turn_before is not None and self.turn_before.results_due > 0
+
+    def _clear_marker(self) -> None:
+        if self.turn_in_flight is not None and self.turn_in_flight.results_due:
+            self.turn_before = self.turn_in_flight
+        self.turn_in_flight = None

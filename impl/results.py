@@ -6,17 +6,17 @@ With overlap they come one step late. The result of a request that ended or was 
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import ceil_align
-from kvproof.impl.ends import Ends
-from kvproof.impl.pools import Moved
+from kvproof.impl.page_moves import Moved
 from kvproof.impl.prefill import Prefill
 from kvproof.impl.request import Request
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.state import Chunk, EngineState, Launched
 
 
 class Results:
-    def __init__(self, state: EngineState, ends: Ends, prefill: Prefill) -> None:
+    def __init__(self, state: EngineState, exits: RequestExit, prefill: Prefill) -> None:
         self.state = state
-        self.ends = ends
+        self.exits = exits
         self.prefill = prefill
 
     def process(self, step: Launched) -> None:
@@ -25,8 +25,8 @@ class Results:
             self.chunk_result(chunk, new)
         rounds = tokens[len(step.chunks) :]
         if self.state.config.speculation == 1:
-            for req, new, room in zip(step.decodes, rounds, step.rooms, strict=True):
-                self.verified_round(req, new, room)
+            for req, new, draft_pages in zip(step.decodes, rounds, step.draft_pages, strict=True):
+                self.verified_round(req, new, draft_pages)
         else:
             for req, new in zip(step.decodes, rounds, strict=True):
                 self.round_result(req, new)
@@ -43,7 +43,7 @@ class Results:
         else:
             self.note_result(req, tokens)
             if req.is_done():
-                self.ends.end(req)
+                self.exits.end(req)
             elif self.state.cache.inserts_prompt(req):
                 self.prefill.insert(req)
 
@@ -56,7 +56,7 @@ class Results:
         self.resolve(req, len(tokens))
         self.note_result(req, tokens)
         if req.is_done():
-            self.ends.end(req)
+            self.exits.end(req)
 
     def resolve(self, req: Request, accept_len: int) -> None:
         """The round's own token was claimed when it was prepared; the accepted drafts come to it (#22651)."""
@@ -65,13 +65,13 @@ class Results:
     def late_result(self, req: Request, tokens: int) -> None:
         """It comes for a request that does not run any more: nothing is left to do (sglang-jax #994)."""
         if tokens:
-            self.state.tell.late_result(req, tokens)
+            self.state.reporter.late_result(req, tokens)
 
     def note_result(self, req: Request, tokens: list[int]) -> None:
         req.output_ids += tokens
-        self.state.tell.result(req, len(tokens))
+        self.state.reporter.result(req, len(tokens))
 
-    def verified_round(self, req: Request, tokens: list[int], room: Moved) -> None:
+    def verified_round(self, req: Request, tokens: list[int], draft_pages: Moved) -> None:
         """Speculation v1: commit the accepted drafts and the bonus, and free the rejected tail."""
         state = self.state
         req.results_due -= 1
@@ -83,13 +83,13 @@ class Results:
         tail = ceil_align(req.kv_committed_len, state.config.page_size)
         state.cache.free_kv(req.req_pool_idx, tail, req.kv_allocated_len)
         req.kv_allocated_len = req.kv_committed_len
-        state.tell.verify(req, len(tokens), room)
+        state.reporter.verify(req, len(tokens), draft_pages)
         if req.is_done():
-            self.ends.end(req)
+            self.exits.end(req)
 
     def _take_no_token(self, req: Request) -> None:
         """It is told where it is a step of its own: with overlap, and while the request is still between two chunks."""
         if self.state.config.overlap and req is self.state.chunked_req:
-            self.state.tell.result(req, 0)
+            self.state.reporter.result(req, 0)
         if req.to_finish is not None:
-            self.ends.end(req)
+            self.exits.end(req)

@@ -15,9 +15,9 @@ import torch
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.device_log import DeviceLog
-from kvproof.impl.lane import Lane
+from kvproof.impl.device_stream import DeviceStream
 from kvproof.impl.observe import Event, Observer
-from kvproof.impl.pools import Pages
+from kvproof.impl.page_moves import Pages
 from kvproof.kernels.trace_ring import Drained, Record, StepRecords, TraceRing
 
 RING_RECORDS = 4096
@@ -49,7 +49,7 @@ class RingEvents:
         """Page ids of which no event was told yet."""
         self._under_way: deque[tuple[Event, int]] = deque()
         self._arrived = 0
-        """Page ids that came, and those whose event did not come yet: the draft room's are told at its `verify`."""
+        """Page ids that came, and those whose event did not come yet: draft pages are reported at `verify`."""
         self._ids: dict[int, int] = {}
         self._kinds: dict[str, int] = {}
 
@@ -58,14 +58,14 @@ class RingEvents:
         self._counts.append(self._log.tickets - self._tickets)
         self._tickets = self._log.tickets
 
-    def append(self, named: Sequence[torch.Tensor], lane: Lane) -> None:
+    def append(self, named: Sequence[torch.Tensor], stream: DeviceStream) -> None:
         """Put what was told since the last call into the ring, with the page ids that the device has found for it."""
         self._left_over += named
         if self._told:
             pages = torch.cat(self._left_over) if self._left_over else self.ring.page_ring[:0]
             for events, counts in self._fitting_parts():
                 self._make_room(len(events), sum(counts))
-                self.ring.append(self._records(events, counts, pages, lane))
+                self.ring.append(self._records(events, counts, pages, stream))
                 self._under_way += zip(events, counts, strict=True)
                 pages = pages[sum(counts) :]
             self._left_over = [pages]
@@ -97,14 +97,16 @@ class RingEvents:
         if len(self._under_way) + records > len(self.ring.ring) or waiting + pages > len(self.ring.page_ring):
             self.settle()
 
-    def _records(self, events: list[Event], counts: list[int], pages: torch.Tensor, lane: Lane) -> StepRecords:
+    def _records(
+        self, events: list[Event], counts: list[int], pages: torch.Tensor, stream: DeviceStream
+    ) -> StepRecords:
         kinds = [self._kinds.setdefault(event.action, len(self._kinds)) for event in events]
         lengths = [
             [event.after.get(name, 0) for event in events]
             for name in ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
         ]
         rows = [event.row or 0 for event in events]
-        kinds_there, rows_there, committed, allocated, protected, counts_there = lane.upload_columns(
+        kinds_there, rows_there, committed, allocated, protected, counts_there = stream.upload_columns(
             kinds, rows, *lengths, counts
         )
         step = events[0].step

@@ -1,6 +1,6 @@
 """Named scenarios: short scripts, the same for every page size, each with the faults that it brings to light.
 
-This module imports no torch, so that the table can be listed anywhere; `script.py` plays it.
+This module imports no torch, so that the table can be listed anywhere; `scenario_player.py` plays it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvproof.impl.script import Script
+    from kvproof.impl.simulated_users import SimulatedUsers
 
 
 @dataclass(frozen=True)
 class Scenario:
     summary: str
-    run: Callable[[Script], None]
+    run: Callable[[SimulatedUsers], None]
     exposes: tuple[str, ...] = ()
     """Faults whose deviation happens in this scenario at page size 4."""
     in_pages: Mapping[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Scenario:
         return {"row_width": 16 * page_size + 64, **self.fixed, **scaled}
 
 
-def basic(s: Script) -> None:
+def basic(s: SimulatedUsers) -> None:
     s.open("s")
     s.run_turn("s", s.length(2, 3), 6)
     s.run_turn("s", 5, 6)
@@ -36,7 +36,7 @@ def basic(s: Script) -> None:
     s.close("s")
 
 
-def busy_check(s: Script) -> None:
+def busy_check(s: SimulatedUsers) -> None:
     s.open("s")
     s.run_turn("s", s.length(2, 3), 6)
     s.scheduler.check()
@@ -44,7 +44,7 @@ def busy_check(s: Script) -> None:
     s.close("s")
 
 
-def many_sessions(s: Script) -> None:
+def many_sessions(s: SimulatedUsers) -> None:
     """Three conversations and ordinary requests that begin with the same tokens, all at once."""
     sessions = ("a", "b", "c")
     shared = s.tokens(s.length(2))
@@ -58,7 +58,7 @@ def many_sessions(s: Script) -> None:
     s.close(*sessions)
 
 
-def chunked(s: Script) -> None:
+def chunked(s: SimulatedUsers) -> None:
     """The chunks of a long prompt use up the budget, so a session's turn is matched and rejected until they are through."""
     s.open("s", "t")
     s.run_turn("s", s.length(5, 3), 5)
@@ -74,7 +74,7 @@ def chunked(s: Script) -> None:
     s.close("s", "t")
 
 
-def retract(s: Script) -> None:
+def retract(s: SimulatedUsers) -> None:
     """Turns are sent back to the queue with one prepared step: once on a page boundary, where the prepared position opened a
     page, and once inside a page, where it shares the page with kept tokens."""
     s.open("s", "t")
@@ -99,7 +99,7 @@ def retract(s: Script) -> None:
     s.close("s", "t")
 
 
-def pressure(s: Script) -> None:
+def pressure(s: SimulatedUsers) -> None:
     """More work than the pool holds: the tree evicts, requests are retracted, and what cannot fit is given up."""
     sessions = ("a", "b")
     s.open(*sessions)
@@ -112,7 +112,7 @@ def pressure(s: Script) -> None:
     s.close(*sessions)
 
 
-def abort_first(s: Script) -> None:
+def abort_first(s: SimulatedUsers) -> None:
     s.open("s", "t")
     decoding = s.send_turn("s", s.length(2, 3), 8)
     s.step_until_output(decoding, 3)
@@ -126,7 +126,7 @@ def abort_first(s: Script) -> None:
     s.close("s", "t")
 
 
-def abort_nth(s: Script) -> None:
+def abort_nth(s: SimulatedUsers) -> None:
     """Turn 2 is aborted while it decodes, turn 3 between chunks; each time the next turn starts from the last success."""
     s.open("s")
     s.run_turn("s", s.length(2, 3), 5)
@@ -142,7 +142,7 @@ def abort_nth(s: Script) -> None:
     s.close("s")
 
 
-def abort_queued(s: Script) -> None:
+def abort_queued(s: SimulatedUsers) -> None:
     """A turn is aborted before it ran: once before it was matched, once after it was matched and rejected."""
     s.open("s", "t")
     s.abort(s.send_turn("t", 3, 4))
@@ -160,7 +160,7 @@ def abort_queued(s: Script) -> None:
     s.close("s", "t")
 
 
-def abort_retracted(s: Script) -> None:
+def abort_retracted(s: SimulatedUsers) -> None:
     """A turn that ran, was retracted and is aborted in the queue: its own KV lies in the slot."""
     s.open("s")
     first = s.send_turn("s", s.length(2, 3), 8)
@@ -176,7 +176,7 @@ def abort_retracted(s: Script) -> None:
     s.close("s")
 
 
-def too_long(s: Script) -> None:
+def too_long(s: SimulatedUsers) -> None:
     """Turns whose input exceeds the row: on a session with a slot, and as the first turn of one without."""
     s.open("s", "t")
     s.run_turn("s", s.length(2, 3), 5)
@@ -189,7 +189,7 @@ def too_long(s: Script) -> None:
     s.close("s", "t")
 
 
-def busy(s: Script) -> None:
+def busy(s: SimulatedUsers) -> None:
     """A turn is refused while another one of its session waits, and while it decodes."""
     s.open("s")
     s.run_turn("s", s.length(2, 3), 5)
@@ -202,7 +202,7 @@ def busy(s: Script) -> None:
     s.close("s")
 
 
-def close_running(s: Script) -> None:
+def close_running(s: SimulatedUsers) -> None:
     """Closed while turn 2 decodes, while a first turn decodes, while a turn waits, and while none runs."""
     s.open("s", "t", "u", "v")
     s.run_turn("s", s.length(2, 3), 5)
@@ -220,7 +220,7 @@ def close_running(s: Script) -> None:
     s.close("v")
 
 
-def logprob(s: Script) -> None:
+def logprob(s: SimulatedUsers) -> None:
     s.open("s")
     s.run_turn("s", s.length(2, 3), 5, logprob=True)
     s.run_turn("s", 3, 5, logprob=True)
@@ -228,7 +228,7 @@ def logprob(s: Script) -> None:
     s.close("s")
 
 
-def storm(s: Script) -> None:
+def storm(s: SimulatedUsers) -> None:
     """Everything at once, by chance: turns, ordinary requests, aborts, retracts, closes, on a small pool with chunks."""
     sessions = [f"s{n}" for n in range(4)]
     s.open(*sessions)
@@ -259,7 +259,7 @@ def storm(s: Script) -> None:
     s.close(*alive)
 
 
-def inherit(s: Script) -> None:
+def inherit(s: SimulatedUsers) -> None:
     """What one turn leaves, the next one takes over: inputs and outputs that end before, on and behind a page boundary."""
     s.open("s")
     for pages, tokens, output in ((1, -1, 1), (0, 1, 2), (1, 1, 5), (0, 2, 3), (3, 0, 1), (0, 1, 7)):
@@ -267,7 +267,7 @@ def inherit(s: Script) -> None:
     s.close("s")
 
 
-def concurrent_logprobs(s: Script) -> None:
+def concurrent_logprobs(s: SimulatedUsers) -> None:
     """Sessions side by side, all with input logprobs, turn after turn."""
     sessions = ("a", "b", "c", "d")
     s.open(*sessions)
@@ -279,7 +279,7 @@ def concurrent_logprobs(s: Script) -> None:
     s.close(*sessions)
 
 
-def abort_storm(s: Script) -> None:
+def abort_storm(s: SimulatedUsers) -> None:
     """Long prompts that are aborted after each number of chunks, in sessions and outside; each time the next one recovers."""
     s.open("s", "t")
     s.run_turn("s", s.length(1, 2), 3)
@@ -297,7 +297,7 @@ def abort_storm(s: Script) -> None:
     s.close("s", "t")
 
 
-def steps_in_flight(s: Script) -> None:
+def steps_in_flight(s: SimulatedUsers) -> None:
     """Ends of every kind, each with a step in flight: finish, abort, retract and close; then somebody goes on."""
     s.open("s", "t", "u")
     s.run_turn("s", s.length(2, 3), 6)
@@ -319,7 +319,7 @@ def steps_in_flight(s: Script) -> None:
     s.close("s", "t")
 
 
-def rounds(s: Script) -> None:
+def rounds(s: SimulatedUsers) -> None:
     """Turns of every output length, so that a last round brings too much for one of them."""
     s.open("s", "t")
     for output in range(1, 9):
@@ -329,7 +329,7 @@ def rounds(s: Script) -> None:
     s.close("s", "t")
 
 
-def duplicates(s: Script) -> None:
+def duplicates(s: SimulatedUsers) -> None:
     """The same prompts side by side, which go on in the same words: what the second one brings, the tree has already."""
     prompt = s.tokens(s.length(3, 2))
     for _ in range(2):
@@ -339,7 +339,7 @@ def duplicates(s: Script) -> None:
         prompt = [*prompt, *s.tokens(s.length(1, 1))]
 
 
-def deeper_match(s: Script) -> None:
+def deeper_match(s: SimulatedUsers) -> None:
     """A request ends when the tree has its tokens further than it locked them. Then a turn builds on that which does not fit
     beside another session: it is given up, unless the pages that it builds on are taken from under it.
     """
@@ -352,7 +352,7 @@ def deeper_match(s: Script) -> None:
     s.close("s", "t")
 
 
-def forced_retracts(s: Script) -> None:
+def forced_retracts(s: SimulatedUsers) -> None:
     """Requests are sent back to the queue although all fit, again and again; all come to their end."""
     sessions = ("a", "b")
     s.open(*sessions)
@@ -364,7 +364,7 @@ def forced_retracts(s: Script) -> None:
     s.close(*sessions)
 
 
-def window(s: Script) -> None:
+def window(s: SimulatedUsers) -> None:
     """Turns and requests outgrow their window; prompts come again when their window pages are gone, and bring new ones."""
     prompt = s.tokens(s.length(5, 1))
     s.open("s")
@@ -382,7 +382,7 @@ def window(s: Script) -> None:
     s.close("s")
 
 
-def window_rounds(s: Script) -> None:
+def window_rounds(s: SimulatedUsers) -> None:
     """The last round of a turn brings much more than was asked for, and more than a window; the next turn goes on behind it."""
     s.open("s")
     for turn in range(3):

@@ -4,8 +4,8 @@ One step prepares and launches a forward, then takes results. Without overlap th
 the step before, so that a step is prepared before the outcome of the last one is known. Users may come between any two
 steps, and between the two halves of one.
 
-The rooms: prefill.py admits, decode.py prepares rounds and makes room, results.py processes what came back, ends.py holds
-the ways out. They share state.py.
+Its parts share state.py: prefill.py admits, decode.py prepares rounds and frees pages for them, results.py processes results,
+request_exit.py ends and retracts requests.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from kvproof.impl.census import Census
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.decode import Decode
 from kvproof.impl.device_census import DeviceCensus
-from kvproof.impl.ends import Ends
 from kvproof.impl.faults import assemble
 from kvproof.impl.observe import Observer
 from kvproof.impl.prefill import Prefill
-from kvproof.impl.request import TOO_LONG, Request
+from kvproof.impl.request import TOO_LONG, Request, Session
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.results import Results
 from kvproof.impl.runner import HashRunner, Runner
-from kvproof.impl.session import Session
 from kvproof.impl.state import Batch, EngineState, Launched, MemoryTerms, Outcome
 from kvproof.impl.window_eviction import evict_live_windows
 
@@ -36,10 +35,10 @@ class Scheduler:
         parts = assemble(config.faults)
         self.config = config
         self.state = EngineState(config, parts, observer)
-        self.ends = parts.of(Ends)(self.state)
-        self.decoding = parts.of(Decode)(self.state, self.ends)
-        self.prefilling = parts.of(Prefill)(self.state, self.ends, self.decoding)
-        self.results = parts.of(Results)(self.state, self.ends, self.prefilling)
+        self.exits = parts.of(RequestExit)(self.state)
+        self.decoding = parts.of(Decode)(self.state, self.exits)
+        self.prefilling = parts.of(Prefill)(self.state, self.exits, self.decoding)
+        self.results = parts.of(Results)(self.state, self.exits, self.prefilling)
         self.runner = runner if runner is not None else self._build_runner()
         self.census = Census(self.state) if self.state.device is None else DeviceCensus(self.state, self.state.device)
         self._drafts = config.drafts if config.speculation else 0
@@ -49,7 +48,7 @@ class Scheduler:
     # -- what users ask for --
 
     def open_session(self, session_id: str) -> None:
-        self.state.tell.open(self.state.controller.open(session_id))
+        self.state.reporter.open(self.state.controller.open(session_id))
 
     def submit_turn(
         self,
@@ -66,7 +65,7 @@ class Scheduler:
         req = self._new_request(rid, new_tokens, max_new_tokens, priority)
         req.logprob_start_len = 0 if logprob else None
         admitted = self.state.controller.create_req(session, req)
-        self.state.tell.create(session, req, admitted=admitted)
+        self.state.reporter.create(session, req, admitted=admitted)
         if admitted:
             self._limit_output(req)
             self.state.waiting.append(req)
@@ -80,7 +79,7 @@ class Scheduler:
         if len(token_ids) > self.config.max_input_len:
             req.abort_before_running(TOO_LONG)
         self._limit_output(req)
-        self.state.tell.arrive(req)
+        self.state.reporter.arrive(req)
         self.state.waiting.append(req)
 
     def abort(self, rid: str, reason: str = "aborted") -> None:
@@ -94,14 +93,14 @@ class Scheduler:
             if req.is_live and req.results_due and self._has_results_to_take:
                 req.to_finish = req.to_finish or reason
             else:
-                self.ends.abort(req, reason)
+                self.exits.abort(req, reason)
             return
 
     def close_session(self, session_id: str) -> None:
         session = self.state.controller.get(session_id)
         row = self.state.slot_row(session)
         self.state.controller.close(session)
-        self.state.tell.close(session, row)
+        self.state.reporter.close(session, row)
 
     def retract(self, rid: str) -> None:
         """Force a running request back to the queue, as pool pressure would.
@@ -174,7 +173,7 @@ class Scheduler:
     def begin_step(self) -> None:
         if self.state.device is not None:
             self.state.device.catch_up()
-        self.state.tell.step += 1
+        self.state.reporter.step += 1
         self.state.ended_in_step = []
         self._launched_now = False
 
@@ -183,7 +182,7 @@ class Scheduler:
         state = self.state
         terms = state.all_memory_terms()
         is_cheap = self.config.pool_pages <= FREE_LIST_LIMIT
-        state.tell.check(
+        state.reporter.check(
             busy=not state.is_idle,
             terms=terms.full,
             free_list=state.free_list() if is_cheap else None,
@@ -199,7 +198,7 @@ class Scheduler:
         if chunks:
             riders = self.decoding.prepare(list(state.running)) if self.config.mixed_chunk else Batch()
             state.running += [chunk.req for chunk in chunks if chunk.is_last]
-            return Batch(chunks, riders.decodes, riders.rooms)
+            return Batch(chunks, riders.decodes, riders.draft_pages)
         if state.running:
             return self.decoding.batch()
         if not state.launched and not state.is_idle:
@@ -220,12 +219,12 @@ class Scheduler:
             [req.req_pool_idx or 0 for req in batch.decodes],
             self._drafts,
         )
-        self.state.launched.append(Launched(launch, batch.chunks, batch.decodes, batch.rooms))
+        self.state.launched.append(Launched(launch, batch.chunks, batch.decodes, batch.draft_pages))
         self._launched_now = True
 
     def _abort_what_cannot_fit(self) -> None:
         """Nothing runs, so nothing will ever free what the next request waits for: slots hold it until they are closed."""
-        self.ends.abort(self.state.chunked_req or self.state.waiting[0], DOES_NOT_FIT)
+        self.exits.abort(self.state.chunked_req or self.state.waiting[0], DOES_NOT_FIT)
 
     # -- requests --
 
@@ -242,11 +241,11 @@ class Scheduler:
     def _build_runner(self) -> Runner:
         if self.config.forward == "none":
             return HashRunner(self.config.seed, self.config.draft_accuracy)
-        from kvproof.impl.model import TransformerRunner
+        from kvproof.impl.transformer_runner import TransformerRunner
 
         state = self.state
         if state.device is not None:
             pools = state.device.pools
-            return TransformerRunner(self.config, pools, pools.full_to_window, state.device.lane)
+            return TransformerRunner(self.config, pools, pools.full_to_window, state.device.stream)
         window_map = state.window_pool.full_to_window if state.window_pool is not None else None
         return TransformerRunner(self.config, state.rows, window_map)

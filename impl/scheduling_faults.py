@@ -1,18 +1,17 @@
-"""Known failures of the release entry, of prefill, decode and results: the rules as they were before their fix.
+"""Known failures of the release of a request, of prefill, decode and results: the rules as they were before their fix.
 
-Each class replaces whole methods; its docstring begins with the id of the pull request that fixed it. Some rules were
-spread over two places, and so are their classes. faults.py has the table.
+session_faults.py says what the classes of a fault look like. A rule that was spread over two places has two classes.
 """
 
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import Inserted, ceil_align
 from kvproof.impl.decode import Decode
-from kvproof.impl.ends import Ends
 from kvproof.impl.pools import KVIndices
 from kvproof.impl.prefill import Prefill
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.results import Results
 from kvproof.impl.state import EngineState
 
@@ -69,8 +68,8 @@ class RemembersItsSlot(Decode):
     """F994c: a result that comes for a request that ended frees the slot that its step was given, which the release has freed
     already."""
 
-    def __init__(self, state: EngineState, ends: Ends) -> None:
-        super().__init__(state, ends)
+    def __init__(self, state: EngineState, exits: RequestExit) -> None:
+        super().__init__(state, exits)
         self.out_cache_loc: dict[int, KVIndices] = {}
 
     def prepare_round(self, req: Request) -> None:
@@ -94,8 +93,8 @@ class FirstChunkCounted(Prefill):
     """F994d: the chunk counter is raised for the first chunk only: the result of a later one looks final, so that the token it
     predicts is sampled and appended."""
 
-    def __init__(self, state: EngineState, ends: Ends, decode: Decode) -> None:
-        super().__init__(state, ends, decode)
+    def __init__(self, state: EngineState, exits: RequestExit, decode: Decode) -> None:
+        super().__init__(state, exits, decode)
         self._counted: set[str] = set()
 
     def count_chunk(self, req: Request) -> None:

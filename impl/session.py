@@ -1,50 +1,17 @@
 """Streaming sessions: the KV of a conversation stays in its slot between turns, and the next turn runs on the slot's row.
 
-Two parts. `Session` and `SessionController` know tokens and the protocol: one turn at a time, the checkpoint, closing.
-`SessionSlot` and `StreamingSessionCache` know rows and lengths. All lengths are in tokens.
+`SessionController` keeps the protocol: one turn at a time, the checkpoint, closing. `SessionSlot` and `StreamingSessionCache`
+know rows and lengths. All lengths are in tokens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kvproof.impl.chunk_cache import ChunkCache, ceil_align, prefilled_len
-from kvproof.impl.pools import Pool
+from kvproof.impl.page_moves import Pool
 from kvproof.impl.radix import TreeNode
-from kvproof.impl.request import TOO_LONG, Request
-
-
-@dataclass(eq=False)
-class Session:
-    session_id: str
-    turn_in_flight: Request | None = None
-    """The one admitted turn that has not ended: create sets it, finish and abort clear it, a retract keeps it."""
-    turn_before: Request | None = None
-    """The last turn that ended while a launched step carried it."""
-    checkpoint_ids: list[int] = field(default_factory=list)
-    """The tokens of the last turn that finished with success, input and output: what the next turn appends to."""
-    close_on_finish: bool = False
-
-    @property
-    def inflight(self) -> bool:
-        return self.turn_in_flight is not None
-
-    def finish_req(self, req: Request) -> None:
-        self.checkpoint_ids = req.origin_input_ids + req.output_ids
-        self._clear_marker()
-
-    def abort_req(self) -> None:
-        """The turn is over without success: the checkpoint stays (#22790)."""
-        self._clear_marker()
-
-    def awaits_late_result(self) -> bool:
-        """A step in flight still reads and writes the row of the turn before."""
-        return self.turn_before is not None and self.turn_before.results_due > 0
-
-    def _clear_marker(self) -> None:
-        if self.turn_in_flight is not None and self.turn_in_flight.results_due:
-            self.turn_before = self.turn_in_flight
-        self.turn_in_flight = None
+from kvproof.impl.request import TOO_LONG, Request, Session
 
 
 @dataclass

@@ -1,15 +1,15 @@
 """Known failures of sessions: rules of the session cache and the session controller as they were before their fix.
 
-Each class replaces whole methods; its docstring begins with the id of the pull request that fixed it. faults.py has the
-table.
+Each class replaces whole methods. Its docstring begins with the id of the pull request that fixed it; faults.py looks it up by
+that id.
 """
 
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import ChunkCache
-from kvproof.impl.pools import Pool
-from kvproof.impl.request import Request
-from kvproof.impl.session import Session, SessionController, SessionSlot, StreamingSessionCache
+from kvproof.impl.page_moves import Pool
+from kvproof.impl.request import Request, Session
+from kvproof.impl.session import SessionController, SessionSlot, StreamingSessionCache
 
 
 class CommittedLenAsProtectedLen(StreamingSessionCache):

@@ -1,4 +1,4 @@
-"""What the rooms of the scheduler share: the pools, the cache, the queues, and what was launched."""
+"""What the parts of the scheduler share: the pools, the cache, the queues, and what was launched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from kvproof.impl.chunk_cache import ChunkCache
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.device import Device
 from kvproof.impl.observe import Observer, Reporter, Unheard
-from kvproof.impl.pools import KVAllocator, Moved, Pages, Pool, RowPool
+from kvproof.impl.page_moves import Moved, Pages, Pool
+from kvproof.impl.pools import KVAllocator, RowPool
 from kvproof.impl.radix_cache import RadixCache
-from kvproof.impl.request import Request
+from kvproof.impl.request import Request, Session
 from kvproof.impl.runner import ForwardInput, Launch
-from kvproof.impl.session import Session, SessionController, StreamingSessionCache
+from kvproof.impl.session import SessionController, StreamingSessionCache
 from kvproof.impl.window_pool import WindowAllocator
 
 
@@ -53,8 +54,8 @@ class Launched:
     launch: Launch
     chunks: Sequence[Chunk]
     decodes: Sequence[Request]
-    rooms: Sequence[Moved] = ()
-    """Pages of the draft room of each decode (speculation v1)."""
+    draft_pages: Sequence[Moved] = ()
+    """Pages taken for the drafts of each decode (speculation v1)."""
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Batch:
 
     chunks: list[Chunk] = field(default_factory=list)
     decodes: list[Request] = field(default_factory=list)
-    rooms: list[Moved] = field(default_factory=list)
+    draft_pages: list[Moved] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.chunks or self.decodes)
@@ -97,7 +98,7 @@ class EngineState:
         )
         self.cache = parts.of(StreamingSessionCache)(self.prefixes)
         self.controller = parts.of(SessionController)(self.cache, config.max_input_len)
-        self.tell = self._reporter(observer)
+        self.reporter = self._reporter_for(observer)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.chunked_req: Request | None = None
@@ -119,18 +120,20 @@ class EngineState:
     def obtainable_pages(self) -> int:
         """Pages that are free or can be evicted. Each takes one of the window pool, where there is one, as well."""
         page_size = self.config.page_size
-        pages = self.allocator.available_pages + self.prefixes.evictable_size // page_size
+        pages = self.allocator.available_pages + self.prefixes.tree.evictable_size // page_size
         if self.window_pool is None:
             return pages
-        return min(pages, self.window_pool.available_window_pages + self.prefixes.window_evictable_size // page_size)
+        return min(
+            pages, self.window_pool.available_window_pages + self.prefixes.tree.window_evictable_size // page_size
+        )
 
     def memory_terms(self) -> dict[str, int]:
         """The terms of the memory check, in pages, from the running counters of pool, tree and slots."""
         page_size = self.config.page_size
         return {
             "available": self.allocator.available_pages,
-            "evictable": self.prefixes.evictable_size // page_size,
-            "protected": self.prefixes.protected_size // page_size,
+            "evictable": self.prefixes.tree.evictable_size // page_size,
+            "protected": self.prefixes.tree.protected_size // page_size,
             **self._terms_of_holders("full"),
             "total": self.config.pool_pages,
         }
@@ -142,8 +145,8 @@ class EngineState:
             return None
         return {
             "available": self.window_pool.available_window_pages,
-            "evictable": self.prefixes.window_evictable_size // page_size,
-            "protected": self.prefixes.window_protected_size // page_size,
+            "evictable": self.prefixes.tree.window_evictable_size // page_size,
+            "protected": self.prefixes.tree.window_protected_size // page_size,
             **self._terms_of_holders("window"),
             "total": self.window_pool.window_pages,
         }
@@ -160,13 +163,15 @@ class EngineState:
 
     def make_available(self, pages: int) -> None:
         """Evict from the tree what is missing. Every page that the scheduler takes passes here first."""
+        tree, page_size = self.prefixes.tree, self.config.page_size
         missing = pages - self.allocator.available_pages
-        evicted = missing > 0 and self.prefixes.evict(missing)
-        if self.window_pool is not None:
-            missing = pages - self.window_pool.available_window_pages
-            evicted |= missing > 0 and self.prefixes.evict_window(missing)
-        if evicted:
-            self.tell.evict()
+        if was_short := missing > 0:
+            tree.evict(missing * page_size)
+        if self.window_pool is not None and (missing := pages - self.window_pool.available_window_pages) > 0:
+            was_short = True
+            tree.evict_window(missing * page_size)
+        if was_short and self.config.radix_cache:
+            self.reporter.evict()
 
     def back(self, row: int, start: int, end: int, *, is_decode: bool = False) -> None:
         """Take the pages that positions [start, end) of a row need, and write their KV indices into it."""
@@ -204,7 +209,7 @@ class EngineState:
         slot = self.cache.slots.get(session.session_id)
         return slot.req_pool_idx if slot is not None else None
 
-    def _reporter(self, observer: Observer | None) -> Reporter:
+    def _reporter_for(self, observer: Observer | None) -> Reporter:
         moves = self.allocator.moves
         if self.device is not None:
             observer, moves = self.device.events, self.device.log.moves

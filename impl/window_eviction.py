@@ -33,7 +33,7 @@ def evict_window(state: EngineState, req: Request, pre_len: int) -> None:
     assert req.req_pool_idx is not None  # a request of the batch has a row
     pool.free_window(state.rows.read(req.req_pool_idx, start, end))
     req.swa_evicted_seqlen = end
-    state.tell.window(req, pre_len)
+    state.reporter.window(req, pre_len)
 
 
 def computed_len(state: EngineState, req: Request) -> int:

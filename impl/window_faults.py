@@ -1,12 +1,12 @@
-"""Known failures of models with a sliding window. faults.py has the table, session_faults.py says what its classes are like."""
+"""Known failures of models with a sliding window. session_faults.py says what the classes of a fault look like."""
 
 from __future__ import annotations
 
 from kvproof.impl.chunk_cache import Inserted
-from kvproof.impl.ends import Ends
 from kvproof.impl.pools import KVIndices
 from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request import Request
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.session import StreamingSessionCache
 from kvproof.impl.window_eviction import computed_len
 from kvproof.impl.window_pool import WindowAllocator
@@ -22,7 +22,7 @@ class CursorStaysAtTrim(StreamingSessionCache):
         req.swa_evicted_seqlen = evicted_len
 
 
-class OvershootMovesWindow(Ends):
+class OvershootMovesWindow(RequestExit):
     __doc__ = CursorStaysAtTrim.__doc__
 
     def kept_len(self, req: Request) -> int:

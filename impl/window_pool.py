@@ -29,7 +29,7 @@ class WindowAllocator(KVAllocator):
         self._free_window_pages = list(range(window_pages, 0, -1))
 
     @property
-    def room(self) -> int:
+    def takeable_pages(self) -> int:
         return min(self.available_pages, self.available_window_pages)
 
     @property

@@ -19,9 +19,6 @@ from kvproof.impl.window_pool import WindowAllocator
 class WindowTree(RadixTree):
     def __init__(self, allocator: WindowAllocator) -> None:
         super().__init__(allocator)
-        self.window_evictable_size = 0
-        """Tokens with window pages in nodes that no window lock protects."""
-        self.window_protected_size = 0
         self._pool = allocator
 
     def match_reusable(self, token_ids: Sequence[int]) -> TreeMatch:

@@ -17,7 +17,7 @@ from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.script import Front, to_its_end
+from kvproof.impl.simulated_users import Front, to_its_end
 
 
 class WorkloadRequest(Protocol):

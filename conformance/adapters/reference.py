@@ -66,7 +66,7 @@ def record_scenario(
     """Play one scenario and write its trace; with the setting `ranks`, that of each rank."""
     require_torch()
     from kvproof.impl.ranks import Ranks
-    from kvproof.impl.script import play, play_on, scenario_config
+    from kvproof.impl.scenario_player import play, play_on, scenario_config
 
     if name not in SCENARIOS:
         raise unknown("scenario of reference", name, SCENARIOS)
@@ -248,7 +248,7 @@ def faults_of_the_reference() -> list[str]:
 
 
 def _require_settings(settings: Mapping[str, Any]) -> None:
-    from kvproof.impl.script import SETTINGS
+    from kvproof.impl.scenario_player import SETTINGS
 
     for name in settings:
         if name not in (*SETTINGS, RANKS):

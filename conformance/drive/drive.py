@@ -4,9 +4,9 @@ A replay asks whether a trace follows the rules. A drive asks whether an impleme
 the model against the implementation with that fault on (the same outcome) and without it (another one, at the event that
 deviates).
 
-For each event the scheduler of the reference is told to do this very thing next (`impl/by_hand.py`); what it did comes back as
-events of its own. What it does of itself beside that (go on with a detached turn, carry out a deferred close) has to come next
-in the trace too.
+For each event the scheduler of the reference is told to do this very thing next (`impl/hand_driven_scheduler.py`); what it did
+comes back as events of its own. What it does of itself beside that (go on with a detached turn, carry out a deferred close) has
+to come next in the trace too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.spec.trace import Event
 
 if TYPE_CHECKING:
-    from kvproof.impl.by_hand import HandDrivenScheduler
+    from kvproof.impl.hand_driven_scheduler import HandDrivenScheduler
     from kvproof.impl.observe import Event as Done
 
 SAME, OTHERWISE = "same", "otherwise"
@@ -134,7 +134,7 @@ class Driver:
     """One drive: the implementation, what of its own doing the trace has yet to show, and the names of pages."""
 
     def __init__(self, config: EngineConfig, events: Sequence[Event]) -> None:
-        from kvproof.impl.by_hand import HandDrivenScheduler
+        from kvproof.impl.hand_driven_scheduler import HandDrivenScheduler
 
         self.seen: list[Event] = []
         self._events = events
@@ -152,7 +152,7 @@ class Driver:
 
     def follow(self, number: int, line: int) -> Otherwise | None:
         """Have one event of the trace done, unless the implementation did it of itself, and compare."""
-        from kvproof.impl.by_hand import CannotBeDone
+        from kvproof.impl.hand_driven_scheduler import CannotBeDone
 
         expected = self._events[number]
         if not self._pending:

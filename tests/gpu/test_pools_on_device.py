@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from page_census import Recorded
+from soak.engine_soak import soak
 from test_device_census import CORRUPTIONS, corrupt, running
 
 from kvproof.conformance.adapters.reference import record_scenario
@@ -18,7 +19,6 @@ from kvproof.impl.config import EngineConfig
 from kvproof.impl.device import Device
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.soak import soak
 
 STRICT = {"forward": "none", "check_every_step": True, "census_every_step": True}
 
@@ -76,7 +76,7 @@ def test_a_step_waits_for_nothing_on_the_device() -> None:
     """The device is kept busy: the step must be over before that. What it reads is the verdict of the step before."""
     scheduler, device = busy_engine()
     torch.cuda.synchronize()
-    with device.lane.running():
+    with device.stream.running():
         torch.cuda._sleep(400_000_000)
         busy = torch.cuda.Event()
         busy.record()

@@ -13,7 +13,7 @@ from typing import Any
 
 from page_census import Recorded
 
-from kvproof.impl.script import play, scenario_config
+from kvproof.impl.scenario_player import play, scenario_config
 
 
 def digest(name: str, page_size: int, settings: dict[str, Any]) -> tuple[int, str]:

@@ -42,7 +42,7 @@ class Census:
         found = [*page_errors(scheduler, owners), *row_errors(scheduler), *lock_errors(scheduler)]
         if self._recorded is not None:
             found += term_errors(scheduler, owners, self._recorded)
-        self.errors += [f"step {scheduler.state.tell.step}: {error}" for error in found]
+        self.errors += [f"step {scheduler.state.reporter.step}: {error}" for error in found]
 
 
 def page_owners(scheduler: Scheduler) -> dict[int, list[str]]:
@@ -105,9 +105,9 @@ def lock_errors(scheduler: Scheduler) -> list[str]:
     ]
     protected = sum(len(node.key) for node in nodes if node.lock_ref)
     evictable = sum(len(node.key) for node in nodes if not node.lock_ref)
-    prefixes = scheduler.state.prefixes
-    if (protected, evictable) != (prefixes.protected_size, prefixes.evictable_size):
-        errors.append(f"tree counters say {prefixes.protected_size} + {prefixes.evictable_size} tokens")
+    tree = scheduler.state.prefixes.tree
+    if (protected, evictable) != (tree.protected_size, tree.evictable_size):
+        errors.append(f"tree counters say {tree.protected_size} + {tree.evictable_size} tokens")
     return errors
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 
 from kvproof.impl.config import EngineConfig
-from kvproof.impl.model import TransformerRunner
 from kvproof.impl.pools import RowPool
 from kvproof.impl.runner import VOCAB_SIZE, ForwardInput
+from kvproof.impl.transformer_runner import TransformerRunner
 
 
 def prompt(seed: int, count: int) -> list[int]:

@@ -7,8 +7,8 @@ import random
 import pytest
 from page_census import Census, Recorded
 
+from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
-from kvproof.impl.script import play, scenario_config
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])

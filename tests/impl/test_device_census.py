@@ -11,7 +11,7 @@ from kvproof.impl.census import CensusViolation, take_census
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.device import Device
 from kvproof.impl.device_census import tables_of
-from kvproof.impl.owners import Holdings, window_page_owners
+from kvproof.impl.page_ownership import Holdings, window_page_owners
 from kvproof.impl.scheduler import Scheduler
 
 P = 4
@@ -50,8 +50,8 @@ def name_page(device: Device, row: int, column: int, page: int) -> None:
 
 
 def corrupt(device: Device, kind: str) -> None:
-    """On the lane, as everything that is done to the device's tables."""
-    with device.lane.running():
+    """On the stream, as everything that is done to the device's tables."""
+    with device.stream.running():
         CORRUPTIONS[kind][0](device)
 
 
@@ -101,7 +101,7 @@ def test_each_violation_of_the_device_alone_is_seen_one_step_later_and_names_its
     scheduler.step()
     with pytest.raises(CensusViolation, match=rf"^step 4: .*{CORRUPTIONS[kind][1]}"):
         scheduler.step()
-    assert scheduler.state.tell.step == 5
+    assert scheduler.state.reporter.step == 5
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
@@ -117,7 +117,7 @@ def test_a_healthy_run_has_nothing_to_settle() -> None:
     scheduler, _ = running()
     scheduler.step()
     scheduler.census.settle()
-    assert (scheduler.state.tell.step, len(scheduler.state.running)) == (4, 2)
+    assert (scheduler.state.reporter.step, len(scheduler.state.running)) == (4, 2)
 
 
 def test_holders_are_called_as_they_were_in_the_step_of_the_violation() -> None:

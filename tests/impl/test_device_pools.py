@@ -47,7 +47,7 @@ class Books:
     def back(self, row: int, tokens: int, *, is_decode: bool) -> None:
         start, entries = self.lengths[row], self.rows.table[row]
         end = min(start + tokens, len(entries))
-        if end > start and self.allocator.pages_for(start, end) <= self.allocator.room:
+        if end > start and self.allocator.pages_for(start, end) <= self.allocator.takeable_pages:
             last_loc = int(entries[start - 1]) if start else -1
             entries[start:end] = self.allocator.alloc_extend(start, end, last_loc)
             self.log.backed(row, start, end, is_decode=is_decode)

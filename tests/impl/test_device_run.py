@@ -25,9 +25,9 @@ from kvproof.impl import device_pools, ring_events
 from kvproof.impl.census import CensusViolation
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.ring_events import RingOverflow
+from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.script import play, scenario_config
 from kvproof.kernels.trace_ring import Drained, TraceRing
 
 STRICT = {"forward": "none", "check_every_step": True, "census_every_step": True}
@@ -76,7 +76,7 @@ def test_the_model_reads_the_page_table_of_the_device(settings: dict[str, Any], 
     assert device is not None
     assert vars(scheduler.runner)["_rows"].req_to_token is device.pools.req_to_token
     assert vars(scheduler.runner)["_window_map"] is device.pools.full_to_window
-    assert vars(scheduler.runner)["_lane"] is device.lane
+    assert vars(scheduler.runner)["_stream"] is device.stream
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")

@@ -11,17 +11,18 @@ from kvproof.impl.census import CensusViolation
 from kvproof.impl.chunk_cache import ChunkCache
 from kvproof.impl.config import ConfigError
 from kvproof.impl.decode import Decode
-from kvproof.impl.ends import Ends
 from kvproof.impl.faults import FAULTS, assemble
 from kvproof.impl.observe import Event
 from kvproof.impl.prefill import Prefill
 from kvproof.impl.radix_cache import RadixCache
+from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.results import Results
+from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
-from kvproof.impl.script import Stuck, play, scenario_config
 from kvproof.impl.session import SessionController, StreamingSessionCache
+from kvproof.impl.simulated_users import Stuck
 
-PARTS = (StreamingSessionCache, SessionController, RadixCache, ChunkCache, Prefill, Decode, Results, Ends)
+PARTS = (StreamingSessionCache, SessionController, RadixCache, ChunkCache, Prefill, Decode, Results, RequestExit)
 EXPOSED = [(name, fault) for name, scenario in SCENARIOS.items() for fault in scenario.exposes]
 
 

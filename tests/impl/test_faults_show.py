@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from kvproof.conformance.cli import cli
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.faults import FAULTS
+from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
-from kvproof.impl.script import Stuck, play, scenario_config
+from kvproof.impl.simulated_users import Stuck
 
 NEEDS_PAGES = ("F22862b", "F994a")
 """What starts inside a page needs a page with an inside."""

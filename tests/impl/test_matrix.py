@@ -25,12 +25,13 @@ from page_census import Census
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, replay
 from kvproof.conformance.traces.trace_io import read_trace
-from kvproof.impl import script
+from kvproof.impl import scenario_player
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.recomputation import recomputed_output
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
+from kvproof.impl.simulated_users import SimulatedUsers, to_its_end
 from kvproof.spec.trace import Event
 
 BEHAVIOURS = {
@@ -147,7 +148,7 @@ def sample(count: int) -> list[Cell]:
     return chosen
 
 
-class Accompanied(script.Script):
+class Accompanied(SimulatedUsers):
     """A script whose requests never run alone: beside them decodes a companion, and another one follows when it ends.
 
     So there is always somebody who can be retracted, and a decode that a prefill can be mixed with.
@@ -203,22 +204,22 @@ def play_cell(cell: Cell, trace: Path, monkeypatch: pytest.MonkeyPatch, pools: s
     def play(name: str, config: EngineConfig, observer: Observer) -> None:
         scheduler = Scheduler(config, observer)
         played.append(scheduler)
-        with script.to_its_end(scheduler):
-            play_behaviour(cell, script.find_scenario(name).run, scheduler, watch)
+        with to_its_end(scheduler):
+            play_behaviour(cell, scenario_player.find_scenario(name).run, scheduler, watch)
 
-    monkeypatch.setattr(script, "play", play)
+    monkeypatch.setattr(scenario_player, "play", play)
     record_scenario(cell.behaviour, trace, page_size=cell.page_size, settings={**cell.settings, "pools": pools})
     return watch, played[0]
 
 
-def play_behaviour(cell: Cell, run: Callable[[script.Script], None], scheduler: Scheduler, watch: Watch) -> None:
+def play_behaviour(cell: Cell, run: Callable[[SimulatedUsers], None], scheduler: Scheduler, watch: Watch) -> None:
     chance = random.Random(scheduler.config.seed)
     if cell.needs_company:
         accompanied = Accompanied(scheduler, chance, watch)
         run(accompanied)
         accompanied.dismiss_companion()
     else:
-        alone = script.Script(scheduler, chance, watch)
+        alone = SimulatedUsers(scheduler, chance, watch)
         run(alone)
         alone.drain()
     scheduler.check()

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.impl.pools import KVAllocator, Moved, OutOfPages, OutOfRows, RowPool
+from kvproof.impl.page_moves import Moved
+from kvproof.impl.pools import KVAllocator, OutOfPages, OutOfRows, RowPool
 
 
 def test_page_0_is_never_handed_out_and_pages_come_in_order() -> None:

@@ -8,10 +8,10 @@ import pytest
 from page_census import Recorded
 
 from kvproof.impl.census import tables_of_books
-from kvproof.impl.owners import Holdings, page_owners, window_page_owners
+from kvproof.impl.page_ownership import Holdings, page_owners, window_page_owners
 from kvproof.impl.quick_census import every_page_has_one_owner, every_window_page_has_one_owner
+from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.script import play, scenario_config
 from kvproof.impl.state import EngineState
 from kvproof.kernels.census import page_census
 

@@ -18,8 +18,8 @@ import torch
 from paged_rows import PagedRows, prompt
 
 from kvproof.impl.config import ConfigError
-from kvproof.impl.model import Transformer, TransformerRunner, logits_from_scratch
 from kvproof.impl.runner import ForwardInput, HashRunner
+from kvproof.impl.transformer_runner import Transformer, TransformerRunner, logits_from_scratch
 
 PROMPTS = [prompt(seed, count) for seed, count in enumerate((1, 7, 16, 41))]
 ATTENTIONS = ["gqa", "mla"]

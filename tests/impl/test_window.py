@@ -13,11 +13,11 @@ from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl import window_eviction
 from kvproof.impl.census import CensusViolation, take_census
 from kvproof.impl.config import ConfigError, EngineConfig
-from kvproof.impl.model import logits_from_scratch
 from kvproof.impl.request import Request
 from kvproof.impl.scheduler import Scheduler
 from kvproof.impl.session import SessionSlot
 from kvproof.impl.state import EngineState
+from kvproof.impl.transformer_runner import logits_from_scratch
 from kvproof.impl.window_tree import WindowTree
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.impl.pools import Moved, OutOfPages
+from kvproof.impl.page_moves import Moved
+from kvproof.impl.pools import OutOfPages
 from kvproof.impl.window_pool import WindowAllocator
 
 
@@ -26,7 +27,7 @@ def test_each_page_brings_one_of_the_window_pool() -> None:
     assert take(pool) == Moved(alloc=(1, 2, 3), window_alloc=(1, 2, 3))
     assert pool.window_pages_of(indices).tolist() == [1, 2, 3]
     assert pool.full_to_window.tolist() == [0, 1, 2, 3, 0, 0, 0, 0, 0]
-    assert (pool.available_pages, pool.available_window_pages, pool.room) == (5, 1, 1)
+    assert (pool.available_pages, pool.available_window_pages, pool.takeable_pages) == (5, 1, 1)
 
 
 def test_a_token_inside_a_page_takes_none_of_either_pool() -> None:
@@ -81,7 +82,7 @@ def test_every_window_page_is_free_or_behind_exactly_one_page(acts: list[tuple[s
     pool = allocator(pool_pages=12, window_pages=7, page_size=2)
     held: list[np.ndarray] = []
     for act, choice in acts:
-        if act == "take" and pool.room >= 1 + choice % 3:
+        if act == "take" and pool.takeable_pages >= 1 + choice % 3:
             held.append(pool.alloc_extend(0, 2 * (1 + choice % 3), -1))
         elif act == "free" and held:
             pool.free(held.pop(choice % len(held)))

@@ -137,7 +137,7 @@ def test_counters_equal_a_recount_and_what_is_locked_stays(
     locked = []
     for act, which, length in acts:
         prompt = prompts[which][: length - length % page_size]
-        if act == "put" and pool.room >= 24:
+        if act == "put" and pool.takeable_pages >= 24:
             put(pool, tree, prompt, evicted_len=length // 2 // page_size * page_size)
         elif act == "lock":
             found = tree.match_reusable(prompt)

@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 from mutation import in_place, verdicts
 from mutation.mistakes import mistakes
-from mutation.odd_moments import PARTING, parting
-from mutation.page import Told, report
-from mutation.reviewed import ALLOWED, EQUIVALENT, MISSED, Word
+from mutation.rare_schedules import PARTING, parting
+from mutation.results_page import Told, report
+from mutation.reviewed import ALLOWED, EQUIVALENT, MISSED, Review
 from mutation.runs import Run, scenario_run, schedule_run
 from mutation.sample import evenly
 from mutation.subjects import reference, twins
@@ -60,8 +60,8 @@ def all_mutants() -> list[Mutant]:
             "conformance",
         ),
         (
-            "impl/radix_cache.py",
-            "RadixCache.lock",
+            "impl/chunk_cache.py",
+            "ChunkCache.lock",
             "fix condition: node is not None -> False",
             "many-sessions",
             "census",
@@ -154,7 +154,7 @@ def test_a_mutant_that_says_nothing_for_long_is_a_hang(monkeypatch: pytest.Monke
 
 
 def test_one_more_of_what_is_no_number_is_no_mutant() -> None:
-    of = case("impl/ends.py", "Ends.end", "off by one: req.session -> req.session + 1")
+    of = case("impl/request_exit.py", "RequestExit.end", "off by one: req.session -> req.session + 1")
     assert verdict(of, scenario_run("basic", 4, {}))["outcome"] == NO_MUTANT
 
 
@@ -168,7 +168,7 @@ def test_there_are_many_mutants_of_every_kind_and_each_is_named_once() -> None:
 
 
 def test_what_tells_and_what_asserts_is_not_mutated() -> None:
-    assert not [m for m in all_mutants() if "tell." in m.original or m.original.startswith("assert")]
+    assert not [m for m in all_mutants() if "reporter." in m.original or m.original.startswith("assert")]
 
 
 def test_the_same_code_is_seen_to_be_the_same_and_another_is_not() -> None:
@@ -183,7 +183,7 @@ def test_a_sample_has_each_file_and_kind_and_is_part_of_a_larger_one() -> None:
     assert {(m.path, m.operator) for m in mutants} == {(m.path, m.operator) for m in small}
 
 
-def told(words: tuple[Word, ...], **outcomes: str) -> Told:
+def told(words: tuple[Review, ...], **outcomes: str) -> Told:
     mutants = [
         Mutant("m", "impl/pools.py", line, "f", "off by one", name, "x", f"impl/pools.py f {name}")
         for line, name in enumerate(outcomes)
@@ -195,8 +195,8 @@ def told(words: tuple[Word, ...], **outcomes: str) -> Told:
     return report(SUBJECT, mutants, mutants, results, [], words)
 
 
-def word(*names: str, verdict: str = EQUIVALENT) -> Word:
-    return Word("impl/pools.py", "f", names, verdict, "because")
+def word(*names: str, verdict: str = EQUIVALENT) -> Review:
+    return Review("impl/pools.py", "f", names, verdict, "because")
 
 
 def test_a_survivor_that_nobody_read_is_said() -> None:

@@ -91,8 +91,8 @@ def verdict(of: Case, run: Run) -> Result:
             "the extend of r# names the pages of a prefix that its row has",
         ),
         (
-            "impl/ends.py",
-            "Ends.end",
+            "impl/request_exit.py",
+            "RequestExit.end",
             "flip flag: True -> False",
             "seed 8",
             "r# ends, and its pages do not go to the tree",
@@ -163,7 +163,7 @@ def verdict(of: Case, run: Run) -> Result:
         (
             "impl/results.py",
             "Results._take_no_token",
-            "drop statement: self.ends.end(req) -> (dropped)",
+            "drop statement: self.exits.end(req) -> (dropped)",
             "an abort between two chunks, overlap False",
             "r# is over with its result, and goes on",
         ),
@@ -217,15 +217,15 @@ def verdict(of: Case, run: Run) -> Result:
             "plain# is given up, and a result in flight may end it or another",
         ),
         (
-            "impl/ends.py",
-            "Ends.abort",
+            "impl/request_exit.py",
+            "RequestExit.abort",
             "drop operand: req.to_finish -> (dropped)",
             "schedule 58 of seed 1",
             "r# is told another reason than 'input too long'",
         ),
         (
-            "impl/ends.py",
-            "Ends.retract",
+            "impl/request_exit.py",
+            "RequestExit.retract",
             "off by one: min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) -> "
             "min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) - 1",
             "retracts under a window, overlap False, prepared False",

@@ -5,11 +5,11 @@ A word that no mutant answers to, and one on a mutant that a check does notice, 
 
 from __future__ import annotations
 
-from mutation.word import ALLOWED, EQUIVALENT, MISSED, Word
-from mutation.words_on_memory import ON_MEMORY
-from mutation.words_on_scheduling import ON_SCHEDULING
-from mutation.words_on_sglang import ON_SGLANG
+from mutation.review import ALLOWED, EQUIVALENT, MISSED, Review
+from mutation.reviewed_memory import ON_MEMORY
+from mutation.reviewed_scheduling import ON_SCHEDULING
+from mutation.reviewed_sglang import ON_SGLANG
 
-__all__ = ["ALLOWED", "EQUIVALENT", "MISSED", "WORDS", "Word"]
+__all__ = ["ALLOWED", "EQUIVALENT", "MISSED", "REVIEWS", "Review"]
 
-WORDS: tuple[Word, ...] = (*ON_MEMORY, *ON_SCHEDULING, *ON_SGLANG)
+REVIEWS: tuple[Review, ...] = (*ON_MEMORY, *ON_SCHEDULING, *ON_SGLANG)

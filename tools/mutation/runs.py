@@ -139,9 +139,10 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
         require_windows_are_given_back,
     )
     from kvproof.impl.census import CensusViolation
+    from kvproof.impl.scenario_player import scenario_config
     from kvproof.impl.scenarios import SCENARIOS
     from kvproof.impl.scheduler import Scheduler
-    from kvproof.impl.script import Script, Stuck, scenario_config, to_its_end
+    from kvproof.impl.simulated_users import SimulatedUsers, Stuck, to_its_end
 
     torch.set_num_threads(1)  # the tensors are tiny, and threads do not survive a fork
     strict = {"check_every_step": True, "census_every_step": True}
@@ -169,7 +170,7 @@ def scenario_run(name: str, page_size: int, settings: Mapping[str, Any]) -> Run:
                 if judging.finding is not None:
                     raise Violated
 
-            class Remembering(Script):
+            class Remembering(SimulatedUsers):
                 def send_turn(self, *args: Any, **kwargs: Any) -> str:
                     rid = super().send_turn(*args, **kwargs)
                     requests.remember()
@@ -221,7 +222,7 @@ def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
 
     from kvproof.conformance.fuzz.reference import Reference
     from kvproof.impl.scenarios import SCENARIOS
-    from mutation import odd_moments
+    from mutation import rare_schedules
 
     target, strict = Reference(), PolicedReference()
     runs = [schedule_run(f"seed {n}", schedule, target, strict) for n, schedule in enumerate(target.seeds)]
@@ -235,7 +236,7 @@ def reference_runs(seed: int, schedules: int, with_a_model: int) -> list[Run]:
     runs += [scenario_run(name, 1, {}) for name in AT_ONE_TOKEN_A_PAGE]
     for count, pinned in chosen:
         runs += _by_chance(target, count, seed, pinned, with_policies=strict)
-    runs += [schedule_run(name, schedule, target, strict) for name, schedule in odd_moments.of_the_reference(target)]
+    runs += [schedule_run(name, schedule, target, strict) for name, schedule in rare_schedules.of_the_reference(target)]
     return runs
 
 

@@ -10,9 +10,9 @@ from mutation.mistakes import Accused
 from mutation.runs import Run, reference_runs, sglang_runs
 
 OF_THE_CACHE = ("session", "chunk_cache", "radix_cache", "radix", "window_tree", "window_eviction", "request")
-OF_THE_POOLS = ("pools", "window_pool")
-OF_THE_SCHEDULER = ("state", "scheduler", "prefill", "decode", "results", "ends")
-TELLS = frozenset({"tell", "moves"})
+OF_THE_POOLS = ("pools", "page_moves", "window_pool")
+OF_THE_SCHEDULER = ("state", "scheduler", "prefill", "decode", "results", "request_exit")
+TELLS = frozenset({"reporter", "moves"})
 """What tells the observer, and the lists of page ids that it tells."""
 NOT_HERE = frozenset({"mamba", "logger"})
 """State of models that are not driven here, and logs."""

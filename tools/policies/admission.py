@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from policies.broken import require, tap
-from policies.room import Room
+from policies.page_counts import PageCounts
 from policies.steps import requests_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Admission:
     def __init__(self, scheduler: Scheduler) -> None:
-        self._state, self._config, self._room = scheduler.state, scheduler.config, Room(scheduler)
+        self._state, self._config, self._page_counts = scheduler.state, scheduler.config, PageCounts(scheduler)
         tap(scheduler.prefilling, "batch", self._batch)
         tap(scheduler.prefilling, "_fitting_seq_len", self._fitting_seq_len)
         tap(scheduler.prefilling, "extend", self._extend)
@@ -78,7 +78,7 @@ class Admission:
                 end = req.prefix_len  # another one is between two chunks
         if end <= req.prefix_len:
             return None
-        return end if self._charge(req, end, batch) <= self._room.obtainable else None
+        return end if self._charge(req, end, batch) <= self._page_counts.obtainable else None
 
     def _charge(self, req: Request, end: int, batch: list[Chunk]) -> int:
         """Pages: its own, and those of the next round of everybody else."""
@@ -86,8 +86,8 @@ class Admission:
         estimate = self._config.new_token_estimate if others else 0
 
         def next_tokens(one: Request) -> int:
-            return max(self._room.round_len, min(estimate, one.max_new_tokens - len(one.output_ids)))
+            return max(self._page_counts.round_len, min(estimate, one.max_new_tokens - len(one.output_ids)))
 
         end_with_round = end + next_tokens(req) if end == len(req.fill_ids) else end
-        own = self._room.pages(end_with_round) - self._room.pages(req.prefix_len)
-        return own + sum(self._room.pages(next_tokens(other)) for other in others)
+        own = self._page_counts.pages(end_with_round) - self._page_counts.pages(req.prefix_len)
+        return own + sum(self._page_counts.pages(next_tokens(other)) for other in others)

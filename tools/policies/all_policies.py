@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from kvproof.conformance.fuzz.target import Tell
 from policies.admission import Admission
-from policies.asked import Asked
-from policies.leaving import Leaving
+from policies.events import ReportedEvents
 from policies.prefixes import Prefixes
+from policies.request_options import RequestOptions
+from policies.retracts_and_aborts import RetractsAndAborts
 from policies.rows import Rows
 from policies.steps import Steps
-from policies.telling import Telling
 
 if TYPE_CHECKING:
     from kvproof.impl.config import EngineConfig
@@ -24,16 +24,16 @@ class Policies:
 
     def __init__(self, config: EngineConfig, tell: Tell) -> None:
         self._tell = tell
-        self._telling = Telling(config)
+        self._reported_events = ReportedEvents(config)
 
     def on_event(self, event: Event) -> None:
         self._tell(event)
-        self._telling.see(event)
+        self._reported_events.see(event)
 
     def watch(self, scheduler: Scheduler) -> None:
         Rows(scheduler.state)
         Prefixes(scheduler.state)
         Admission(scheduler)
-        Asked(scheduler)
-        Leaving(scheduler, Steps(scheduler))
-        self._telling.watch(scheduler)
+        RequestOptions(scheduler)
+        RetractsAndAborts(scheduler, Steps(scheduler))
+        self._reported_events.watch(scheduler)

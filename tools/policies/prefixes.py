@@ -10,7 +10,7 @@ from policies.broken import require, tap
 
 if TYPE_CHECKING:
     from kvproof.impl.pools import KVIndices
-    from kvproof.impl.radix import RadixTree, TreeMatch, TreeNode
+    from kvproof.impl.radix import TreeMatch, TreeNode
     from kvproof.impl.request import Request
     from kvproof.impl.state import EngineState
 
@@ -27,10 +27,9 @@ class Prefixes:
         self._used_at: dict[int, int] = {}
         self._wanted = 0
         """Pages that are asked for just now."""
-        tree: RadixTree | None = getattr(state.prefixes, "tree", None)
-        if tree is None:
+        self._tree = tree = state.prefixes.tree
+        if not state.config.radix_cache:
             return
-        self._tree = tree
         tap(state.prefixes, "match_prefix", self._match_prefix)
         tap(state.cache, "match_prefix", self._match_for_cache)
         tap(tree, "match", self._match)

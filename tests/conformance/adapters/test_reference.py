@@ -56,7 +56,7 @@ def test_a_run_that_a_fault_breaks_ends_its_trace_with_the_reason(
     def break_off(*_: object) -> None:
         raise IndexError("page 7")
 
-    monkeypatch.setattr("kvproof.impl.script.play", break_off)
+    monkeypatch.setattr("kvproof.impl.scenario_player.play", break_off)
     out = tmp_path / "t.jsonl"
     assert record_scenario("basic", out, faults=("F22862b",)).reason == "crashed: IndexError: page 7"
     reader = TraceReader(out)

@@ -10,20 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fault_runs
-import faults
 import pytest
+from recorder_faults import kinds, runs
 from sglang_process import ENVIRONMENT
 
 SERVERS = [pytest.param("reference", marks=pytest.mark.slow), pytest.param("sglang", marks=pytest.mark.sglang)]
-IN_SHORT = [fault for fault in faults.FAULTS if fault not in (*faults.ONCE, "server killed")]
+IN_SHORT = [fault for fault in kinds.FAULTS if fault not in (*kinds.ONCE, "server killed")]
 
 
 @pytest.fixture(scope="module", params=SERVERS)
 def host(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "sglang" and not (ENVIRONMENT / "site" / fault_runs.RELEASE).exists():
-        pytest.skip(f"no SGLang {fault_runs.RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
-    host = fault_runs.Host(request.param)
+    if request.param == "sglang" and not (ENVIRONMENT / "site" / runs.RELEASE).exists():
+        pytest.skip(f"no SGLang {runs.RELEASE} in {ENVIRONMENT.name}: run `make test-sglang`")
+    host = runs.Host(request.param)
     yield host
     host.close()
 
@@ -33,22 +32,22 @@ def has_columns(host: Any) -> bool:
     return host.kind == "reference" or any(ENVIRONMENT.glob("lib/*/site-packages/pyarrow"))
 
 
-@pytest.mark.parametrize("form", faults.FORMS)
+@pytest.mark.parametrize("form", kinds.FORMS)
 @pytest.mark.parametrize("fault", IN_SHORT)
 def test_the_server_goes_on_and_what_is_missing_is_counted(host: Any, tmp_path: Path, fault: str, form: str) -> None:
     if form == "columns" and not has_columns(host):
         pytest.skip("no pyarrow beside SGLang")
     tmp_path.chmod(0o755)
-    outcome = faults.FAULTS[fault](host, faults.FORMS[form], tmp_path / "0", random.Random(fault))
+    outcome = kinds.FAULTS[fault](host, kinds.FORMS[form], tmp_path / "0", random.Random(fault))
     assert not outcome.complaints
     assert outcome.served
 
 
-@pytest.mark.parametrize("form", faults.FORMS)
+@pytest.mark.parametrize("form", kinds.FORMS)
 def test_what_a_killed_server_leaves_is_readable(host: Any, tmp_path: Path, form: str) -> None:
     if form == "columns" and not has_columns(host):
         pytest.skip("no pyarrow beside SGLang")
     for number in range(5):
         chance = random.Random(number)
-        outcome = faults.FAULTS["server killed"](host, faults.FORMS[form], tmp_path / str(number), chance)
+        outcome = kinds.FAULTS["server killed"](host, kinds.FORMS[form], tmp_path / str(number), chance)
         assert not outcome.complaints

@@ -1,0 +1,103 @@
+"""Mutants of SGLang's streaming sessions that were read by hand. Its text is not repeated: they go by function, line and kind."""
+
+from __future__ import annotations
+
+from mutation.review import ALLOWED, EQUIVALENT, MISSED, Review
+
+SGLANG = "sglang 0.5.11 streaming_session.py"
+
+
+ON_SGLANG: tuple[Review, ...] = (
+    Review(SGLANG, "_is_streaming", ("line 113: drop operand",), EQUIVALENT, "It is only ever asked of a request."),
+    Review(
+        SGLANG,
+        "_is_streaming",
+        ("line 113: drop operand (3)",),
+        MISSED,
+        "No session of another kind, which does not stream, is driven.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.find_active_slot",
+        ("line 206: drop operand (2)",),
+        EQUIVALENT,
+        "A slot in the table has a row.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.try_match_prefix",
+        ("line 252: swap arguments",),
+        EQUIVALENT,
+        "Slot and request hold the same lengths there: one was just restored from the other.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.try_cache_finished_req",
+        ("line 319: drop statement",),
+        EQUIVALENT,
+        "The release's check passes over a request without a row just as well, and nobody else reads the flags.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.try_cache_unfinished_req",
+        ("line 336: flip flag",),
+        EQUIVALENT,
+        "The conversion to another type makes a copy anyway.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.release_session",
+        ("line 386: other sign", "line 386: off by one (2)"),
+        EQUIVALENT,
+        "The number is only logged.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.session_held_tokens",
+        ("line 423: drop operand",),
+        EQUIVALENT,
+        "Every caller hands a set.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.session_held_tokens",
+        ("line 425: drop operand",),
+        EQUIVALENT,
+        "A slot in the table has a row.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.session_held_swa_tokens",
+        ("line 439: drop operand",),
+        EQUIVALENT,
+        "Every caller hands a set.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.sanity_check",
+        ("line 611: drop statement",),
+        ALLOWED,
+        "It is a check of the release's own, which changes nothing.",
+    ),
+    Review(
+        SGLANG,
+        "SessionSlot.restore_to_req",
+        ("line 97: off by one",),
+        MISSED,
+        "No run continues a session whose lock in the window tree ends inside of a path.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession._free_tail",
+        ("line 502: drop statement",),
+        MISSED,
+        "No run goes back behind what its window has given up: it goes back by one token.",
+    ),
+    Review(
+        SGLANG,
+        "StreamingSession.release_session",
+        ("line 393: flip comparison",),
+        MISSED,
+        "No run closes a session whose lock in the window tree ends inside of a path.",
+    ),
+)

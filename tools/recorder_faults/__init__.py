@@ -1,0 +1,1 @@
+"""Faults that strike a recorded server: `make test-faults`."""

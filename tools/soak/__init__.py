@@ -1,0 +1,1 @@
+"""Long runs without a false alarm: `make soak`."""

@@ -1,0 +1,195 @@
+"""False alarms on real SGLang: each scenario again and again, every event judged, until so many steps of its scheduler were.
+
+    PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python -m soak.sglang_soak
+        [--steps N] [--seconds S] [--seed S] [--jobs N] [--out FILE] [SCENARIO ...]
+
+It goes on where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
+Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
+others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
+`--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it
+writes benchmarks/results/soak_sglang.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from measuring import RESULTS, machine, say
+from rule_mutation.mutant_results import digest_of_modules, load, save
+
+from kvproof.conformance.adapters.scenario_run import run_to_its_end
+from kvproof.conformance.adapters.sglang.engine import import_sglang
+from kvproof.conformance.adapters.sglang.headless import Headless
+from kvproof.conformance.adapters.sglang.record import header_of_run, recording, settings_for
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
+from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
+from kvproof.conformance.replay.replay import AUTO
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = RESULTS / "soak_sglang.md"
+VERDICTS = ROOT / "tests" / "conformance" / "adapters" / "sglang" / "verdicts_by_profile.json"
+KEPT = ROOT / "out" / "soak_sglang"
+DEPENDS_ON = ("kvproof.spec", *(f"kvproof.conformance.{name}" for name in ("compiled", "replay", "adapters")))
+STEPS = 200_000
+STEPS_OF_A_SCHEDULER = 5000
+PAGE_SIZES = (1, 2, 4, 16, 64)
+CONSERVATIVENESS = (1.0, 0.3)
+
+
+@dataclass
+class Soaked:
+    """One scenario. `found`: what was flagged first on a scheduler, and how often; nothing was judged behind it there."""
+
+    scenario: str
+    steps: int = 0
+    events: int = 0
+    schedulers: int = 0
+    seconds: float = 0.0
+    found: Counter[str] = field(default_factory=Counter)
+    followed: Counter[str] = field(default_factory=Counter)
+    """Known deviations of the release that were met, by schedulers."""
+
+
+class Hearing:
+    """Hands what the recorder writes on to what judges it."""
+
+    def __init__(self, judging: Judging) -> None:
+        self.judging = judging
+
+    def event(self, **fields: Any) -> None:
+        self.judging.see(SimpleNamespace(**fields))
+
+
+class Kept:
+    """What was soaked of a scenario so far, in a file, for one release, one seed and the code as it is."""
+
+    def __init__(self, folder: Path, scenario: str, release: str, seed: int) -> None:
+        self._path, self._scenario = folder / f"{scenario}.json", scenario
+        self._of = f"SGLang {release}, seed {seed}, {digest_of_modules(DEPENDS_ON)}"
+
+    def soaked(self) -> Soaked:
+        kept = load(self._path, self._of).get(self._scenario, {"scenario": self._scenario})
+        return Soaked(**{**kept, **{name: Counter(kept.get(name, {})) for name in ("found", "followed")}})
+
+    def keep(self, soaked: Soaked) -> None:
+        counted = {"found": dict(soaked.found), "followed": dict(soaked.followed)}
+        save(self._path, self._of, {self._scenario: {**vars(soaked), **counted}})
+
+
+def soak(scenario: str, *, steps: int, seed: int, seconds: float, folder: Path) -> Soaked:
+    """In a process of its own."""
+    new_judging = judging_by(AUTO, float("inf"))
+    kept = Kept(folder, scenario, import_sglang("cpu").version, seed)
+    soaked, until = kept.soaked(), time.monotonic() + seconds
+    while soaked.steps < steps and time.monotonic() < until:
+        dice, began = random.Random(f"{scenario} {seed} {soaked.schedulers}"), time.monotonic()
+        overrides = {"page_size": dice.choice(PAGE_SIZES), "schedule_conservativeness": dice.choice(CONSERVATIVENESS)}
+        _one_scheduler(soaked, dice.randrange(1 << 20), overrides, new_judging)
+        soaked.seconds += time.monotonic() - began
+        kept.keep(soaked)
+    return soaked
+
+
+def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_judging: NewJudging) -> None:
+    scenario = SCENARIOS[soaked.scenario]
+    settings = settings_for(scenario, 1, seed, overrides)
+    with Headless(settings, checks=scenario.checks) as headless:
+        judging = new_judging(header_of_run(headless, soaked.scenario), OF_THE_TRACE)
+        reason = "finished"
+        with recording(headless, Hearing(judging)):
+            while headless.steps < STEPS_OF_A_SCHEDULER and reason == "finished" and judging.finding is None:
+                reason = run_to_its_end(scenario, headless)
+        judging.settle()
+        soaked.steps += headless.steps
+        soaked.events += judging.seen
+        soaked.schedulers += 1
+    soaked.followed.update(judging.followed)
+    if judging.finding is not None:
+        words = f"{judging.finding.event.action}: {', '.join(f.id for f in judging.finding.explained_by) or 'new'}"
+        soaked.found[words] += 1
+        say(f"FOUND in {soaked.scenario}, seed {seed}, {overrides}: {words}, event {judging.finding.event.seq}")
+    elif reason != "finished":
+        soaked.found[reason] += 1
+        say(f"FOUND in {soaked.scenario}, seed {seed}, {overrides}: {reason}")
+
+
+def allowed(release: str) -> tuple[list[str], list[str]]:
+    """Scenarios that the rules of the release allow at every page size that is tested; and those that are findings."""
+    verdicts = json.loads(VERDICTS.read_text()).get(release)
+    if verdicts is None:
+        sys.exit(f"SGLang {release} has no profile that says what its rules allow; releases: see {VERDICTS.name}")
+    good = [n for n, by_size in verdicts.items() if all(words.startswith("conforms") for words in by_size.values())]
+    known = [n for n, by_size in verdicts.items() if any(words.startswith("violates") for words in by_size.values())]
+    return good, known
+
+
+def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int) -> str:
+    rows = [
+        f"| {s.scenario} | {s.steps:,} | {s.events:,} | {s.schedulers:,} | {s.seconds:.0f} "
+        f"| {', '.join(sorted(s.followed)) or '-'} | {', '.join(f'{w} ({n})' for w, n in s.found.items()) or '**none**'} |"
+        for s in all_soaked
+    ]
+    lines = [
+        f"# Soak: false alarms on SGLang {release}",
+        "",
+        f"Written by `make soak`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. Of each scenario that the release's "
+        f"own rules allow {asked:,} steps of the scheduler were asked for; page sizes {', '.join(map(str, PAGE_SIZES))}, "
+        f"a new scheduler every {STEPS_OF_A_SCHEDULER:,} steps or so. Every event was judged by the rules of the release.",
+        "",
+        f"**{sum(s.found.total() for s in all_soaked)}** alarms in {sum(s.steps for s in all_soaked):,} steps. Left out, as what "
+        f"they show is a [finding](../../docs/findings/README.md): {', '.join(known)}.",
+        "",
+        "| scenario | steps | events | schedulers | seconds | known deviations that were followed | alarms |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of the scheduler, in each scenario")
+    parser.add_argument("--seconds", type=float, help="of each scenario, at most")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument("--out", type=Path, help="write the page there")
+    parser.add_argument(
+        "--kept", type=Path, default=KEPT, help="the folder with what was done before, and is not done again"
+    )
+    options = parser.parse_args()
+    release = import_sglang("cpu").version
+    good, known = allowed(release)
+    seconds = options.seconds or float("inf")
+    one = partial(soak, steps=options.steps, seed=options.seed, seconds=seconds, folder=options.kept)
+    all_soaked = []
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as processes:
+        for soaked in processes.map(one, options.scenarios or good):
+            say(
+                f"{soaked.scenario}: {soaked.steps:,} steps, {soaked.events:,} events, {soaked.seconds:.0f} s, "
+                f"{soaked.found.total()} alarms"
+            )
+            all_soaked.append(soaked)
+    out = options.out or (PAGE if options.seconds is None and not options.scenarios else None)
+    if out is not None:
+        out.write_text(page_of(release, all_soaked, known, options.steps), encoding="utf-8")
+        say(f"written: {out}")
+    return 1 if any(s.found for s in all_soaked) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
