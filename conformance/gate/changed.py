@@ -148,11 +148,7 @@ def _definitions(source: str) -> dict[str, ast.AST]:
 def _entries_of(value: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """`Profile("sglang-0.5.11", …)`: entries of a table, by what they are called."""
     for node in ast.walk(value):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == "Profile"
-        ):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Profile":
             named = [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("id", "name"))]
             for argument in named[:1]:
                 if isinstance(argument, ast.Constant):

@@ -1,13 +1,7 @@
-"""Traces without an implementation, good, bad and long ones, and the production workload that is shipped."""
+"""Traces without an implementation: good, bad and long ones."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kvproof.conformance.drive.counterexample import save_counterexample
@@ -17,7 +11,6 @@ from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.trace import Config, Header, Producer
 
-EXCERPT = Path(__file__).parents[2] / "examples" / "mooncake_conversation_excerpt.jsonl"
 HEADER = Header(
     spec=SPEC_VERSION,
     producer=Producer(name="test", version="0", target="none"),
@@ -42,26 +35,3 @@ def broken(path: Path, fault: str = "F22862b") -> Path:
     assert run is not None
     save_counterexample(run, FAULTS[fault], path)
     return path
-
-
-@contextmanager
-def killing_one(found: Callable[[], list[int]]) -> Iterator[list[int]]:
-    """While the block runs, the first process that is found is killed, once."""
-    killed: list[int] = []
-    over = threading.Event()
-
-    def hunt() -> None:
-        while not over.is_set() and not killed:
-            for pid in found()[:1]:
-                time.sleep(0.3)  # it is in the middle of a trace then
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-            time.sleep(0.02)
-
-    hunter = threading.Thread(target=hunt)
-    hunter.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        hunter.join()

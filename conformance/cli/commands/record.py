@@ -10,8 +10,8 @@ from typing import Annotated, Protocol
 import typer
 
 from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
-from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.settings_arguments import parse_settings
+from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import SilentButForErrors

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import reports
+from command_line import UNTIL_FOUND
+from command_line import run as command
 from junitparser import JUnitXml
 from lxml import etree
 from many_traces import broken
 from reports import Reports, reported
+from repository import DOCS, VARIANTS
 from sarif_pydantic import Sarif
 
 from kvproof.conformance.report.formats.ndjson import schema
 from kvproof.conformance.report.formats.run_events import RUN_EVENT
 
-VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
 HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all`"
 
 
@@ -124,7 +125,7 @@ def test_what_a_variant_breaks_stands_at_its_own_line(tmp_path: Path, monkeypatc
 def test_what_is_fuzzed_is_a_case_with_its_trace(tmp_path: Path) -> None:
     pytest.importorskip("torch")  # the reference implementation is what is fuzzed
     folder = tmp_path / "fuzz"
-    run = reported(tmp_path, "fuzz", "--fault", "F22862b", "--seconds", 20, "--stop-after", 1, "--out", folder)
+    run = reported(tmp_path, "fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", folder)
     run.all_valid()
     assert run.exit_code == 1
     (trouble,) = run.of("trouble")
@@ -182,14 +183,14 @@ def test_what_a_producer_wrote_freely_is_in_no_report(tmp_path: Path, violating:
 def test_no_file_that_cannot_be_written_is_found_out_after_the_work(tmp_path: Path, violating: Path) -> None:
     (there := tmp_path / "file").write_text("")
     for option in ("--junit", "--sarif", "--ndjson"):
-        result = reports.CliRunner().invoke(reports.cli.app, ["replay", str(violating), option, str(there / "x")])
+        result = command("replay", violating, option, there / "x")
         assert result.exit_code == 2
         assert result.stdout == "" and "cannot write" in result.stderr
 
 
 def test_two_formats_do_not_share_a_file(tmp_path: Path, violating: Path) -> None:
     same = str(tmp_path / "same")
-    result = reports.CliRunner().invoke(reports.cli.app, ["replay", str(violating), "--junit", same, "--sarif", same])
+    result = command("replay", violating, "--junit", same, "--sarif", same)
     assert result.exit_code == 2 and "two formats" in result.stderr
     assert not Path(same).exists()
 
@@ -248,6 +249,5 @@ def test_every_validator_refuses_a_damaged_file(
 
 
 def test_the_schema_that_is_published_is_that_of_the_events() -> None:
-    docs = Path(__file__).resolve().parents[4] / "docs"
-    assert (docs / "run-events.schema.json").read_text(encoding="utf-8") == schema()
+    assert (DOCS / "run-events.schema.json").read_text(encoding="utf-8") == schema()
     assert len(RUN_EVENT.json_schema()["oneOf"]) == 15
