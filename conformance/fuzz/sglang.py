@@ -1,7 +1,8 @@
 """Real SGLang as a target: its own scheduler in this process, without a GPU and with made-up tokens.
 
-A schedule gets a scheduler of its own, built for it: 20 to 50 ms (`adapters/sglang/fresh_schedulers.py`). Users come between two
-passes of SGLang's event loop, which is when a server reads its sockets; so a step has no halves. A client that hangs up is an abort.
+A schedule gets a scheduler of its own, built for it: 20 to 50 ms (`adapters/sglang/fresh_schedulers.py`). Users come between
+two passes of SGLang's event loop, which is when a server reads its sockets; so a step has no halves. A client that
+disconnects is an abort.
 """
 
 from __future__ import annotations
