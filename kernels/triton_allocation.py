@@ -91,8 +91,9 @@ def alloc(batch: ExtendBatch) -> Allocation:
     prefix_lens = batch.seq_lens if batch.prefix_lens is None else batch.prefix_lens
     splits = _splits(requests, num_tokens)
     _alloc_kernel[(requests, splits)](
-        free_pages, prefix_lens, batch.seq_lens, batch.last_loc, kv_indices, pages_taken,
-        requests, len(free_pages), num_tokens, splits, TOKENS_EACH=batch.tokens_each, PAGE_SIZE=batch.page_size,
+        free_pages=free_pages, prefix_lens=prefix_lens, seq_lens=batch.seq_lens, last_loc=batch.last_loc,
+        kv_indices=kv_indices, pages_taken=pages_taken, requests=requests, frees=len(free_pages), num_tokens=num_tokens,
+        splits=splits, TOKENS_EACH=batch.tokens_each, PAGE_SIZE=batch.page_size,
         BLOCK_B=triton.next_power_of_2(requests), BLOCK=BLOCK,
     )  # fmt: skip
     return Allocation(kv_indices, pages_taken)
@@ -107,8 +108,9 @@ def write_req_to_token(
         return
     splits = _splits(requests, len(kv_indices))
     _write_kernel[(requests, splits)](
-        req_to_token, rows, starts, ends, kv_indices, req_to_token.stride(0), req_to_token.shape[1], requests,
-        len(kv_indices), splits, BLOCK_B=triton.next_power_of_2(requests), BLOCK=BLOCK,
+        req_to_token=req_to_token, rows=rows, starts=starts, ends=ends, kv_indices=kv_indices,
+        stride_row=req_to_token.stride(0), width=req_to_token.shape[1], requests=requests, num_tokens=len(kv_indices),
+        splits=splits, BLOCK_B=triton.next_power_of_2(requests), BLOCK=BLOCK,
     )  # fmt: skip
 
 

@@ -103,10 +103,10 @@ def _decode_kernel(  # type: ignore[no-untyped-def]
     end = tl.minimum(begin + part, length)
     query_position = tl.zeros([BLOCK_G], tl.int32) + length - 1
     highest, total, weighted = _attend(
-        queries, query_position,
-        k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
-        begin, end, stride_k, stride_v, window, head_dim, scale,
-        BLOCK_G, PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
+        queries=queries, query_position=query_position, k_lines=k_cache + kv_head * stride_k_head,
+        v_lines=v_cache + kv_head * stride_v_head, pages=page_table + request * stride_pages, begin=begin, end=end,
+        stride_k=stride_k, stride_v=stride_v, window=window, head_dim=head_dim, scale=scale, BLOCK_M=BLOCK_G,
+        PAGE_SIZE=PAGE_SIZE, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, HAS_WINDOW=HAS_WINDOW,
     )  # fmt: skip
 
     if SPLIT:
@@ -183,10 +183,10 @@ def _extend_kernel(  # type: ignore[no-untyped-def]
         begin = tl.maximum(prefix_len + first_of_tile - window, 0) // BLOCK_N * BLOCK_N
     end = tl.minimum(prefix_len + first_of_tile + BLOCK_Q, seq_len)
     _, total, weighted = _attend(
-        queries, query_position,
-        k_cache + kv_head * stride_k_head, v_cache + kv_head * stride_v_head, page_table + request * stride_pages,
-        begin, end, stride_k, stride_v, window, head_dim, scale,
-        BLOCK_Q * BLOCK_G, PAGE_SIZE, BLOCK_N, BLOCK_D, HAS_WINDOW,
+        queries=queries, query_position=query_position, k_lines=k_cache + kv_head * stride_k_head,
+        v_lines=v_cache + kv_head * stride_v_head, pages=page_table + request * stride_pages, begin=begin, end=end,
+        stride_k=stride_k, stride_v=stride_v, window=window, head_dim=head_dim, scale=scale, BLOCK_M=BLOCK_Q * BLOCK_G,
+        PAGE_SIZE=PAGE_SIZE, BLOCK_N=BLOCK_N, BLOCK_D=BLOCK_D, HAS_WINDOW=HAS_WINDOW,
     )  # fmt: skip
 
     result = weighted / tl.where(total == 0.0, 1.0, total)[:, None]
@@ -211,11 +211,13 @@ def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: i
         part_highest, part_total = torch.empty((2, batch * heads * splits), dtype=torch.float32, device=q.device)
     block_d = lanes_for(q)
     _decode_kernel[(batch, kv_heads, splits)](
-        q, kv.k_cache, kv.v_cache, kv.page_table, kv.seq_lens, out, part_out, part_highest, part_total,
-        q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
-        kv.page_table.stride(0), heads, scale, window, group, head_dim, splits,
-        PAGE_SIZE=kv.page_size, BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q),
-        BLOCK_D=block_d, HAS_WINDOW=window > 0, SPLIT=splits > 1, **(wide_options(q) or {"num_warps": 4, "num_stages": 3}),
+        q=q, k_cache=kv.k_cache, v_cache=kv.v_cache, page_table=kv.page_table, seq_lens=kv.seq_lens, out=out,
+        part_out=part_out, part_highest=part_highest, part_total=part_total, stride_q_batch=q.stride(0),
+        stride_q_head=q.stride(1), stride_k=kv.k_cache.stride(0), stride_k_head=kv.k_cache.stride(1),
+        stride_v=kv.v_cache.stride(0), stride_v_head=kv.v_cache.stride(1), stride_pages=kv.page_table.stride(0),
+        heads=heads, scale=scale, window=window, group=group, head_dim=head_dim, splits=splits, PAGE_SIZE=kv.page_size,
+        BLOCK_G=max(LEAST_DOT_SIZE, triton.next_power_of_2(group)), BLOCK_N=tile_for(q), BLOCK_D=block_d,
+        HAS_WINDOW=window > 0, SPLIT=splits > 1, **(wide_options(q) or {"num_warps": 4, "num_stages": 3}),
     )  # fmt: skip
     if splits > 1:
         _join_kernel[(batch * heads,)](
@@ -240,12 +242,13 @@ def paged_extend_attention(
     # A request with n new tokens has ceil(n / block_q) tiles: at most one more than its share of all.
     tiles = tokens // block_q + min(requests, tokens)
     _extend_kernel[(tiles, kv_heads)](
-        q, kv.k_cache, kv.v_cache, kv.page_table, prefix_lens, kv.seq_lens, out,
-        q.stride(0), q.stride(1), kv.k_cache.stride(0), kv.k_cache.stride(1), kv.v_cache.stride(0), kv.v_cache.stride(1),
-        kv.page_table.stride(0), heads, scale, window, group, head_dim, requests,
-        PAGE_SIZE=kv.page_size, BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g,
-        BLOCK_N=tile_for(q), BLOCK_D=lanes_for(q),
-        HAS_WINDOW=window > 0, **(wide_options(q) or {"num_warps": 8, "num_stages": 2}),
+        q=q, k_cache=kv.k_cache, v_cache=kv.v_cache, page_table=kv.page_table, prefix_lens=prefix_lens,
+        seq_lens=kv.seq_lens, out=out, stride_q_token=q.stride(0), stride_q_head=q.stride(1),
+        stride_k=kv.k_cache.stride(0), stride_k_head=kv.k_cache.stride(1), stride_v=kv.v_cache.stride(0),
+        stride_v_head=kv.v_cache.stride(1), stride_pages=kv.page_table.stride(0), heads=heads, scale=scale,
+        window=window, group=group, head_dim=head_dim, requests=requests, PAGE_SIZE=kv.page_size,
+        BLOCK_B=triton.next_power_of_2(requests), BLOCK_Q=block_q, BLOCK_G=block_g, BLOCK_N=tile_for(q),
+        BLOCK_D=lanes_for(q), HAS_WINDOW=window > 0, **(wide_options(q) or {"num_warps": 8, "num_stages": 2}),
     )  # fmt: skip
     return out
 

@@ -100,7 +100,10 @@ def _mark_kernel(  # type: ignore[no-untyped-def]
         end = tl.load(last + holder)
         for start in range(tl.load(first + holder) + part % splits * BLOCK, end, splits * BLOCK):
             columns = start + each
-            pages = _pages_at(req_to_token, stride_row, height, width, row, columns, columns < end, PAGE_SIZE)
+            pages = _pages_at(
+                req_to_token=req_to_token, stride_row=stride_row, height=height, width=width, row=row, columns=columns,
+                is_column=columns < end, PAGE_SIZE=PAGE_SIZE,
+            )  # fmt: skip
             _mark(header, ranks, displaced_free, displaced_held, lowest, pages, 3 + holder, columns < end, pool_pages)
 
 
@@ -144,7 +147,10 @@ def _settle_kernel(  # type: ignore[no-untyped-def]
         lowest_foreign = _HIGHEST_PAGE
         for start in range(0, end, BLOCK):
             columns = start + each
-            pages = _pages_at(req_to_token, stride_row, height, width, row, columns, columns < end, PAGE_SIZE)
+            pages = _pages_at(
+                req_to_token=req_to_token, stride_row=stride_row, height=height, width=width, row=row, columns=columns,
+                is_column=columns < end, PAGE_SIZE=PAGE_SIZE,
+            )  # fmt: skip
             exists = (columns < end) & (pages >= 0) & (pages <= pool_pages)
             rank = tl.load(ranks + pages, mask=exists, other=0)
             # The programs of the pages may have turned the tree's rank into its code, 2, by now; no other rank is 2.
@@ -174,18 +180,20 @@ def page_census(pool: PageOwners) -> Census:
     marking = free_programs + tree_programs + holders * splits
     if marking:
         _mark_kernel[(marking,)](
-            header, ranks, displaced_free, displaced_held, lowest,
-            pool.req_to_token, pool.rows, pool.first, pool.last, pool.tree_pages, pool.free_pages,
-            row_stride, height, width, len(pool.tree_pages), len(pool.free_pages), free_programs, tree_programs, splits,
-            pool.pool_pages, PAGE_SIZE=pool.page_size, BLOCK=BLOCK,
+            header=header, ranks=ranks, displaced_free=displaced_free, displaced_held=displaced_held, lowest=lowest,
+            req_to_token=pool.req_to_token, rows=pool.rows, first=pool.first, last=pool.last, tree_pages=pool.tree_pages,
+            free_pages=pool.free_pages, stride_row=row_stride, height=height, width=width, trees=len(pool.tree_pages),
+            frees=len(pool.free_pages), free_programs=free_programs, tree_programs=tree_programs, splits=splits,
+            pool_pages=pool.pool_pages, PAGE_SIZE=pool.page_size, BLOCK=BLOCK,
         )  # fmt: skip
     page_programs = triton.cdiv(places, SETTLE_BLOCK)
     # Without prefix_pages there are no programs that would read them: `first` stands in.
     prefix_pages, prefix_programs = (pool.first, 0) if pool.prefix_pages is None else (pool.prefix_pages, holders)
     _settle_kernel[(page_programs + prefix_programs,)](
-        header, ranks, displaced_free, displaced_held, lowest, foreign_prefix,
-        pool.req_to_token, pool.rows, prefix_pages, row_stride, height, width,
-        page_programs, pool.pool_pages, PAGE_SIZE=pool.page_size, BLOCK=SETTLE_BLOCK,
+        header=header, ranks=ranks, displaced_free=displaced_free, displaced_held=displaced_held, lowest=lowest,
+        foreign_prefix=foreign_prefix, req_to_token=pool.req_to_token, rows=pool.rows, prefix_pages=prefix_pages,
+        stride_row=row_stride, height=height, width=width, page_programs=page_programs, pool_pages=pool.pool_pages,
+        PAGE_SIZE=pool.page_size, BLOCK=SETTLE_BLOCK,
     )  # fmt: skip
     return Census(
         owners=displaced_held[:-1],

@@ -53,8 +53,9 @@ def paged_kv_store(
     widest = max(k.shape[1], v.shape[1])
     block = min(triton.next_power_of_2(widest), LARGEST_BLOCK)
     _kv_store_kernel[(tokens, triton.cdiv(widest, block))](
-        k_cache, v_cache, k, v, kv_indices, k_cache.stride(0), v_cache.stride(0), k.shape[1], v.shape[1], BLOCK=block
-    )
+        k_cache=k_cache, v_cache=v_cache, k=k, v=v, kv_indices=kv_indices, stride_k_cache=k_cache.stride(0),
+        stride_v_cache=v_cache.stride(0), width_k=k.shape[1], width_v=v.shape[1], BLOCK=block,
+    )  # fmt: skip
 
 
 def paged_latent_store(latent_cache: torch.Tensor, latent: torch.Tensor, kv_indices: torch.Tensor) -> None:

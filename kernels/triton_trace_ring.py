@@ -64,7 +64,8 @@ def append(header: torch.Tensor, ring: torch.Tensor, page_ring: torch.Tensor, re
     """See `reference_trace_ring.append`."""
     if len(records.kinds):
         _append_kernel[(1,)](
-            header, ring, page_ring, records.kinds, records.rows, records.kv_committed_lens, records.kv_allocated_lens,
-            records.cache_protected_lens, records.page_counts, records.pages,
-            records.step, len(records.kinds), len(ring), len(page_ring), BLOCK=BLOCK,
+            header=header, ring=ring, page_ring=page_ring, kinds=records.kinds, rows=records.rows,
+            committed_lens=records.kv_committed_lens, allocated_lens=records.kv_allocated_lens,
+            protected_lens=records.cache_protected_lens, page_counts=records.page_counts, pages=records.pages,
+            step=records.step, count=len(records.kinds), capacity=len(ring), page_capacity=len(page_ring), BLOCK=BLOCK,
         )  # fmt: skip
