@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import html
+import math
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -90,19 +91,35 @@ def known(imported: str, found: Mapping[str, Module]) -> str | None:
     return imported or None
 
 
+GROUND = "conformance/*.py"
+
+
 def box_of(module: str) -> str:
-    """The box that a module is drawn in: `spec`, or `conformance/replay`; a module of `conformance` itself is its own box."""
+    """The box of a module, named by its folder: `spec`, or `conformance/replay`; a module of `conformance` itself is its own."""
     parts = module.split(".")[1:]
     return "/".join(parts[:2] if parts[:1] == ["conformance"] else parts[:1])
 
 
 def boxes(graph: Graph) -> Graph:
-    """The graph of packages. Left out are the roots `kvproof` and `kvproof.conformance`, which only name what is below them."""
+    """The graph of packages. The modules of `conformance` itself that import nothing are one box.
+
+    Left out are the roots `kvproof` and `kvproof.conformance`, which only name what is below them.
+    """
     drawn: dict[str, set[str]] = {}
     for module, imported in graph.items():
         drawn.setdefault(box_of(module), set()).update(box_of(target) for target in imported)
     roots = {"", "conformance"}
-    return {box: targets - roots - {box} for box, targets in drawn.items() if box not in roots}
+    drawn = {box: targets - roots - {box} for box, targets in drawn.items() if box not in roots}
+    packages = {box_of(module) for module in graph if module.count(".") > 1 + box_of(module).count("/")}
+    ground = {box for box, targets in drawn.items() if "/" in box and box not in packages and not targets}
+
+    def merged(box: str) -> str:
+        return GROUND if box in ground else box
+
+    together: dict[str, set[str]] = {}
+    for box, targets in drawn.items():
+        together.setdefault(merged(box), set()).update(map(merged, targets))
+    return together
 
 
 def reached(graph: Graph) -> Graph:
@@ -154,6 +171,8 @@ def arrows(graph: Graph) -> list[tuple[str, str]]:
 # --- The drawing -----------------------------------------------------------------------------------------------------------
 
 WIDTH, BOX_HEIGHT, GAP, ROW, MARGIN, LEFT = 900, 60, 16, 94, 12, 60
+WIDEST_ROW = 4
+"""Boxes side by side; a level of more is drawn in several rows."""
 CHARACTER = 6.1
 """Width of a character of a description, in the units of the picture."""
 STYLE = """
@@ -175,37 +194,39 @@ STYLE = """
 """
 
 
-def rows(graph: Graph) -> list[list[str]]:
-    """Boxes by level, the highest level first; in a row each box stands near those that import it."""
+def rows(graph: Graph) -> list[tuple[int, list[str]]]:
+    """Levels and their boxes, the highest level first; in a row each box stands near those that import it."""
     by_level = levels(graph)
-    above: list[list[str]] = []
+    place: dict[str, float] = {}
+
+    def near(box: str) -> tuple[float, str]:
+        importing = [at for other, at in place.items() if box in graph[other]]
+        return (sum(importing) / len(importing) if importing else 0.5, box)
+
+    found = []
     for level in range(max(by_level.values()), 0, -1):
-        place = {box: index / len(row) for row in above for index, box in enumerate(row)}
-
-        def near(box: str, place: dict[str, float] = place) -> tuple[float, str]:
-            importing = [place[other] for other in place if box in graph[other]]
-            return (sum(importing) / len(importing) if importing else 0.5, box)
-
-        above.append(sorted((box for box in graph if by_level[box] == level), key=near))
-    return above
+        row = sorted((box for box in graph if by_level[box] == level), key=near)
+        place |= {box: index / len(row) for index, box in enumerate(row)}
+        length = math.ceil(len(row) / math.ceil(len(row) / WIDEST_ROW))
+        found += [(level, row[start : start + length]) for start in range(0, len(row), length)]
+    return found
 
 
 def drawing(graph: Graph, about: Mapping[str, str]) -> str:
     """The packages as SVG: one row a level, arrows from a package to what it imports."""
     placed: dict[str, tuple[float, float, float]] = {}
     parts, drawn_rows = [], rows(graph)
-    for index, row in enumerate(drawn_rows):
+    for index, (level, row) in enumerate(drawn_rows):
         gaps = GAP * (len(row) - 1)
         width = (WIDTH - LEFT - gaps) / max(len(row), 2)
         left = LEFT + (WIDTH - LEFT - gaps - len(row) * width) / 2
         top = MARGIN + index * ROW
-        parts.append(f'<text class="level" x="8" y="{top + 34}">level {len(drawn_rows) - index}</text>')
+        parts.append(f'<text class="level" x="8" y="{top + 34}">level {level}</text>')
         for box in row:
             placed[box] = (left, top, width)
             parts += _box(box, about.get(box, ""), left, top, width)
             left += width + GAP
-    reach = reached(graph)
-    lines = [_arrow(placed[box], placed[to], box in reach[to]) for box, to in arrows(graph)]
+    lines = _arrows(graph, placed)
     height = MARGIN * 2 + ROW * len(drawn_rows) - (ROW - BOX_HEIGHT)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH + 8} {height}" role="img">'
     marker = '<marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
@@ -223,22 +244,32 @@ def _box(name: str, about: str, left: float, top: float, width: float) -> Iterat
         yield f'<text class="about" x="{middle:.0f}" y="{top + 36 + 14 * row}">{html.escape(words, quote=False)}</text>'
 
 
-def _arrow(start: tuple[float, float, float], end: tuple[float, float, float], is_cycle: bool) -> str:
-    kind = ' class="cycle"' if is_cycle else ""
-    from_x, from_y = start[0] + start[2] / 2, start[1] + BOX_HEIGHT
-    to_x, to_y = end[0] + end[2] / 2, end[1]
-    if start[1] == end[1]:  # two of a cycle
-        from_y = to_y = start[1] + BOX_HEIGHT / 2
-    bend = (to_y - from_y) / 2
-    curve = f"M{from_x:.0f} {from_y:.0f}C{from_x:.0f} {from_y + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} {to_y:.0f}"
-    return f'<path{kind} d="{curve}" marker-end="url(#a)"/>'
+def _arrows(graph: Graph, placed: Mapping[str, tuple[float, float, float]]) -> Iterator[str]:
+    """Arrows leave and reach a box side by side, in the order of the boxes that they come from or lead to."""
+    reach, drawn = reached(graph), arrows(graph)
+
+    def port(box: str, others: list[str], other: str) -> float:
+        left, _, width = placed[box]
+        return left + width * (sorted(others, key=lambda name: placed[name]).index(other) + 1) / (len(others) + 1)
+
+    for box, to in drawn:
+        from_x = port(box, [target for source, target in drawn if source == box], to)
+        to_x = port(to, [source for source, target in drawn if target == to], box)
+        from_y, to_y = placed[box][1] + BOX_HEIGHT, placed[to][1]
+        bend = abs(to_y - from_y) / 2
+        kind = ' class="cycle"' if box in reach[to] else ""
+        curve = (
+            f"M{from_x:.0f} {from_y}C{from_x:.0f} {from_y + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} {to_y}"
+        )
+        yield f'<path{kind} d="{curve}" marker-end="url(#a)"/>'
 
 
-def descriptions(found: Mapping[str, Module]) -> dict[str, str]:
-    """Box -> the first sentence of its docstring."""
-    names = {box_of(name): module for name, module in found.items() if name.count(".") == 1 + box_of(name).count("/")}
-    docs = {box: ast.get_docstring(module.tree) or "" for box, module in names.items()}
-    return {box: doc.splitlines()[0].rstrip(".") for box, doc in docs.items() if doc}
+def descriptions(found: Mapping[str, Module], drawn: Graph) -> dict[str, str]:
+    """Box -> the first sentence of its docstring; of the modules that are one box, their names."""
+    tops = {box_of(name): module for name, module in found.items() if name.count(".") == 1 + box_of(name).count("/")}
+    docs = {box: (ast.get_docstring(module.tree) or "").partition("\n")[0] for box, module in tops.items()}
+    ground = sorted(box.rpartition("/")[2] for box in tops if box not in drawn and "/" in box)
+    return {**docs, GROUND: ", ".join(ground)}
 
 
 def page_part(found: Mapping[str, Module]) -> str:
@@ -256,11 +287,12 @@ def page_part(found: Mapping[str, Module]) -> str:
 def generated(root: Path) -> dict[Path, str]:
     """The files that `make layout` writes, and their text."""
     found = modules(root)
+    drawn = boxes(import_graph(found))
     before, _, rest = (root / PAGE).read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     return {
         PAGE: f"{before}{BEGIN}\n{page_part(found)}{END}{after}",
-        PICTURE: drawing(boxes(import_graph(found)), descriptions(found)),
+        PICTURE: drawing(drawn, descriptions(found, drawn)),
     }
 
 
