@@ -235,7 +235,7 @@ def only(names: list[str]) -> Iterator[None]:
 
 def induct(actions: list[Any]) -> None:
     for action in actions:
-        for _ in induction_step(action, 20_000, []):
+        for _ in induction_step(action, []):
             pass
 
 

@@ -1,7 +1,7 @@
 """Answers kept from earlier runs: data only, and only of the very same question to the very same solver.
 
 An answer is found again by the hash of the question's SMT-LIB text, the solver's name and its version. Only `proved` and `broken`
-are kept, never `unknown`: what one time limit did not show, another may. What takes no solver (all states of a small
+are kept, never `unknown`: what one limit did not show, another may. What takes no solver (all states of a small
 instance) is kept by the hash of the package's own sources.
 
 Building the text costs more than finding it again. So the hash of a text is kept as well, by the hash of the sources
@@ -79,14 +79,14 @@ class Store:
 class Remembering(Asker):
     """Asks Z3 what is not in the store, and keeps what it answers."""
 
-    def __init__(self, store: Store, solver: str | None = None, ask: Callable[[Posed, int], Answers] = ask_z3) -> None:
+    def __init__(self, store: Store, solver: str | None = None, ask: Callable[[Posed], Answers] = ask_z3) -> None:
         self.store = store
         self.solver = solver or f"z3 {z3.get_version_string()}"
         self.ask = ask
         self.found = 0
         self.asked = 0
 
-    def answers(self, question: Question, timeout_ms: int) -> Answers:
+    def answers(self, question: Question) -> Answers:
         posed: Posed | None = None
         shortcut = _key("text of", self.sources, question.known_as) if question.known_as else ""
         text = self.store.read(shortcut) if shortcut else None
@@ -100,7 +100,7 @@ class Remembering(Asker):
         if kept is not None:
             self.found += len(kept)
             return kept
-        found = self.ask(posed or question.pose(), timeout_ms)
+        found = self.ask(posed or question.pose())
         self.asked += len(found)
         if all(answer.verdict in (PROVED, BROKEN) for answer in found.values()):
             self.store.write(key, [[*label, answer.verdict, answer.seconds] for label, answer in found.items()])

@@ -39,6 +39,9 @@ from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.machine import LEDGER, Machine, machine_of
 
+CVC5_RLIMIT = 4_000_000
+"""cvc5's resource units for one check, twelve times what the hardest question needs: the load does not matter."""
+
 INSTALL = "python -m pip install 'kvproof[certify]'"
 
 
@@ -90,16 +93,16 @@ class Certificate:
 class Certifying(Asker):
     """Asks Z3 and cvc5 each question, neither from a cache; answers with Z3's word and keeps both."""
 
-    def __init__(self, second: Callable[[str, Posed, int], Answers] | None = None) -> None:
+    def __init__(self, second: Callable[[str, Posed], Answers] | None = None) -> None:
         self._second = second or cvc5_reader()
         self.certificate = Certificate((f"z3 {z3.get_version_string()}", f"cvc5 {cvc5_version()}"))
 
-    def answers(self, question: Question, timeout_ms: int) -> Answers:
+    def answers(self, question: Question) -> Answers:
         posed = question.pose()
-        first = ask_z3(posed, timeout_ms)
+        first = ask_z3(posed)
         begin = time.perf_counter()
         try:
-            second = self._second(posed.script, posed, timeout_ms)
+            second = self._second(posed.script, posed)
         except RuntimeError as error:  # cvc5 cannot read or answer the text: all of it counts as unknown
             second = {}
             self.certificate.errors.append(f"{question.name}: cvc5: {' '.join(str(error).split())}")
@@ -108,9 +111,7 @@ class Certifying(Asker):
             said = second[label].verdict if label in second else UNKNOWN
             self.certificate.opinions.append(Opinion(question.name, label, answer.verdict, said))
             if answer.verdict == BROKEN and question.action is not None and label != POSSIBLE:
-                self._judge(
-                    f"{question.name}: {label[0]}: {label[1]}", shows(question.action, posed, label, timeout_ms)
-                )
+                self._judge(f"{question.name}: {label[0]}: {label[1]}", shows(question.action, posed, label))
         return first
 
     def confirm_run(self, run: Run, actions: Mapping[str, Action], machine: Machine = LEDGER) -> None:
@@ -131,17 +132,17 @@ def cvc5_version() -> str:
         return "?"
 
 
-def cvc5_reader() -> Callable[[str, Posed, int], Answers]:
+def cvc5_reader() -> Callable[[str, Posed], Answers]:
     """The function that lets cvc5 read a script. Raises SolverMissing where cvc5 is not installed."""
     try:
         import cvc5
     except ImportError as error:
         raise SolverMissing(f"--certify needs the solver cvc5, which is not installed: {INSTALL}") from error
 
-    def read(script: str, posed: Posed, timeout_ms: int) -> Answers:
+    def read(script: str, posed: Posed) -> Answers:
         solver = cvc5.Solver(cvc5.TermManager())
         solver.setOption("incremental", "true")
-        solver.setOption("tlimit-per", str(timeout_ms))
+        solver.setOption("rlimit-per", str(CVC5_RLIMIT))
         parser = cvc5.InputParser(solver)
         parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "question")
         symbols = parser.getSymbolManager()
@@ -156,7 +157,7 @@ def cvc5_reader() -> Callable[[str, Posed, int], Answers]:
 
 
 def labelled(posed: Posed, said: list[tuple[str, float]]) -> Answers:
-    """One word of a solver for each label; anything but sat and unsat (a timeout, an error) is unknown."""
+    """One word of a solver for each label; anything but sat and unsat (a limit reached, an error) is unknown."""
     answers: Answers = {}
     for label, (word, seconds) in zip(posed.labels, said, strict=False):
         meaning = OF_POSSIBLE if label == POSSIBLE else OF_GOAL
@@ -167,9 +168,9 @@ def labelled(posed: Posed, said: list[tuple[str, float]]) -> Answers:
 # --- counterexamples ------------------------------------------------------------------------------------------------
 
 
-def shows(action: Action, posed: Posed, label: Label, timeout_ms: int) -> bool:
+def shows(action: Action, posed: Posed, label: Label) -> bool:
     """Z3's model of a denied goal, evaluated by the oracle: all was well before the step, and the goal fails after it."""
-    solver = z3_solver(timeout_ms)
+    solver = z3_solver()
     solver.add(*posed.assumptions, z3.Not(posed.goals[label]))
     if checked(solver) != "sat":
         return False

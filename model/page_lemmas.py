@@ -34,9 +34,9 @@ class Lemma:
     seconds: float
 
     @staticmethod
-    def all_of(asker: Asker, timeout_ms: int) -> Iterator[Lemma]:
+    def all_of(asker: Asker) -> Iterator[Lemma]:
         for effect, question in lemma_questions().items():
-            for (goal, _), answer in asker.answers(question, timeout_ms).items():
+            for (goal, _), answer in asker.answers(question).items():
                 yield Lemma(effect, goal, answer.verdict, answer.seconds)
 
 
@@ -68,9 +68,9 @@ def _in_the_window_pool(u: Universe, effect: str) -> Meaning:
     return MAP_EFFECTS[effect](u, state(""), state(AFTER), window_state(""), window_state(AFTER))
 
 
-def prove_effects(timeout_ms: int = 10_000) -> Iterator[Lemma]:
+def prove_effects() -> Iterator[Lemma]:
     """Each effect keeps each J, for any number of rows, positions and pages."""
-    return Lemma.all_of(Asker(), timeout_ms)
+    return Lemma.all_of(Asker())
 
 
 def lemma_questions() -> dict[str, Question]:
@@ -124,8 +124,8 @@ def can_happen(effect: str) -> bool:
     return _has_model(_pose_twin(effect, None))
 
 
-def _has_model(posed: Posed, timeout_ms: int = 10_000) -> bool:
-    return ask_z3(posed, timeout_ms)[POSSIBLE].verdict == PROVED
+def _has_model(posed: Posed) -> bool:
+    return ask_z3(posed)[POSSIBLE].verdict == PROVED
 
 
 @cache

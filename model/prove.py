@@ -31,7 +31,6 @@ from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
 from kvproof.spec.state import Ledger
 
-TIMEOUT_MS = 20_000
 # Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
 WITNESS = (1, 3)
 WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
@@ -99,7 +98,6 @@ class Interrupted(KeyboardInterrupt):
 def prove(
     fault: Fault | None = None,
     progress: Progress = lambda _: None,
-    timeout_ms: int = TIMEOUT_MS,
     asker: Asker | None = None,
 ) -> Proof:
     """Prove everything, or, with a fault, show what its action breaks and find the shortest run that does.
@@ -108,7 +106,7 @@ def prove(
     """
     proof = Proof(fault)
     with interruptible(proof, progress) as show:
-        _find_out(proof, show, timeout_ms, asker or Asker())
+        _find_out(proof, show, asker or Asker())
     return proof
 
 
@@ -132,20 +130,20 @@ def interruptible(proof: Proof, progress: Progress) -> Iterator[Progress]:
         proof.seconds = time.perf_counter() - begin
 
 
-def _find_out(proof: Proof, progress: Progress, timeout_ms: int, asker: Asker) -> None:
+def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
     fault = proof.fault
     for machine in MACHINES if fault is None else (fault.machine,):
-        proof.obligations.extend(_obligations(machine, "(initial)", asker.answers(base_case(machine), timeout_ms)))
+        proof.obligations.extend(_obligations(machine, "(initial)", asker.answers(base_case(machine))))
         for name, action in (machine.actions if fault is None else fault.deviations).items():
             progress(f"induction: {name}")
             known_as = f"{name} with {fault.id}" if fault else name
-            proof.obligations.extend(induction_step(action, timeout_ms, proof.vacuous, asker, known_as))
+            proof.obligations.extend(induction_step(action, proof.vacuous, asker, known_as))
     if fault is None and proof.broken:
         return  # a rule of this checkout is broken: its cells say which; exploring would only meet the same again
     if fault is None:
         progress("page identity over unbounded rows")
-        proof.lemmas.extend(Lemma.all_of(asker, timeout_ms))
-        proof.vacuous.extend(_effects_that_cannot_fail(asker, timeout_ms))
+        proof.lemmas.extend(Lemma.all_of(asker))
+        proof.vacuous.extend(_effects_that_cannot_fail(asker))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
             found, failures = _explored(config, asker)
@@ -213,7 +211,6 @@ def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
 
 def induction_step(
     action: Action,
-    timeout_ms: int,
     vacuous: list[str],
     asker: Asker | None = None,
     known_as: str = "",
@@ -221,7 +218,7 @@ def induction_step(
 ) -> Iterator[Obligation]:
     """Assume the invariants, assume the step, deny each conclusion. `machine`: another than the action's own."""
     chosen = machine or machine_of(action.name)
-    answers = (asker or Asker()).answers(step_question(action, known_as, chosen), timeout_ms)
+    answers = (asker or Asker()).answers(step_question(action, known_as, chosen))
     if answers[POSSIBLE].verdict != PROVED:
         vacuous.append(f"{action.name}: its guards contradict the invariants")
     yield from _obligations(chosen, action.name, answers)
@@ -288,8 +285,8 @@ def _pose_initial(machine: Machine) -> Posed:
     return Posed(d.domain_facts(start, SimpleNamespace(), {}), goals)
 
 
-def _effects_that_cannot_fail(asker: Asker, timeout_ms: int) -> Iterator[str]:
+def _effects_that_cannot_fail(asker: Asker) -> Iterator[str]:
     """Each finite twin must have a model: of the effect as it is, and of a broken J once a side condition is dropped."""
     for what, question in twin_questions():
-        if asker.answers(question, timeout_ms)[POSSIBLE].verdict != PROVED:
+        if asker.answers(question)[POSSIBLE].verdict != PROVED:
             yield what

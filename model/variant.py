@@ -12,7 +12,6 @@ from typing import Any
 
 from kvproof.model.explore import INSTANCES, reach, shortest_run_of
 from kvproof.model.prove import (
-    TIMEOUT_MS,
     WITNESS,
     WITNESS_CONFIGS,
     Obligation,
@@ -82,7 +81,6 @@ class NeverFires(Exception):
 def prove_variant(
     variant: Variant,
     progress: Progress = lambda _: None,
-    timeout_ms: int = TIMEOUT_MS,
     asker: Asker | None = None,
 ) -> Comparison:
     """Prove or refute the changed rules; raises NeverFires, and Interrupted with the part that is done."""
@@ -92,10 +90,10 @@ def prove_variant(
         for name, action in variant.replaced.items():
             show(f"induction: {name} of {variant.name}")
             contradictions: list[str] = []
-            proof.obligations.extend(induction_step(action, timeout_ms, contradictions, asker))
+            proof.obligations.extend(induction_step(action, contradictions, asker))
             if contradictions:
                 raise NeverFires(name, "its guards contradict the invariants")
-        built_in = prove(progress=show, timeout_ms=timeout_ms, asker=asker)
+        built_in = prove(progress=show, asker=asker)
         changes = _changes(built_in, proof)
         kept = [o for o in built_in.obligations if o.action not in variant.replaced]
         proof.obligations, proof.lemmas = [*kept, *proof.obligations], built_in.lemmas

@@ -38,7 +38,7 @@ def files(store: Store) -> list[Path]:
     return sorted(store.folder.rglob("*.json"))
 
 
-def forbidden(posed: Posed, timeout_ms: int) -> Answers:
+def forbidden(posed: Posed) -> Answers:
     raise AssertionError("the solver was asked")
 
 
@@ -80,7 +80,7 @@ def test_another_version_of_the_solver_is_asked_anew(store: Store) -> None:
 
 
 def test_no_answer_is_never_kept(store: Store) -> None:
-    def gives_up(posed: Posed, timeout_ms: int) -> Answers:
+    def gives_up(posed: Posed) -> Answers:
         return {label: Answer(UNKNOWN, 0.0) for label in posed.labels}
 
     assert verdicts(Remembering(store, ask=gives_up).answers(question(HOLDS), 1)) == [UNKNOWN, UNKNOWN]
@@ -169,9 +169,9 @@ def test_a_warm_proof_says_the_same_and_asks_nothing(store: Store) -> None:
 def test_a_faulty_rule_never_finds_the_answers_of_the_right_one(store: Store) -> None:
     asker = Remembering(store)
     for name, action in ACTIONS.items():
-        list(induction_step(action, 20_000, [], asker, name))
+        list(induction_step(action, [], asker, name))
     for fault in FAULTS.values():
-        cells = induction_step(fault.deviate(), 20_000, [], asker, f"{fault.action} with {fault.id}")
+        cells = induction_step(fault.deviate(), [], asker, f"{fault.action} with {fault.id}")
         assert "broken" in {cell.verdict for cell in cells}
 
 
@@ -179,7 +179,7 @@ def test_the_text_says_everything_that_is_asked() -> None:
     posed = step_question(next(iter(ACTIONS.values()))).pose()
     assert posed.script.count("(check-sat") == len(posed.labels)
     assert posed.script == step_question(next(iter(ACTIONS.values()))).pose().script
-    assert verdicts(ask_z3(posed, 20_000)) == [PROVED] * len(posed.labels)
+    assert verdicts(ask_z3(posed)) == [PROVED] * len(posed.labels)
 
 
 def test_no_partial_file_is_left(store: Store) -> None:

@@ -23,13 +23,12 @@ X = z3.Int("x")
 GOAL = ("I1", "x is positive")
 HOLDS = Posed([X > 1], {GOAL: X > 0})
 FAILS = Posed([X > 1], {GOAL: X > 2})
-LIMIT_MS = 20_000
 
 
 def second_says(verdict: str) -> Certifying:
     """A certificate whose second solver says one thing about everything."""
 
-    def read(script: str, posed: Posed, timeout_ms: int) -> Answers:
+    def read(script: str, posed: Posed) -> Answers:
         return {label: Answer(verdict, 0.0) for label in posed.labels}
 
     return Certifying(read)
@@ -53,14 +52,14 @@ def test_both_solvers_prove_everything() -> None:
 @pytest.mark.parametrize("question", [base_case(), *lemma_questions().values()], ids=lambda q: q.name)
 def test_the_text_asks_as_many_questions_as_it_has_answers(question: Question) -> None:
     posed = question.pose()
-    assert list(cvc5_reader()(posed.script, posed, LIMIT_MS)) == list(posed.labels)
+    assert list(cvc5_reader()(posed.script, posed)) == list(posed.labels)
 
 
 def test_the_second_solver_denies_what_is_false_and_sees_contradictions() -> None:
     read = cvc5_reader()
-    assert {k: a.verdict for k, a in read(FAILS.script, FAILS, LIMIT_MS).items()} == {POSSIBLE: PROVED, GOAL: BROKEN}
+    assert {k: a.verdict for k, a in read(FAILS.script, FAILS).items()} == {POSSIBLE: PROVED, GOAL: BROKEN}
     absurd = Posed([X > 1, X < 1], {GOAL: X > 0})
-    assert read(absurd.script, absurd, LIMIT_MS)[POSSIBLE].verdict == BROKEN
+    assert read(absurd.script, absurd)[POSSIBLE].verdict == BROKEN
 
 
 def test_lemmas_fail_in_both_solvers_without_their_side_conditions() -> None:
@@ -68,13 +67,13 @@ def test_lemmas_fail_in_both_solvers_without_their_side_conditions() -> None:
     read = cvc5_reader()
     for name, question in twin_questions():
         posed = question.pose()
-        assert read(posed.script, posed, LIMIT_MS)[POSSIBLE].verdict == PROVED, name
+        assert read(posed.script, posed)[POSSIBLE].verdict == PROVED, name
 
 
 @pytest.mark.parametrize(("said", "verdict"), [(BROKEN, "disagree"), (UNKNOWN, "unknown"), (PROVED, "agree")])
 def test_only_agreement_is_a_certificate(said: str, verdict: str) -> None:
     asker = second_says(said)
-    asker.answers(of(HOLDS), LIMIT_MS)
+    asker.answers(of(HOLDS))
     assert asker.certificate.verdict == verdict
     assert bool(asker.certificate.disputed) == (verdict != "agree")
 
@@ -89,11 +88,11 @@ def test_an_answer_that_is_missing_is_unknown() -> None:
 
 
 def test_a_text_that_the_second_solver_cannot_read_is_said_and_certifies_nothing() -> None:
-    def read(script: str, posed: Posed, timeout_ms: int) -> Answers:
+    def read(script: str, posed: Posed) -> Answers:
         raise RuntimeError("Parse Error: question:1.1: what is this")
 
     asker = Certifying(read)
-    asker.answers(of(HOLDS), LIMIT_MS)
+    asker.answers(of(HOLDS))
     assert asker.certificate.verdict == "unknown"
     assert asker.certificate.errors == ["a question: cvc5: Parse Error: question:1.1: what is this"]
 
@@ -102,7 +101,7 @@ def test_a_text_that_the_second_solver_cannot_read_is_said_and_certifies_nothing
 def test_both_solvers_agree_on_each_fault_and_the_oracle_confirms_the_models(fault_id: str) -> None:
     fault = FAULTS[fault_id]
     asker = Certifying()
-    cells = list(induction_step(fault.deviate(), LIMIT_MS, [], asker))
+    cells = list(induction_step(fault.deviate(), [], asker))
     assert asker.certificate.verdict == "agree"
     assert asker.certificate.confirmed >= sum(cell.verdict == "broken" for cell in cells) > 0
 
@@ -111,11 +110,11 @@ def test_a_model_that_the_oracle_does_not_confirm_is_refuted() -> None:
     """As if Z3 had answered for another rule than the one that runs."""
     fault = FAULTS["F22862b"]
     posed = step_question(fault.deviate()).pose()
-    broken = [label for label, answer in ask_z3(posed, LIMIT_MS).items() if answer.verdict == BROKEN]
-    assert all(shows(fault.deviate(), posed, label, LIMIT_MS) for label in broken)
-    assert not any(shows(ACTIONS[fault.action], posed, label, LIMIT_MS) for label in broken)
+    broken = [label for label, answer in ask_z3(posed).items() if answer.verdict == BROKEN]
+    assert all(shows(fault.deviate(), posed, label) for label in broken)
+    assert not any(shows(ACTIONS[fault.action], posed, label) for label in broken)
     asker = Certifying()
-    asker.answers(Question("mixed up", lambda: posed, action=ACTIONS[fault.action]), LIMIT_MS)
+    asker.answers(Question("mixed up", lambda: posed, action=ACTIONS[fault.action]))
     assert asker.certificate.verdict == "disagree"
     assert len(asker.certificate.refuted) == len(broken)
 

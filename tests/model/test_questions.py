@@ -51,22 +51,22 @@ def pigeons(holes: int) -> list[z3.BoolRef]:
 
 def test_each_goal_is_taken_alone() -> None:
     posed = Posed([X > 1], {("I1", "a"): X > 2, ("I1", "b"): X < 3, ("I1", "c"): X > 0})
-    assert [a.verdict for a in ask_z3(posed, 1000).values()] == [PROVED, BROKEN, BROKEN, PROVED]
+    assert [a.verdict for a in ask_z3(posed).values()] == [PROVED, BROKEN, BROKEN, PROVED]
 
 
 def test_contradicting_assumptions_are_seen() -> None:
     posed = Posed([X > 1, X < 1], {("I1", "a"): X > 2})
-    assert [a.verdict for a in ask_z3(posed, 1000).values()] == [BROKEN, PROVED]
+    assert [a.verdict for a in ask_z3(posed).values()] == [BROKEN, PROVED]
 
 
 def test_no_answer_within_the_limit_is_unknown() -> None:
-    answers = ask_z3(Posed(pigeons(13), {}), 50)
+    answers = ask_z3(Posed(pigeons(13), {}), rlimit=50_000)
     assert answers[POSSIBLE].verdict == UNKNOWN
 
 
 @pytest.mark.parametrize("pushed", [False, True])
 def test_ctrl_c_inside_the_solver_ends_its_search_at_once(pushed: bool) -> None:
-    solver = z3_solver(60_000)
+    solver = z3_solver()
     if pushed:  # as for one goal of several
         solver.push()
     solver.add(pigeons(13))
@@ -80,7 +80,7 @@ def test_ctrl_c_in_a_search_that_answers_all_the_same_is_not_lost() -> None:
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
         for holes in range(10_000):
-            solver = z3_solver(1000)
+            solver = z3_solver()
             solver.add(pigeons(5 + holes % 3))
             checked(solver)
 
@@ -94,7 +94,7 @@ class PressesCtrlC:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_in_a_destructor_stops_the_proof_at_the_next_question() -> None:
-    solver, asked = z3_solver(1000), 0
+    solver, asked = z3_solver(), 0
     with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
         while asked < 3:
             checked(solver)
@@ -115,17 +115,17 @@ def test_a_condition_that_stands_twice_must_hold_twice() -> None:
     )
     goals = _goals(d, INVARIANTS["I4"], pristine(d), twice)
     posed = Posed([], {("I4", sentence): goal for sentence, goal in goals.items()}, possible=False)
-    assert BROKEN in {a.verdict for a in ask_z3(posed, 1000).values()}
+    assert BROKEN in {a.verdict for a in ask_z3(posed).values()}
 
 
 class StopsAt(Asker):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def answers(self, question: Question, timeout_ms: int) -> Answers:
+    def answers(self, question: Question) -> Answers:
         if question.name == self.name:
             raise KeyboardInterrupt
-        return super().answers(question, timeout_ms)
+        return super().answers(question)
 
 
 def test_an_interrupted_proof_keeps_its_part_and_is_no_proof() -> None:
@@ -150,5 +150,5 @@ def test_a_rule_whose_guards_contradict_is_vacuous() -> None:
         return dataclasses.replace(step, guards=(*step.guards, Guard("never", d.false)))
 
     vacuous: list[str] = []
-    list(induction_step(dataclasses.replace(action, run=run), 1000, vacuous))
+    list(induction_step(dataclasses.replace(action, run=run), vacuous))
     assert vacuous == ["close: its guards contradict the invariants"]

@@ -23,7 +23,7 @@ DESIGNS = [(name, rule) for name, profile in PROFILES.items() for rule in profil
 @pytest.mark.parametrize(("profile", "rule"), DESIGNS)
 def test_another_design_keeps_every_invariant(profile: str, rule: str) -> None:
     contradictions: list[str] = []
-    cells = list(induction_step(PROFILES[profile].rules[rule], 20_000, contradictions))
+    cells = list(induction_step(PROFILES[profile].rules[rule], contradictions))
     assert {cell.verdict for cell in cells} == {"proved"} and not contradictions
 
 
@@ -44,7 +44,7 @@ def test_the_designs_of_a_release_go_together_and_all_of_them_happen(profile: st
 def test_what_refutes_a_profile_are_its_known_deviations(profile: str, refuted: set[tuple[str, str]]) -> None:
     """A profile of which nothing can fail would say nothing: this one fails where the release was seen to."""
     rules = PROFILES[profile].replaced
-    cells = [cell for name in rules for cell in induction_step(rules[name], 20_000, [])]
+    cells = [cell for name in rules for cell in induction_step(rules[name], [])]
     assert {(cell.action, cell.invariant) for cell in cells if cell.verdict == "broken"} == refuted
     assert {action for action, _ in refuted} == {FAULTS[fault].action for fault in PROFILES[profile].deviations}
 
@@ -54,7 +54,7 @@ def test_a_wrong_rule_of_a_release_would_be_refuted() -> None:
     rule = PROFILES["sglang-0.5.23"].rules["abort_nth"]
 
     keeps_the_slot = dataclasses.replace(rule, run=ACTIONS["finish_plain"].run)
-    cells = induction_step(keeps_the_slot, 20_000, [])
+    cells = induction_step(keeps_the_slot, [])
     assert "broken" in {cell.verdict for cell in cells}
 
 
@@ -62,7 +62,7 @@ def test_a_window_that_a_waiting_turn_evicts_must_be_its_own_by_then() -> None:
     """The model's rule, applied to a turn that still waits: the slot would count window pages that are gone."""
     for rule in (profile.rules["evict_window"] for profile in PROFILES.values() if "evict_window" in profile.rules):
         while_it_waits = dataclasses.replace(rule, run=ACTIONS["evict_window"].run)
-        cells = induction_step(while_it_waits, 20_000, [])
+        cells = induction_step(while_it_waits, [])
         assert {"I10", "X3"} <= {cell.invariant for cell in cells if cell.verdict == "broken"}
 
 
@@ -71,7 +71,7 @@ def test_a_window_that_is_evicted_into_what_it_reaches_is_refuted() -> None:
         return _evict_window_up_to(d, s, p, minus(d, d.window, d.one))
 
     rule = PROFILES["sglang-0.5.23"].rules["evict_window"]
-    cells = induction_step(dataclasses.replace(rule, run=one_token_more), 20_000, [])
+    cells = induction_step(dataclasses.replace(rule, run=one_token_more), [])
     assert {cell.invariant for cell in cells if cell.verdict == "broken"} == {"I9"}
 
 
@@ -84,7 +84,7 @@ def test_of_pairs_the_tree_must_not_own_the_last_token(profile: str) -> None:
         owned = d.where(d.spec_v2, d.tokens(d.floor_pages(p.key_len + d.one)), right.after.cache_protected_len)
         return dataclasses.replace(right, after=right.after.but(cache_protected_len=owned))
 
-    cells = induction_step(dataclasses.replace(rule, run=counts_all), 20_000, [])
+    cells = induction_step(dataclasses.replace(rule, run=counts_all), [])
     assert {"I11", "I12"} & {cell.invariant for cell in cells if cell.verdict == "broken"}
 
 
@@ -145,7 +145,7 @@ def test_of_a_prompt_that_parts_the_tree_must_not_own_more_than_it_took(action: 
         _, *released = ACTIONS["finish_plain"].run(d, s, p).effects
         return Step(right.after, right.guards, (right.effects[0], *released))
 
-    cells = induction_step(dataclasses.replace(rule, run=counts_all), 20_000, [])
+    cells = induction_step(dataclasses.replace(rule, run=counts_all), [])
     assert "broken" in {cell.verdict for cell in cells}
 
 

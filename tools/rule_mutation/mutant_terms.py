@@ -18,7 +18,8 @@ import z3
 
 from rule_mutation.mutant_spec import SpecCopy
 
-TIMEOUT_MS = 5_000
+RLIMIT = 5_000_000
+"""Z3's resource units for one check: no machine is too slow for a verdict."""
 Flat = tuple[Any, ...]
 ARBITRARY = {"Flag": "flag", "Length": "length", "Count": "count"}
 
@@ -263,7 +264,7 @@ def _differ(a: Flat, b: Flat) -> Any:
 def _can_be(facts: Flat, where: Any, difference: Any) -> bool:
     """There may be such a state: also where the solver does not know."""
     solver = z3.Solver()
-    solver.set("timeout", TIMEOUT_MS)
+    solver.set("rlimit", RLIMIT)
     solver.add(*facts, difference)
     if where is not None:
         solver.add(where)

@@ -26,7 +26,6 @@ from rule_mutation.effect_truth import untrue_effects
 from rule_mutation.mutant_replay import INSTANCES, Runs
 from rule_mutation.mutant_spec import NotANumber, SpecCopy, copy_of_spec
 from rule_mutation.mutant_terms import (
-    TIMEOUT_MS,
     Meaning,
     effects_that_differ,
     invariants_that_differ,
@@ -156,7 +155,7 @@ def _broken_by(copy: SpecCopy, fault: Any) -> set[str]:
 
 
 def _broken(copy: SpecCopy, action: Any, vacuous: list[str]) -> dict[str, str]:
-    cells = copy.prove.induction_step(action, TIMEOUT_MS, vacuous)
+    cells = copy.prove.induction_step(action, vacuous)
     return {cell.invariant: cell.verdict for cell in cells if cell.verdict != "proved"}
 
 

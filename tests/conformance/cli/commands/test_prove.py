@@ -168,7 +168,7 @@ def test_the_counterexamples_of_a_fault_are_evaluated_by_the_oracle() -> None:
 def test_what_the_second_solver_does_not_confirm_is_no_pass(
     said: str, code: int, word: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(script: str, posed: Posed, timeout_ms: int) -> dict:
+    def read(script: str, posed: Posed) -> dict:
         return {label: Answer(said, 0.0) for label in posed.labels}
 
     monkeypatch.setattr(certify, "cvc5_reader", lambda: read)
@@ -200,10 +200,10 @@ def test_without_the_second_solver_the_answer_is_how_to_install_it(monkeypatch: 
 def test_ctrl_c_shows_the_part_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     ask, stop_at = Asker.answers, list(ACTIONS)[2]
 
-    def answers(self, question, timeout_ms):
+    def answers(self, question):
         if question.name == f"induction: {stop_at}":
             raise KeyboardInterrupt
-        return ask(self, question, timeout_ms)
+        return ask(self, question)
 
     monkeypatch.setattr(Asker, "answers", answers)
     result = prove("--no-cache")
