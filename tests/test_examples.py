@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).parents[1]
 EXAMPLES = {
     "prove_a_variant.sh": "The first design is refuted, the second one proved.",
     "record_and_replay.sh": "The right run conforms; the bug is named, and shown by a few events.",

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from repository import ROOT
 
 from kvproof.conformance.gate.golden_traces import SHIPPED
 
-ROOT = Path(__file__).resolve().parents[1]
 ACTION = ROOT / "action.yml"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 QUICK = "proof\nkills\nfuzz"

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from repository import GOLDEN
 
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.conformance.traces.trace_io import read_trace
 
-GOLDEN = Path(__file__).with_name("golden")
 # folder -> where it was recorded by `make test-sglang-gpu`; trace -> events and pages moved, window pages included.
 ON_CPU = GOLDEN / "sglang-0.5.11-cpu"
 KEPT: dict[Path, tuple[int, int]] = {

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from repository import ROOT
+
 HERE = ROOT / "tests"
 THAT_ASSERT = ("assert_", "check_", "require_")
 """How the name of a function of the tests begins that asserts for its caller."""

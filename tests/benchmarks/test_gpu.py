@@ -13,8 +13,9 @@ from types import ModuleType
 
 import pytest
 import torch
+from repository import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+SCRIPT = ROOT / "benchmarks" / "gpu.py"
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("mkdocs")
-ROOT = Path(__file__).parents[2]
 PAGES = ("index.html", "tutorials/prove_a_fix.html", "pictures/faults.html", "kill_matrix.html", "commands.html")
 
 

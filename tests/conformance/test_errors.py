@@ -1,6 +1,5 @@
-from pathlib import Path
-
 import pytest
+from repository import ROOT
 
 from kvproof.conformance.errors import UserError, at, unknown
 from kvproof.conformance.exit_codes import MEANING, ExitCode
@@ -39,6 +38,6 @@ def test_exit_codes_are_the_documented_ones_and_each_is_explained() -> None:
 
 
 def test_the_readme_explains_the_exit_codes_in_the_same_words() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     for code, meaning in MEANING.items():
         assert f"| {code.value} | {meaning} |" in readme

@@ -11,6 +11,10 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
+UNTIL_FOUND = ("--seed", 1, "--seconds", 300, "--checker", "interpreted", "--stop-after", 1)
+"""Of `kvproof fuzz` with a fault that there is: it takes seconds, and on a machine that has much to do it may take more."""
+
+
 def refusal(*arguments: object) -> str:
     """The one line on stderr of a command that could not run."""
     result = run(*arguments)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-OF_SGLANG_0523 = Path(__file__).resolve().parents[1] / "golden" / "sglang-0.5.23"
+from repository import GOLDEN
+
+OF_SGLANG_0523 = GOLDEN / "sglang-0.5.23"
 """Recorded by `python -m kvproof.conformance.adapters.sglang`, in 0.5.23's own scheduler: SCENARIO-pPAGE_SIZE.jsonl.gz."""
 
 

@@ -1,4 +1,4 @@
-"""Traces without an implementation, good, bad and long ones, and the production workload that is shipped."""
+"""Traces without an implementation: good, bad and long ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.trace import Config, Header, Producer
 
-EXCERPT = Path(__file__).parents[2] / "examples" / "mooncake_conversation_excerpt.jsonl"
 HEADER = Header(
     spec=SPEC_VERSION,
     producer=Producer(name="test", version="0", target="none"),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+from repository import DOCS
+
 END = "<!-- end -->"
 
 Verdicts = dict[str, dict[str, dict[str, str]]]

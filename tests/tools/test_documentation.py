@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from documentation import generated
-
-ROOT = Path(__file__).parents[2]
+from repository import ROOT
 
 
 def test_generated_pages_say_what_the_specification_says() -> None:

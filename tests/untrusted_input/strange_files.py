@@ -60,7 +60,7 @@ from kvproof.spec.faults import FAULTS
 from kvproof.spec.trace import Event
 
 MOST_SECONDS = 20.0
-"""For one small file, on a machine that has other things to do."""
+"""Of the processor, for one small file."""
 TARGET = raises()
 
 
@@ -73,7 +73,7 @@ class Kind:
 
 def promise(kind: Kind, data: bytes, folder: Path) -> bool:
     """Whether it was taken; AssertionError, or what was raised, where the promise is broken."""
-    began = time.monotonic()
+    began = time.process_time()
     inside = Path(tempfile.mkdtemp(dir=folder))
     try:
         kind.take(data, inside)
@@ -85,7 +85,7 @@ def promise(kind: Kind, data: bytes, folder: Path) -> bool:
         for file in sorted(inside.rglob("*"), reverse=True):
             file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
         inside.rmdir()
-        assert time.monotonic() - began < MOST_SECONDS
+        assert time.process_time() - began < MOST_SECONDS
     return True
 
 

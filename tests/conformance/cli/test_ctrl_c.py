@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from command_line import run
-from many_traces import EXCERPT, HEADER
+from many_traces import HEADER
+from repository import EXCERPT
 
 from kvproof.conformance.traces.trace_io import TraceWriter
 

@@ -7,14 +7,13 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import hostile_target
 import pytest
-from command_line import run
+from command_line import UNTIL_FOUND, run
 
 pytest.importorskip("torch")
 from kvproof.conformance.fuzz.campaign import Campaign, Found
@@ -131,18 +130,14 @@ def test_a_job_that_always_dies_is_given_up_and_the_campaign_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kvproof.conformance.fuzz.jobs.go_on", lambda *_: os._exit(9))
-    whole = whole_of(hostile_target.survives(), tmp_path, 60, jobs=2)
-    began = time.monotonic()
+    whole = whole_of(hostile_target.survives(), tmp_path, 3600, jobs=2)
     search_by_processes(whole)
     assert whole.died == 10
-    assert time.monotonic() - began < 30
 
 
 @pytest.mark.slow
 def test_jobs_find_together_what_one_finds(tmp_path: Path) -> None:
-    result = run(
-        "fuzz", "--fault", "F22862a", "--jobs", 2, "--seconds", 15, "--stop-after", 1, "--seed", 1, "--out", tmp_path
-    )
+    result = run("fuzz", "--fault", "F22862a", "--jobs", 2, *UNTIL_FOUND, "--out", tmp_path)
     assert result.exit_code == 1, result.output
     assert "by 2 jobs" in result.output and "F22862a" in result.output
     assert run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1

@@ -28,10 +28,8 @@ def test_without_ray_the_answer_says_what_to_install(tmp_path: Path, monkeypatch
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="kvproof[ray] is not installed")
 class TestOnACluster:
     def test_what_is_found_there_is_left_here(self, tmp_path: Path) -> None:
-        result = command_line.run(
-            *("fuzz", "--ray", "local", "--jobs", 2, "--fault", "F22862a", "--seed", 1),
-            *("--seconds", 15, "--stop-after", 1, "--out", tmp_path),
-        )
+        asked = ("--jobs", 2, "--fault", "F22862a", *command_line.UNTIL_FOUND, "--out", tmp_path)
+        result = command_line.run("fuzz", "--ray", "local", *asked)
         assert result.exit_code == 1, result.output
         assert "by 2 jobs" in result.output and "F22862a" in result.output
         assert command_line.run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1

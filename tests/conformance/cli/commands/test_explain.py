@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import refusal, run
+from command_line import UNTIL_FOUND, refusal, run
 from golden import of_sglang_0523
 
 from kvproof.conformance.replay.replay import replay
@@ -128,7 +128,7 @@ def test_a_counterexample_is_as_short_as_they_get(tmp_path: Path) -> None:
 
 def test_a_finding_of_the_fuzzer_is_explained_by_its_folder(tmp_path: Path) -> None:
     out = tmp_path / "found"
-    found = run("fuzz", "--fault", "F22862b", "--seed", 1, "--seconds", 20, "--stop-after", 1, "--out", out)
+    found = run("fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", out)
     assert found.exit_code == 1, found.output
     result = run("explain", out / "1")
     assert result.exit_code == 1, result.output

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import refusal, run
 from many_traces import broken
+from repository import VARIANTS
 
 from kvproof.conformance.gate import golden_traces, kills
 from kvproof.conformance.gate.golden_traces import SHIPPED, kept_in
@@ -18,7 +19,6 @@ from kvproof.conformance.gate.steps import Outcome, exit_code
 from kvproof.conformance.gate.summary import markdown
 from kvproof.conformance.printable import for_markdown
 
-VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
 ALONE = {
     "proof": ("--skip", "kills", "--skip", "golden", "--skip", "fuzz"),
     "kills": ("--skip", "proof", "--skip", "golden", "--skip", "fuzz"),
@@ -209,7 +209,7 @@ def test_a_short_fuzz_finds_what_is_wrong_with_a_target(tmp_path: Path, monkeypa
         "        return super().start(settings, ('F22862a',), tell, own_checks=own_checks)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    asked = ("--target", "a_target:Broken", "--fuzz-seconds", 30, "--budget", 60, "--junit", "g.xml")
+    asked = ("--target", "a_target:Broken", "--fuzz-seconds", 30, "--budget", 600, "--junit", "g.xml")
     result = run("gate", *ALONE["fuzz"], *asked)
     assert result.exit_code == 1, result.output
     assert "kvproof fuzz --target a_target:Broken --replay out/gate/fuzz/1" in result.stdout

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from command_line import refusal, run
-from many_traces import EXCERPT, HEADER
+from many_traces import HEADER
+from repository import EXCERPT
 
 from kvproof.conformance.traces.trace_io import TraceWriter
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import refusal, run
-from many_traces import EXCERPT
+from repository import EXCERPT
 
 from kvproof.conformance.adapters import scenarios
 from kvproof.conformance.cli.commands import record as record_command

@@ -10,12 +10,12 @@ from typing import Any
 import itf_py
 import pytest
 from many_traces import broken
+from repository import GOLDEN
 from typer.testing import CliRunner, Result
 
 from kvproof.conformance.cli import cli
 from kvproof.conformance.report.formats import itf
 
-GOLDEN = Path(__file__).resolve().parents[3] / "golden"
 PRESSURE = GOLDEN / "sglang-0.5.11-cpu" / "pressure.jsonl.gz"
 RETRACT = GOLDEN / "sglang-0.5.11-cpu" / "retract.jsonl.gz"
 HOSTILE = 'a"b</script>\x00\x1b[31m\u2028{"#bigint": "x"}'

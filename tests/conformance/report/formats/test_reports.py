@@ -12,16 +12,17 @@ from pathlib import Path
 import jsonschema
 import pytest
 import reports
+from command_line import UNTIL_FOUND
 from junitparser import JUnitXml
 from lxml import etree
 from many_traces import broken
 from reports import Reports, reported
+from repository import DOCS, VARIANTS
 from sarif_pydantic import Sarif
 
 from kvproof.conformance.report.formats.ndjson import schema
 from kvproof.conformance.report.formats.run_events import RUN_EVENT
 
-VARIANTS = Path(__file__).resolve().parents[4] / "examples" / "variants"
 HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all`"
 
 
@@ -124,7 +125,7 @@ def test_what_a_variant_breaks_stands_at_its_own_line(tmp_path: Path, monkeypatc
 def test_what_is_fuzzed_is_a_case_with_its_trace(tmp_path: Path) -> None:
     pytest.importorskip("torch")  # the reference implementation is what is fuzzed
     folder = tmp_path / "fuzz"
-    run = reported(tmp_path, "fuzz", "--fault", "F22862b", "--seconds", 20, "--stop-after", 1, "--out", folder)
+    run = reported(tmp_path, "fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", folder)
     run.all_valid()
     assert run.exit_code == 1
     (trouble,) = run.of("trouble")
@@ -248,6 +249,5 @@ def test_every_validator_refuses_a_damaged_file(
 
 
 def test_the_schema_that_is_published_is_that_of_the_events() -> None:
-    docs = Path(__file__).resolve().parents[4] / "docs"
-    assert (docs / "run-events.schema.json").read_text(encoding="utf-8") == schema()
+    assert (DOCS / "run-events.schema.json").read_text(encoding="utf-8") == schema()
     assert len(RUN_EVENT.json_schema()["oneOf"]) == 15
