@@ -43,6 +43,7 @@ INTEGRATION = {
     "test_demo.py": "the demo of the readme",
     "test_github_action.py": "the GitHub action and the pre-commit hooks",
     "test_golden.py": "traces of real runs that are kept",
+    "test_imports.py": "what each module of the package imports",
     "test_packaging.py": "what a user installs",
 }
 """Tests of several modules together, each with what it is about."""
