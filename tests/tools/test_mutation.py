@@ -24,16 +24,20 @@ from kvproof.conformance.fuzz.judging import Judging
 from kvproof.conformance.fuzz.reference import Reference
 
 SUBJECT = reference()
+POP = "impl/pools.py RowPool.alloc swap twin: self._free_slots.popleft() -> pop"
+"""A small mistake that only a policy speaks of."""
 ACCUSED = {accused.path: accused for accused in SUBJECT.accused}
 
 
-def case(path: str, function: str, what: str) -> Case:
+def case(key: str) -> Case:
+    """The mutant of this name: its file, its function and the change."""
+    path, function, _ = key.split(" ", 2)
     accused = ACCUSED[path]
     for mistake in mistakes(accused, in_place.source_of(accused)):
-        if mistake.mutant.key == f"{path} {function} {what}":
+        if mistake.mutant.key == key:
             live = in_place.live_function(accused, function, mistake.function)
-            return Case(mistake.mutant.key, live, in_place.mutated_code(live, mistake.function, mistake.tree), [0])
-    raise AssertionError(f"no mutant {path} {function} {what}")
+            return Case(key, live, in_place.mutated_code(live, mistake.function, mistake.tree), [0])
+    raise AssertionError(f"no mutant {key}")
 
 
 def verdict(of: Case, run: Run) -> Result:
@@ -49,80 +53,60 @@ def all_mutants() -> list[Mutant]:
     return [m.mutant for a in SUBJECT.accused for m in mistakes(a, in_place.source_of(a))]
 
 
-@pytest.mark.parametrize(
-    ("path", "function", "what", "scenario", "by"),
-    [
-        (
-            "impl/session.py",
-            "StreamingSessionCache.orphan_start",
-            "swap twin: ceil_align(prefix_len, self.page_size) -> floor_align",
-            "retract",
-            "conformance",
-        ),
-        (
-            "impl/chunk_cache.py",
-            "ChunkCache.lock",
-            "fix condition: node is not None -> False",
-            "many-sessions",
-            "census",
-        ),
-        (
-            "impl/request.py",
-            "Request.cut_output",
-            "drop statement: del self.output_ids[self.max_new_tokens:] -> (dropped)",
-            "rounds",
-            "recomputation",
-        ),
-        (
-            "impl/session.py",
-            "Session.awaits_late_result",
-            "flip comparison: self.turn_before.results_due > 0 -> self.turn_before.results_due >= 0",
-            "in-flight",
-            "drain",
-        ),
-        (
-            "impl/window_eviction.py",
-            "evict_window",
-            "fix condition: pool is None -> True",
-            "window",
-            "census",
-        ),
-        (
-            "impl/scheduler.py",
-            "Scheduler.launch_step",
-            "drop statement: self._launch(batch) -> (dropped)",
-            "basic",
-            "conformance",
-        ),
-        (
-            "impl/pools.py",
-            "RowPool.alloc",
-            "swap twin: self._free_slots.popleft() -> pop",
-            "basic",
-            "policy",
-        ),
-        (
-            "impl/pools.py",
-            "KVAllocator._take",
-            "fix condition: count > len(self._free_pages) -> False",
-            "basic",
-            None,
-        ),
-    ],
-)
-def test_a_mutant_is_noticed_by_the_check_that_is_named(
-    path: str, function: str, what: str, scenario: str, by: str | None
-) -> None:
-    found = verdict(case(path, function, what), scenario_run(scenario, 4, {}))
-    assert (found["outcome"], found.get("by")) == ((KILLED, by) if by else (SURVIVED, None)), found
+NOTICED = """
+impl/session.py StreamingSessionCache.orphan_start
+    swap twin: ceil_align(prefix_len, self.page_size) -> floor_align
+    retract
+    conformance
+impl/chunk_cache.py ChunkCache.lock
+    fix condition: node is not None -> False
+    many-sessions
+    census
+impl/request.py Request.cut_output
+    drop statement: del self.output_ids[self.max_new_tokens:] -> (dropped)
+    rounds
+    recomputation
+impl/session.py Session.awaits_late_result
+    flip comparison: self.turn_before.results_due > 0 -> self.turn_before.results_due >= 0
+    in-flight
+    drain
+impl/window_eviction.py evict_window
+    fix condition: pool is None -> True
+    window
+    census
+impl/scheduler.py Scheduler.launch_step
+    drop statement: self._launch(batch) -> (dropped)
+    basic
+    conformance
+impl/pools.py RowPool.alloc
+    swap twin: self._free_slots.popleft() -> pop
+    basic
+    policy
+impl/pools.py KVAllocator._take
+    fix condition: count > len(self._free_pages) -> False
+    basic
+    nobody
+"""
+"""Of each mutant: its file and function, the change, a scenario that meets it, and the check that notices it."""
+
+
+def rows_of(table: str, lines: int) -> list[tuple[str, ...]]:
+    """So many lines of it a row."""
+    return list(zip(*[map(str.strip, table.strip().splitlines())] * lines, strict=True))
+
+
+@pytest.mark.parametrize("row", rows_of(NOTICED, 4), ids=" ".join)
+def test_a_mutant_is_noticed_by_the_check_that_is_named(row: tuple[str, ...]) -> None:
+    place, what, scenario, by = row
+    found = verdict(case(f"{place} {what}"), scenario_run(scenario, 4, {}))
+    assert (found["outcome"], found.get("by", "nobody")) == (SURVIVED if by == "nobody" else KILLED, by), found
 
 
 def test_a_match_that_ends_inside_of_a_page_is_noticed() -> None:
     """It had survived every run, until there were prompts that part there."""
     of = case(
-        "impl/radix.py",
-        "RadixTree._common_len",
-        "other sign: common - common % self.page_size -> common + common % self.page_size",
+        "impl/radix.py RadixTree._common_len "
+        "other sign: common - common % self.page_size -> common + common % self.page_size"
     )
     act = next(act for act in PARTING if act.shared == 9)
     found = verdict(of, schedule_run("parting", parting(act), Reference()))
@@ -130,7 +114,7 @@ def test_a_match_that_ends_inside_of_a_page_is_noticed() -> None:
 
 
 def test_where_a_run_finds_something_anyway_only_another_finding_notices_a_mutant() -> None:
-    of = case("impl/scheduler.py", "Scheduler.launch_step", "drop statement: self._launch(batch) -> (dropped)")
+    of = case("impl/scheduler.py Scheduler.launch_step drop statement: self._launch(batch) -> (dropped)")
     run = scenario_run("basic", 4, {})
     [(_, noticed)] = judged(iter([of]), Plan([run], [""], Judging, twins(), {0: "another"}), jobs=1)
     assert noticed["outcome"] == KILLED
@@ -139,7 +123,7 @@ def test_where_a_run_finds_something_anyway_only_another_finding_notices_a_mutan
 
 
 def test_a_mutant_that_ends_its_process_is_a_crash_and_takes_nobody_along() -> None:
-    of = case("impl/pools.py", "RowPool.alloc", "swap twin: self._free_slots.popleft() -> pop")
+    of = case(POP)
     plan = Plan([Run("the end", lambda new: os._exit(3))], [""], Judging)
     [(_, result)] = judged(iter([of]), plan, jobs=1)
     assert (result["outcome"], result["by"], result["detail"]) == (KILLED, "crash", "exit: code 3")
@@ -147,14 +131,14 @@ def test_a_mutant_that_ends_its_process_is_a_crash_and_takes_nobody_along() -> N
 
 def test_a_mutant_that_says_nothing_for_long_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "SILENT_SECONDS", 0.5)
-    of = case("impl/pools.py", "RowPool.alloc", "swap twin: self._free_slots.popleft() -> pop")
+    of = case(POP)
     plan = Plan([Run("for ever", lambda new: time.sleep(60))], [""], Judging)  # type: ignore[arg-type, return-value]
     [(_, result)] = judged(iter([of]), plan, jobs=1)
     assert (result["outcome"], result["by"]) == (KILLED, "hang")
 
 
 def test_one_more_of_what_is_no_number_is_no_mutant() -> None:
-    of = case("impl/request_exit.py", "RequestExit.end", "off by one: req.session -> req.session + 1")
+    of = case("impl/request_exit.py RequestExit.end off by one: req.session -> req.session + 1")
     assert verdict(of, scenario_run("basic", 4, {}))["outcome"] == NO_MUTANT
 
 
