@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kvproof.conformance.drive.counterexample import save_counterexample
@@ -41,26 +35,3 @@ def broken(path: Path, fault: str = "F22862b") -> Path:
     assert run is not None
     save_counterexample(run, FAULTS[fault], path)
     return path
-
-
-@contextmanager
-def killing_one(found: Callable[[], list[int]]) -> Iterator[list[int]]:
-    """While the block runs, the first process that is found is killed, once."""
-    killed: list[int] = []
-    over = threading.Event()
-
-    def hunt() -> None:
-        while not over.is_set() and not killed:
-            for pid in found()[:1]:
-                time.sleep(0.3)  # it is in the middle of a trace then
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-            time.sleep(0.02)
-
-    hunter = threading.Thread(target=hunt)
-    hunter.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        hunter.join()

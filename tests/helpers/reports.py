@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from command_line import run
 from lxml import etree
-from typer.testing import CliRunner
+from repository import ROOT
 
-from kvproof.conformance.cli import cli
 from kvproof.conformance.report.formats import ndjson
 
-SCHEMAS = Path(__file__).parents[1] / "conformance" / "report" / "formats" / "schemas"
+SCHEMAS = ROOT / "tests" / "conformance" / "report" / "formats" / "schemas"
 SARIF_SCHEMA = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
 
 
@@ -55,9 +55,7 @@ class Reports:
 
 def reported(folder: Path, *arguments: object) -> Reports:
     files = {name: folder / f"report.{name}" for name in ("junit", "sarif", "ndjson")}
-    given = [str(argument) for argument in arguments]
-    given += [part for name, path in files.items() for part in (f"--{name}", str(path))]
-    result = CliRunner().invoke(cli.app, given)
+    result = run(*arguments, *(part for name, path in files.items() for part in (f"--{name}", path)))
     return Reports(result.exit_code, result.output, **files)
 
 

@@ -7,7 +7,13 @@ from typing import Any
 from page_census import Census, Recorded
 
 from kvproof.impl.config import EngineConfig
+from kvproof.impl.ranks import Ranks
 from kvproof.impl.scheduler import Scheduler
+
+
+def drain(scheduler: Scheduler | Ranks) -> None:
+    while not scheduler.is_idle:
+        scheduler.step()
 
 
 class Engine:

@@ -11,13 +11,23 @@ from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("page_size", [1, 4, 16, 256])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_page_has_exactly_one_owner_after_every_step(name: str, page_size: int) -> None:
+def test_every_page_has_exactly_one_owner_after_every_step_and_is_free_or_evictable_at_the_end(
+    name: str, page_size: int
+) -> None:
+    """At 256 a recount takes long: the matrix has it."""
     recorded = Recorded()
     census = Census(recorded)
-    play(name, scenario_config(name, page_size=page_size), recorded, census)
+    forward = {"forward": "none"} if page_size == 256 else {}
+    config = scenario_config(name, page_size=page_size, settings=forward)
+    scheduler = play(name, config, recorded, (lambda _: None) if page_size == 256 else census)
     assert census.errors == []
+    terms = recorded.events[-1].terms
+    assert terms is not None
+    assert terms["available"] + terms["evictable"] == terms["total"]
+    assert scheduler.state.rows.available_rows == scheduler.config.rows
+    assert scheduler.state.controller.sessions == {} and scheduler.state.cache.slots == {}
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -40,18 +50,6 @@ def test_storms_on_other_machines_lose_nothing_either(seed: int) -> None:
     census = Census(recorded)
     play("storm", scenario_config("storm", page_size=page_size, seed=seed, settings=settings), recorded, census)
     assert census.errors == []
-
-
-@pytest.mark.parametrize("page_size", [1, 4, 16, 256])
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_at_the_end_every_page_is_free_or_evictable(name: str, page_size: int) -> None:
-    recorded = Recorded()
-    scheduler = play(name, scenario_config(name, page_size=page_size, settings={"forward": "none"}), recorded)
-    terms = recorded.events[-1].terms
-    assert terms is not None
-    assert terms["available"] + terms["evictable"] == terms["total"]
-    assert scheduler.state.rows.available_rows == scheduler.config.rows
-    assert scheduler.state.controller.sessions == {} and scheduler.state.cache.slots == {}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 
 import pytest
 from page_census import Recorded
@@ -26,6 +27,7 @@ PARTS = (StreamingSessionCache, SessionController, RadixCache, ChunkCache, Prefi
 EXPOSED = [(name, fault) for name, scenario in SCENARIOS.items() for fault in scenario.exposes]
 
 
+@cache
 def record(name: str, fault: str | None = None, page_size: int = 4) -> Recorded:
     recorded = Recorded()
     with suppress(Stuck if fault else ()):

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import run
 
-from kvproof.conformance.cli import cli
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.faults import FAULTS
 from kvproof.impl.scenario_player import play, scenario_config
@@ -54,13 +53,10 @@ SHOWS_IN = {
 
 def replayed(tmp_path: Path, scenario: str, page_size: int, *options: str) -> int:
     """Record a scenario and replay the trace, as a user does; the exit code of the replay."""
-    trace = str(tmp_path / "t.jsonl")
-    forward = ("--set", "forward=none", "--quiet")
-    recorded = CliRunner().invoke(
-        cli.app, ["record", "--scenario", scenario, "--out", trace, "--page-size", str(page_size), *options, *forward]
-    )
+    trace, asked = tmp_path / "t.jsonl", ("--scenario", scenario, "--page-size", page_size, *options)
+    recorded = run("record", "--out", trace, *asked, "--set", "forward=none", "--quiet")
     assert recorded.exit_code == 0, recorded.output
-    return CliRunner().invoke(cli.app, ["replay", trace]).exit_code
+    return run("replay", trace).exit_code
 
 
 def test_the_table_names_every_fault_and_scenarios_that_expose_it() -> None:

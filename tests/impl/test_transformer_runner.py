@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from engine import drain
 from page_census import Recorded
+from paged_rows import prompt
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.pools import RowPool
-from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
 from kvproof.impl.transformer_runner import Transformer, TransformerRunner, logits_from_scratch
 
@@ -35,15 +36,6 @@ def engine(**settings: object) -> tuple[Scheduler, LoggingRunner]:
     runner = LoggingRunner(config, scheduler.state.rows)
     scheduler.runner = runner
     return scheduler, runner
-
-
-def drain(scheduler: Scheduler) -> None:
-    while not scheduler.is_idle:
-        scheduler.step()
-
-
-def prompt(seed: int, count: int) -> list[int]:
-    return torch.randint(1, VOCAB_SIZE, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
 def assert_follows(runner: LoggingRunner, tokens: list[int], output: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine import drain
 from page_census import Recorded
 
 from kvproof.conformance.adapters.reference import record_scenario
@@ -24,11 +25,6 @@ from kvproof.impl.window_tree import WindowTree
 def engine(recorded: Recorded | None = None, **settings: Any) -> Scheduler:
     chosen = {"forward": "none", "window": 5, "census_every_step": True, **settings}
     return Scheduler(EngineConfig(**chosen), recorded)
-
-
-def drain(scheduler: Scheduler) -> None:
-    while not scheduler.is_idle:
-        scheduler.step()
 
 
 def run_turns(scheduler: Scheduler, *turns: tuple[int, int]) -> None:

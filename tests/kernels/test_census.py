@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -65,91 +66,96 @@ def test_a_healthy_pool_is_clean() -> None:
     assert describe(found) == []
 
 
+def exchange(pages: list[int], place: int, page: int) -> None:
+    pages[place] = page
+
+
+def lengthen_a_row(pool: Pool) -> None:
+    pool.spans[2] = (3, 0, 9)
+    pool.columns[3] += [9, 10, 11, 12, 13, 14]
+    pool.free = [page for page in pool.free if not 9 <= page <= 14]
+
+
+def name_a_row_that_is_none(pool: Pool) -> None:
+    pool.spans.append((9, 0, 1))
+    pool.prefix.append(0)
+
+
+def evict_under_a_reader(pool: Pool) -> None:
+    pool.tree.remove(6)
+    pool.free.append(6)
+
+
+def give_a_page_three_owners(pool: Pool) -> None:
+    pool.columns[1][2] = pool.columns[3][0] = 3
+
+
+NAMED = "page id {} is out of range, the pool has pages 1 to 40: 1 time, named by {}"
+BROKEN: dict[str, tuple[Callable[[Pool], None], Violation, int, list[str]]] = {
+    "lost": (lambda p: p.free.remove(9), Violation.NO_OWNER, 9, ["page 9 has no owner"]),
+    "double free": (
+        lambda p: p.free.append(9),
+        *(Violation.DUPLICATE_FREE, 9, ["page 9 is 2 times in the free list"]),
+    ),
+    "shared": (
+        lambda p: exchange(p.columns[2], 2, 2),
+        *(Violation.TWO_OWNERS, 2, ["page 2 has 2 owners: holder 0 and holder 1", "page 3 has no owner"]),
+    ),
+    "freed under a reader": (
+        lambda p: p.free.append(7),
+        *(Violation.FREE_AND_REFERENCED, 7, ["page 7 is free and in use: the free list and holder 2"]),
+    ),
+    "tree page not handed over": (
+        lambda p: exchange(p.spans, 0, (1, 1, 4)),
+        *(Violation.TWO_OWNERS, 6, ["page 6 has 2 owners: holder 0 and the tree"]),
+    ),
+    "padding in the free list": (
+        lambda p: p.free.append(0),
+        *(Violation.PAGE_ZERO, 0, ["page 0 is padding, but the free list has it"]),
+    ),
+    "row never written": (
+        lambda p: exchange(p.spans, 2, (3, 0, 3)),
+        *(Violation.PAGE_ZERO, 0, ["page 0 is padding, but holder 2 has it"]),
+    ),
+    "unknown page": (lambda p: p.free.append(41), Violation.OUT_OF_RANGE, 41, [NAMED.format(41, "the free list")]),
+    "negative page": (lambda p: p.tree.append(-3), Violation.OUT_OF_RANGE, -3, [NAMED.format(-3, "the tree")]),
+    "longer than its row": (lengthen_a_row, Violation.OUT_OF_RANGE, -1, [NAMED.format(-1, "holder 2")]),
+    "no such row": (name_a_row_that_is_none, Violation.OUT_OF_RANGE, -1, [NAMED.format(-1, "holder 3")]),
+    "evicted under a reader": (
+        evict_under_a_reader,
+        *(Violation.FOREIGN_PREFIX, 6),
+        [f"holder {n} builds on 1 leading page that the tree does not own: page 6" for n in (0, 1)],
+    ),
+    "three owners": (
+        give_a_page_three_owners,
+        *(Violation.TWO_OWNERS, 3),
+        [
+            "page 3 has 3 owners: holder 0 and holder 2, and others between them",
+            *("page 1 has no owner", "page 4 has no owner"),
+        ],
+    ),
+}
+"""What goes wrong, the verdict with the page that it names, and all that is said."""
+
+
 def broken(change: str) -> Pool:
     """A healthy pool after one thing went wrong."""
     pool = healthy()
-    if change == "lost":
-        pool.free.remove(9)
-    elif change == "double free":
-        pool.free.append(9)
-    elif change == "shared":
-        pool.columns[2][2] = 2
-    elif change == "freed under a reader":
-        pool.free.append(7)
-    elif change == "tree page not handed over":
-        pool.spans[0] = (1, 1, 4)
-    elif change == "padding in the free list":
-        pool.free.append(0)
-    elif change == "row never written":
-        pool.spans[2] = (3, 0, 3)
-    elif change == "unknown page":
-        pool.free.append(41)
-    elif change == "negative page":
-        pool.tree.append(-3)
-    elif change == "longer than its row":
-        pool.spans[2] = (3, 0, 9)
-        pool.columns[3] += [9, 10, 11, 12, 13, 14]
-        pool.free = [page for page in pool.free if not 9 <= page <= 14]
-    elif change == "no such row":
-        pool.spans.append((9, 0, 1))
-        pool.prefix.append(0)
-    elif change == "evicted under a reader":
-        pool.tree.remove(6)
-        pool.free.append(6)
-    elif change == "three owners":
-        pool.columns[1][2] = pool.columns[3][0] = 3
+    BROKEN[change][0](pool)
     return pool
 
 
-SENTENCES = {
-    "lost": ["page 9 has no owner"],
-    "double free": ["page 9 is 2 times in the free list"],
-    "shared": ["page 2 has 2 owners: holder 0 and holder 1", "page 3 has no owner"],
-    "freed under a reader": ["page 7 is free and in use: the free list and holder 2"],
-    "tree page not handed over": ["page 6 has 2 owners: holder 0 and the tree"],
-    "padding in the free list": ["page 0 is padding, but the free list has it"],
-    "row never written": ["page 0 is padding, but holder 2 has it"],
-    "unknown page": ["page id 41 is out of range, the pool has pages 1 to 40: 1 time, named by the free list"],
-    "negative page": ["page id -3 is out of range, the pool has pages 1 to 40: 1 time, named by the tree"],
-    "longer than its row": ["page id -1 is out of range, the pool has pages 1 to 40: 1 time, named by holder 2"],
-    "no such row": ["page id -1 is out of range, the pool has pages 1 to 40: 1 time, named by holder 3"],
-    "evicted under a reader": [
-        "holder 0 builds on 1 leading page that the tree does not own: page 6",
-        "holder 1 builds on 1 leading page that the tree does not own: page 6",
-    ],
-    "three owners": [
-        "page 3 has 3 owners: holder 0 and holder 2, and others between them",
-        "page 1 has no owner",
-        "page 4 has no owner",
-    ],
-}
-VERDICTS = {
-    "lost": (Violation.NO_OWNER, 9),
-    "double free": (Violation.DUPLICATE_FREE, 9),
-    "shared": (Violation.TWO_OWNERS, 2),
-    "freed under a reader": (Violation.FREE_AND_REFERENCED, 7),
-    "tree page not handed over": (Violation.TWO_OWNERS, 6),
-    "padding in the free list": (Violation.PAGE_ZERO, 0),
-    "row never written": (Violation.PAGE_ZERO, 0),
-    "unknown page": (Violation.OUT_OF_RANGE, 41),
-    "negative page": (Violation.OUT_OF_RANGE, -3),
-    "longer than its row": (Violation.OUT_OF_RANGE, -1),
-    "no such row": (Violation.OUT_OF_RANGE, -1),
-    "evicted under a reader": (Violation.FOREIGN_PREFIX, 6),
-    "three owners": (Violation.TWO_OWNERS, 3),
-}
-
-
-@pytest.mark.parametrize("change", SENTENCES)
+@pytest.mark.parametrize("change", BROKEN)
 def test_what_went_wrong_is_told_with_pages_and_owners(change: str) -> None:
     found = broken(change).census()
-    assert describe(found) == SENTENCES[change]
-    assert unpack_verdict(int(found.verdict)) == VERDICTS[change]
+    _, violation, page, sentences = BROKEN[change]
+    assert describe(found) == sentences
+    assert unpack_verdict(int(found.verdict)) == (violation, page)
 
 
-@pytest.mark.parametrize("change", ["nothing", *SENTENCES])
-def test_the_kernels_tell_the_same(device: str, change: str) -> None:
-    assert_same(*both(broken(change), device))
+@pytest.mark.parametrize("change", [None, *BROKEN])
+def test_the_kernels_tell_the_same(device: str, change: str | None) -> None:
+    assert_same(*both(broken(change) if change else healthy(), device))
 
 
 def test_holders_are_called_by_their_names_and_long_lists_are_cut() -> None:

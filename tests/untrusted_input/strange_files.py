@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,6 +24,7 @@ from xml.etree import ElementTree
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from hostile_target import raises
+from html_tags import Tags
 from model_runs import walk
 
 from kvproof.conformance.adapters.workload import read_workload
@@ -299,19 +299,8 @@ def take_answer(data: bytes, folder: Path) -> None:
 # --- names --------------------------------------------------------------------------------------------------------------
 
 
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(" ".join([tag, *sorted(name for name, _ in attrs)]))
-
-
 def tags_of(page: str) -> list[str]:
-    parser = _Tags()
-    parser.feed(page)
-    return parser.seen
+    return [" ".join([tag, *sorted(attributes)]) for tag, attributes in Tags(page).seen]
 
 
 def a_name(_: Path) -> bytes:

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import run
 
-from kvproof.conformance.cli import cli
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event
 
@@ -48,6 +47,6 @@ def test_a_trace_that_a_server_writes_is_left_alone(tmp_path: Path, name: str) -
     out.write_bytes(b"a server's")
     with out.open("rb") as server:
         fcntl.flock(server, fcntl.LOCK_EX)
-        done = CliRunner().invoke(cli.app, ["record", "--scenario", "basic", "--out", str(out)])
+        done = run("record", "--scenario", "basic", "--out", out)
     assert done.exit_code == 2 and f"{out} is being written by a running server" in done.stderr.replace("\n", " ")
     assert out.read_bytes() == b"a server's"

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import hostile_target
 import pytest
 from command_line import UNTIL_FOUND, run
+from killing import killing
 
 pytest.importorskip("torch")
 from kvproof.conformance.fuzz.campaign import Campaign, Found
@@ -82,26 +79,8 @@ def test_no_two_jobs_and_rounds_draw_from_one_seed() -> None:
     assert len(seeds) == 4 * 4 * 50
 
 
-@contextmanager
-def killing(name: str, times: int) -> Iterator[list[int]]:
-    """While the block runs, the process of this name is killed so often, each time in the middle of its work."""
-    killed: list[int] = []
-    over = threading.Event()
-
-    def hunt() -> None:
-        while len(killed) < times and not over.wait(0.7):
-            for process in multiprocessing.active_children():
-                if process.name == name and process.pid not in killed and process.pid is not None:
-                    os.kill(process.pid, signal.SIGKILL)
-                    killed.append(process.pid)
-
-    hunter = threading.Thread(target=hunt)
-    hunter.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        hunter.join()
+def processes(name: str) -> list[int]:
+    return [process.pid for process in multiprocessing.active_children() if process.name == name and process.pid]
 
 
 def whole_of(target: hostile_target.Hostile, folder: Path, seconds: float, **how: object) -> CampaignJobs:
@@ -113,7 +92,7 @@ def whole_of(target: hostile_target.Hostile, folder: Path, seconds: float, **how
 def test_a_job_that_is_killed_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvproof.conformance.fuzz.jobs.SLICE_SECONDS", 0.5)
     whole = whole_of(hostile_target.exits(), tmp_path, 5, jobs=2)
-    with killing("kvproof-job-1", 2) as killed:
+    with killing(lambda: processes("kvproof-job-1"), 2, every=0.7) as killed:
         search_by_processes(whole)
     whole.end()
     assert len(killed) == 2 and whole.died == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import command_line
 import pytest
-from many_traces import killing_one
+from killing import killing
 from ray_workers import workers_of
 
 pytest.importorskip("torch")
@@ -37,7 +37,7 @@ class TestOnACluster:
     def test_a_job_whose_worker_is_killed_goes_on(self, tmp_path: Path) -> None:
         plan, how = Plan("reference", seed=1), SearchOptions(10, jobs=2, isolates=True)
         whole = CampaignJobs(Reference(), State(plan), how, tmp_path, lambda *_: None)
-        with killing_one(lambda: workers_of("search_slice")) as killed:
+        with killing(lambda: workers_of("search_slice")) as killed:
             search_by_ray(whole, "local")
         assert killed and whole.died == 1
         assert all(job.elapsed >= 10 and job.schedules for job in whole.jobs)

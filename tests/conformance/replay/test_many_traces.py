@@ -9,7 +9,8 @@ from pathlib import Path
 
 import command_line
 import pytest
-from many_traces import broken, killing_one, sessions
+from killing import killing
+from many_traces import broken, sessions
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
@@ -69,7 +70,7 @@ def test_processes_give_the_answers_of_one_in_the_order_of_the_files(folder: Pat
 
 def test_a_trace_whose_worker_is_killed_is_judged_by_another(tmp_path: Path) -> None:
     paths = [sessions(tmp_path / f"{n}.jsonl", 8000) for n in range(3)]
-    with killing_one(lambda: [p.pid for p in multiprocessing.active_children() if p.pid is not None]) as killed:
+    with killing(lambda: [p.pid for p in multiprocessing.active_children() if p.pid is not None]) as killed:
         answers = by_processes(paths)
     assert killed
     assert [a.verdict for a in answers if isinstance(a, Report)] == [CONFORMS] * 3

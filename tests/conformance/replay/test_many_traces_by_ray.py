@@ -8,7 +8,8 @@ from pathlib import Path
 
 import command_line
 import pytest
-from many_traces import broken, killing_one, sessions
+from killing import killing
+from many_traces import broken, sessions
 from ray_workers import workers_of
 
 from kvproof.conformance.replay.many_traces import Options, judged
@@ -41,7 +42,7 @@ class TestOnACluster:
 
     def test_a_trace_whose_worker_is_killed_is_judged_by_another(self, tmp_path: Path) -> None:
         paths = [sessions(tmp_path / f"{n}.jsonl", 15000) for n in range(3)]
-        with killing_one(judging_workers) as killed:
+        with killing(judging_workers) as killed:
             answers = judge_by_ray(paths, Options(), "local", lambda *_: None)
         assert killed
         reports = [answer for answer in answers if isinstance(answer, Report)]

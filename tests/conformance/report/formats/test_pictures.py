@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import itf_py
 import pytest
+from command_line import run
 from many_traces import broken
 from repository import GOLDEN
-from typer.testing import CliRunner, Result
 
-from kvproof.conformance.cli import cli
 from kvproof.conformance.report.formats import itf
 
 PRESSURE = GOLDEN / "sglang-0.5.11-cpu" / "pressure.jsonl.gz"
 RETRACT = GOLDEN / "sglang-0.5.11-cpu" / "retract.jsonl.gz"
+convert = partial(run, "convert")
 HOSTILE = 'a"b</script>\x00\x1b[31m\u2028{"#bigint": "x"}'
-
-
-def convert(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, ["convert", *map(str, arguments)])
 
 
 def itf_of(path: Path) -> Any:
@@ -144,7 +141,7 @@ def test_a_violating_trace_ends_with_what_it_breaks(tmp_path: Path, violating: P
 
 def test_the_shortest_run_of_a_fault_is_saved_with_the_ghosts(tmp_path: Path) -> None:
     out = tmp_path / "run.itf.json"
-    result = CliRunner().invoke(cli.app, ["prove", "--fault", "F22862b", "-q", "--itf", str(out)])
+    result = run("prove", "--fault", "F22862b", "-q", "--itf", out)
     assert result.exit_code == 1
     states = itf_of(out).states
     assert [state.values["action"] for state in states][-1] == "match_slot"
@@ -183,7 +180,7 @@ def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, monkeypatch: p
     assert "is a trace, which nobody follows" in convert(RETRACT, tmp_path / "o.jsonl", "--profile", "auto").stderr
     (tmp_path / "file").write_text("")
     assert "cannot write" in convert(RETRACT, tmp_path / "file" / "o.itf.json").stderr
-    rules = CliRunner().invoke(cli.app, ["prove", "--itf", str(tmp_path / "x.itf.json")])
+    rules = run("prove", "--itf", tmp_path / "x.itf.json")
     assert rules.exit_code == 2 and "--itf saves the shortest run of a changed rule" in rules.stderr
 
 

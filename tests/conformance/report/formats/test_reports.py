@@ -11,8 +11,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import reports
 from command_line import UNTIL_FOUND
+from command_line import run as command
 from junitparser import JUnitXml
 from lxml import etree
 from many_traces import broken
@@ -183,14 +183,14 @@ def test_what_a_producer_wrote_freely_is_in_no_report(tmp_path: Path, violating:
 def test_no_file_that_cannot_be_written_is_found_out_after_the_work(tmp_path: Path, violating: Path) -> None:
     (there := tmp_path / "file").write_text("")
     for option in ("--junit", "--sarif", "--ndjson"):
-        result = reports.CliRunner().invoke(reports.cli.app, ["replay", str(violating), option, str(there / "x")])
+        result = command("replay", violating, option, there / "x")
         assert result.exit_code == 2
         assert result.stdout == "" and "cannot write" in result.stderr
 
 
 def test_two_formats_do_not_share_a_file(tmp_path: Path, violating: Path) -> None:
     same = str(tmp_path / "same")
-    result = reports.CliRunner().invoke(reports.cli.app, ["replay", str(violating), "--junit", same, "--sarif", same])
+    result = command("replay", violating, "--junit", same, "--sarif", same)
     assert result.exit_code == 2 and "two formats" in result.stderr
     assert not Path(same).exists()
 
