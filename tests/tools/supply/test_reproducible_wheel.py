@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import wheel_twice
+from supply import reproducible_wheel
 
 
 @pytest.mark.slow
 def test_the_wheel_is_the_same_from_the_same_sources_and_another_at_another_time(tmp_path: Path) -> None:
     one, same, other = (
-        wheel_twice.built(tmp_path / name, epoch, touched)
+        reproducible_wheel.built(tmp_path / name, epoch, touched)
         for name, epoch, touched in (("a", 10**9, 10**9), ("another", 10**9, 2 * 10**9), ("c", 10**9 + 86_400, 10**9))
     )
-    assert wheel_twice.differences(one, same) == []
-    assert "kvproof/__init__.py" in wheel_twice.differences(one, other)
+    assert reproducible_wheel.differences(one, same) == []
+    assert "kvproof/__init__.py" in reproducible_wheel.differences(one, other)
