@@ -54,9 +54,7 @@ main()
 def test_the_shipped_trace_is_judged_and_explained_without_any_extra(
     command: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRAS, *command], capture_output=True, text=True, cwd=tmp_path, timeout=300
-    )
+    done = completed([sys.executable, "-c", WITHOUT_EXTRAS, *command], cwd=tmp_path, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     assert said in done.stdout
 
