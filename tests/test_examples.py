@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import PROGRAM, completed
 from repository import ROOT
 
 EXAMPLES = {
@@ -26,9 +26,9 @@ ELSEWHERE = {"demo.sh", "my_branch.py"}
 def test_an_example_ends_as_it_says(example: str, tmp_path: Path) -> None:
     if example.endswith(".py"):
         pytest.importorskip("duckdb")
-    tools = {"KVPROOF": str(Path(sys.executable).with_name("kvproof")), "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    tools = {"KVPROOF": PROGRAM, "PYTHON": sys.executable, "OUT": str(tmp_path)}
     command = [sys.executable if example.endswith(".py") else "bash", str(ROOT / "examples" / example)]
-    done = subprocess.run(command, env={**os.environ, **tools}, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    done = completed(command, env={**os.environ, **tools}, cwd=ROOT, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert EXAMPLES[example] in done.stdout
 
@@ -54,9 +54,7 @@ main()
 def test_the_shipped_trace_is_judged_and_explained_without_any_extra(
     command: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRAS, *command], capture_output=True, text=True, cwd=tmp_path, timeout=300
-    )
+    done = completed([sys.executable, "-c", WITHOUT_EXTRAS, *command], cwd=tmp_path, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
     assert said in done.stdout
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from command_line import completed
 from repository import ROOT
 
 from kvproof.conformance.gate.golden_traces import SHIPPED
@@ -30,7 +31,7 @@ def step(name: str) -> dict[str, Any]:
 
 def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name(name)
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return completed([program, *arguments])
 
 
 def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +40,7 @@ def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProc
     of_github = {"GITHUB_OUTPUT": str(folder / "output"), "GITHUB_ACTION_PATH": str(ROOT)}
     environment = {**os.environ, "GITHUB_STEP_SUMMARY": str(folder / "summary.md"), **of_github, **variables}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step(name)["run"]]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return completed(command, cwd=folder, env=environment)
 
 
 def gate(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
@@ -180,7 +181,7 @@ def hooked(folder: Path, trace: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("pre-commit")
     environment = {**os.environ, "PRE_COMMIT_HOME": str(folder.parent / "pre-commit")}
     command = [program, "run", "--all-files", "kvproof-replay"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return completed(command, cwd=folder, env=environment)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ INTEGRATION = {
     "conformance/traces/test_hostile_traces.py": "traces that are made to do harm",
     "conformance/traces/test_no_content.py": "no trace has room for what a user wrote",
     "conformance/traces/test_untrusted_files.py": "links, devices and huge files in place of a trace",
+    "docs/test_contributing.py": "what a contributor reads and fills in",
     "gpu/test_on_device.py": "the kernels on a device",
     "gpu/test_pools_on_device.py": "the pools on a device",
     "gpu/test_record.py": "whole runs on a device",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import completed
 
 pytest.importorskip("torch")
 pytest_plugins = "pytester"
@@ -134,11 +134,11 @@ def test_an_event_before_the_header_is_refused(pytester: pytest.Pytester) -> Non
 def test_it_costs_nothing_where_it_is_not_used() -> None:
     heavy = ("torch", "z3", "hypothesis", "numpy", "pydantic", "typer", "rich")
     script = f"import sys, kvproof.conformance.pytest_plugin; print([n for n in {heavy} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", script])
     assert done.stdout == "[]\n"
 
 
 def test_pytest_finds_it_by_itself(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "--markers", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = completed(command, cwd=tmp_path)
     assert "@pytest.mark.kvproof_conformance" in done.stdout

@@ -1,10 +1,27 @@
-"""The program as a user runs it, in this process."""
+"""The program as a user runs it, in this process or in one of its own."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner, Result
 
 from kvproof.conformance.cli import cli
+
+PROGRAM = str(Path(sys.executable).with_name("kvproof"))
+
+
+def of_its_own(*arguments: object) -> list[str]:
+    """The command that starts it in a process of its own."""
+    return [PROGRAM, *map(str, arguments)]
+
+
+def completed(command: list[Any], **options: Any) -> subprocess.CompletedProcess[str]:
+    """A command that came to its end; what it wrote, as text."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def run(*arguments: object) -> Result:

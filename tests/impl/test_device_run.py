@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import completed
 from interpreted_run import digest
 from page_census import Recorded
 
@@ -91,12 +91,12 @@ def test_the_triton_kernels_leave_the_same_events(name: str, page_size: int, set
     """In their interpreter: allocation, page-table writes, census and ring, as a run calls them."""
     here = Path(__file__).parent
     on_host = {**settings, "forward": "none", "census_every_step": True}
-    run = subprocess.run(
-        [sys.executable, here / "interpreted_run.py", json.dumps([name, page_size, {**on_host, "pools": "device"}])],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
+    command = [
+        sys.executable,
+        here / "interpreted_run.py",
+        json.dumps([name, page_size, {**on_host, "pools": "device"}]),
+    ]
+    run = completed(command, env={**os.environ, "TRITON_INTERPRET": "1"})
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == [*digest(name, page_size, on_host)]
 

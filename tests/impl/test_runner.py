@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 import interpreted_runner
 import pytest
 import torch
+from command_line import completed
 from paged_rows import PagedRows, prompt
 
 from kvproof.impl.config import ConfigError
@@ -304,12 +304,8 @@ class TestWindow:
 def test_the_triton_kernels_give_the_same_tokens(settings: dict[str, object]) -> None:
     """In their interpreter: shapes, strides and dtypes that the runner hands over are those that the kernels take."""
     here = Path(__file__).parent
-    run = subprocess.run(
-        [sys.executable, here / "interpreted_runner.py", json.dumps({**settings, "rows": 3})],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, here / "interpreted_runner.py", json.dumps({**settings, "rows": 3})]
+    run = completed(command, env={**os.environ, "TRITON_INTERPRET": "1"})
     assert run.returncode == 0, run.stderr
     plain = PagedRows(rows=3, **{name: value for name, value in settings.items() if name in ("attention", "window")})
     assert json.loads(run.stdout) == plain.generate(interpreted_runner.PROMPTS, interpreted_runner.TOKENS)

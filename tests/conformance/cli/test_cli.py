@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run
+from command_line import completed, of_its_own, run
 from typer.testing import CliRunner
 
 from kvproof.conformance.cli import cli
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import MEANING
 
-PROGRAM = str(Path(sys.executable).with_name("kvproof"))
 COLOURING = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "CLICOLOR_FORCE")
 
 
@@ -64,14 +63,14 @@ def test_the_help_imports_no_command() -> None:
         "import sys, kvproof.conformance.cli.cli as c\ntry: c.app(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in sys.modules if m.startswith('kvproof.conformance.cli.commands.')], file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = completed([sys.executable, "-c", code])
     assert done.stderr == "[]\n"
 
 
 def test_starting_up_imports_neither_z3_nor_torch_nor_the_schema() -> None:
     heavy = ("z3", "torch", "pydantic", "kvproof.model", "kvproof.impl")
     code = f"import sys, kvproof.conformance.cli.cli; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert completed([sys.executable, "-c", code]).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -118,16 +117,25 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(arguments: list
     ],
 )
 def test_tab_completes_commands_options_and_names(typed: str, offered: str) -> None:
+    done = CliRunner().invoke(cli.app, [], env=completing(typed), prog_name="kvproof")
+    assert set(offered.split()) <= set(done.stdout.split()), done.output
+
+
+def test_the_program_completes_as_well() -> None:
+    environment = {**os.environ, **completing("pro")}
+    assert completed(of_its_own(), env=environment).stdout.split() == ["prove"]
+
+
+def completing(typed: str) -> dict[str, str]:
+    """What bash tells a program of which Tab was hit behind these words."""
     words = {"COMP_WORDS": f"kvproof {typed}", "COMP_CWORD": str(len(typed.split(" ")))}
-    environment = {**os.environ, "_KVPROOF_COMPLETE": "complete_bash", **words}
-    done = subprocess.run([PROGRAM], capture_output=True, text=True, env=environment, check=True)
-    assert set(offered.split()) <= set(done.stdout.split()), done.stdout + done.stderr
+    return {"_KVPROOF_COMPLETE": "complete_bash", **words}
 
 
 def test_colours_are_for_terminals() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in COLOURING}
-    command = [PROGRAM, "list", "nothing"]
-    assert "\x1b" not in subprocess.run(command, capture_output=True, text=True, env=environment).stderr
+    command = of_its_own("list", "nothing")
+    assert "\x1b" not in completed(command, env=environment).stderr
     environment |= {"TERM": "xterm-256color"}
     assert "\x1b[1;31m" in on_a_terminal(command, environment)
     assert "\x1b[1;31m" not in on_a_terminal(command, {**environment, "NO_COLOR": "1"})
@@ -151,8 +159,8 @@ def test_no_command_is_never_a_pass() -> None:
 
 def test_no_color_is_respected() -> None:
     environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "xterm"}
-    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "list", "nothing"]
-    stderr = subprocess.run(command, capture_output=True, text=True, env=environment).stderr
+    command = of_its_own("list", "nothing")
+    stderr = completed(command, env=environment).stderr
     assert stderr.startswith("error: unknown list 'nothing'") and "\x1b" not in stderr
 
 
@@ -197,7 +205,7 @@ def test_ctrl_c_inside_a_call_of_the_solver_is_ctrl_c() -> None:
 
 
 def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
-    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "list", "actions"]
+    command = of_its_own("list", "actions")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import completed, of_its_own, run
 
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event
@@ -26,14 +24,8 @@ def test_a_full_disk_is_an_error_in_one_line(tmp_path: Path, name: str) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES[name], MOST_BYTES[name]))
 
-    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "record", "-q", "--scenario", "many-sessions"]
-    done = subprocess.run(
-        [*command, "--page-size", "1", "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limited,
-    )
+    command = of_its_own("record", "-q", "--scenario", "many-sessions", "--page-size", 1, "--out", out)
+    done = completed(command, preexec_fn=limited)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: cannot write the trace {out}: File too large\n"
     reader = read_trace(out)

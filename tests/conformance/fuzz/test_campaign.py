@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import UNTIL_FOUND, run
+from command_line import UNTIL_FOUND, completed, run
 
 pytest.importorskip("torch")
 from kvproof.conformance.fuzz import campaign as module
@@ -103,13 +102,13 @@ def test_what_is_found_is_left_as_a_test_that_fails(tmp_path: Path) -> None:
     assert run("fuzz", "--replay", tmp_path / "1").exit_code == 1
 
     test = tmp_path / "1" / "test_finding.py"
-    failed = subprocess.run([sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True)
+    failed = completed([sys.executable, "-m", "pytest", "-q", test])
     assert failed.returncode == 1
     assert "match_slot: F22862a" in failed.stdout
     fixed = test.read_text().replace("FAULTS = ['F22862a']", "FAULTS = []")
     assert fixed != test.read_text()
     test.write_text(fixed)
-    passed = subprocess.run([sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True)
+    passed = completed([sys.executable, "-m", "pytest", "-q", test])
     assert passed.returncode == 0, passed.stdout
 
 

@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import hostile_target
 import pytest
-from command_line import run
+from command_line import of_its_own, run
+from waiting import wait_until
 
 pytest.importorskip("torch")
 from kvproof.conformance.errors import UserError
@@ -129,27 +128,17 @@ def test_what_the_campaign_is_about_is_not_chosen_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_leaves_what_can_be_gone_on_with(tmp_path: Path, jobs: int) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "kvproof.conformance.cli.program",
-        "fuzz",
-        "--seconds",
-        "100",
-        "--checker",
-        "interpreted",
-        "--out",
-        str(tmp_path),
-    ]
-    process = subprocess.Popen(
-        [*command, "--jobs", str(jobs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not (tmp_path / STATE).exists():
-        time.sleep(0.2)
-    time.sleep(1 if jobs == 1 else 7)
+    asked = ("--seconds", 3600, "--out", tmp_path, "--checker", "interpreted", "--jobs", jobs)
+    command = of_its_own("fuzz", *asked)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def has_played() -> bool:
+        saved = tmp_path / STATE
+        return saved.exists() and any(job["schedules"] for job in json.loads(saved.read_text())["jobs"])
+
+    wait_until(has_played, "the first schedules")
     os.kill(process.pid, signal.SIGINT)
-    said, complained = process.communicate(timeout=60)
+    said, complained = process.communicate(timeout=300)
     assert process.returncode == 130, complained
     assert "schedules" in said and f"go on: kvproof fuzz --resume --out {tmp_path}" in said
     assert "Traceback" not in complained

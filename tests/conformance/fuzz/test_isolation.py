@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hostile_target
 import pytest
-from command_line import run
+from command_line import completed, of_its_own, run
 from hostile_target import Hostile
 
 pytest.importorskip("torch")
@@ -128,14 +128,8 @@ def test_the_campaign_goes_on_and_shrinks_it(target: Callable[[], Hostile]) -> N
 
 
 def fuzzed(target: str, tmp_path: Path, *more: object) -> subprocess.CompletedProcess[str]:
-    arguments = ["fuzz", "--target", target, "--out", tmp_path / "out", "--seed", 1, *more]
-    return subprocess.run(
-        [sys.executable, "-m", "kvproof.conformance.cli.program", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={"PYTHONPATH": HELPERS, "PATH": ""},
-    )
+    command = of_its_own("fuzz", "--target", target, "--out", tmp_path / "out", "--seed", 1, *more)
+    return completed(command, timeout=600, env={"PYTHONPATH": HELPERS, "PATH": ""})
 
 
 @pytest.mark.slow
@@ -147,7 +141,7 @@ def test_a_targets_exit_is_left_with_a_test_that_fails(tmp_path: Path) -> None:
     place = tmp_path / "out" / "1"
     assert "the process ended with code 7" in (place / "report.txt").read_text()
     test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", place / "test_finding.py"]
-    failed = subprocess.run(test, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": HELPERS})
+    failed = completed(test, timeout=600, env={"PYTHONPATH": HELPERS})
     assert failed.returncode == 1, failed.stdout
     assert "the process ended with code 7" in failed.stdout
     again = fuzzed("hostile_target:exits", tmp_path, "--replay", place)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import builtins
 import json
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import completed, of_its_own, run
 from typer.testing import Result
 
 from kvproof.model import certify
@@ -223,13 +221,10 @@ def test_a_real_signal_ends_with_130(tmp_path: Path) -> None:
         f"REPLACES = {name!r}\ndef run(d, s, p):\n    os.kill(os.getpid(), signal.SIGINT)\n"
         "    return ACTIONS[REPLACES].run(d, s, p)\n"
     )
-    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "prove", "--variant", str(file)]
     # Whoever runs the tests in the background may have told its children to ignore the signal.
-    result = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    result = completed(
+        of_its_own("prove", "--variant", file),
+        timeout=300,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert result.returncode == 130

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import UNTIL_FOUND
+from command_line import PROGRAM, UNTIL_FOUND
 from command_line import run as command
 from junitparser import JUnitXml
 from lxml import etree
@@ -162,7 +161,7 @@ def test_a_file_name_that_is_no_text_is_written_as_text(tmp_path: Path, violatin
     path = tmp_path / "half\udc80.jsonl"
     path.write_bytes(violating.read_bytes())
     files = [part for name in ("junit", "sarif", "ndjson") for part in (f"--{name}", tmp_path / f"report.{name}")]
-    command = [sys.executable, "-m", "kvproof.conformance.cli.program", "replay", path, *files]
+    command = [PROGRAM, "replay", path, *files]
     done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"}, capture_output=True)
     run = Reports(done.returncode, "", *files[1::2])
     run.all_valid()
