@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 OF_SGLANG_0523 = Path(__file__).resolve().parents[1] / "golden" / "sglang-0.5.23"
-"""Recorded by `python -m kvproof.conformance.adapters.sglang`, in 0.5.23's own scheduler: SCENARIO-pPAGE_SIZE.jsonl.gz."""
+"""Recorded by `tools/record_scenarios.py`, in 0.5.23's own scheduler: SCENARIO-pPAGE_SIZE.jsonl.gz."""
 
 
 def of_sglang_0523(name: str) -> Path:
