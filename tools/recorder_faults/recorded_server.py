@@ -158,7 +158,8 @@ class Reference:
 
         self._config = EngineConfig(page_size=4, pool_pages=4096, rows=2 * RUNNING, row_width=2048, forward="none")
         self._observer: Any = None
-        from kvproof.conformance.adapters import reference_live
+        import reference_live
+
         from kvproof.impl import scheduler
 
         self._live, self._scheduler_of = reference_live.LiveObserver, scheduler.Scheduler

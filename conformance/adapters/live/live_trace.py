@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.live.handover import Handover, TraceLost, frame
+from kvproof.conformance.adapters.live.lines_file import beginning, header_line
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
-from kvproof.conformance.adapters.live.writer import beginning, header_line
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.columnar_schema import INSTALL
 from kvproof.conformance.traces.file_names import of_rank, with_word
