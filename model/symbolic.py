@@ -25,23 +25,23 @@ class PagedLength:
     def __init__(self, pages: Any, offset: Any, size: Any) -> None:
         self.pages, self.offset, self.size = pages, offset, size
 
-    def __add__(self, other: PagedLength) -> PagedLength:
+    def __add__(self, other: Any) -> PagedLength:
         offset = self.offset + other.offset
         carries = offset >= self.size
         pages = self.pages + other.pages + z3.If(carries, 1, 0)
         return PagedLength(pages, z3.If(carries, offset - self.size, offset), self.size)
 
-    def __sub__(self, other: PagedLength) -> PagedLength:
+    def __sub__(self, other: Any) -> PagedLength:
         """Only for self >= other, as for every domain."""
         borrows = self.offset < other.offset
         pages = self.pages - other.pages - z3.If(borrows, 1, 0)
         offset = self.offset - other.offset + z3.If(borrows, self.size, 0)
         return PagedLength(pages, offset, self.size)
 
-    def __lt__(self, other: PagedLength) -> Any:
+    def __lt__(self, other: Any) -> Any:
         return z3.Or(self.pages < other.pages, z3.And(self.pages == other.pages, self.offset < other.offset))
 
-    def __le__(self, other: PagedLength) -> Any:
+    def __le__(self, other: Any) -> Any:
         return z3.Not(other < self)
 
     def __eq__(self, other: object) -> Any:
@@ -140,10 +140,10 @@ class Symbols:
             return PagedLength(pages, z3.If(flag, then.offset, otherwise.offset), self.page_size)
         return z3.If(flag, then, otherwise)
 
-    def ceil_pages(self, length: PagedLength) -> Any:
+    def ceil_pages(self, length: Any) -> Any:
         return length.pages + z3.If(length.offset > 0, 1, 0)
 
-    def floor_pages(self, length: PagedLength) -> Any:
+    def floor_pages(self, length: Any) -> Any:
         return length.pages
 
     def tokens(self, pages: Any) -> PagedLength:

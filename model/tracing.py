@@ -116,7 +116,7 @@ class Tracing:
     def constant(self, value: int | bool) -> Term:
         return self.term("constant", (value,), isinstance(value, bool))
 
-    def read(self, name: str, is_flag: bool = False) -> Term:
+    def read(self, name: str, is_flag: bool = False) -> Any:
         """A value that is known when the rule is run, by its name."""
         return self.term("read", (name,), is_flag)
 
