@@ -51,9 +51,7 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str]
         files = [str(folder / f"rule_{number}.py") for number in range(len(rules))]
         said, _, _ = api.run([*files, "--cache-dir", str(folder / "cache"), "--no-error-summary"])
     lines = said.splitlines()
-    return {
-        rule: "\n".join(line for line in lines if f"rule_{number}.py" in line) for number, rule in enumerate(rules)
-    }
+    return {rule: "\n".join(line for line in lines if f"rule_{number}.py" in line) for number, rule in enumerate(rules)}
 
 
 @pytest.mark.parametrize(("returns", "expression"), RIGHT)
