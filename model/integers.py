@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Tokens = Any
+"""An `int` here. Rules have a type of their own for lengths, which fits any domain's (`spec/domain.py`)."""
 
 
 @dataclass(frozen=True)
@@ -13,14 +15,14 @@ class Integers:
     """Lengths and counts are `int`, flags are `bool`; one configuration. `window` 0 is full attention."""
 
     page_size: int
-    row_width: int
+    row_width: Tokens
     overlap: bool = False
     speculation: int = 0
-    drafts: int = 1
-    window: int = 0
+    drafts: Tokens = 1
+    window: Tokens = 0
     tree: bool = True
-    zero: int = 0
-    one: int = 1
+    zero: Tokens = 0
+    one: Tokens = 1
     true: bool = True
     false: bool = False
 
@@ -48,11 +50,11 @@ class Integers:
     def where(self, flag: bool, then: T, otherwise: T) -> T:
         return then if flag else otherwise
 
-    def ceil_pages(self, length: int) -> int:
+    def ceil_pages(self, length: Tokens) -> int:
         return -(-length // self.page_size)
 
-    def floor_pages(self, length: int) -> int:
+    def floor_pages(self, length: Tokens) -> int:
         return length // self.page_size
 
-    def tokens(self, pages: int) -> int:
+    def tokens(self, pages: int) -> Tokens:
         return pages * self.page_size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,23 +24,23 @@ class PagedLength:
     def __init__(self, pages: Any, offset: Any, size: Any) -> None:
         self.pages, self.offset, self.size = pages, offset, size
 
-    def __add__(self, other: PagedLength) -> PagedLength:
+    def __add__(self, other: Any) -> PagedLength:
         offset = self.offset + other.offset
         carries = offset >= self.size
         pages = self.pages + other.pages + z3.If(carries, 1, 0)
         return PagedLength(pages, z3.If(carries, offset - self.size, offset), self.size)
 
-    def __sub__(self, other: PagedLength) -> PagedLength:
+    def __sub__(self, other: Any) -> PagedLength:
         """Only for self >= other, as for every domain."""
         borrows = self.offset < other.offset
         pages = self.pages - other.pages - z3.If(borrows, 1, 0)
         offset = self.offset - other.offset + z3.If(borrows, self.size, 0)
         return PagedLength(pages, offset, self.size)
 
-    def __lt__(self, other: PagedLength) -> Any:
+    def __lt__(self, other: Any) -> Any:
         return z3.Or(self.pages < other.pages, z3.And(self.pages == other.pages, self.offset < other.offset))
 
-    def __le__(self, other: PagedLength) -> Any:
+    def __le__(self, other: Any) -> Any:
         return z3.Not(other < self)
 
     def __eq__(self, other: object) -> Any:
@@ -52,52 +51,22 @@ class PagedLength:
         return z3.And(self.pages >= 0, self.offset >= 0, self.offset < self.size)
 
 
-@dataclass(frozen=True)
 class Symbols:
-    """Z3 terms over one symbolic page size and row width."""
+    """Z3 terms over one symbolic page size, row width and configuration."""
 
-    page_size: Any = field(default_factory=lambda: z3.Int("P"))
-
-    @property
-    def zero(self) -> PagedLength:
-        return PagedLength(z3.IntVal(0), z3.IntVal(0), self.page_size)
-
-    @property
-    def one(self) -> PagedLength:
+    def __init__(self) -> None:
+        self.page_size: Any = z3.Int("P")
+        self.overlap: Any = z3.Bool("overlap")
+        self.spec_v1: Any = z3.Bool("spec_v1")
+        self.spec_v2: Any = z3.Bool("spec_v2")
+        self.windowed: Any = z3.Bool("windowed")
+        self.tree: Any = z3.Bool("tree")
+        self.true: Any = z3.BoolVal(True)
+        self.false: Any = z3.BoolVal(False)
         single = self.page_size == 1
-        return PagedLength(z3.If(single, 1, 0), z3.If(single, 0, 1), self.page_size)
-
-    @property
-    def row_width(self) -> PagedLength:
-        return self.length("row_width")
-
-    @property
-    def drafts(self) -> PagedLength:
-        return self.length("drafts")
-
-    @property
-    def window(self) -> PagedLength:
-        return self.length("window")
-
-    @property
-    def overlap(self) -> Any:
-        return z3.Bool("overlap")
-
-    @property
-    def spec_v1(self) -> Any:
-        return z3.Bool("spec_v1")
-
-    @property
-    def spec_v2(self) -> Any:
-        return z3.Bool("spec_v2")
-
-    @property
-    def windowed(self) -> Any:
-        return z3.Bool("windowed")
-
-    @property
-    def tree(self) -> Any:
-        return z3.Bool("tree")
+        self.zero = PagedLength(z3.IntVal(0), z3.IntVal(0), self.page_size)
+        self.one = PagedLength(z3.If(single, 1, 0), z3.If(single, 0, 1), self.page_size)
+        self.row_width, self.drafts, self.window = map(self.length, ("row_width", "drafts", "window"))
 
     def configuration(self) -> list[Any]:
         """Every configuration that a server accepts: v1 never overlaps, v2 always does (sglang #22651)."""
@@ -113,14 +82,6 @@ class Symbols:
 
     def length(self, name: str) -> PagedLength:
         return PagedLength(z3.Int(f"{name}.pages"), z3.Int(f"{name}.offset"), self.page_size)
-
-    @property
-    def true(self) -> Any:
-        return z3.BoolVal(True)
-
-    @property
-    def false(self) -> Any:
-        return z3.BoolVal(False)
 
     # SMT-LIB has no conjunction of fewer than two; Z3 would print one that no other solver reads.
     def every(self, *flags: Any) -> Any:
@@ -140,10 +101,10 @@ class Symbols:
             return PagedLength(pages, z3.If(flag, then.offset, otherwise.offset), self.page_size)
         return z3.If(flag, then, otherwise)
 
-    def ceil_pages(self, length: PagedLength) -> Any:
+    def ceil_pages(self, length: Any) -> Any:
         return length.pages + z3.If(length.offset > 0, 1, 0)
 
-    def floor_pages(self, length: PagedLength) -> Any:
+    def floor_pages(self, length: Any) -> Any:
         return length.pages
 
     def tokens(self, pages: Any) -> PagedLength:

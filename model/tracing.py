@@ -105,6 +105,13 @@ class Tracing:
     def __init__(self) -> None:
         self._terms: dict[tuple[Any, ...], Term] = {}
         self._forks: _Forks | None = None
+        self.zero: Any = 0
+        self.one: Any = 1
+        self.true, self.false = self.constant(True), self.constant(False)
+        self.row_width, self.drafts, self.window = (self.read(f"d.{n}") for n in ("row_width", "drafts", "window"))
+        self.overlap, self.spec_v1, self.spec_v2, self.windowed, self.tree = (
+            self.read(f"d.{name}", is_flag=True) for name in ("overlap", "spec_v1", "spec_v2", "windowed", "tree")
+        )
 
     def term(self, operator: str, arguments: tuple[Any, ...], is_flag: bool) -> Term:
         """The one term of this operator and these arguments (terms, or the value of a constant, or a name)."""
@@ -113,10 +120,10 @@ class Tracing:
             self._terms[key] = Term(self, operator, arguments, is_flag)
         return self._terms[key]
 
-    def constant(self, value: int | bool) -> Term:
+    def constant(self, value: int | bool) -> Any:
         return self.term("constant", (value,), isinstance(value, bool))
 
-    def read(self, name: str, is_flag: bool = False) -> Term:
+    def read(self, name: str, is_flag: bool = False) -> Any:
         """A value that is known when the rule is run, by its name."""
         return self.term("read", (name,), is_flag)
 
@@ -162,54 +169,6 @@ class Tracing:
         yes = self.merged([p for p in paths if p.decisions[place][1]], place + 1)
         no = self.merged([p for p in paths if not p.decisions[place][1]], place + 1)
         return self.where(term, yes, no)
-
-    @property
-    def zero(self) -> Any:
-        return 0
-
-    @property
-    def one(self) -> Any:
-        return 1
-
-    @property
-    def row_width(self) -> Any:
-        return self.read("d.row_width")
-
-    @property
-    def drafts(self) -> Any:
-        return self.read("d.drafts")
-
-    @property
-    def window(self) -> Any:
-        return self.read("d.window")
-
-    @property
-    def overlap(self) -> Any:
-        return self.read("d.overlap", is_flag=True)
-
-    @property
-    def spec_v1(self) -> Any:
-        return self.read("d.spec_v1", is_flag=True)
-
-    @property
-    def spec_v2(self) -> Any:
-        return self.read("d.spec_v2", is_flag=True)
-
-    @property
-    def windowed(self) -> Any:
-        return self.read("d.windowed", is_flag=True)
-
-    @property
-    def tree(self) -> Any:
-        return self.read("d.tree", is_flag=True)
-
-    @property
-    def true(self) -> Any:
-        return self.constant(True)
-
-    @property
-    def false(self) -> Any:
-        return self.constant(False)
 
     def every(self, *flags: Any) -> Any:
         return self._folded("and", flags, neutral=True)

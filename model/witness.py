@@ -20,7 +20,7 @@ from kvproof.model.explore import Run, Taken
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.model.witness_pools import Holder, Pools
 from kvproof.spec.effects import Report
-from kvproof.spec.state import FIELDS, NONE, Ledger, fill_len, pristine
+from kvproof.spec.state import FIELDS, NONE, fill_len, pristine
 from kvproof.spec.trace import Config, Event, Observed, Terms
 
 NEW_STEP = frozenset({"match", "stash", "decode"})
@@ -78,7 +78,7 @@ class Scribe:
         self._refusals = iter(refusals)
         self._pools = Pools(oracle.d)
         self._holders: dict[str, Holder] = {}
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, Any] = {}
         self._names: Counter[str] = Counter()
         self._largest_chunk: int | None = None
         self._events: list[tuple[dict[str, Any], dict[str, dict[str, int]] | None]] = []
@@ -277,7 +277,8 @@ def _params(taken: Taken) -> dict[str, int | bool | None]:
             implied = {"origin_len": before.checkpoint_len + 1, "too_long": False, "logprob": False}
             return {**implied, **params, "admitted": _is_admitted(outcome)}
         case "match" if not outcome.action.of_another:
-            return {**params, "fill_len": fill_len(before)}
+            known: Any = fill_len(before)
+            return {**params, "fill_len": known}
         case "result":
             late = outcome.action.name in ("late_result", "result_of_ended")
             tokens = 1 if late else outcome.after.output_len - before.output_len

@@ -11,12 +11,28 @@ Units: a *length* is in tokens, a *count* in pages (or rows, locks, turns). They
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
-# The values of a domain. Their arithmetic is the domain's business, so no static type fits all of them.
-Length = Any
-Count = Any
-Flag = Any
+# What mypy sees of a domain's values, whatever they are when a rule runs. A count (of pages, rows, locks, turns) is typed as an
+# integer and a flag as a bool; a length is a type of its own, so a length added to a count, or compared with one, is an error.
+Count = int
+Flag = bool
+
+
+class Length(Protocol):
+    """A number of tokens."""
+
+    def __add__(self, other: Length, /) -> Length: ...
+
+    def __sub__(self, other: Length, /) -> Length: ...
+
+    def __lt__(self, other: Length, /) -> Flag: ...
+
+    def __le__(self, other: Length, /) -> Flag: ...
+
+
+T = TypeVar("T")
+Number = TypeVar("Number", Length, Count)
 
 
 class Domain(Protocol):
@@ -70,7 +86,7 @@ class Domain(Protocol):
 
     def no(self, flag: Flag) -> Flag: ...
 
-    def where(self, flag: Flag, then: Any, otherwise: Any) -> Any: ...
+    def where(self, flag: Flag, then: T, otherwise: T, /) -> T: ...
 
     def ceil_pages(self, length: Length) -> Count: ...
 
@@ -83,11 +99,11 @@ def implies(d: Domain, premise: Flag, conclusion: Flag) -> Flag:
     return d.some(d.no(premise), conclusion)
 
 
-def smaller(d: Domain, a: Any, b: Any) -> Any:
+def smaller(d: Domain, a: Number, b: Number) -> Number:
     return d.where(a <= b, a, b)
 
 
-def larger(d: Domain, a: Any, b: Any) -> Any:
+def larger(d: Domain, a: Number, b: Number) -> Number:
     return d.where(a <= b, b, a)
 
 

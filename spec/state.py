@@ -94,7 +94,7 @@ GHOSTS: frozenset[str] = frozenset(f.name for f in FIELDS if f.metadata["group"]
 
 def pristine(d: Domain) -> Ledger:
     """Nothing: no session, no turn, no row. Every ledger starts here and, once all is returned, ends here."""
-    empty = {"flag": d.false, "length": d.zero, "count": 0, "phase": NONE}
+    empty: dict[str, Any] = {"flag": d.false, "length": d.zero, "count": 0, "phase": NONE}
     return Ledger(**{f.name: empty[f.metadata["sort"]] for f in FIELDS})
 
 

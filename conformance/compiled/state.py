@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -243,7 +244,8 @@ class State:
 
 
 def _ledger(values: list[int]) -> Ledger:
-    return Ledger(**{name: bool(v) if name in _FLAGS else v for name, v in zip(at.FIELDS, values, strict=True)})
+    fields: dict[str, Any] = {n: bool(v) if n in _FLAGS else v for n, v in zip(at.FIELDS, values, strict=True)}
+    return Ledger(**fields)
 
 
 def _is_plain(ledger: Ledger) -> bool:

@@ -152,7 +152,7 @@ def exercised_by_step(d: Tracing, action: str, conditions: Iterable[Condition]) 
     """For each invariant that an action's side conditions name, when one of their effects happens."""
     happens: dict[str, list[Any]] = {OF_LATE_RESULTS: [d.constant(True)]} if action in LATE_RESULTS else {}
     for condition in conditions:
-        holds = condition.holds
+        holds: Any = condition.holds
         is_implied = isinstance(holds, Term) and holds.operator == "or"
         premises = _implication(holds)[0] if is_implied else []
         if isinstance(holds, Term) and holds.constant is None:

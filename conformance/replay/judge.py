@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.page_book import Moves, PageBook
@@ -83,7 +84,7 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
 
     Raises UserError where the event lacks one.
     """
-    given = {name: value for name, value in event.params.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in event.params.items() if value is not None}
     given.setdefault("logprob", False)
     given.setdefault("too_long", False)
     if "allocated_len" in action.params:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.judge import parameters
@@ -132,7 +133,7 @@ def _told(
     oracle: Oracle, action: Action, s: Ledger, params: dict[str, Value]
 ) -> tuple[dict[str, Value], Outcome] | None:
     """A step by the right rule. Where steps before it were left out, lengths that follow from them are put right."""
-    fitted = {"seq_len": fill_len(s), "finished_len": s.output_len, "key_len": s.kv_committed_len}
+    fitted: dict[str, Any] = {"seq_len": fill_len(s), "finished_len": s.output_len, "key_len": s.kv_committed_len}
     for changed in ({}, {name: value for name, value in fitted.items() if name in params}):
         given = {**params, **changed}
         given = {name: value for name, value in given.items() if name in action.params}

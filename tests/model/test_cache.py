@@ -44,53 +44,53 @@ def forbidden(posed: Posed) -> Answers:
 
 @pytest.mark.parametrize("known_as", ["", "a name"])
 def test_what_was_answered_is_not_asked_again(store: Store, known_as: str) -> None:
-    first = Remembering(store).answers(question(HOLDS, known_as), 1000)
-    again = Remembering(store, ask=forbidden).answers(question(HOLDS, known_as), 1000)
+    first = Remembering(store).answers(question(HOLDS, known_as))
+    again = Remembering(store, ask=forbidden).answers(question(HOLDS, known_as))
     assert again == first
     assert verdicts(first) == [PROVED, PROVED]
 
 
 def test_a_known_question_is_not_even_built(store: Store) -> None:
-    first = Remembering(store).answers(question(HOLDS, "a name"), 1000)
+    first = Remembering(store).answers(question(HOLDS, "a name"))
 
     def build() -> Posed:
         raise AssertionError("the terms were built")
 
-    again = Remembering(store, ask=forbidden).answers(Question("a question", build, "a name"), 1000)
+    again = Remembering(store, ask=forbidden).answers(Question("a question", build, "a name"))
     assert verdicts(again) == verdicts(first)
 
 
 def test_another_formula_is_asked(store: Store) -> None:
     asker = Remembering(store)
-    asker.answers(question(HOLDS), 1000)
-    assert verdicts(asker.answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+    asker.answers(question(HOLDS))
+    assert verdicts(asker.answers(question(FAILS))) == [PROVED, BROKEN]
 
 
 def test_the_same_formula_under_another_name_is_another_question(store: Store) -> None:
     asker = Remembering(store)
-    asker.answers(question(HOLDS), 1000)
+    asker.answers(question(HOLDS))
     renamed = Posed(HOLDS.assumptions, {("I2", "x is positive"): X > 0})
-    assert list(asker.answers(question(renamed), 1000)) == [POSSIBLE, ("I2", "x is positive")]
+    assert list(asker.answers(question(renamed))) == [POSSIBLE, ("I2", "x is positive")]
 
 
 def test_another_version_of_the_solver_is_asked_anew(store: Store) -> None:
-    Remembering(store, "z3 5.4.0").answers(question(HOLDS, "a name"), 1000)
+    Remembering(store, "z3 5.4.0").answers(question(HOLDS, "a name"))
     with pytest.raises(AssertionError, match="the solver was asked"):
-        Remembering(store, "z3 5.4.1", forbidden).answers(question(HOLDS, "a name"), 1000)
+        Remembering(store, "z3 5.4.1", forbidden).answers(question(HOLDS, "a name"))
 
 
 def test_no_answer_is_never_kept(store: Store) -> None:
     def gives_up(posed: Posed) -> Answers:
         return {label: Answer(UNKNOWN, 0.0) for label in posed.labels}
 
-    assert verdicts(Remembering(store, ask=gives_up).answers(question(HOLDS), 1)) == [UNKNOWN, UNKNOWN]
+    assert verdicts(Remembering(store, ask=gives_up).answers(question(HOLDS))) == [UNKNOWN, UNKNOWN]
     assert files(store) == []
-    assert verdicts(Remembering(store).answers(question(HOLDS), 1000)) == [PROVED, PROVED]
+    assert verdicts(Remembering(store).answers(question(HOLDS))) == [PROVED, PROVED]
 
 
 def test_broken_is_kept_and_found_as_broken(store: Store) -> None:
-    Remembering(store).answers(question(FAILS), 1000)
-    assert verdicts(Remembering(store, ask=forbidden).answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+    Remembering(store).answers(question(FAILS))
+    assert verdicts(Remembering(store, ask=forbidden).answers(question(FAILS))) == [PROVED, BROKEN]
 
 
 @pytest.mark.parametrize(
@@ -107,45 +107,45 @@ def test_broken_is_kept_and_found_as_broken(store: Store) -> None:
     ],
 )
 def test_a_file_that_is_not_ours_is_as_good_as_none(store: Store, content: bytes) -> None:
-    Remembering(store).answers(question(FAILS, "a name"), 1000)
+    Remembering(store).answers(question(FAILS, "a name"))
     assert len(files(store)) == 2
     for file in files(store):
         file.write_bytes(content)
     asker = Remembering(store)
-    assert verdicts(asker.answers(question(FAILS, "a name"), 1000)) == [PROVED, BROKEN]
+    assert verdicts(asker.answers(question(FAILS, "a name"))) == [PROVED, BROKEN]
     assert (asker.found, asker.asked) == (0, 2)
 
 
 def test_an_altered_verdict_is_noticed(store: Store) -> None:
-    Remembering(store).answers(question(FAILS), 1000)
+    Remembering(store).answers(question(FAILS))
     (file,) = files(store)
     file.write_text(file.read_text().replace('"broken"', '"proved"'))
-    assert verdicts(Remembering(store).answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+    assert verdicts(Remembering(store).answers(question(FAILS))) == [PROVED, BROKEN]
 
 
 def test_a_file_moved_to_another_key_is_noticed(store: Store) -> None:
     asker = Remembering(store)
-    asker.answers(question(HOLDS), 1000)
+    asker.answers(question(HOLDS))
     (proved,) = files(store)
-    asker.answers(question(FAILS), 1000)
+    asker.answers(question(FAILS))
     (broken,) = set(files(store)) - {proved}
     broken.write_bytes(proved.read_bytes())
-    assert verdicts(Remembering(store).answers(question(FAILS), 1000)) == [PROVED, BROKEN]
+    assert verdicts(Remembering(store).answers(question(FAILS))) == [PROVED, BROKEN]
 
 
 def test_values_of_another_shape_are_not_answers(store: Store) -> None:
     asker = Remembering(store)
-    asker.answers(question(HOLDS), 1000)
+    asker.answers(question(HOLDS))
     (file,) = files(store)
     for value in ("text", [["I1", "x", "unknown", 0.0]], [["I1", "x", "proved"]], 7):
         store.write(json.loads(file.read_text())["key"], value)
-        assert verdicts(Remembering(store).answers(question(HOLDS), 1000)) == [PROVED, PROVED]
+        assert verdicts(Remembering(store).answers(question(HOLDS))) == [PROVED, PROVED]
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, where a folder should be")
     store = Store(tmp_path / "taken")
-    assert verdicts(Remembering(store).answers(question(HOLDS), 1000)) == [PROVED, PROVED]
+    assert verdicts(Remembering(store).answers(question(HOLDS))) == [PROVED, PROVED]
     assert "taken" in store.problem
 
 
@@ -183,6 +183,6 @@ def test_the_text_says_everything_that_is_asked() -> None:
 
 
 def test_no_partial_file_is_left(store: Store) -> None:
-    Remembering(store).answers(question(HOLDS), 1000)
+    Remembering(store).answers(question(HOLDS))
     left = [name for _, _, names in os.walk(store.folder) for name in names]
     assert [name for name in left if not name.endswith(".json")] == []

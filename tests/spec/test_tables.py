@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 
-from kvproof.spec.effects import Effect
+import pytest
+
+from kvproof.model.symbolic import Symbols
+from kvproof.spec.domain import Domain
+from kvproof.spec.effects import Applied, Effect, Lock, Report, Require
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
-from kvproof.spec.state import FIELDS
+from kvproof.spec.state import FIELD_NAMES, FIELDS, GHOSTS, Ledger
 from kvproof.spec.trace import EventName, Observed
 
 FAULTS_OF_THE_DOMAIN_PAGE = [
@@ -55,5 +60,26 @@ def test_observed_fields_are_fields_of_the_ledger() -> None:
     assert set(Observed.model_fields) - {f.name for f in FIELDS} == {"attached"}
 
 
-def test_no_effect_writes_more_than_ghosts() -> None:
-    assert len(typing.get_args(Effect)) == 14
+def written(effect: type) -> set[str]:
+    """The fields that an effect changes in an arbitrary ledger, its arguments arbitrary too."""
+    d = Symbols()
+    sorts = {f.name: str(f.type).lower() for f in dataclasses.fields(effect)}
+    given = {name: "" if sort == "str" else d.variable(sort, f"@{name}") for name, sort in sorts.items()}
+    before = d.ledger()
+    after, _ = effect(**given).apply(d, before, d.ledger("'"))
+    return {name for name in FIELD_NAMES if getattr(after, name) is not getattr(before, name)}
+
+
+@pytest.mark.parametrize("effect", typing.get_args(Effect), ids=lambda effect: effect.__name__)
+def test_no_effect_writes_more_than_ghosts(effect: type) -> None:
+    assert written(effect) <= GHOSTS
+    assert bool(written(effect)) == (effect not in (Report, Require))
+
+
+def test_an_effect_that_writes_a_length_is_noticed() -> None:
+    class LockAndCommit(Lock):
+        def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
+            locked, conditions = super().apply(d, s, after)
+            return locked.but(kv_committed_len=s.kv_committed_len + d.one), conditions
+
+    assert written(LockAndCommit) == {"locks", "kv_committed_len"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
 
@@ -60,7 +60,7 @@ class Row:
         return [k for k in range(self.pages) if k >= self.of_tree and k >= self.window_gone]
 
 
-def _tokens_read(after: Ledger) -> int:
+def _tokens_read(after: Any) -> int:
     """Leading tokens that a later step attends to: a live turn's own, else those that the slot hands on."""
     if after.phase in (PREFILL, RUNNING):
         return int(after.kv_committed_len)
@@ -253,13 +253,13 @@ def _afters(d: Integers) -> Iterator[Ledger]:
     """What an action may leave: nothing, a slot, or a live turn, lent or not, that reads so many tokens."""
     yield pristine(d)
     for tokens in (1, d.page_size, d.page_size + 1):
-        slot = replace(pristine(d), slot_held=True, slot_kv_committed_len=tokens)
-        yield from (replace(slot, phase=phase) for phase in (NONE, WAITING))
-        turn = replace(pristine(d), phase=RUNNING, kv_committed_len=tokens, origin_len=tokens + 1)
-        yield from (turn, replace(turn, phase=PREFILL), replace(turn, origin_len=tokens - 1, kv_committed_len=tokens))
-        yield replace(turn, slot_held=True, lent=True, slot_kv_committed_len=PAGES * d.page_size)
+        slot = pristine(d).but(slot_held=True, slot_kv_committed_len=tokens)
+        yield from (slot.but(phase=phase) for phase in (NONE, WAITING))
+        turn = pristine(d).but(phase=RUNNING, kv_committed_len=tokens, origin_len=tokens + 1)
+        yield from (turn, turn.but(phase=PREFILL), turn.but(origin_len=tokens - 1, kv_committed_len=tokens))
+        yield turn.but(slot_held=True, lent=True, slot_kv_committed_len=PAGES * d.page_size)
 
 
-def _row(d: Integers, s: Ledger) -> Row:
+def _row(d: Integers, s: Any) -> Row:
     ghosts = (s.rows, s.row_end, s.tree_end, s.orphans, s.window_start, s.kv_valid, s.locks)
     return Row(d.page_size, *ghosts, windowed=d.windowed)

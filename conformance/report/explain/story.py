@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
 from kvproof.conformance.replay.replay import AUTO, INTERPRETED, Progress, follow, replayer_of
@@ -21,7 +22,7 @@ from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.model.integers import Integers
 from kvproof.spec.faults import Fault
 from kvproof.spec.profiles import Profile
-from kvproof.spec.state import NONE, Ledger, is_live, owner_is_slot
+from kvproof.spec.state import NONE, is_live, owner_is_slot
 from kvproof.spec.trace import Event, Header
 
 CHECKS = "memory check"
@@ -41,7 +42,7 @@ class Lengths:
     e: int = 0
 
     @staticmethod
-    def of(d: Integers, s: Ledger | None) -> Lengths:
+    def of(d: Integers, s: Any) -> Lengths:
         """All zero where the ledger holds no row."""
         if s is not None and is_live(d, s):
             return Lengths(
