@@ -18,14 +18,6 @@ DOORS = {
 """Who imports what later, and why."""
 
 OPEN = {
-    ("kvproof.conformance.adapters.live.writer", "kvproof.conformance.adapters.live.columns_file"),
-    ("kvproof.conformance.adapters.reference", "kvproof.spec.faults"),
-    ("kvproof.conformance.adapters.reference_live", "kvproof.impl.config"),
-    ("kvproof.conformance.adapters.sglang", "kvproof.conformance.adapters.sglang.record"),
-    ("kvproof.conformance.adapters.sglang", "kvproof.conformance.adapters.sglang.releases"),
-    ("kvproof.conformance.adapters.sglang", "kvproof.conformance.adapters.sglang.scenarios"),
-    ("kvproof.conformance.adapters.sglang_jax", "kvproof.conformance.adapters.sglang_jax.record"),
-    ("kvproof.conformance.adapters.sglang_jax", "kvproof.conformance.adapters.sglang_jax.scenarios"),
     ("kvproof.conformance.fuzz.judging", "kvproof.conformance.traces.columnar_events"),
     ("kvproof.conformance.replay.owner_counts", "kvproof.conformance.compiled.layout"),
     ("kvproof.conformance.replay.replay", "kvproof.conformance.replay.checkpoint"),

@@ -13,11 +13,6 @@ from import_graph import FOLDERS, ROOT, modules, reached_from
 from kvproof.conformance.cli.command_table import COMMANDS
 
 UNREACHED = {
-    "kvproof.conformance.adapters.by_hand",
-    "kvproof.conformance.adapters.reference_live",
-    "kvproof.conformance.adapters.sglang.__main__",
-    "kvproof.conformance.adapters.sglang.own_checks",
-    "kvproof.conformance.adapters.sglang_jax.__main__",
     "kvproof.impl.soak",
 }
 """Still to be moved out of the package."""

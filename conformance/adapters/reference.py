@@ -22,6 +22,7 @@ from kvproof.conformance.traces.trace_io import TraceWriter, write_trace
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.spec import SPEC_VERSION
+from kvproof.spec.faults import FAULTS as CATALOGUE
 from kvproof.spec.trace import Config, Header, Producer
 
 if TYPE_CHECKING:
@@ -242,7 +243,6 @@ def require_faults(faults: Sequence[str]) -> None:
 def faults_of_the_reference() -> list[str]:
     """Those of the catalogue that it has; others are of the tree's rules alone, or of releases with another design."""
     from kvproof.impl.faults import FAULTS
-    from kvproof.spec.faults import FAULTS as CATALOGUE
 
     return [fault for fault in CATALOGUE if fault in FAULTS]
 

@@ -25,13 +25,13 @@ TARGETS: dict[str, Target] = {
         install="pip install 'kvproof[reference]'",
     ),
     "sglang": Target(
-        adapter="kvproof.conformance.adapters.sglang",
-        scenarios="kvproof.conformance.adapters.sglang",
+        adapter="kvproof.conformance.adapters.sglang.record",
+        scenarios="kvproof.conformance.adapters.sglang.scenarios",
         install="run kvproof in an environment that has sglang",
     ),
     "sglang-jax": Target(
-        adapter="kvproof.conformance.adapters.sglang_jax",
-        scenarios="kvproof.conformance.adapters.sglang_jax",
+        adapter="kvproof.conformance.adapters.sglang_jax.record",
+        scenarios="kvproof.conformance.adapters.sglang_jax.scenarios",
         install="run kvproof in an environment that has jax: see docs/sglang-jax.md",
     ),
 }

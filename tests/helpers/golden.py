@@ -7,7 +7,7 @@ from pathlib import Path
 from repository import GOLDEN
 
 OF_SGLANG_0523 = GOLDEN / "sglang-0.5.23"
-"""Recorded by `python -m kvproof.conformance.adapters.sglang`, in 0.5.23's own scheduler: SCENARIO-pPAGE_SIZE.jsonl.gz."""
+"""Recorded by `tools/record_scenarios.py`, in 0.5.23's own scheduler: SCENARIO-pPAGE_SIZE.jsonl.gz."""
 
 
 def of_sglang_0523(name: str) -> Path:

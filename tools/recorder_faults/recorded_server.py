@@ -158,10 +158,11 @@ class Reference:
 
         self._config = EngineConfig(page_size=4, pool_pages=4096, rows=2 * RUNNING, row_width=2048, forward="none")
         self._observer: Any = None
-        from kvproof.conformance.adapters import reference_live
+        from recorder_faults.live_observer import LiveObserver
+
         from kvproof.impl import scheduler
 
-        self._live, self._scheduler_of = reference_live.LiveObserver, scheduler.Scheduler
+        self._live, self._scheduler_of = LiveObserver, scheduler.Scheduler
 
     def serve(self, trace: str, board: Board, between_steps: Callable[[int], None]) -> None:
         self._observer = observer = self._live(trace, self._config)

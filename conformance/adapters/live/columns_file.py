@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from kvproof.conformance.adapters.live.writer import LinesFile, beginning, end_line
+from kvproof.conformance.adapters.live.lines_file import LinesFile, beginning, end_line
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
 from kvproof.conformance.traces.columnar_events import EventColumns

@@ -1,5 +1,6 @@
-"""Which pages an allocator is handed back: they belong to the action that is going on (`adapters/scheduler_actions.py`),
-whether the allocator frees at once or collects for the end of a free group.
+"""Which pages an allocator is handed back, whether it frees at once or collects for the end of a free group.
+
+They belong to the action that is going on (`adapters/scheduler_actions.py`).
 """
 
 from __future__ import annotations

@@ -51,6 +51,10 @@ def record_scenario(
     return RecordResult(path=Path(out), events=writer.events, reason=reason, steps=headless.steps)
 
 
+def scenarios_here() -> list[str]:
+    return list(SCENARIOS)
+
+
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
     """The settings of a run: what the scenario needs, for this page size, then what the user wants."""
     known = [field.name for field in fields(Settings)]

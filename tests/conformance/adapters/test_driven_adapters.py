@@ -1,4 +1,4 @@
-"""What the adapters of driven schedulers share: how a run ends, whose pages are freed meanwhile, the command for use by hand."""
+"""What the adapters of driven schedulers share: how a run ends, whose pages are freed meanwhile."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.record_by_hand import record_by_hand
-from kvproof.conformance.adapters.scenario_run import NeverIdle, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import NeverIdle, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.scheduler_actions import EVICT, RETRACT, Actions
-from kvproof.conformance.adapters.settings_arguments import Setting
 from kvproof.conformance.errors import UserError
 
 HERE = Path(__file__).parent
@@ -115,27 +113,3 @@ def test_the_first_answer_of_an_insert_counts(actions: Actions) -> None:
         actions.insert(lambda tree, key: key, None, 8)
         actions.insert(lambda tree, key: key, None, 2)
     assert finish.inserted == 8
-
-
-def test_by_hand_every_scenario_is_recorded_at_every_page_size(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def record(name: str, out: Path, *, page_size: int, seed: int, settings: dict[str, Setting]) -> RecordResult:
-        if name == "broken":
-            raise UserError("there is no such checkout")
-        return RecordResult(out, events=page_size, reason=f"with {settings}", steps=seed)
-
-    def command(*arguments: str) -> int:
-        monkeypatch.setattr("sys.argv", ["adapter", str(tmp_path), *arguments])
-        return record_by_hand("adapter", "by hand", ["basic", "retract"], record, below=lambda: "0.5.11")
-
-    assert command("--page-size", "1", "4", "--seed", "7", "--set", "window=8", "--set", "overlap=true") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{tmp_path}/0.5.11/{name}-p{size}.jsonl: {size} events, 7 steps, with {{'window': 8, 'overlap': True}}"
-        for size in (1, 4)
-        for name in ("basic", "retract")
-    ]
-    assert command("broken") == 2
-    assert capsys.readouterr().err == "error: there is no such checkout\n"
-    assert command("--set", "window") == 2
-    assert capsys.readouterr().err == "error: --set 'window': expected KEY=VALUE, for example --set rows=4\n"

@@ -23,9 +23,10 @@ from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.live.assembly import Assembly
 from kvproof.conformance.adapters.live.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
 from kvproof.conformance.adapters.live.lines import event_line
+from kvproof.conformance.adapters.live.lines_file import header_line
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
-from kvproof.conformance.adapters.live.writer import frames, header_line, write_trace
+from kvproof.conformance.adapters.live.writer import frames, write_trace
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
 from kvproof.spec.trace import End, Event
@@ -155,7 +156,7 @@ def test_a_full_disk_leaves_whole_lines_and_says_so(tmp_path: Path) -> None:
     script = f"""
 import resource, os, sys
 from kvproof.conformance.adapters.live.lines import Lines
-from kvproof.conformance.adapters.live.writer import LinesFile, header_line
+from kvproof.conformance.adapters.live.lines_file import LinesFile, header_line
 sys.path.insert(0, {str(Path(live_traces.__file__).parent)!r})
 from live_traces import CHECK, HEADER
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

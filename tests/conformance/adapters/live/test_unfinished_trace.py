@@ -12,8 +12,9 @@ import pytest
 from live_traces import CHECK, HEADER
 
 from kvproof.conformance.adapters.live.lines import event_line
+from kvproof.conformance.adapters.live.lines_file import LinesFile, header_line
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
-from kvproof.conformance.adapters.live.writer import LinesFile, header_line, open_in_form
+from kvproof.conformance.adapters.live.writer import open_in_form
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import End, Event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sglang_process import PAGE_SIZES, Trace, run_with_sglang
+from sglang_process import PAGE_SIZES, RECORD_SCENARIOS, Trace, run_with_sglang
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def trace_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, in
     def trace(release: str, scenario: str, page_size: int) -> Trace:
         if release not in recorded:
             sizes = map(str, PAGE_SIZES)
-            run_with_sglang(release, "-m", "kvproof.conformance.adapters.sglang", str(folder), "--page-size", *sizes)
+            run_with_sglang(release, RECORD_SCENARIOS, "sglang", str(folder), "--page-size", *sizes)
             recorded.add(release)
         return Trace.read(folder / release / f"{scenario}-p{page_size}.jsonl")
 

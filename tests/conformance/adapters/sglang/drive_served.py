@@ -11,10 +11,10 @@ import json
 import sys
 
 from kvproof.conformance.adapters.scenario_run import run_to_its_end
-from kvproof.conformance.adapters.sglang import SCENARIOS
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import settings_for
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kvproof.conformance.adapters.sglang import record_scenario
 from kvproof.conformance.adapters.sglang.engine import import_sglang
+from kvproof.conformance.adapters.sglang.record import record_scenario
 
 # scenario -> settings beside the page size. Under pressure the tree evicts window pages, alone or with the pages that name them.
 SOUND: dict[str, dict[str, int]] = {

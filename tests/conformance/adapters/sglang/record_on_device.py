@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kvproof.conformance.adapters.sglang import record_scenario
+from kvproof.conformance.adapters.sglang.record import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, replay
 
 # scenario -> settings. Small: the traces are kept and replayed ever after (tests/golden).

@@ -14,7 +14,11 @@ import pytest
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event, Header
 
-ENVIRONMENT = Path(__file__).resolve().parents[4] / ".venv-sglang"
+ROOT = Path(__file__).resolve().parents[4]
+ENVIRONMENT = ROOT / ".venv-sglang"
+RECORD_SCENARIOS, OWN_CHECKS_TOOL = (
+    str(ROOT / "tools" / name) for name in ("record_scenarios.py", "sglang_own_checks.py")
+)
 RELEASES = ("0.5.10.post1", "0.5.11")
 # Later ones: only the newest is run often, the others by `make test-sglang-full`.
 LATER = ("0.5.12", "0.5.14", "0.5.17", "0.5.20", "0.5.23")

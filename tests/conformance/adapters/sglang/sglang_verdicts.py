@@ -4,8 +4,8 @@
 
 writes `verdicts.json` (by the model's own rules), `verdicts_by_profile.json` (by those of each release) and `own_checks.json`,
 which the tests compare with, and the table in `docs/sglang.md`. TRACES holds a
-folder of traces per release, CHECKS a file `<release>.json` per release, as `python -m kvproof.conformance.adapters.sglang` and
-`python -m kvproof.conformance.adapters.sglang.own_checks` write them.
+folder of traces per release, CHECKS a file `<release>.json` per release, as `tools/record_scenarios.py` and
+`tools/sglang_own_checks.py` write them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
-from kvproof.conformance.adapters.sglang import RELEASES
+from kvproof.conformance.adapters.sglang.releases import RELEASES
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.spec.profiles import profile_of

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kvproof.conformance.adapters import stand_ins
-from kvproof.conformance.adapters.sglang import RELEASES, SCENARIOS, record_scenario
-from kvproof.conformance.adapters.sglang.record import settings_for
-from kvproof.conformance.adapters.sglang.releases import installed_version, release_of
+from kvproof.conformance.adapters.sglang.record import record_scenario, settings_for
+from kvproof.conformance.adapters.sglang.releases import RELEASES, installed_version, release_of
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.errors import UserError
 

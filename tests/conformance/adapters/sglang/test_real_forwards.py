@@ -9,8 +9,9 @@ import pytest
 import torch
 from sglang_process import RELEASES, run_with_sglang
 
-from kvproof.conformance.adapters.sglang import SCENARIOS, engine
+from kvproof.conformance.adapters.sglang import engine
 from kvproof.conformance.adapters.sglang.record import settings_for
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, replay
 

@@ -10,8 +10,8 @@ import pytest
 from sglang_census import Census
 from sglang_process import EACH_RELEASE, LATER, PAGE_SIZES, RELEASES, Trace, each_on
 
-from kvproof.conformance.adapters.sglang import RELEASES as KNOWN
-from kvproof.conformance.adapters.sglang import SCENARIOS
+from kvproof.conformance.adapters.sglang.releases import RELEASES as KNOWN
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 
 SEAMS_FOUND = Path(__file__).with_name("seams.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sglang_process import RELEASES, Trace, run_with_sglang
+from sglang_process import RECORD_SCENARIOS, RELEASES, Trace, run_with_sglang
 
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, Report, replay
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
@@ -42,7 +42,7 @@ def on_pool(tmp_path_factory: pytest.TempPathFactory) -> OnPool:
         recorded = folder / pool / release
         if not recorded.exists():
             run_with_sglang(
-                *(release, "-m", "kvproof.conformance.adapters.sglang", str(folder / pool), *SCENARIO.values()),
+                *(release, RECORD_SCENARIOS, "sglang", str(folder / pool), *SCENARIO.values()),
                 *("--page-size", *map(str, PAGE_SIZES), "--set", f"window={POOLS[pool]}"),
             )
         return Trace.read(recorded / f"{scenario}-p{page_size}.jsonl")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from sglang_census import Census
-from sglang_process import LATER, PAGE_SIZES, RELEASES, Trace, run_with_sglang
+from sglang_process import LATER, PAGE_SIZES, RECORD_SCENARIOS, RELEASES, Trace, run_with_sglang
 
-from kvproof.conformance.adapters.sglang import SCENARIOS
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.sglang
 
@@ -229,7 +229,7 @@ class TestFindingsIn0511:
 @pytest.mark.parametrize("release", RELEASES)
 def test_same_seed_writes_the_same_bytes(trace_of: TraceOf, release: str, tmp_path: Path) -> None:
     first = trace_of(release, "storm", 4).path
-    run_with_sglang(release, "-m", "kvproof.conformance.adapters.sglang", str(tmp_path), "storm", "--page-size", "4")
+    run_with_sglang(release, RECORD_SCENARIOS, "sglang", str(tmp_path), "storm", "--page-size", "4")
     assert (tmp_path / release / first.name).read_bytes() == first.read_bytes()
 
 

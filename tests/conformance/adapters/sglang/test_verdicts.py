@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sglang_process import EACH_RELEASE, LATER, PAGE_SIZES, RELEASES, Trace, each_on, run_with_sglang
+from sglang_process import EACH_RELEASE, LATER, OWN_CHECKS_TOOL, PAGE_SIZES, RELEASES, Trace, each_on, run_with_sglang
 from sglang_verdicts import BY_PROFILE, OWN_CHECKS, PAGE, VERDICTS, table, verdict_of
 from verdict_page import Verdicts
 
-from kvproof.conformance.adapters.sglang import SCENARIOS
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.replay.replay import VIOLATES, replay
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
@@ -79,7 +79,7 @@ def test_the_table_of_the_page_is_what_was_found() -> None:
 @pytest.mark.sglang_full
 @pytest.mark.parametrize("release", [*RELEASES, *LATER])
 def test_own_checks_of_a_release_notice_what_is_known(release: str, tmp_path: Path) -> None:
-    run_with_sglang(release, "-m", "kvproof.conformance.adapters.sglang.own_checks", str(tmp_path))
+    run_with_sglang(release, OWN_CHECKS_TOOL, str(tmp_path))
     assert json.loads((tmp_path / f"{release}.json").read_text()) == json.loads(OWN_CHECKS.read_text())[release]
 
 

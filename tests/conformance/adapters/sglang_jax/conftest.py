@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sglang_jax_checkouts import PAGE_SIZES, checked_out, run_on
+from sglang_jax_checkouts import PAGE_SIZES, RECORD_SCENARIOS, checked_out, run_on
 
 RecordedOn = Callable[[str], Path]
 
@@ -35,8 +35,7 @@ def recorded_on(tree_of: Callable[[str], Path], tmp_path_factory: pytest.TempPat
         into = folder / commit.replace(" ", "-")
         if commit not in recorded:
             sizes = map(str, PAGE_SIZES)
-            module = "kvproof.conformance.adapters.sglang_jax"
-            run_on(tree_of(commit), "-m", module, str(into), "--page-size", *sizes)
+            run_on(tree_of(commit), RECORD_SCENARIOS, "sglang-jax", str(into), "--page-size", *sizes)
             recorded.add(commit)
         return into
 

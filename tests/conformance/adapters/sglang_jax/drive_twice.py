@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof.conformance.adapters.scenario_run import run_to_its_end
-from kvproof.conformance.adapters.sglang_jax import SCENARIOS
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.observe import Observer
 from kvproof.conformance.adapters.sglang_jax.record import settings_for
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
+from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS
 
 
 def outcome(name: str, page_size: int, *, recorded: bool) -> tuple[Any, ...]:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = "KVPROOF_SGLANG_JAX_REPO"
-ENVIRONMENT = Path(__file__).resolve().parents[4] / ".venv-sglang-jax"
+ROOT = Path(__file__).resolve().parents[4]
+ENVIRONMENT = ROOT / ".venv-sglang-jax"
+RECORD_SCENARIOS = str(ROOT / "tools" / "record_scenarios.py")
 PAGE_SIZES = (1, 4, 16)
 
 # The history that the tests look at. A pull request's commit on the main branch is its merge; before it is that one's parent.

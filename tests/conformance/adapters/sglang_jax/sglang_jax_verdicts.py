@@ -11,10 +11,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from sglang_jax_checkouts import COMMITS, PAGE_SIZES, checked_out, run_on
+from sglang_jax_checkouts import COMMITS, PAGE_SIZES, RECORD_SCENARIOS, checked_out, run_on
 from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
-from kvproof.conformance.adapters.sglang_jax import SCENARIOS
+from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event
@@ -74,8 +74,9 @@ def main() -> None:
         for commit in COMMITS:
             traces = Path(folder) / commit.replace(" ", "-")
             sizes = map(str, PAGE_SIZES)
-            module = "kvproof.conformance.adapters.sglang_jax"
-            run_on(checked_out(commit, Path(folder)), "-m", module, str(traces), "--page-size", *sizes)
+            run_on(
+                checked_out(commit, Path(folder)), RECORD_SCENARIOS, "sglang-jax", str(traces), "--page-size", *sizes
+            )
             verdicts[commit] = verdicts_in(traces)
     write_json(VERDICTS, verdicts)
     PAGE.write(table(verdicts))

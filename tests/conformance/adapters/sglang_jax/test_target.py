@@ -11,9 +11,9 @@ import pytest
 
 from kvproof.conformance.adapters import stand_ins
 from kvproof.conformance.adapters.scenarios import TARGETS, scenarios_of
-from kvproof.conformance.adapters.sglang_jax import SCENARIOS, record_scenario
 from kvproof.conformance.adapters.sglang_jax.checkout import CHECKOUT
-from kvproof.conformance.adapters.sglang_jax.record import settings_for
+from kvproof.conformance.adapters.sglang_jax.record import record_scenario, settings_for
+from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS
 from kvproof.conformance.errors import UserError
 
 

@@ -1,6 +1,6 @@
 """What SGLang's own memory checks notice in each scenario, with both of them on: when idle, and after every step.
 
-    python -m kvproof.conformance.adapters.sglang.own_checks FOLDER
+    python tools/sglang_own_checks.py FOLDER
 
 writes `FOLDER/<release>.json`: scenario -> page size -> what was noticed, in words; empty where it was nothing. Nothing is
 recorded meanwhile. A server would end at the first alarm; here the run goes on.
@@ -37,9 +37,7 @@ def noticed(name: str, page_size: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m kvproof.conformance.adapters.sglang.own_checks", description=__doc__
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page-size", type=int, nargs="+", default=[1, 4])
     arguments = parser.parse_args()

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kvproof.conformance.adapters.live.handover import TraceLost
 from kvproof.conformance.adapters.live.live_trace import LiveTrace, sentence
 from kvproof.conformance.adapters.reference import header_of
-
-if TYPE_CHECKING:
-    from kvproof.impl.config import EngineConfig
-    from kvproof.impl.observe import Event
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.observe import Event
 
 logger = logging.getLogger("kvproof")
 
