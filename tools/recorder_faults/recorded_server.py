@@ -158,9 +158,8 @@ class Reference:
 
         self._config = EngineConfig(page_size=4, pool_pages=4096, rows=2 * RUNNING, row_width=2048, forward="none")
         self._observer: Any = None
-        from recorder_faults.live_observer import LiveObserver
-
         from kvproof.impl import scheduler
+        from recorder_faults.live_observer import LiveObserver
 
         self._live, self._scheduler_of = LiveObserver, scheduler.Scheduler
 
