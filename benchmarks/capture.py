@@ -193,9 +193,9 @@ class Bench:
 
     def hooks(self) -> Cost:
         """The cost of being called at all: everything is wrapped, and nothing is looked at."""
-        from kvproof.conformance.adapters.method_hooks import Watch
+        from kvproof.conformance.adapters.method_hooks import MethodHooks
 
-        watch = Watch(_no_figure)
+        watch = MethodHooks(_no_figure)
         recorder = self.recorder(lambda record: None)
 
         def nothing(*_args: Any, **_kwargs: Any) -> None:
@@ -203,7 +203,7 @@ class Bench:
 
         def on() -> None:
             nonlocal watch
-            watch = Watch(_no_figure)
+            watch = MethodHooks(_no_figure)
             for owner, name, _ in recorder._watched():
                 watch.around(owner, name, lambda original, *args, **kwargs: original(*args, **kwargs))
             watch.after(type(self.scheduler.running_batch), "prepare_for_decode", nothing)
@@ -305,7 +305,7 @@ class Bench:
 
     def _parts_alone(self) -> dict[str, float]:
         """Each part in a tight loop, where everything is warm: the best of many, whatever else runs."""
-        from kvproof.conformance.adapters.method_hooks import Watch
+        from kvproof.conformance.adapters.method_hooks import MethodHooks
 
         batch, records = self.scheduler.running_batch, list[Any]()
         recorder = self.recorder(records.append)
@@ -336,7 +336,7 @@ class Bench:
             def call(self, _batch: Any) -> None:
                 pass
 
-        bare, watched, watch = _best(lambda: Watched().call(batch)), Watched(), Watch(_no_figure)
+        bare, watched, watch = _best(lambda: Watched().call(batch)), Watched(), MethodHooks(_no_figure)
         watch.between(Watched, "call", lambda *_: None, lambda *_: None)
         parts = {
             READING: _best(decodes),

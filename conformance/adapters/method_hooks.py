@@ -3,9 +3,9 @@
 A wrapper gets the original first: `wrapper(original, *args, **kwargs)`, and `args` begin with the instance. It calls the
 original once; what that returned or raised is what the caller gets.
 
-A `Watch` that is given `on_error` never hurts the code that it watches: the original is called exactly once with the
+`MethodHooks` with an `on_error` never hurt the code that they watch: the original is called exactly once with the
 caller's own arguments, and the caller gets the original's own outcome, whatever the wrapper does. The first error of a
-wrapper goes to `on_error`, and from then on the watch is idle. Without `on_error` such an error is raised: a test wants
+wrapper goes to `on_error`, and from then on the hooks are idle. Without `on_error` such an error is raised: a test wants
 to see it.
 """
 
@@ -65,7 +65,7 @@ class _Call:
         return self.result
 
 
-class Watch:
+class MethodHooks:
     def __init__(self, on_error: OnError | None = None) -> None:
         self._on_error = on_error
         self._undo: list[Callable[[], None]] = []

@@ -35,7 +35,7 @@ RANKS = "ranks"
 INSTALL = "pip install 'kvproof[reference]'"
 
 
-class Progress(Protocol):
+class TellRecorded(Protocol):
     def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None: ...
 
 
@@ -62,7 +62,7 @@ def record_scenario(
     faults: Sequence[str] = (),
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: TellRecorded | None = None,
 ) -> RecordResult:
     """Play one scenario and write its trace; with the setting `ranks`, that of each rank."""
     require_torch()
@@ -94,7 +94,7 @@ def record_workload(
     faults: Sequence[str] = (),
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: TellRecorded | None = None,
 ) -> RecordResult:
     """Drive the implementation with a workload and write its trace. Unless the settings say so, no model runs."""
     require_torch()
@@ -121,7 +121,7 @@ def record_workload(
 class _Recorder:
     """Writes each event of the implementation as one record of the trace. `written` tells the events of all ranks."""
 
-    def __init__(self, writer: TraceWriter, progress: Progress | None, written: Callable[[], int]) -> None:
+    def __init__(self, writer: TraceWriter, progress: TellRecorded | None, written: Callable[[], int]) -> None:
         self._writer = writer
         self._progress = progress
         self._written = written
@@ -154,7 +154,7 @@ class _Recording:
 def _record(
     recording: _Recording,
     out: str | Path,
-    progress: Progress | None,
+    progress: TellRecorded | None,
     run: Callable[[Sequence[_Recorder]], object],
 ) -> RecordResult:
     _require_device(recording.config.device)

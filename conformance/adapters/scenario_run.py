@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError
 
-Progress = Callable[[int], Any]
+TellEvents = Callable[[int], Any]
 """Is told how many events were written so far."""
 
 

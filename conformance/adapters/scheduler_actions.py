@@ -14,7 +14,7 @@ EVICT, KEEP, RETRACT = "evict", "keep", "retract"
 
 
 @dataclass
-class Action:
+class SchedulerAction:
     """What is being done, and the pages that it freed so far. `inserted` is the tree's answer if it was asked to insert, `asked`
     what it was asked."""
 
@@ -26,7 +26,7 @@ class Action:
     asked: tuple[Any, ...] = ()
     remapped: list[tuple[list[int], list[int]]] = field(default_factory=list)
     """pages of the full pool that were given window pages which others had, and those"""
-    evicted_after: list[Action] = field(default_factory=list)
+    evicted_after: list[SchedulerAction] = field(default_factory=list)
 
     @property
     def freed(self) -> dict[str, Any]:
@@ -34,23 +34,23 @@ class Action:
         return {"free": self.free, "window_free": self.window_free} if self.window_free else {"free": self.free}
 
 
-class Actions:
+class SchedulerActions:
     """Those that are open, innermost last. `write`: writes an event, given its name and fields."""
 
     def __init__(self, write: Callable[..., None]) -> None:
         self._write = write
-        self._open: list[Action] = []
+        self._open: list[SchedulerAction] = []
 
     @property
-    def innermost(self) -> Action | None:
+    def innermost(self) -> SchedulerAction | None:
         return self._open[-1] if self._open else None
 
     def is_in(self, name: str) -> bool:
         return bool(self._open) and self._open[-1].name == name
 
     @contextmanager
-    def open(self, name: str) -> Iterator[Action]:
-        action = Action(name)
+    def open(self, name: str) -> Iterator[SchedulerAction]:
+        action = SchedulerAction(name)
         self._open.append(action)
         try:
             yield action
@@ -77,11 +77,11 @@ class Actions:
             self._write_evict(action)
         return result
 
-    def write_evicted_after(self, action: Action) -> None:
+    def write_evicted_after(self, action: SchedulerAction) -> None:
         """The event of a retract is written: now those of what it evicted."""
         for evicted in action.evicted_after:
             self._write_evict(evicted)
 
-    def _write_evict(self, action: Action) -> None:
+    def _write_evict(self, action: SchedulerAction) -> None:
         if action.free or action.window_free:
             self._write(EVICT, **action.freed)

@@ -158,11 +158,10 @@ class Reference:
 
         self._config = EngineConfig(page_size=4, pool_pages=4096, rows=2 * RUNNING, row_width=2048, forward="none")
         self._observer: Any = None
-        import reference_live
-
         from kvproof.impl import scheduler
+        from recorder_faults.live_observer import LiveObserver
 
-        self._live, self._scheduler_of = reference_live.LiveObserver, scheduler.Scheduler
+        self._live, self._scheduler_of = LiveObserver, scheduler.Scheduler
 
     def serve(self, trace: str, board: Board, between_steps: Callable[[int], None]) -> None:
         self._observer = observer = self._live(trace, self._config)

@@ -39,10 +39,11 @@ class Host:
 
     def __init__(self, kind: str, environment: dict[str, str] | None = None) -> None:
         self.kind = kind
-        command, own = [sys.executable], dict(os.environ)
+        tools = str(Path(__file__).parents[1])
+        command, own = [sys.executable], {**os.environ, "PYTHONPATH": tools}
         if kind == "sglang":
             command = [str(SGLANG / "bin" / "python"), "-W", "ignore"]
-            own["PYTHONPATH"] = str(SGLANG / "site" / RELEASE)
+            own["PYTHONPATH"] = os.pathsep.join((tools, str(SGLANG / "site" / RELEASE)))
         command.append(str(Path(__file__).with_name("recorded_server.py")))
         own.update(environment or {})
         self._process = subprocess.Popen(

@@ -38,7 +38,8 @@ LAST_SECONDS = 5.0
 # Runs into one name that are all kept. Who starts as many wants `{pid}` in the name, or another folder.
 MOST_NAMES = 100
 # The process that writes leaves its parent at once: SGLang kills its children and theirs when it stops.
-WRITER = "import os; os.fork() and os._exit(0); from kvproof.conformance.adapters.live.writer import main; main()"
+WRITER = "kvproof.conformance.adapters.live.writer"
+START_WRITER = f"import os; os.fork() and os._exit(0); from {WRITER} import main; main()"
 
 logger = logging.getLogger("kvproof")
 
@@ -170,7 +171,7 @@ def start_writer(file: int) -> int:
     reading, writing = os.pipe()
     try:
         subprocess.run(
-            [sys.executable, "-c", WRITER],
+            [sys.executable, "-c", START_WRITER],
             stdin=reading,
             pass_fds=(file,),
             env=environment,

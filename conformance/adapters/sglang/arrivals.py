@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
-from kvproof.conformance.adapters.scheduler_actions import Actions
-from kvproof.conformance.adapters.sglang.event_records import Notes
+from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
+from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.releases import Release
 
 
 class Arrivals:
-    def __init__(self, release: Release, observe: Observer, notes: Notes, actions: Actions) -> None:
+    def __init__(self, release: Release, observe: Observer, events: EventRecords, actions: SchedulerActions) -> None:
         self._release = release
         self._observe = observe
-        self._notes = notes
+        self._events = events
         self._actions = actions
         self._reaper = (code_of(release.load("session_controller"), "maybe_reap"),)
         self._refused_at_create: set[str] = set()
@@ -29,7 +29,7 @@ class Arrivals:
         output = open_(controller, request)
         session = controller.sessions.get(request.session_id)
         if not known and session is not None and session.streaming:
-            self._notes.session_event("open", session)
+            self._events.session_event("open", session)
         return output
 
     def close(self, close: Callable[..., Any], controller: Any, session_id: str) -> Any:
@@ -41,7 +41,7 @@ class Arrivals:
             result = close(controller, session_id)
         # The reaper tries every waiting close at every round; only the round that carries it out is an event.
         if session_id not in controller.sessions or not is_called_by(self._reaper):
-            self._notes.session_event("close", session, turn_ended=True, row=row, **action.freed)
+            self._events.session_event("close", session, turn_ended=True, row=row, **action.freed)
         return result
 
     # -- turns and requests --
@@ -65,7 +65,7 @@ class Arrivals:
         admitted = session_of(req) is session and req.rid not in self._refused_at_create
         if not admitted:
             self._not_arrived.add(req.rid)
-        self._notes.session_event(
+        self._events.session_event(
             "create",
             session,
             turn=req.rid,
@@ -92,12 +92,12 @@ class Arrivals:
         return True
 
     def _arrive(self, req: Any) -> None:
-        self._notes.event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
+        self._events.event("arrive", turn=req.rid, params={"origin_len": len(req.origin_input_ids)})
 
     def _pass_by(self, req: Any, session: Any) -> None:
         """How the session stands after the end of a turn that it had refused."""
         params = {"fill_len": len(req.origin_input_ids)}
-        self._notes.turn_event("match", req, session, params=params, after={"attached": False, "lent": False})
+        self._events.turn_event("match", req, session, params=params, after={"attached": False, "lent": False})
 
     def abort(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
         """Of what runs only the wish is noted by the scheduler; what waits is gone at once."""
@@ -108,7 +108,7 @@ class Arrivals:
             if req not in still_queued:
                 # A refused turn that the scheduler never took up was never a turn of its session.
                 refused = self.arrive_if_due(req)
-                self._notes.turn_event("abort", req, None if refused else session, turn_ended=True)
+                self._events.turn_event("abort", req, None if refused else session, turn_ended=True)
                 if refused and session is not None and session.session_id in scheduler.session_controller.sessions:
                     self._pass_by(req, session)
         return result

@@ -86,12 +86,12 @@ class Capture:
         recorder, scheduler = self._recorder, type(self._scheduler)
         try:
             recorder.start()
-            recorder.watch.around(scheduler, recorder.release.idle_check, self._idle)
+            recorder.hooks.around(scheduler, recorder.release.idle_check, self._idle)
             if recorder.release.busy_check is not None:
                 *owner, name = recorder.release.busy_check.split(".")
                 checker = attrgetter(*owner)(self._scheduler) if owner else self._scheduler
-                recorder.watch.around(type(checker), name, self._busy_check)
-            recorder.watch.around(scheduler, "flush_cache", self._flush_cache)
+                recorder.hooks.around(type(checker), name, self._busy_check)
+            recorder.hooks.around(scheduler, "flush_cache", self._flush_cache)
         except Exception as error:
             self._stop(sentence(error), dropped=0)
 
@@ -159,7 +159,7 @@ def _leave_to_the_parent() -> None:
     capture, Capture._of_this_process = Capture._of_this_process, None
     if capture is not None:
         with suppress(Exception):
-            capture._recorder.watch.take_away()
+            capture._recorder.hooks.take_away()
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)

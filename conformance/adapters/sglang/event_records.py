@@ -15,7 +15,7 @@ from kvproof.conformance.adapters.sglang.observe import Observer
 Put = Callable[[Any], Any]
 
 
-class Notes:
+class EventRecords:
     """`put` takes what was seen; `step` tells the number of the scheduler's step, for people."""
 
     def __init__(self, observe: Observer, put: Put, step: Callable[[], int]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
-from kvproof.conformance.adapters.scheduler_actions import Action, Actions
+from kvproof.conformance.adapters.scheduler_actions import SchedulerAction, SchedulerActions
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.releases import full_pool
 
@@ -27,7 +27,7 @@ RELEASE = "release_kv_cache"
 class PageMoves:
     """Handlers of what an allocator is asked to take back; `actions`: what the scheduler is doing meanwhile."""
 
-    def __init__(self, scheduler: Any, observe: Observer, actions: Actions) -> None:
+    def __init__(self, scheduler: Any, observe: Observer, actions: SchedulerActions) -> None:
         self._scheduler = scheduler
         self._page_ids = observe.page_ids
         self._actions = actions
@@ -37,7 +37,7 @@ class PageMoves:
         self._freeing = False
         # The end of a free group frees the whole of it in one call, which was counted piece by piece when it was handed in.
         self._ends_of_free_groups = tuple(code_of(allocator, "free_group_end") for allocator in self.allocators())
-        self.strays = Action("outside")
+        self.strays = SchedulerAction("outside")
         """pages freed outside every action"""
 
     def allocators(self) -> set[type]:

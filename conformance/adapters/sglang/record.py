@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from kvproof.conformance.adapters.live.assembly import Assembly
-from kvproof.conformance.adapters.scenario_run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import RecordResult, TellEvents, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.sglang import draft_model
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.header import header_of
@@ -40,7 +40,7 @@ def record_scenario(
     page_size: int = 1,
     seed: int = 0,
     settings: dict[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: TellEvents | None = None,
 ) -> SGLangResult:
     """Run scenario `name` and write its trace to `out`. Needs an environment in which SGLang can be imported.
 

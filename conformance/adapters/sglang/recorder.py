@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 from kvproof.conformance.adapters.live.page_ids import PageIds
-from kvproof.conformance.adapters.method_hooks import OnError, Watch
-from kvproof.conformance.adapters.scheduler_actions import Actions
+from kvproof.conformance.adapters.method_hooks import MethodHooks, OnError
+from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
-from kvproof.conformance.adapters.sglang.event_records import Notes, Put
+from kvproof.conformance.adapters.sglang.event_records import EventRecords, Put
 from kvproof.conformance.adapters.sglang.header import speculation_of
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.page_moves import EVICTS, REMAPS, TAKES_BACK, PageMoves
@@ -49,18 +49,18 @@ class Recorder:
         on_error: OnError | None = None,
     ) -> None:
         self.release = release
-        self.watch = Watch(on_error)
+        self.hooks = MethodHooks(on_error)
         self._scheduler = scheduler
         speculation = speculation_of(scheduler)
         self._rounds = Rounds(release) if speculation == 2 else None
         self._observe = Observer(release, scheduler, self._rounds)
-        self.notes = Notes(self._observe, put, step)
-        self._actions = Actions(self.notes.event)
+        self.events = EventRecords(self._observe, put, step)
+        self._actions = SchedulerActions(self.events.event)
         self._moves = PageMoves(scheduler, self._observe, self._actions)
-        self._arrivals = Arrivals(release, self._observe, self.notes, self._actions)
-        self.steps = Steps(release, self._observe, self.notes, self._rounds)
-        self._turns = Turns(release, self._observe, self.notes, self._actions, self._arrivals, self.steps)
-        verifying = Verifying(release, self._observe, self.notes, self._actions)
+        self._arrivals = Arrivals(release, self._observe, self.events, self._actions)
+        self.steps = Steps(release, self._observe, self.events, self._rounds)
+        self._turns = Turns(release, self._observe, self.events, self._actions, self._arrivals, self.steps)
+        verifying = Verifying(release, self._observe, self.events, self._actions)
         self._verifying = verifying if speculation == 1 else None
 
     @property
@@ -76,20 +76,20 @@ class Recorder:
 
     def start(self) -> None:
         for owner, name, handler in self._watched():
-            self.watch.around(owner, name, handler)
+            self.hooks.around(owner, name, handler)
         # What every step calls has listeners, which cost less.
         batch = importlib.import_module("sglang.srt.managers.schedule_batch").ScheduleBatch
         if self._rounds is not None:
-            self.watch.between(batch, "prepare_for_decode", self._rounds.come, self.steps.prepared_for_round)
+            self.hooks.between(batch, "prepare_for_decode", self._rounds.come, self.steps.prepared_for_round)
         elif self._verifying is None:
-            self.watch.after(batch, "prepare_for_decode", self.steps.prepared_for_decode)
-        self.watch.between(
+            self.hooks.after(batch, "prepare_for_decode", self.steps.prepared_for_decode)
+        self.hooks.between(
             type(self._scheduler), "process_batch_result", self.steps.results_come, self.steps.results_came
         )
         self._rebuild_dispatcher()
 
     def stop(self) -> None:
-        self.watch.take_away()
+        self.hooks.take_away()
         self._rebuild_dispatcher()
 
     def _rebuild_dispatcher(self) -> None:
@@ -151,7 +151,7 @@ class Recorder:
             for pool, of_pool in terms.items()
         }
         params = {"busy": busy, "own_check_ok": passed}
-        self.notes.event(
+        self.events.event(
             "check",
             params=params,
             terms=in_pages.get("full"),

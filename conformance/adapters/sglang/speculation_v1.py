@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.scheduler_actions import Actions
-from kvproof.conformance.adapters.sglang.event_records import Notes
+from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
+from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.releases import Release
 
@@ -30,8 +30,8 @@ class _Taken:
 class Verifying:
     """Handlers of `EAGLEWorker.verify` and of `EagleVerifyInput.prepare_for_verify`, which it calls."""
 
-    def __init__(self, release: Release, observe: Observer, notes: Notes, actions: Actions) -> None:
-        self._release, self._observe, self._notes, self._actions = release, observe, notes, actions
+    def __init__(self, release: Release, observe: Observer, events: EventRecords, actions: SchedulerActions) -> None:
+        self._release, self._observe, self._events, self._actions = release, observe, events, actions
         self._taken: dict[str, _Taken] = {}
 
     def prepare(self, prepare: Callable[..., Any], drafts: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ class Verifying:
         window_free = _shared_out(action.window_free, {rid: taken.window_pages for rid, taken in self._taken.items()})
         for req in reqs:
             taken = self._taken.pop(req.rid)
-            self._notes.turn_event(
+            self._events.turn_event(
                 VERIFY,
                 req,
                 session_of(req),

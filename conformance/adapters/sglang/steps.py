@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from kvproof.conformance.adapters.live.assembly import DECODE, RESULT
-from kvproof.conformance.adapters.sglang.event_records import Notes
+from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
@@ -21,18 +21,18 @@ RID = attrgetter("rid")
 
 
 class Steps:
-    def __init__(self, release: Release, observe: Observer, notes: Notes, rounds: Rounds | None = None) -> None:
+    def __init__(self, release: Release, observe: Observer, events: EventRecords, rounds: Rounds | None = None) -> None:
         self._release = release
         self._observe = observe
-        self._notes = notes
-        self._put, self._step, self._lengths = notes.put, notes.step, release.lengths
+        self._events = events
+        self._put, self._step, self._lengths = events.put, events.step, release.lengths
         self._rounds = rounds
         # The batch that decoded last, as long as what was read of it holds, and its output lengths as they were read last.
         self._reqs: list[Any] | None = None
         self._turns: list[str] = []
         self._rows: list[int] = []
         self._output_lens: list[int] = []
-        self._openings = Openings(observe.page_size)
+        self._openings = PageOpenings(observe.page_size)
         self._steps_to_opening = 0
         # Requests of the batch whose result is being processed, their output lengths before it, and how many are written.
         self._awaiting_result: list[Any] = []
@@ -43,7 +43,7 @@ class Steps:
 
     def prepared_for_decode(self, batch: Any) -> None:
         reqs, sessions, opened = batch.reqs, None, None
-        if reqs == self._reqs and self._notes.sessions_are_known:
+        if reqs == self._reqs and self._events.sessions_are_known:
             self._steps_to_opening -= 1
             if not self._steps_to_opening:
                 self._openings.after(batch.seq_lens_cpu)
@@ -62,7 +62,7 @@ class Steps:
         assert self._rounds is not None
         reqs, observe = batch.reqs, self._observe
         taken = self._rounds.launched(reqs)
-        self._notes.sessions_are_known = False
+        self._events.sessions_are_known = False
         sessions = self._read_batch(reqs)
         reserved = [
             (observe.new_pages(row, *positions), observe.new_window_pages(row, *positions))
@@ -74,8 +74,8 @@ class Steps:
 
     def _read_batch(self, reqs: list[Any]) -> list[Any] | None:
         """What holds while a batch only decodes. The sessions are returned, or None if they were not touched since."""
-        sessions = None if self._notes.sessions_are_known else self._observe.sessions_of(reqs)
-        self._notes.sessions_are_known = True
+        sessions = None if self._events.sessions_are_known else self._observe.sessions_of(reqs)
+        self._events.sessions_are_known = True
         self._reqs, self._turns = list(reqs), list(map(RID, reqs))
         self._rows = list(map(self._release.row, reqs))
         self._output_lens = [len(req.output_ids) for req in reqs]
@@ -96,14 +96,14 @@ class Steps:
             self._rounds.results_come(batch, result)
         self._awaiting_result = reqs = batch.reqs
         self._results_written = 0
-        if reqs == self._reqs and self._notes.sessions_are_known:
+        if reqs == self._reqs and self._events.sessions_are_known:
             self._lens_before = self._output_lens
         else:
             self._lens_before = [len(req.output_ids) for req in reqs]
 
     def results_came(self, _scheduler: Any, _batch: Any, *_args: Any) -> None:
         reqs, before = self._awaiting_result, self._lens_before
-        if before is self._output_lens and self._notes.sessions_are_known and not self._results_written:
+        if before is self._output_lens and self._events.sessions_are_known and not self._results_written:
             output_lens = [len(req.output_ids) for req in reqs]
             if output_lens != before:
                 self._output_lens = output_lens
@@ -132,7 +132,7 @@ class Steps:
             self._put((RESULT, self._step(), list(map(RID, reqs)), before, output_lens))
 
 
-class Openings:
+class PageOpenings:
     """When a decode step opens a page. While a batch only decodes, each of its requests grows by one token a step."""
 
     def __init__(self, page_size: int) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvproof.conformance.adapters.live.readings import Values
-from kvproof.conformance.adapters.scheduler_actions import KEEP, RETRACT, Action, Actions
+from kvproof.conformance.adapters.scheduler_actions import KEEP, RETRACT, SchedulerAction, SchedulerActions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
-from kvproof.conformance.adapters.sglang.event_records import Notes
+from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.page_moves import RELEASE
 from kvproof.conformance.adapters.sglang.releases import Release
@@ -22,11 +22,17 @@ from kvproof.conformance.errors import UserError
 
 class Turns:
     def __init__(
-        self, release: Release, observe: Observer, notes: Notes, actions: Actions, arrivals: Arrivals, steps: Steps
+        self,
+        release: Release,
+        observe: Observer,
+        events: EventRecords,
+        actions: SchedulerActions,
+        arrivals: Arrivals,
+        steps: Steps,
     ) -> None:
         self._release = release
         self._observe = observe
-        self._notes = notes
+        self._events = events
         self._actions = actions
         self._arrivals = arrivals
         self._steps = steps
@@ -46,13 +52,13 @@ class Turns:
         if before is not None and session is None:
             # Looking for its slot, the release cut the turn off its session; what was matched then is a new request.
             detached = {"attached": False, "lent": False}
-            self._notes.turn_event("match", req, before, params=params, after=detached)
+            self._events.turn_event("match", req, before, params=params, after=detached)
             self._arrivals.detach(req)
         if session is None:
             self._arrivals.arrive_if_due(req)
         lent = self._observe.runs_on_slot_row(req)
         self._observe.borrows(req)
-        self._notes.turn_event(
+        self._events.turn_event(
             "match",
             req,
             session,
@@ -76,7 +82,7 @@ class Turns:
             row = row_of(req)
             self._observe.borrows(req)
             shared = self._observe.pages_of_row(row, 0, prefix_len) if req in without_row else None
-            self._notes.turn_event(
+            self._events.turn_event(
                 "extend",
                 req,
                 session_of(req),
@@ -114,7 +120,7 @@ class Turns:
                 params["key_len"] = key_len
             if windows:  # behind the insert: it left the cursor where the first of them found it
                 after["swa_evicted_seqlen"] = windows[0].cursor_before
-            self._notes.turn_event(
+            self._events.turn_event(
                 "insert",
                 req,
                 session,
@@ -125,12 +131,12 @@ class Turns:
                 after=after,
             )
         elif is_chunk:
-            self._notes.turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
+            self._events.turn_event("stash", req, session, row=row, after=self._observe.turn(req, prefix=True))
         for window in windows:
             self._write_window(window)
         return result
 
-    def _key_len(self, action: Action, whole: int) -> int:
+    def _key_len(self, action: SchedulerAction, whole: int) -> int:
         """How many tokens the tree was asked to take: all, or up to where the prompt parts from one that lost its window."""
         may_be_less = self._release.parts or self._observe.has_drafts
         key_len = len(action.asked[0].key) if may_be_less and action.asked else whole
@@ -160,7 +166,7 @@ class Turns:
         return result
 
     def _write_window(self, window: _Window) -> None:
-        self._notes.turn_event(
+        self._events.turn_event(
             "window",
             window.req,
             session_of(window.req),
@@ -189,12 +195,12 @@ class Turns:
             if action.inserted is not None and (key_len := self._key_len(action, whole)) != whole:
                 params["key_len"] = key_len
         if session is not None and _is_aborted(req):
-            self._notes.turn_event("abort", req, session, turn_ended=True, params=params, **fields)
+            self._events.turn_event("abort", req, session, turn_ended=True, params=params, **fields)
             return result
-        self._notes.turn_event("finish", req, session, turn_ended=True, params=params, **fields)
+        self._events.turn_event("finish", req, session, turn_ended=True, params=params, **fields)
         return result
 
-    def _taken_over(self, action: Action, windows: list[int]) -> Values:
+    def _taken_over(self, action: SchedulerAction, windows: list[int]) -> Values:
         """`shared`: the pages of the tree that took the window pages of duplicates, by position, and 0 for all others.
 
         Raises UserError where page ids come from a device, and are not here yet.
@@ -221,12 +227,12 @@ class Turns:
         self._steps.over(req)
         if remaining_req_count:
             after = self._observe.lengths_after_retract(req)
-            self._notes.turn_event("retract", req, session, **action.freed, after=after)
+            self._events.turn_event("retract", req, session, **action.freed, after=after)
         elif session is not None:
-            self._notes.turn_event("abort", req, session, turn_ended=True, **action.freed)
+            self._events.turn_event("abort", req, session, turn_ended=True, **action.freed)
         else:
             params = {"finished_len": len(req.output_ids), "inserted": False, "dup_len": 0}
-            self._notes.turn_event("finish", req, None, params=params, **action.freed)
+            self._events.turn_event("finish", req, None, params=params, **action.freed)
         self._actions.write_evicted_after(action)
         return result
 

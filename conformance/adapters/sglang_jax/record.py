@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kvproof.conformance.adapters.scenario_run import Progress, RecordResult, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import RecordResult, TellEvents, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.observe import full_pool
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
@@ -29,7 +29,7 @@ def record_scenario(
     page_size: int = 1,
     seed: int = 0,
     settings: dict[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: TellEvents | None = None,
 ) -> RecordResult:
     """Run scenario `name` and write its trace to `out`. `settings` overrides fields of `Settings`."""
     if name not in SCENARIOS:

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.method_hooks import Watch
-from kvproof.conformance.adapters.scheduler_actions import RETRACT, Actions
+from kvproof.conformance.adapters.method_hooks import MethodHooks
+from kvproof.conformance.adapters.scheduler_actions import RETRACT, SchedulerActions
 from kvproof.conformance.adapters.sglang_jax.observe import Observer, Values
 
 Put = Callable[..., Any]
@@ -42,9 +42,9 @@ class Recorder:
         self._scheduler = scheduler
         self._put = put
         self._step = step
-        self._watch = Watch()
+        self._hooks = MethodHooks()
         self.observe = Observer(scheduler)
-        self._actions = Actions(self._event)
+        self._actions = SchedulerActions(self._event)
         self._is_inside_free = False
         self._results: Results | None = None
         self._kept: Values | None = None
@@ -54,10 +54,10 @@ class Recorder:
 
     def start(self) -> None:
         for owner, name, handler in self._watched():
-            self._watch.around(owner, name, handler)
+            self._hooks.around(owner, name, handler)
 
     def stop(self) -> None:
-        self._watch.take_away()
+        self._hooks.take_away()
         self._write_kept()
 
     def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:

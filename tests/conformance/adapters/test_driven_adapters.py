@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvproof.conformance.adapters.scenario_run import NeverIdle, refuse_open_pages, run_to_its_end
-from kvproof.conformance.adapters.scheduler_actions import EVICT, RETRACT, Actions
+from kvproof.conformance.adapters.scheduler_actions import EVICT, RETRACT, SchedulerActions
 from kvproof.conformance.errors import UserError
 
 HERE = Path(__file__).parent
@@ -60,7 +60,7 @@ def test_chunks_are_whole_pages_or_off() -> None:
 class Tree:
     """Frees `pages`, and `window` pages alone, when it is asked to evict; `again`: by asking itself."""
 
-    def __init__(self, actions: Actions, pages: list[int], window: list[int], again: bool = False) -> None:
+    def __init__(self, actions: SchedulerActions, pages: list[int], window: list[int], again: bool = False) -> None:
         self.actions, self.pages, self.window, self.again = actions, pages, window, again
 
     def evict(self, *_: Any) -> str:
@@ -79,18 +79,18 @@ def written() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def actions(written: list[tuple[str, dict[str, Any]]]) -> Actions:
-    return Actions(lambda name, **fields: written.append((name, fields)))
+def actions(written: list[tuple[str, dict[str, Any]]]) -> SchedulerActions:
+    return SchedulerActions(lambda name, **fields: written.append((name, fields)))
 
 
-def test_an_eviction_is_one_event_however_the_tree_goes_about_it(actions: Actions, written: list[Any]) -> None:
+def test_an_eviction_is_one_event_however_the_tree_goes_about_it(actions: SchedulerActions, written: list[Any]) -> None:
     assert actions.evict(Tree.evict, Tree(actions, [3], [], again=True)) == "evicted"
     assert actions.evict(Tree.evict, Tree(actions, [], [])) == "evicted"
     assert actions.evict(Tree.evict, Tree(actions, [], [7])) == "evicted"
     assert written == [(EVICT, {"free": [3]}), (EVICT, {"free": [], "window_free": [7]})]
 
 
-def test_what_a_retract_evicts_comes_after_it_and_is_not_its_own(actions: Actions, written: list[Any]) -> None:
+def test_what_a_retract_evicts_comes_after_it_and_is_not_its_own(actions: SchedulerActions, written: list[Any]) -> None:
     with actions.open(RETRACT) as retract:
         retract.free.append(1)
         actions.evict(Tree.evict, Tree(actions, [3], []))
@@ -99,7 +99,7 @@ def test_what_a_retract_evicts_comes_after_it_and_is_not_its_own(actions: Action
     assert written == [(EVICT, {"free": [3]})]
 
 
-def test_pages_belong_to_the_innermost_action_also_after_an_error(actions: Actions) -> None:
+def test_pages_belong_to_the_innermost_action_also_after_an_error(actions: SchedulerActions) -> None:
     with actions.open("keep") as keep:
         with pytest.raises(RuntimeError), actions.open("match"):
             raise RuntimeError
@@ -107,7 +107,7 @@ def test_pages_belong_to_the_innermost_action_also_after_an_error(actions: Actio
     assert actions.innermost is None and not actions.is_in("keep")
 
 
-def test_the_first_answer_of_an_insert_counts(actions: Actions) -> None:
+def test_the_first_answer_of_an_insert_counts(actions: SchedulerActions) -> None:
     assert actions.insert(lambda tree, key: key, None, 4) == 4  # of no action: nobody asks
     with actions.open("finish") as finish:
         actions.insert(lambda tree, key: key, None, 8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.method_hooks import Watch, code_of, is_called_by
+from kvproof.conformance.adapters.method_hooks import MethodHooks, code_of, is_called_by
 
 
 class Pool:
@@ -61,7 +61,7 @@ WRAPPERS = [breaks_before, breaks_after, calls_twice, changes_arguments, changes
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_caller_sees_the_original_whatever_the_wrapper_does(wrapper: Callable[..., Any]) -> None:
     errors: list[Exception] = []
-    watch, pool = Watch(errors.append), Pool()
+    watch, pool = MethodHooks(errors.append), Pool()
     watch.around(Pool, "take", wrapper)
     try:
         assert pool.take(3, urgent=True) == 6
@@ -83,7 +83,7 @@ def test_a_listener_that_breaks_is_told_once_and_then_idle(place: str) -> None:
         heard.append(args)
         raise RuntimeError("ours")
 
-    watch, pool = Watch(errors.append), Pool()
+    watch, pool = MethodHooks(errors.append), Pool()
     watch.between(Pool, "take", listener if place == "before" else None, listener if place == "after" else None)
     try:
         assert [pool.take(1), pool.take(2)] == [2, 4]
@@ -95,7 +95,7 @@ def test_a_listener_that_breaks_is_told_once_and_then_idle(place: str) -> None:
 
 
 def test_after_an_error_every_wrapper_is_idle() -> None:
-    watch, pool = Watch(lambda error: None), Pool()
+    watch, pool = MethodHooks(lambda error: None), Pool()
     heard: list[str] = []
     watch.around(Pool, "take", breaks_before)
     watch.between(BiggerPool, "take", lambda *args: heard.append("before"), lambda *args: heard.append("after"))
@@ -112,7 +112,7 @@ def test_an_interrupt_is_not_swallowed() -> None:
     def interrupted(original: Callable[..., Any], *args: Any) -> Any:
         raise KeyboardInterrupt
 
-    watch = Watch(lambda error: None)
+    watch = MethodHooks(lambda error: None)
     watch.around(Pool, "take", interrupted)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -122,7 +122,7 @@ def test_an_interrupt_is_not_swallowed() -> None:
 
 
 def test_without_on_error_a_mistake_of_ours_is_raised() -> None:
-    watch = Watch()
+    watch = MethodHooks()
     watch.around(Pool, "take", breaks_before)
     try:
         with pytest.raises(RuntimeError, match="ours"):
@@ -133,7 +133,7 @@ def test_without_on_error_a_mistake_of_ours_is_raised() -> None:
 
 def test_taking_away_leaves_what_others_put_there_since() -> None:
     original = Pool.take
-    watch = Watch(lambda error: None)
+    watch = MethodHooks(lambda error: None)
     watch.around(Pool, "take", breaks_before)
     watch.around(BiggerPool, "take", breaks_before)
     ours = Pool.take
@@ -153,7 +153,7 @@ def test_taking_away_leaves_what_others_put_there_since() -> None:
 
 def test_a_listener_after_hears_of_calls_that_returned() -> None:
     heard, errors = list[tuple[Any, ...]](), list[Exception]()
-    watch = Watch(errors.append)
+    watch = MethodHooks(errors.append)
     watch.after(Pool, "take", lambda pool, *args, **kwargs: heard.append(args))
     try:
         pool = Pool()
@@ -168,7 +168,7 @@ def test_a_listener_after_hears_of_calls_that_returned() -> None:
 
 def test_a_listener_after_that_breaks_is_told_of_once_and_heard_no_more() -> None:
     errors = list[Exception]()
-    watch = Watch(errors.append)
+    watch = MethodHooks(errors.append)
     watch.after(Pool, "take", breaks_before)
     try:
         assert Pool().take(3) == 6 and Pool().take(4) == 8
@@ -205,7 +205,7 @@ def test_a_function_that_runs_further_up_is_found() -> None:
 
 
 def test_it_is_found_below_a_wrapper_of_somebody_else() -> None:
-    watch = Watch()
+    watch = MethodHooks()
     watch.around(Group, "ends", lambda original, *args: original(*args))
     try:
         group = Group()
@@ -221,7 +221,7 @@ def test_who_cannot_even_hear_of_an_error_does_not_hurt_the_code() -> None:
     def hears(_error: Exception) -> None:
         raise MemoryError
 
-    watch = Watch(hears)
+    watch = MethodHooks(hears)
     watch.around(Pool, "take", breaks_before)
     watch.after(Pool, "take", lambda *_args, **_kwargs: 1 / 0)  # type: ignore[arg-type,return-value]
     try:

@@ -17,9 +17,9 @@ from kvproof.conformance.adapters.sglang.scenarios.scenario import Scenario
 __all__ = ["SCENARIOS", "Scenario"]
 
 SCENARIOS: dict[str, Scenario] = {
-    **well_behaved.ROOM,
-    **small_pools.ROOM,
-    **matrix.ROOM,
-    **aborted_turns.ROOM,
-    **concurrent_turns.ROOM,
+    **well_behaved.SCENARIOS,
+    **small_pools.SCENARIOS,
+    **matrix.SCENARIOS,
+    **aborted_turns.SCENARIOS,
+    **concurrent_turns.SCENARIOS,
 }

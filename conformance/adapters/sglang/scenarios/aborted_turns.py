@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.scenarios.scenario import Room, close_all, start_turn, turn, whole_turn
+from kvproof.conformance.adapters.sglang.scenarios.scenario import (
+    ScenarioTable,
+    close_all,
+    start_turn,
+    turn,
+    whole_turn,
+)
 
-ROOM = Room()
+SCENARIOS = ScenarioTable()
 
 
-@ROOM.enter("too-long", "the second turn exceeds the context length and is refused; the third is good")
+@SCENARIOS.add("too-long", "the second turn exceeds the context length and is refused; the third is good")
 def too_long(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 13)
@@ -17,7 +23,7 @@ def too_long(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("too-long-first", "the first turn of a session exceeds the context length; the second is good")
+@SCENARIOS.add("too-long-first", "the first turn of a session exceeds the context length; the second is good")
 def too_long_first(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, h.settings.context_length + 10)
@@ -26,7 +32,7 @@ def too_long_first(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("abort-first", "the first turn is aborted while it decodes; the next turn starts anew")
+@SCENARIOS.add("abort-first", "the first turn is aborted while it decodes; the next turn starts anew")
 def abort_first(h: Headless) -> None:
     h.open("s1")
     start_turn(h, "s1", 1, 13)
@@ -37,7 +43,7 @@ def abort_first(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("abort-nth", "the third turn is aborted while it decodes; the next one builds on the second")
+@SCENARIOS.add("abort-nth", "the third turn is aborted while it decodes; the next one builds on the second")
 def abort_nth(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 13)
@@ -50,7 +56,7 @@ def abort_nth(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("abort-chunked", "a first and a later turn are aborted between two chunks of their prompt", chunk=16)
+@SCENARIOS.add("abort-chunked", "a first and a later turn are aborted between two chunks of their prompt", chunk=16)
 def abort_chunked(h: Headless) -> None:
     h.open("s1")
     for number in (1, 3):
@@ -61,7 +67,7 @@ def abort_chunked(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("abort-queued", "a turn is aborted before it ran; the session goes on and is closed")
+@SCENARIOS.add("abort-queued", "a turn is aborted before it ran; the session goes on and is closed")
 def abort_queued(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 13)
@@ -73,7 +79,7 @@ def abort_queued(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("abort-queued-close", "a turn is aborted before it ran, and the session is closed then")
+@SCENARIOS.add("abort-queued-close", "a turn is aborted before it ran, and the session is closed then")
 def abort_queued_close(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 13)
@@ -84,7 +90,7 @@ def abort_queued_close(h: Headless) -> None:
     h.drain()
 
 
-@ROOM.enter("abort-retracted", "a turn is retracted, and aborted while it waits to run again; then a close")
+@SCENARIOS.add("abort-retracted", "a turn is retracted, and aborted while it waits to run again; then a close")
 def abort_retracted(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 9)
@@ -99,7 +105,7 @@ def abort_retracted(h: Headless) -> None:
     h.drain()
 
 
-@ROOM.enter("abort-then-retract", "a running turn is aborted and retracted in the same step; the session goes on")
+@SCENARIOS.add("abort-then-retract", "a running turn is aborted and retracted in the same step; the session goes on")
 def abort_then_retract(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 9)

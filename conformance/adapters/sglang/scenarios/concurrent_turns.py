@@ -5,12 +5,18 @@ from __future__ import annotations
 import random
 
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.scenarios.scenario import Room, close_all, start_turn, turn, whole_turn
+from kvproof.conformance.adapters.sglang.scenarios.scenario import (
+    ScenarioTable,
+    close_all,
+    start_turn,
+    turn,
+    whole_turn,
+)
 
-ROOM = Room()
+SCENARIOS = ScenarioTable()
 
 
-@ROOM.enter("busy", "a second turn while one runs, in the first and in a later turn")
+@SCENARIOS.add("busy", "a second turn while one runs, in the first and in a later turn")
 def busy(h: Headless) -> None:
     h.open("s1")
     for number in (1, 3):
@@ -21,7 +27,7 @@ def busy(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("busy-twice", "while a later turn runs two more come, one after the other")
+@SCENARIOS.add("busy-twice", "while a later turn runs two more come, one after the other")
 def busy_twice(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 13)
@@ -34,7 +40,7 @@ def busy_twice(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("busy-at-once", "two turns of a new session arrive together; the first one needs a single token")
+@SCENARIOS.add("busy-at-once", "two turns of a new session arrive together; the first one needs a single token")
 def busy_at_once(h: Headless) -> None:
     h.open("s1")
     h.send(turn("s1", 1), 13, 1, session="s1")
@@ -44,7 +50,7 @@ def busy_at_once(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("close-running", "sessions are closed in the middle of a first and of a second turn")
+@SCENARIOS.add("close-running", "sessions are closed in the middle of a first and of a second turn")
 def close_running(h: Headless) -> None:
     h.open("s1")
     h.open("s2")
@@ -58,7 +64,7 @@ def close_running(h: Headless) -> None:
     h.drain()
 
 
-@ROOM.enter(
+@SCENARIOS.add(
     "storm",
     "many sessions with chunked prompts; turns are aborted at random points and sessions closed",
     chunk=16,

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.scenarios.scenario import Room, close_all, start_turn, turn, whole_turn
+from kvproof.conformance.adapters.sglang.scenarios.scenario import (
+    ScenarioTable,
+    close_all,
+    start_turn,
+    turn,
+    whole_turn,
+)
 
-ROOM = Room()
+SCENARIOS = ScenarioTable()
 
 
 def _every_behaviour(h: Headless) -> None:
@@ -61,6 +67,6 @@ _MATRIX: dict[str, dict[str, Any]] = {
     "speculation-v1-chunk-cache": {**_ROUNDS_OF_VERSION_1, "disable_radix_cache": True},
 }
 for _name, _needs in _MATRIX.items():
-    ROOM.enter(f"matrix-{_name}", f"every behaviour of a session, one after the other: {_name}", chunk=16, **_needs)(
+    SCENARIOS.add(f"matrix-{_name}", f"every behaviour of a session, one after the other: {_name}", chunk=16, **_needs)(
         _every_behaviour
     )

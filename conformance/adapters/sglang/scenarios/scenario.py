@@ -1,4 +1,4 @@
-"""What a scenario is, how rooms keep theirs, and what most of them do.
+"""What a scenario is, the table that keeps those of one kind, and what most of them do.
 
 Names are shared with the reference implementation where the meaning is the same. Lengths are tokens; they are chosen small
 and odd, so that pages end inside turns.
@@ -32,11 +32,11 @@ class Scenario:
     disable_radix_cache: bool = False
 
 
-class Room(dict[str, Scenario]):
+class ScenarioTable(dict[str, Scenario]):
     """The scenarios of one kind, by name."""
 
-    def enter(self, name: str, summary: str, **needs: Any) -> Callable[[Schedule], Schedule]:
-        """Of the function below it: the room keeps it as a scenario."""
+    def add(self, name: str, summary: str, **needs: Any) -> Callable[[Schedule], Schedule]:
+        """Decorates the function that drives the scenario."""
 
         def keep(run: Schedule) -> Schedule:
             self[name] = Scenario(summary, run, **needs)

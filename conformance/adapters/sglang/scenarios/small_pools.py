@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.scenarios.scenario import Room, close_all, turn, whole_turn
+from kvproof.conformance.adapters.sglang.scenarios.scenario import ScenarioTable, close_all, turn, whole_turn
 
-ROOM = Room()
+SCENARIOS = ScenarioTable()
 
 
-@ROOM.enter("retract", "in each of five turns one forced retract, one decode step later from turn to turn")
+@SCENARIOS.add("retract", "in each of five turns one forced retract, one decode step later from turn to turn")
 def retract(h: Headless) -> None:
     # The last running request is never retracted, so there are two; of equal ones the longest goes: always s1. Its turns
     # add 20 tokens each and are retracted one step later each: the lengths pass through every remainder modulo 4.
@@ -24,7 +24,7 @@ def retract(h: Headless) -> None:
     close_all(h, "s1", "s2")
 
 
-@ROOM.enter("retract-twice", "the same turn is retracted twice; then the session goes on")
+@SCENARIOS.add("retract-twice", "the same turn is retracted twice; then the session goes on")
 def retract_twice(h: Headless) -> None:
     h.open("s1")
     whole_turn(h, "s1", 1, 9)
@@ -39,7 +39,7 @@ def retract_twice(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter(
+@SCENARIOS.add(
     "pressure", "running requests outgrow the pool: the scheduler evicts and retracts by itself", pool_pages=100
 )
 def pressure(h: Headless) -> None:
@@ -58,7 +58,9 @@ def pressure(h: Headless) -> None:
     close_all(h, *sessions)
 
 
-@ROOM.enter("given-up", "two turns outgrow the pool, and the retract of a session's turn frees nothing", pool_pages=38)
+@SCENARIOS.add(
+    "given-up", "two turns outgrow the pool, and the retract of a session's turn frees nothing", pool_pages=38
+)
 def given_up(h: Headless) -> None:
     page = h.settings.page_size
     for session in ("s1", "s2"):
@@ -70,7 +72,9 @@ def given_up(h: Headless) -> None:
     close_all(h, "s2")
 
 
-@ROOM.enter("full-of-sessions", "idle sessions hold the pool when a request comes; then they are closed", pool_pages=40)
+@SCENARIOS.add(
+    "full-of-sessions", "idle sessions hold the pool when a request comes; then they are closed", pool_pages=40
+)
 def full_of_sessions(h: Headless) -> None:
     page = h.settings.page_size
     for session in ("s1", "s2"):
@@ -81,7 +85,7 @@ def full_of_sessions(h: Headless) -> None:
     close_all(h, "s1", "s2")
 
 
-@ROOM.enter("full-of-rows", "as many idle sessions as there are rows, when a request comes")
+@SCENARIOS.add("full-of-rows", "as many idle sessions as there are rows, when a request comes")
 def full_of_rows(h: Headless) -> None:
     sessions = [f"s{number}" for number in range(1, h.rows.size + 1)]
     for session in sessions:
@@ -92,7 +96,7 @@ def full_of_rows(h: Headless) -> None:
     close_all(h, *sessions)
 
 
-@ROOM.enter(
+@SCENARIOS.add(
     "ignore-eos", "on a chunk cache: a session whose turns ignore the end token", disable_radix_cache=True, chunk=16
 )
 def ignore_eos(h: Headless) -> None:

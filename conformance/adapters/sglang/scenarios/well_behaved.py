@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kvproof.conformance.adapters.sglang.headless import Headless
-from kvproof.conformance.adapters.sglang.scenarios.scenario import Room, close_all, turn, whole_turn
+from kvproof.conformance.adapters.sglang.scenarios.scenario import ScenarioTable, close_all, turn, whole_turn
 
-ROOM = Room()
+SCENARIOS = ScenarioTable()
 
 
-@ROOM.enter("basic", "one session, four turns, closed when idle")
+@SCENARIOS.add("basic", "one session, four turns, closed when idle")
 def basic(h: Headless) -> None:
     h.open("s1")
     for number, (new_tokens, output) in enumerate([(21, 6), (7, 5), (1, 1), (13, 9)], start=1):
@@ -16,7 +16,7 @@ def basic(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("many-sessions", "four sessions and ordinary requests with a common prefix, interleaved")
+@SCENARIOS.add("many-sessions", "four sessions and ordinary requests with a common prefix, interleaved")
 def many_sessions(h: Headless) -> None:
     sessions, prefix = ["s1", "s2", "s3", "s4"], h.tokens(17)
     for session in sessions:
@@ -33,7 +33,7 @@ def many_sessions(h: Headless) -> None:
     close_all(h, *sessions)
 
 
-@ROOM.enter("chunked", "prompts longer than a chunk, in first and later turns, beside ordinary requests", chunk=16)
+@SCENARIOS.add("chunked", "prompts longer than a chunk, in first and later turns, beside ordinary requests", chunk=16)
 def chunked(h: Headless) -> None:
     h.open("s1")
     h.open("s2")
@@ -45,7 +45,7 @@ def chunked(h: Headless) -> None:
     close_all(h, "s1", "s2")
 
 
-@ROOM.enter("mixed-chunk", "chunks share their batch with running decodes", chunk=16, mixed_chunk=True)
+@SCENARIOS.add("mixed-chunk", "chunks share their batch with running decodes", chunk=16, mixed_chunk=True)
 def mixed_chunk(h: Headless) -> None:
     h.open("s1")
     h.open("s2")
@@ -58,7 +58,7 @@ def mixed_chunk(h: Headless) -> None:
     close_all(h, "s1", "s2")
 
 
-@ROOM.enter("logprob", "turns that ask for input logprobs from position 0")
+@SCENARIOS.add("logprob", "turns that ask for input logprobs from position 0")
 def logprob(h: Headless) -> None:
     h.open("s1")
     for number in (1, 2, 3):
@@ -67,7 +67,7 @@ def logprob(h: Headless) -> None:
     close_all(h, "s1")
 
 
-@ROOM.enter("busy-check", "the memory is checked after every step, not only when idle", checks="every", chunk=16)
+@SCENARIOS.add("busy-check", "the memory is checked after every step, not only when idle", checks="every", chunk=16)
 def busy_check(h: Headless) -> None:
     h.open("s1")
     h.open("s2")

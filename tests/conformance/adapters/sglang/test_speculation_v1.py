@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.scheduler_actions import Actions
+from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
 from kvproof.conformance.adapters.sglang.speculation_v1 import Verifying
 
 PAGES = {"a": [3, 4, 5], "b": [6, 7, 8]}
@@ -39,12 +39,12 @@ def test_each_request_has_its_share_and_no_freed_page_is_lost(
 ) -> None:
     requests = [SimpleNamespace(rid=rid, row=rid, output_ids=[1], session=None) for rid in PAGES]
     written: list[dict[str, Any]] = []
-    notes = SimpleNamespace(
+    events = SimpleNamespace(
         turn_event=lambda action, req, session, **fields: written.append({"action": action, **fields})
     )
     release = SimpleNamespace(row=lambda req: req.row, lengths=lambda reqs: [(7, 7, 0) for _ in reqs])
-    actions = Actions(lambda *args, **fields: None)
-    rounds = Verifying(release, Seen(), notes, actions)  # type: ignore[arg-type]
+    actions = SchedulerActions(lambda *args, **fields: None)
+    rounds = Verifying(release, Seen(), events, actions)  # type: ignore[arg-type]
     batch, drafts = SimpleNamespace(reqs=requests), SimpleNamespace(draft_token_num=3)
 
     def verify(worker: str, batch: Any) -> str:

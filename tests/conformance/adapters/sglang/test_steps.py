@@ -12,9 +12,9 @@ import pytest
 
 from kvproof.conformance.adapters.live.assembly import DECODE, RESULT, Assembly, events_of
 from kvproof.conformance.adapters.live.lines import Lines, event_line, patterns_of
-from kvproof.conformance.adapters.sglang.event_records import Notes
+from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.seams import SEAMS
-from kvproof.conformance.adapters.sglang.steps import Openings, Steps
+from kvproof.conformance.adapters.sglang.steps import PageOpenings, Steps
 
 [lengths] = [way.value for seam in SEAMS if seam.name == "lengths" for way in seam.ways if way.name == "its own"]
 
@@ -56,8 +56,8 @@ class Server:
             sessions_of=lambda reqs: [("s", (False,) * 8) if req.row % 2 else None for req in reqs],
         )
         release: Any = SimpleNamespace(lengths=lengths, row=lambda req: req.row)
-        self.notes = Notes(observe, self.records.append, lambda: self.page)
-        self.steps = Steps(release, observe, self.notes)
+        self.event_records = EventRecords(observe, self.records.append, lambda: self.page)
+        self.steps = Steps(release, observe, self.event_records)
 
     def decode(self) -> None:
         for req in self.reqs:
@@ -83,7 +83,7 @@ class Server:
                 req.output_ids.append(7)
             if req is finished:
                 self.steps.write_results_up_to(req)
-                self.notes.event("finish", turn=req.rid)
+                self.event_records.event("finish", turn=req.rid)
         self.steps.results_came(None, None)
         self.reqs = [req for req in self.reqs if req is not finished] if finished is not None else self.reqs
 
@@ -103,9 +103,9 @@ def drive(server: Server, seed: int, *, overlap: bool) -> None:
         if len(server.reqs) < 2 or (len(server.reqs) < 5 and dice.random() < 0.05):
             number += 1
             server.reqs = [*server.reqs, Req(f"r{number}", number, dice.randrange(1, 40))]
-            server.notes.event("extend", turn=f"r{number}")
+            server.event_records.event("extend", turn=f"r{number}")
         if dice.random() < 0.05:
-            server.notes.event("open", session=f"s{number}")
+            server.event_records.event("open", session=f"s{number}")
         if dice.random() < 0.03:
             dice.shuffle(server.reqs)  # no release does so, and the list stays the same object
         server.decode()
@@ -164,7 +164,7 @@ def test_a_turn_may_be_named_as_it_likes(name: str) -> None:
 def test_while_a_batch_only_decodes_tensors_are_read_where_a_page_begins() -> None:
     server = Server(16, in_full=False)
     server.reqs = [Req("a", 1, 16), Req("b", 2, 20)]
-    server.notes.event("extend", turn="a")
+    server.event_records.event("extend", turn="a")
     server.decode()
     before = Tensor.reads
     for _ in range(11):
@@ -178,7 +178,7 @@ def test_while_a_batch_only_decodes_tensors_are_read_where_a_page_begins() -> No
 
 def test_a_batch_that_does_not_grow_by_one_is_an_error() -> None:
     """Else pages would be missed, or named that were not opened."""
-    openings = Openings(4)
+    openings = PageOpenings(4)
     assert not openings.at([3, 2])
     assert openings.steps_to_next == 2
     openings.after(Tensor([5, 4]))
@@ -188,11 +188,11 @@ def test_a_batch_that_does_not_grow_by_one_is_an_error() -> None:
 
 
 def test_steps_that_open_a_page() -> None:
-    openings = Openings(4)
+    openings = PageOpenings(4)
     assert openings.at([5, 3]) and openings.steps_to_next == 2
     assert openings.at([1]) and openings.steps_to_next == 4
     assert not openings.at([]) and openings.steps_to_next == 4
-    each = Openings(1)
+    each = PageOpenings(1)
     assert each.at([9]) and each.steps_to_next == 1
     each.after(Tensor([10]))
     assert each.seq_lens is None and each.steps_to_next == 1
