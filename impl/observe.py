@@ -5,7 +5,6 @@ The field names are those of docs/events.md. Lengths are in tokens, pages are pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,7 +23,7 @@ class Event:
     session: str | None = None
     turn: str | None = None
     row: int | None = None
-    params: dict[str, int | bool] = field(default_factory=dict)
+    params: Observed = field(default_factory=dict)
     alloc: Pages = ()
     free: Pages = ()
     shared: Pages | None = None
@@ -55,7 +54,7 @@ class Reporter:
         self._report("open", session)
 
     def create(self, session: Session, req: Request, *, admitted: bool) -> None:
-        params = {
+        params: Observed = {
             "origin_len": len(req.origin_input_ids),
             "admitted": admitted,
             "too_long": req.is_too_long,
@@ -73,11 +72,11 @@ class Reporter:
     def match(self, req: Request) -> None:
         found = {"attached": req.session is not None, "lent": req.lent, "prefix_len": req.prefix_len}
         row = req.req_pool_idx if req.lent else None
-        params = {"fill_len": len(req.fill_ids)}
+        params: Observed = {"fill_len": len(req.fill_ids)}
         self._report("match", req.session, req, row=row, params=params, after={**found, **_kv_lengths(req)})
 
     def extend(self, req: Request, *, seq_len: int, shared: Pages | None) -> None:
-        params = {"seq_len": seq_len, "last": seq_len == len(req.fill_ids)}
+        params: Observed = {"seq_len": seq_len, "last": seq_len == len(req.fill_ids)}
         self._report_row("extend", req, _prefill_lengths(req), params, shared)
 
     def stash(self, req: Request) -> None:
@@ -85,7 +84,7 @@ class Reporter:
 
     def insert(self, req: Request, inserted: Inserted, *, shared: Pages) -> None:
         """`key_len` is said where a decode was prepared already, so that C is more than what was inserted."""
-        params = {"dup_len": inserted.dup_len}
+        params: Observed = {"dup_len": inserted.dup_len}
         if inserted.key_len != req.kv_committed_len:
             params["key_len"] = inserted.key_len
         self._report_row("insert", req, _prefill_lengths(req), params, shared)
@@ -113,7 +112,7 @@ class Reporter:
         self._report("finish", session, req, params={"finished_len": len(req.output_ids)})
 
     def finish_ordinary(self, req: Request, inserted: Inserted | None) -> None:
-        params = {
+        params: Observed = {
             "finished_len": len(req.output_ids),
             "dup_len": 0 if inserted is None else inserted.dup_len,
             "inserted": inserted is not None,
@@ -144,7 +143,7 @@ class Reporter:
         action: str,
         req: Request,
         after: Observed,
-        params: Mapping[str, int | bool] | None = None,
+        params: Observed | None = None,
         shared: Pages | None = None,
     ) -> None:
         """What a request did on its row."""
@@ -157,7 +156,7 @@ class Reporter:
         req: Request | None = None,
         *,
         row: int | None = None,
-        params: Mapping[str, int | bool] | None = None,
+        params: Observed | None = None,
         shared: Pages | None = None,
         after: Observed | None = None,
     ) -> None:
@@ -170,10 +169,13 @@ class Reporter:
                 session=session.session_id if session is not None else None,
                 turn=req.rid if req is not None else None,
                 row=row,
-                params=dict(params or {}),
+                params=params or {},
+                alloc=moved.alloc,
+                free=moved.free,
                 shared=shared,
+                window_alloc=moved.window_alloc,
+                window_free=moved.window_free,
                 after={**seen, **(after or {})},
-                **moved._asdict(),
             )
         )
 

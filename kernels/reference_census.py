@@ -1,4 +1,4 @@
-"""The page census in plain torch, meant to be read, and quick enough for every step on the CPU: pools of hundreds of pages.
+"""The page census page by page, meant to be read: quick enough for every step on the CPU, with pools of hundreds of pages.
 
 Owners have a rank, which says who is named first where a page has several: the free list 1, holder k 3 + k, the tree
 above all.
@@ -6,6 +6,7 @@ above all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -93,87 +94,80 @@ class Census:
 
 def page_census(pool: PageOwners) -> Census:
     """See `census.page_census`."""
-    rows, first, tree_pages, free_pages = pool.rows, pool.first, pool.tree_pages, pool.free_pages
-    pool_pages = pool.pool_pages
-    prefix_pages = torch.zeros_like(first) if pool.prefix_pages is None else pool.prefix_pages
-    # Leading pages and owned pages are read alike: a holder has two ranges of columns.
-    pages, counts = _pages_of_columns(
-        pool.req_to_token,
-        torch.cat((rows, rows)),
-        torch.cat((torch.zeros_like(first), first)),
-        torch.cat((prefix_pages, pool.last)),
-        pool.page_size,
-    )
-    leading = int(counts[: len(rows)].sum())
-    pages = torch.cat((pages, tree_pages, free_pages))
-    places = _places(pages, pool_pages)
-    prefix, prefix_places = pages[:leading], places[:leading]
-    named, named_places = pages[leading:], places[leading:]
-    free_places = places[len(places) - len(free_pages) :]
-    held = len(named) - len(tree_pages) - len(free_pages)
-    ranks_of_held = torch.repeat_interleave(_ranks_of_holders(rows), counts[len(rows) :], output_size=held)
-    ranks = torch.cat((ranks_of_held, torch.full_like(tree_pages, TREE_RANK), torch.ones_like(free_pages)))
+    device, outside = pool.req_to_token.device, pool.pool_pages + 1
+    rows = pool.rows.tolist()
+    owned = [
+        _pages_of_row(pool, *columns) for columns in zip(rows, pool.first.tolist(), pool.last.tolist(), strict=True)
+    ]
+    ranks: list[list[int]] = [[] for _ in range(outside + 1)]
+    """Of each page the ranks of its owners; behind the last page, those of ids that are out of range."""
+    out_of_range = []
+    claims = [(1, pool.free_pages.tolist()), (TREE_RANK, pool.tree_pages.tolist()), *enumerate(owned, 3)]
+    for rank, pages in claims:
+        for page in pages:
+            ranks[page if 0 <= page < outside else outside].append(rank)
+            if not 0 <= page < outside:
+                out_of_range.append(page)
 
-    owners = torch.bincount(named_places, minlength=pool_pages + 2).int()
-    free_count = torch.bincount(free_places, minlength=pool_pages + 2).int()
-    highest = torch.zeros_like(owners).scatter_reduce_(0, named_places, ranks, "amax")
-    is_foreign = (highest[prefix_places] != TREE_RANK) | (prefix_places > pool_pages)
+    def is_of_tree(page: int) -> bool:
+        return 0 <= page < outside and TREE_RANK in ranks[page]
 
-    # As many mentions as pages, and every page mentioned: then each is mentioned once, and nothing else is.
-    every_page_once = len(named) == pool_pages and int(owners[1:-1].amin()) == 1
-    clean = every_page_once and not bool(is_foreign.any())
-    found: dict[Violation, torch.Tensor] = {}
-    other_code = torch.zeros_like(owners)
-    foreign_prefix = torch.zeros((len(rows), 2), dtype=torch.int32, device=rows.device)
-    if not clean:
-        lowest = highest.clone().scatter_reduce_(0, named_places, ranks, "amin")
-        other_code = _code(lowest).masked_fill_(owners < 2, 0)
-        holders = torch.repeat_interleave(counts[: len(rows)])
-        _count_foreign(foreign_prefix, prefix[is_foreign], holders[is_foreign])
-        found = {
-            Violation.OUT_OF_RANGE: named[named_places > pool_pages],
-            Violation.PAGE_ZERO: named[named_places == 0],
-            **{kind: torch.nonzero(wrong) for kind, wrong in wrong_pages(owners[:-1], free_count[:-1]).items()},
-            Violation.FOREIGN_PREFIX: prefix[is_foreign],
+    prefix_pages = [0] * len(rows) if pool.prefix_pages is None else pool.prefix_pages.tolist()
+    foreign = [
+        [page for page in _pages_of_row(pool, row, 0, end) if not is_of_tree(page)]
+        for row, end in zip(rows, prefix_pages, strict=True)
+    ]
+
+    def vector(numbers: Iterable[int]) -> torch.Tensor:
+        return torch.tensor(list(numbers), dtype=torch.int32, device=device)
+
+    owners, free_count = vector(map(len, ranks)), vector(each.count(1) for each in ranks)
+    owner_code = vector(_code(max(each, default=0)) for each in ranks)
+    other_code = vector(_code(min(each)) if len(each) > 1 else 0 for each in ranks)
+    wrong = wrong_pages(owners[:-1], free_count[:-1])
+    counters, verdict = _judge(
+        {
+            Violation.OUT_OF_RANGE: out_of_range,
+            Violation.PAGE_ZERO: [0] * len(ranks[0]),
+            **{kind: torch.nonzero(mask).flatten().tolist() for kind, mask in wrong.items()},
+            Violation.FOREIGN_PREFIX: [page for pages in foreign for page in pages],
         }
-    owner_code = _code(highest)
-    counters, verdict = _judge(found, rows.device)
+    )
     return Census(
         owners=owners[:-1],
         free_count=free_count[:-1],
         owner_code=owner_code[:-1],
         other_code=other_code[:-1],
         out_of_range_codes=torch.stack((owner_code[-1], other_code[-1])),
-        foreign_prefix=foreign_prefix,
-        counters=counters,
-        verdict=verdict,
-        pool_pages=pool_pages,
+        foreign_prefix=vector(number for pages in foreign for number in (len(pages), min(pages, default=0))).view(
+            -1, 2
+        ),
+        counters=vector(counters),
+        verdict=torch.tensor(verdict, dtype=torch.int64, device=device),
+        pool_pages=pool.pool_pages,
     )
 
 
-def _judge(found: dict[Violation, torch.Tensor], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Counters by kind, and the verdict: the lowest page of the lowest kind."""
-    counters = torch.zeros(KINDS + 1, dtype=torch.int32, device=device)
-    verdict = torch.zeros((), dtype=torch.int64, device=device)
-    for kind, pages in sorted(found.items(), reverse=True):
-        if len(pages):
-            counters[kind] = len(pages)
-            verdict = pack_verdict(kind, pages.min())
+def _judge(found: dict[Violation, list[int]]) -> tuple[list[int], int]:
+    """Counters by kind, and the verdict: the lowest page of the lowest kind, see `unpack_verdict`."""
+    counters, verdict = [0] * (KINDS + 1), 0
+    for kind, pages in found.items():
+        counters[kind] = len(pages)
+        if pages:
+            verdict = max(verdict, (KINDS + 1 - kind) << 32 | HIGHEST_PAGE - min(pages))
     return counters, verdict
 
 
-def _ranks_of_holders(rows: torch.Tensor) -> torch.Tensor:
-    return torch.arange(3, len(rows) + 3, dtype=torch.int32, device=rows.device)
+def _code(rank: int) -> int:
+    """The owner code of a rank: they differ for the tree, whose code is 2."""
+    return 2 if rank == TREE_RANK else rank
 
 
-def _code(ranks: torch.Tensor) -> torch.Tensor:
-    """Owner codes of ranks: they differ for the tree, whose code is 2."""
-    return ranks.masked_fill(ranks == TREE_RANK, 2)
-
-
-def pack_verdict(kind: Violation, page: torch.Tensor) -> torch.Tensor:
-    """See `unpack_verdict`."""
-    return ((KINDS + 1 - kind) << 32) | (HIGHEST_PAGE - page.to(torch.int64))
+def _pages_of_row(pool: PageOwners, row: int, first: int, last: int) -> list[int]:
+    """The pages at columns [first, last); -1 for a position outside the page table, and for a negative KV index."""
+    entries = pool.req_to_token[row].tolist() if 0 <= row < len(pool.req_to_token) else []
+    places = (column * pool.page_size for column in range(first, last))
+    return [entries[n] // pool.page_size if 0 <= n < len(entries) and entries[n] >= 0 else -1 for n in places]
 
 
 def unpack_verdict(verdict: int) -> tuple[Violation, int] | None:
@@ -197,37 +191,3 @@ def wrong_pages(owners: torch.Tensor, free_count: torch.Tensor) -> dict[Violatio
         Violation.DUPLICATE_FREE: real & (free_count > 1),
         Violation.NO_OWNER: real & (owners == 0),
     }
-
-
-def _count_foreign(foreign_prefix: torch.Tensor, pages: torch.Tensor, holders: torch.Tensor) -> None:
-    """Per holder how many foreign leading pages, and the lowest of them."""
-    foreign_prefix[:, 0] = torch.bincount(holders, minlength=len(foreign_prefix))
-    lowest = torch.full_like(foreign_prefix[:, 1], HIGHEST_PAGE).scatter_reduce_(0, holders, pages, "amin")
-    foreign_prefix[:, 1] = torch.where(foreign_prefix[:, 0] > 0, lowest, 0)
-
-
-def _places(pages: torch.Tensor, pool_pages: int) -> torch.Tensor:
-    """Where a page id is counted: at its own index, or at pool_pages + 1 if there is no such page."""
-    return pages.masked_fill((pages < 0) | (pages > pool_pages), pool_pages + 1).long()
-
-
-def _pages_of_columns(
-    req_to_token: torch.Tensor, rows: torch.Tensor, first: torch.Tensor, last: torch.Tensor, page_size: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The pages at columns [first[k], last[k]) of rows[k], one range after another, and how many each range has.
-
-    A position outside the page table, and a negative KV index, is page -1.
-    """
-    height, width = req_to_token.shape
-    counts = (last - first).clamp_(min=0)
-    # The n-th position of all ranges together stands n - before[k] columns behind first[k].
-    before = counts.cumsum(0, dtype=torch.int32) - counts
-    ranges = torch.repeat_interleave(counts)
-    columns = torch.arange(len(ranges), dtype=torch.int32, device=rows.device) + (first - before).index_select(
-        0, ranges
-    )
-    row_of, position = rows.index_select(0, ranges), columns * page_size
-    row_inside, position_inside = row_of.clamp(0, height - 1), position.clamp(0, width - 1)
-    kv_indices = req_to_token[row_inside, position_inside]
-    no_page = (row_inside != row_of) | (position_inside != position) | (kv_indices < 0)
-    return torch.div(kv_indices, page_size, rounding_mode="floor").masked_fill_(no_page, -1), counts

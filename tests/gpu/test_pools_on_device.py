@@ -88,14 +88,14 @@ def test_a_step_waits_for_nothing_on_the_device() -> None:
 
 def test_no_step_asks_the_device_for_a_value() -> None:
     scheduler, _ = busy_engine()
-    before = scheduler.state.tell.step
+    before = scheduler.state.reporter.step
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(20):
             scheduler.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert scheduler.state.tell.step == before + 20
+    assert scheduler.state.reporter.step == before + 20
 
 
 @pytest.mark.parametrize(("records", "pages"), [(8, 2**12), (4096, 150)])
