@@ -100,7 +100,7 @@ def reached_from(starts: Iterable[str]) -> frozenset[str]:
 
 
 def _named_in(module: str) -> Iterator[str]:
-    """`"kvproof.impl.scenarios"`, `"from kvproof.conformance.cli.program import main"`: what a string names that is no docstring."""
+    """`"kvproof.impl.scenarios"`, `"from kvproof.conformance.cli.program import main"`: what strings name, docstrings apart."""
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
