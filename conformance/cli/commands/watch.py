@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict
+from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict, checker_option
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
@@ -32,10 +31,8 @@ def watch(
     profile: JudgedBy = None,
     checker: Annotated[
         str,
-        typer.Option(
-            metavar="auto|compiled|interpreted",
-            help="Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are.",
-            autocompletion=completions.CHECKERS,
+        checker_option(
+            "Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are."
         ),
     ] = "auto",
     once: Annotated[bool, typer.Option("--once", help="Judge what is there by now, and stop.")] = False,
