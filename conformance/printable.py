@@ -15,7 +15,7 @@ _PICTURES, _DELETE, _ANY_OTHER = 0x2400, 0x7F, "\N{REPLACEMENT CHARACTER}"
 
 
 def for_json(value: Any) -> Any:
-    """The same value without halves of characters, which a file name may hold and strict readers refuse."""
+    """A value without halves of characters, which a file name may hold and strict readers refuse."""
     if isinstance(value, str):
         return _NOT_IN_UTF8.sub(_escaped, value)
     if isinstance(value, dict):
@@ -36,7 +36,7 @@ def for_reading(text: str) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """The same number of characters, none of which a terminal obeys: an escape sequence in a name is seen, not done."""
+    """As many characters, none of which a terminal obeys: an escape sequence in a name is shown, not executed."""
     return _UNSEEN_ON_TERMINAL.sub(_pictured, text)
 
 

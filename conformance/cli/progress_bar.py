@@ -33,7 +33,7 @@ class ReplayPace:
         self._progress.show(line)
 
     def of_many(self, events: int, done: int, total: int) -> None:
-        """The same of several traces at once."""
+        """Several traces at once: `events` so far, `done` traces of `total`."""
         now = time.monotonic()
         if self._began is None:
             self._began = (now, events, 0.0)

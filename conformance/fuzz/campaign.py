@@ -97,7 +97,7 @@ class Campaign:
 
     @property
     def seed_of_round(self) -> int:
-        """The same seed tries the same schedules, and each job and round others."""
+        """A seed always tries its own schedules, and each job and round others."""
         return self.job * MOST_SEEDS + self.seed * MOST_ROUNDS + self.rounds
 
 

@@ -95,7 +95,7 @@ class CampaignJobs:
         self.tell()
 
     def look(self, job: Campaign) -> None:
-        """The same of a job in this process, which says so after each schedule: now and then it is looked at."""
+        """A job in this process says where it stands after each schedule: every quarter of a second that is taken."""
         if time.monotonic() >= self._look_at:
             self.took(job)
             self._look_at = time.monotonic() + LOOK_SECONDS

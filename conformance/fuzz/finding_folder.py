@@ -13,7 +13,7 @@ from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.fuzz.targets import target_named, target_of_file, to_play_again
 from kvproof.conformance.printable import for_reading
-from kvproof.conformance.replay.finding_words import finding_lines
+from kvproof.conformance.replay.finding_words import NO_FAULT, finding_lines
 from kvproof.conformance.traces.trace_io import write_trace
 from kvproof.conformance.whole_file import writing
 
@@ -50,7 +50,7 @@ def write_text(path: Path, text: str) -> None:
 def report_lines(trouble: Trouble, played: Played, place: Path | None = None) -> list[str]:
     """The finding for people: what went wrong, the schedule, the event, how to do it again."""
     schedule = played.schedule
-    known = ", ".join(trouble.faults) or "no fault of the catalogue: new"
+    known = ", ".join(trouble.faults) or f"{NO_FAULT}: new"
     if trouble.after:
         known += f", or what comes of {', '.join(trouble.after)}: known of the target, met before and followed"
     settings = ", ".join(f"{name}={value}" for name, value in schedule.settings.items()) or "all as usual"

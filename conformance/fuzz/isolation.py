@@ -65,7 +65,7 @@ class Player(Protocol):
     def play(self, schedule: Schedule) -> Played: ...
 
     def recorded(self, schedule: Schedule) -> Played:
-        """The same, with the events also of a target that died."""
+        """Play it, and keep the events also of a target that died."""
 
     def close(self) -> None: ...
 

@@ -10,7 +10,7 @@ from kvproof.conformance.adapters.reference import header_of, require_faults, re
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
-from kvproof.conformance.fuzz.settings_words import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
+from kvproof.conformance.fuzz.settings_words import AMPLE, CHUNKS, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.runner import VOCAB_SIZE
@@ -31,7 +31,7 @@ class Reference(WordedSettings):
         "page_size": (1, 2, 4, 16, 64, 256),
         "pool": POOLS,
         "rows": (4, 8, 2, 1),
-        "chunk": (None, "page", "odd"),
+        "chunk": CHUNKS,
         "overlap": (False, True),
         "speculation": (0, 1, 2),
         "drafts": (1, 2, 3, 4),
@@ -85,7 +85,7 @@ class Reference(WordedSettings):
         chosen: dict[str, Any] = {name: self._value(settings, name) for name in self.settings}
         page_size, row_width = self.page_size(settings), self.longest(settings)
         speculation = chosen["speculation"]
-        chunk = {None: None, "page": page_size, "odd": 3 * page_size + 1}[chosen["chunk"]]
+        chunk = self._chunk_tokens(settings, beyond=1)
         engine: dict[str, Any] = {
             name: chosen[name]
             for name in (

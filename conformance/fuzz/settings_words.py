@@ -9,6 +9,7 @@ from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.target import Target
 
 AMPLE, ENOUGH, TIGHT, HOPELESS = POOLS = ("ample", "enough", "tight", "hopeless")
+CHUNKS = (None, "page", "odd")
 WINDOWS = (0, 1, "page", "two pages and one")
 ANY_NUMBER = ("page_size", "rows", "drafts")
 """Settings that a user may also give another number than those that are tried."""
@@ -36,6 +37,11 @@ class WordedSettings(Target):
         row_pages = -(-self.longest(settings) // self.page_size(settings))
         pages = (4 * row_pages, 2 * row_pages, row_pages + 1, row_pages // 2 + 1)
         return pages[POOLS.index(str(self._value(settings, "pool")))]
+
+    def _chunk_tokens(self, settings: Mapping[str, Setting], *, beyond: int) -> int | None:
+        """`beyond`: tokens that an odd chunk has more than its whole pages, where the server takes such a chunk."""
+        page_size = self.page_size(settings)
+        return (None, page_size, 3 * page_size + beyond)[CHUNKS.index(self._value(settings, "chunk"))]
 
     def _window_tokens(self, settings: Mapping[str, Setting]) -> int:
         page_size = self.page_size(settings)

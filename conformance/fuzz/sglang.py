@@ -21,7 +21,7 @@ from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.seeds import seeds
-from kvproof.conformance.fuzz.settings_words import AMPLE, POOLS, TIGHT, WINDOWS, WordedSettings
+from kvproof.conformance.fuzz.settings_words import AMPLE, CHUNKS, POOLS, TIGHT, WINDOWS, WordedSettings
 from kvproof.conformance.fuzz.target import Tell
 from kvproof.spec.profiles import profile_of
 
@@ -47,7 +47,7 @@ class SGLang(WordedSettings):
         "page_size": (1, 2, 4, 16, 64),
         "pool": POOLS,
         "rows": (8, 4, 2, 1),
-        "chunk": (None, "page", "odd"),
+        "chunk": CHUNKS,
         "overlap": (False, True),
         "drafts": (0, 1, 3),
         "window": WINDOWS,
@@ -92,7 +92,7 @@ class SGLang(WordedSettings):
         """
         chosen: dict[str, Any] = {name: self._value(settings, name) for name in self.settings}
         page_size, row_width = self.page_size(settings), self.longest(settings)
-        chunk = {None: None, "page": page_size, "odd": 3 * page_size}[chosen["chunk"]]
+        chunk = self._chunk_tokens(settings, beyond=0)
         # How far a window is evicted differs from release to release: it can be judged where a profile states it.
         profile = profile_of(f"sglang {self.release.version}")
         has_window_rule = profile is not None and "evict_window" in profile.rules

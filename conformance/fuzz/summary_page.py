@@ -144,7 +144,7 @@ def _ticks(most: float) -> list[int]:
 
 
 def _apart(places: Sequence[float], least: float = 13.0) -> list[float]:
-    """The same heights, moved down so that no two names stand over each other."""
+    """Heights in pixels, moved down so that no two names stand over each other."""
     moved = dict[int, float]()
     before = float("-inf")
     for number in sorted(range(len(places)), key=lambda n: places[n]):

@@ -37,7 +37,7 @@ def every_action() -> tuple[str, ...]:
 
 
 def require_actions(names: Iterable[str]) -> tuple[str, ...]:
-    """The same names. Raises UserError for one that is no action."""
+    """The names as they were given. Raises UserError for one that is no action."""
     given = tuple(names)
     for name in given:
         if name not in every_action():

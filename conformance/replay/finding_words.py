@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from rich.text import Text
 
 from kvproof.conformance.errors import at
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.verdict import Finding
+from kvproof.spec.faults import Fault
 from kvproof.spec.profiles import PROFILES
 
 MAX_PAGE_LINES = 8
+NO_FAULT = "no fault of the catalogue"
+"""What explains a finding that nothing known explains."""
+
+
+class Differing(Protocol):
+    """A value that an event shows, and what the rule says of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def before(self) -> Any: ...
+    @property
+    def expected(self) -> Any: ...
+    @property
+    def seen(self) -> Any: ...
+
+
+def by_the_rule(d: Differing) -> str:
+    """`, the rule says 3 (before: 2)`: what follows a value that was seen."""
+    was = f" (before: {value(d.name, d.before)})" if d.before is not None else ""
+    return f", the rule says {value(d.name, d.expected)}{was}"
+
+
+def fault_in_words(fault: Fault) -> str:
+    """What it does, and where that was reported."""
+    return f"{fault.summary} ({fault.source})" if fault.source else fault.summary
+
+
+def page_lines(pages: Sequence[str]) -> list[str]:
+    """What is wrong with which page; of many only the first."""
+    left = len(pages) - MAX_PAGE_LINES
+    return [*pages[:MAX_PAGE_LINES], *([f"and {left} more pages"] if left > 0 else [])]
 
 
 def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
@@ -21,28 +55,21 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
     lines = [Text(f"  {where}: {finding.action}", "bold") + Text(f"  ({who})")]
     lines.append(Text("  rule      ") + Text(_rule(finding)))
     for d in finding.differences:
-        was = f" (before: {value(d.name, d.before)})" if d.before is not None else ""
-        lines.append(
-            Text("  differs   ")
-            + Text(f"{d.name}: ")
-            + Text(value(d.name, d.seen), "bold red")
-            + Text(f", the rule says {value(d.name, d.expected)}{was}")
-        )
-    for line in finding.pages[:MAX_PAGE_LINES]:
-        lines.append(Text("  page      ") + Text(line))
-    if len(finding.pages) > MAX_PAGE_LINES:
-        lines.append(Text(f"            and {len(finding.pages) - MAX_PAGE_LINES} more pages"))
+        seen = Text(value(d.name, d.seen), "bold red")
+        lines.append(Text(f"  differs   {d.name}: ") + seen + Text(by_the_rule(d)))
+    for number, line in enumerate(page_lines(finding.pages)):
+        lines.append(Text(("  page      " if number < MAX_PAGE_LINES else " " * 12) + line))
     label = "breaks" if finding.explained_by or finding.pages else "concerns"
     for invariant, sentence in finding.invariants.items():
         lines.append(Text(f"  {label:<10}") + Text(f"{invariant} ", "bold red") + Text(sentence))
     for fault in finding.explained_by:
         known = known_in(fault.id, finding.profile)
-        lines.append(Text("  explained ") + Text(f"{known} ", "bold") + Text(f"{fault.summary} ({fault.source})"))
+        lines.append(Text("  explained ") + Text(f"{known} ", "bold") + Text(fault_in_words(fault)))
         lines.append(
             Text(f"            with {fault.id} on, the model does the same: kvproof prove --fault {fault.id}", "dim")
         )
     if not finding.explained_by:
-        lines.append(Text("  explained by no fault of the catalogue", "dim"))
+        lines.append(Text(f"  explained by {NO_FAULT}", "dim"))
     if times > 1:
         lines.append(Text(f"            and {times - 1} more events like this", "dim"))
     return lines

@@ -49,7 +49,7 @@ class _Harmless(Console):
 
 
 def harmless(shown: Any) -> Any:
-    """The same line of text, all in it to be seen; what is no text is left as it is."""
+    """A line of text with every character made visible; anything but text is left as it is."""
     if isinstance(shown, str):
         return for_terminal(shown)
     if isinstance(shown, Text) and (plain := for_terminal(shown.plain)) != shown.plain:

@@ -19,7 +19,7 @@ class _Numbers:
 
 
 def renamed(events: Sequence[Event]) -> list[Event]:
-    """The same events with other names. Page 0 stays: it is the padding page. Lists of free pages are left out."""
+    """The events with new names. Page 0 stays: it is the padding page. Lists of free pages are left out."""
     sessions, turns, rows = _Numbers(0), _Numbers(0), _Numbers(0)
     pages, windows = _Numbers(1), _Numbers(1)
     told = []

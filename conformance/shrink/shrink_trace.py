@@ -3,10 +3,10 @@
 What is the same: the first finding is of the same action, breaks the same invariants, and is explained by the same faults. To
 leave events out makes a trace inconsistent, so each smaller one is judged anew and kept only if its first finding is the same.
 
-1. Cut: the lives that the finding rests on (`shrink_cut.py`), nothing else and nothing behind it.
+1. Cut: the lives that the finding rests on (`first_cut.py`), nothing else and nothing behind it.
 2. Left out: whole lives, then whole turns, then single events.
 3. Retold: if a fault of the catalogue explains it, the model tells the steps of that one life anew, with the fault in the last
-   (`shrink_retold.py`). Then steps can be left out and lengths made small that the recorded pages would not allow.
+   (`model_run.py`). Then steps can be left out and lengths made small that the recorded pages would not allow.
 
 Names, pages and rows are numbered anew; of what the header says beside its configuration nothing stays.
 """

@@ -16,7 +16,7 @@ from kvproof.conformance.errors import UserError
 REMEMBERED = 64
 """Bytes before the firm place that are compared to see whether the file is still the same."""
 HEAD = 4096
-"""The same of its beginning: a writer that starts anew may soon be as far as the old one was."""
+"""Bytes of its beginning that are compared, too: a writer that starts anew may soon be as far as the old one was."""
 
 
 class GrowingFile:

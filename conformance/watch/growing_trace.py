@@ -27,7 +27,7 @@ from kvproof.spec.trace import End, Event, Header
 AT_ONCE = 2**20
 """Bytes of lines that are read before something else is looked at."""
 EVENTS_AT_ONCE = 256
-"""The same of events that are judged one by one."""
+"""Events that are read before something else is looked at, where they are judged one by one."""
 
 
 GZIP_MAGIC = b"\x1f\x8b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -99,7 +100,9 @@ def reached_from(starts: Iterable[str]) -> frozenset[str]:
 
 
 def _named_in(module: str) -> Iterator[str]:
-    """`"kvproof.impl.scenarios"`, `"kvproof.conformance.fuzz.sglang:SGLang"`: what a string of the module names."""
-    for node in ast.walk(ast.parse(modules()[module].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value.partition(":")[0]
+    """`"kvproof.impl.scenarios"`, `"from kvproof.conformance.cli.program import main"`: what strings name, docstrings apart."""
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield from re.findall(r"kvproof(?:\.\w+)+", node.value)

@@ -10,7 +10,15 @@ import typer
 
 from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import FuzzTarget, JUnitFile, NdjsonFile, RayAddress, SarifFile
+from kvproof.conformance.cli.commands.options import (
+    FuzzTarget,
+    JUnitFile,
+    NdjsonFile,
+    RayAddress,
+    SarifFile,
+    checker_option,
+    fault_option,
+)
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.targets import target_named, target_of_file
 from kvproof.conformance.replay.many_traces import cores
@@ -30,10 +38,7 @@ def fuzz(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search: the same seed tries the same schedules.")] = 0,
     fault: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`.",
-            autocompletion=completions.faults,
-        ),
+        fault_option("Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Keep a setting of the target at one value.")
@@ -58,10 +63,8 @@ def fuzz(
     ] = None,
     checker: Annotated[
         str,
-        typer.Option(
-            metavar="auto|compiled|interpreted",
-            help="Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled from 20 s on.",
-            autocompletion=completions.CHECKERS,
+        checker_option(
+            "Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled from 20 s on."
         ),
     ] = "auto",
     jobs: Annotated[

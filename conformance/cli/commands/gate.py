@@ -13,7 +13,14 @@ import typer
 from rich.text import Text
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import CacheFolder, FuzzTarget, JUnitFile, NdjsonFile, SarifFile
+from kvproof.conformance.cli.commands.options import (
+    CacheFolder,
+    FuzzTarget,
+    JUnitFile,
+    NdjsonFile,
+    SarifFile,
+    profile_option,
+)
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.gate.changed import changed_since, require_actions
@@ -61,12 +68,7 @@ def gate(
     ] = False,
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME|auto",
-            help="Prove and judge by the rules of a release; auto: judge by those that a trace or target names.",
-            autocompletion=completions.profiles_and_auto,
-        ),
+        profile_option("Prove and judge by the rules of a release; auto: judge by those that a trace or target names."),
     ] = None,
     since: Annotated[
         str | None,

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kvproof.conformance.cli import completions
+
+
+def checker_option(help: str) -> Any:
+    """`--checker`: what may be chosen is the same everywhere, what it means for the command is said by `help`."""
+    return typer.Option(metavar="auto|compiled|interpreted", help=help, autocompletion=completions.CHECKERS)
+
+
+def profile_option(help: str) -> Any:
+    """`--profile`: a release, or the one that the trace or target names."""
+    return typer.Option("--profile", metavar="NAME|auto", help=help, autocompletion=completions.profiles_and_auto)
+
+
+def fault_option(help: str) -> Any:
+    """`--fault`: may be given again."""
+    return typer.Option("--fault", help=help, autocompletion=completions.faults)
+
 
 Strict = Annotated[
     bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
 ]
 JudgedBy = Annotated[
     str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME|auto",
-        help="Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names.",
-        autocompletion=completions.profiles_and_auto,
-    ),
+    profile_option("Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names."),
 ]
 FuzzTarget = Annotated[
     str,

@@ -14,7 +14,7 @@ from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.cli.commands.options import SilentButForErrors, fault_option
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.terminal import Progress, note, say
 from kvproof.spec.faults import FAULTS
@@ -53,10 +53,7 @@ def record(
     workload: Annotated[Path | None, typer.Option(help="Or a workload: Mooncake JSONL or Azure CSV.")] = None,
     fault: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Turn a known fault on (reference only, repeatable): see `kvproof list faults`.",
-            autocompletion=completions.faults,
-        ),
+        fault_option("Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
     ] = None,
     page_size: Annotated[int, typer.Option(help="Tokens of one page.")] = 16,
     seed: Annotated[int, typer.Option(help="Seed of everything random: same seed, same trace.")] = 0,

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import (
     JsonFile,
     JudgedBy,
@@ -18,6 +17,7 @@ from kvproof.conformance.cli.commands.options import (
     RayAddress,
     SarifFile,
     Strict,
+    checker_option,
 )
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError, unknown
@@ -61,10 +61,8 @@ def replay(
     profile: JudgedBy = None,
     checker: Annotated[
         str,
-        typer.Option(
-            metavar="auto|compiled|interpreted",
-            help="Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large.",
-            autocompletion=completions.CHECKERS,
+        checker_option(
+            "Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large."
         ),
     ] = "auto",
     jobs: Annotated[

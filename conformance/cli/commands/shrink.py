@@ -11,6 +11,7 @@ import typer
 
 from kvproof.conformance.cli.commands.options import JudgedBy
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.replay.finding_words import NO_FAULT
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import INCOMPLETE
 from kvproof.conformance.report.terminal import Progress, complain, say
@@ -70,7 +71,7 @@ def shrink(
 
 def _show(shrunk: Shrunk, trace: Path, place: Path, profile: str | None, seconds: float) -> None:
     finding = shrunk.finding
-    named = ", ".join(fault.id for fault in finding.explained_by) or "no fault of the catalogue"
+    named = ", ".join(fault.id for fault in finding.explained_by) or NO_FAULT
     say(
         f"{finding.action} breaks {', '.join(finding.invariants) or 'the order of events'}; explained by {named}",
         "bold",

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.cli.commands.options import SilentButForErrors, profile_option
 from kvproof.conformance.cli.progress_bar import ReadingPace, ReplayPace
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
@@ -41,12 +40,7 @@ def slice_(
     ] = False,
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME|auto",
-            help="With --with-state: judge by the rules of a release.",
-            autocompletion=completions.profiles_and_auto,
-        ),
+        profile_option("With --with-state: judge by the rules of a release."),
     ] = None,
     quiet: SilentButForErrors = False,
 ) -> None:

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict
+from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict, checker_option
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
@@ -21,7 +20,7 @@ from kvproof.conformance.report.show_watch import LiveView, PlainLog, as_json
 from kvproof.conformance.report.terminal import out, say, write_json
 from kvproof.conformance.watch.alarm import Alarm
 from kvproof.conformance.watch.metrics import Metrics
-from kvproof.conformance.watch.watch import Options, Watch
+from kvproof.conformance.watch.watch import Options, Outcome, Watch
 
 
 def watch(
@@ -32,10 +31,8 @@ def watch(
     profile: JudgedBy = None,
     checker: Annotated[
         str,
-        typer.Option(
-            metavar="auto|compiled|interpreted",
-            help="Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are.",
-            autocompletion=completions.CHECKERS,
+        checker_option(
+            "Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are."
         ),
     ] = "auto",
     once: Annotated[bool, typer.Option("--once", help="Judge what is there by now, and stop.")] = False,
@@ -71,7 +68,9 @@ def watch(
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)
     require_profile(profile)
-    options = Options(strict, checker, once, until_end, keep_going, profile)
+    options = Options(
+        strict=strict, checker=checker, once=once, until_end=until_end, keep_going=keep_going, profile=profile
+    )
     with ExitStack() as stack:
         show: LiveView | PlainLog = PlainLog(quiet=quiet) if quiet or no_view or not out().is_terminal else LiveView()
         stack.enter_context(show)
@@ -87,9 +86,15 @@ def watch(
         outcome = run.run()
     if json_file is not None:
         write_json(json_file, as_json(outcome))
-    if outcome.report is not None:
+    _show(outcome, trace, strict)
+    raise typer.Exit(_exit_code(outcome, trace))
+
+
+def _show(outcome: Outcome, trace: Path, strict: bool) -> None:
+    report = outcome.report
+    if report is not None:
         # Each violation was told when it came.
-        for line in verdict_lines(dataclasses.replace(outcome.report, findings=[])):
+        for line in verdict_lines(dataclasses.replace(report, findings=[])):
             out().print(line, soft_wrap=True)
     if outcome.unjudged:
         say(f"  {outcome.unjudged} events came after the violation: counted, not judged", "yellow")
@@ -97,14 +102,21 @@ def watch(
         say(f"  the trace was begun anew {outcome.restarts} times; {outcome.violations} violations in all", "yellow")
     if outcome.interrupted:
         say(f"  interrupted after {outcome.events} events", "yellow")
-        raise typer.Exit(ExitCode.INTERRUPTED)
-    if outcome.verdict == VIOLATES:
-        by = f" --profile {outcome.report.profile}" if outcome.report is not None and outcome.report.profile else ""
+    elif outcome.verdict == VIOLATES:
+        by = f" --profile {report.profile}" if report is not None and report.profile else ""
         say(f"\n  again: kvproof replay {shlex.quote(str(trace))}{' --strict' if strict else ''}{by}", "dim")
-        raise typer.Exit(ExitCode.VIOLATION)
+
+
+def _exit_code(outcome: Outcome, trace: Path) -> ExitCode:
+    """Raises UserError where nothing was checked."""
+    if outcome.interrupted:
+        return ExitCode.INTERRUPTED
+    if outcome.verdict == VIOLATES:
+        return ExitCode.VIOLATION
     if outcome.report is None:
         raise UserError(f"{trace}: no trace is there")
     if outcome.verdict == INCOMPLETE:
-        raise typer.Exit(ExitCode.INCONCLUSIVE)
+        return ExitCode.INCONCLUSIVE
     if outcome.events == 0:
         raise UserError(f"nothing was checked: no events in {trace}")
+    return ExitCode.PASS

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.targets import to_play_again
+from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words
 from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.replay import is_large
@@ -85,12 +86,36 @@ def who(finding: Finding) -> str:
     return f"{finding.ledger}{turn}{row}"
 
 
+@dataclass(frozen=True)
+class Fact:
+    """One line of what is said of a finding: `name` stands out, `text` follows it."""
+
+    label: str
+    text: str
+    name: str = ""
+    is_bad: bool = False
+
+
+def facts_of(finding: Finding) -> Iterator[Fact]:
+    """Where it is, whose, which rule, what it breaks, and the fault that does the same."""
+    yield Fact("where", where(finding))
+    yield Fact("who", who(finding))
+    yield Fact("action", f": {finding.rule}", finding.action)
+    for invariant, sentence in finding.invariants.items():
+        yield Fact("breaks", f" {sentence}", invariant, is_bad=True)
+    for fault in finding.explained_by:
+        yield Fact("fault", f" {fault_in_words(fault)}", fault.id)
+        yield Fact("", f"with {fault.id} on, the model accepts this event")
+    if not finding.explained_by:
+        yield Fact("fault", f"{NO_FAULT} does this: it is new, or another rule than the model's")
+
+
 def in_one_sentence(finding: Finding) -> str:
     """What broke: the page that moved wrongly, or the first value that differs, or that no rule applies."""
     if finding.pages:
         return finding.pages[0]
     for d in finding.differences:
-        return f"{d.name} is {value(d.name, d.seen)}, the rule says {value(d.name, d.expected)}"
+        return f"{d.name} is {value(d.name, d.seen)}{by_the_rule(d)}"
     return next(iter(finding.invariants.values()), finding.rule)
 
 

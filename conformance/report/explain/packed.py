@@ -23,7 +23,7 @@ LENGTH_FIELDS = {
 
 
 def packed(story: Story) -> str:
-    """The same story, the same letters: nothing of the clock is in it."""
+    """A story as base64 of gzipped JSON. Deterministic: the time is not in it."""
     text = json.dumps(_as_data(story), separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(text, 9, mtime=0)).decode("ascii")
 

@@ -21,12 +21,11 @@ from kvproof.conformance.replay.verdict import VIOLATES, Finding
 from kvproof.conformance.report.explain.account import (
     commands_of,
     events_before,
+    facts_of,
     in_one_sentence,
     is_shortest,
     lengths_around,
     values_of,
-    where,
-    who,
 )
 from kvproof.conformance.report.explain.packed import packed
 from kvproof.conformance.report.explain.picture import pictures
@@ -55,7 +54,7 @@ def page_of(story: Story, subject: Subject) -> str:
         title=escape(f"kvproof: {report.verdict} {story.path.name}"),
         headline=escape(_headline(story)),
         verdict=escape(report.verdict),
-        facts=escape(_facts(story)),
+        facts=escape(_facts_of_run(story)),
         broke=_broke(report.first, story, subject) if report.first is not None else _unbroken(story, subject),
         footer=escape(
             f"kvproof {version('kvproof')}, specification {SPEC_VERSION}. This page holds all that it shows."
@@ -88,7 +87,7 @@ def _headline(story: Story) -> str:
     return f"{story.path.name}: {finding.action} breaks {broken}"
 
 
-def _facts(story: Story) -> str:
+def _facts_of_run(story: Story) -> str:
     producer, scenario = story.header.producer, story.header.scenario
     by = f"by the rules of {story.report.profile}; " if story.report.profile else ""
     of = f", {scenario}" if scenario else ""
@@ -97,27 +96,11 @@ def _facts(story: Story) -> str:
 
 def _broke(finding: Finding, story: Story, subject: Subject) -> str:
     """What broke, in words and tables."""
-    facts = [
-        ("where", escape(where(finding))),
-        ("who", escape(who(finding))),
-        ("action", f"<strong>{escape(finding.action)}</strong>: {escape(finding.rule)}"),
-        *(("breaks", f"<strong class='bad'>{escape(i)}</strong> {escape(s)}") for i, s in finding.invariants.items()),
-        *(
-            ("fault", f"<strong>{escape(f.id)}</strong> {escape(_fault(f.summary, f.source))}")
-            for f in finding.explained_by
-        ),
-    ]
-    if not finding.explained_by:
-        facts.append(("fault", "none of the catalogue does this: it is new, or another rule than the model’s"))
-    left = [f'<p class="lead bad">{escape(in_one_sentence(finding))}</p>', _facts_list(facts)]
+    left = [f'<p class="lead bad">{escape(in_one_sentence(finding))}</p>', _facts(finding)]
     right = [_pages(finding), _values(finding), _picture(finding, story)]
     rest = [_before(finding), _others(story), _commands(story, subject)]
     columns = f'<div class="columns"><div>{"".join(left)}</div><div>{"".join(right)}</div></div>'
     return f'<section class="broke" id="broke"><h2>What broke</h2>{columns}{"".join(rest)}</section>'
-
-
-def _fault(summary: str, source: str) -> str:
-    return f"{summary} ({source}): with it on, the model accepts this event" if source else summary
 
 
 def _unbroken(story: Story, subject: Subject) -> str:
@@ -127,8 +110,12 @@ def _unbroken(story: Story, subject: Subject) -> str:
     return f"<section id='broke'><h2>Nothing broke</h2>{said}{_commands(story, subject)}</section>"
 
 
-def _facts_list(facts: Iterable[tuple[str, str]]) -> str:
-    return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in facts) + "</dl>"
+def _facts(finding: Finding) -> str:
+    rows = []
+    for fact in facts_of(finding):
+        name = f"<strong{' class=bad' if fact.is_bad else ''}>{escape(fact.name)}</strong>" if fact.name else ""
+        rows.append(f"<dt>{fact.label}</dt><dd>{name}{escape(fact.text)}</dd>")
+    return f'<dl class="facts">{"".join(rows)}</dl>'
 
 
 def _pages(finding: Finding) -> str:

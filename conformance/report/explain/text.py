@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from kvproof.conformance.replay.finding_words import MAX_PAGE_LINES
+from kvproof.conformance.replay.finding_words import MAX_PAGE_LINES, page_lines
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_pages import WrongPage
 from kvproof.conformance.report.explain.account import (
@@ -15,12 +15,11 @@ from kvproof.conformance.report.explain.account import (
     Value,
     commands_of,
     events_before,
+    facts_of,
     in_one_sentence,
     is_shortest,
     lengths_around,
     values_of,
-    where,
-    who,
 )
 from kvproof.conformance.report.explain.picture import pictures
 from kvproof.conformance.report.explain.subject import Subject
@@ -47,19 +46,9 @@ def report_lines(subject: Subject, report: Report, header: Header, html: Path | 
 def finding_lines(finding: Finding, page_size: int) -> Iterator[Text]:
     """The first bad event."""
     yield Text(in_one_sentence(finding), "bold red")
-    yield _line("where", Text(where(finding)))
-    yield _line("who", Text(who(finding)))
-    yield _line("action", Text(finding.action, "bold") + Text(f": {finding.rule}", "not bold"))
-    for invariant, sentence in finding.invariants.items():
-        yield _line("breaks", Text(f"{invariant} ", "bold red") + Text(sentence, "not bold"))
-    for fault in finding.explained_by:
-        said = f"{fault.summary} ({fault.source})" if fault.source else fault.summary
-        yield _line("fault", Text(f"{fault.id} ", "bold") + Text(said, "not bold"))
-        yield _line("", Text(f"with {fault.id} on, the model accepts this event", "dim"))
-    if not finding.explained_by:
-        yield _line(
-            "fault", Text("none of the catalogue does this: it is new, or another rule than the model's", "dim")
-        )
+    for fact in facts_of(finding):
+        name = Text(fact.name, "bold red" if fact.is_bad else "bold")
+        yield _line(fact.label, name + Text(fact.text, "not bold not red" if fact.name else ""))
     yield from _pages(finding)
     yield from _values(values_of(finding))
     yield from _picture(finding, page_size)
@@ -77,7 +66,7 @@ def _line(label: str, text: Text) -> Text:
 def _pages(finding: Finding) -> Iterator[Text]:
     """The two owners of each page that moved wrongly; pages that differ in nothing but their id stand in one line."""
     if not finding.wrong:
-        yield from (_line("page", Text(line)) for line in finding.pages[:MAX_PAGE_LINES])
+        yield from (_line("page", Text(line)) for line in page_lines(finding.pages))
         return
     for pages, one in _alike(finding.wrong):
         yield _line(

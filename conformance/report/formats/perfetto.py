@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvproof.conformance.printable import for_json
+from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.owner_counts import pools_of_book
 from kvproof.conformance.report.formats.followed import Followed, Moment
@@ -149,7 +150,7 @@ def _arguments(moment: Moment) -> dict[str, Any]:
         shown["rule"] = finding.rule
         shown |= {f"breaks {name}": sentence for name, sentence in finding.invariants.items()}
         for d in finding.differences:
-            shown[f"differs: {d.name}"] = f"{value(d.name, d.seen)}, the rule says {value(d.name, d.expected)}"
+            shown[f"differs: {d.name}"] = value(d.name, d.seen) + by_the_rule(d)
         shown |= {f"page {number}": line for number, line in enumerate(finding.pages, 1)}
-        shown["explained by"] = ", ".join(fault.id for fault in finding.explained_by) or "no fault of the catalogue"
+        shown["explained by"] = ", ".join(fault.id for fault in finding.explained_by) or NO_FAULT
     return shown

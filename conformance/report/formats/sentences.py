@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from kvproof.conformance.errors import at
+from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words, page_lines
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import Cell, Found, Troubled
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import every_invariant
 
-MAX_PAGE_LINES = 8
 ORDER = "order"
 """In place of an invariant: the event comes where no rule allows it."""
 
@@ -34,13 +34,10 @@ def about_finding(found: Found) -> str:
     """What broke, where, which values and pages, which fault does the same, and the command that shows it again."""
     lines = [f"{at(found.path, found.line)}: {headline(found)}", f"rule: {found.rule}"]
     for d in found.differences:
-        was = f" (before: {value(d.name, d.before)})" if d.before is not None else ""
-        lines.append(f"{d.name}: {value(d.name, d.seen)}, the rule says {value(d.name, d.expected)}{was}")
-    lines += [f"page: {page}" for page in found.pages[:MAX_PAGE_LINES]]
-    if len(found.pages) > MAX_PAGE_LINES:
-        lines.append(f"and {len(found.pages) - MAX_PAGE_LINES} more pages")
+        lines.append(f"{d.name}: {value(d.name, d.seen)}{by_the_rule(d)}")
+    lines += [f"page: {line}" for line in page_lines(found.pages)]
     lines += [f"{invariant}: {sentence}" for invariant, sentence in found.invariants.items()]
-    lines += [f"explained by {name}: {FAULTS[name].summary} ({FAULTS[name].source})" for name in found.explained_by]
+    lines += [f"explained by {name}: {fault_in_words(FAULTS[name])}" for name in found.explained_by]
     profile = f" --profile {found.profile}" if found.profile is not None else ""
     return "\n".join([*lines, f"again: kvproof replay {shlex.quote(found.path)}{profile}"])
 
@@ -52,7 +49,7 @@ def about_cell(cell: Cell) -> str:
 
 
 def about_trouble(trouble: Troubled) -> str:
-    known = ", ".join(trouble.faults) or "no fault of the catalogue"
+    known = ", ".join(trouble.faults) or NO_FAULT
     lines = [f"{trouble.kind}: {trouble.sentence}", f"explained by {known}"]
     lines += [f"{invariant}: {sentence}" for invariant, sentence in trouble.invariants.items()]
     return "\n".join([*lines, f"see: {at(trouble.path, trouble.line)}", f"again: {trouble.again}"])

@@ -304,7 +304,7 @@ def test_ctrl_c_ends_it_as_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> Callable[..., None]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(golden_traces, "judge_golden", interrupted)
+    monkeypatch.setattr("kvproof.conformance.cli.commands.gate.judge_golden", interrupted)
     result = run("gate", *ALONE["golden"], "--ndjson", "g.ndjson")
     assert result.exit_code == 130
     assert json.loads(Path("g.ndjson").read_text().splitlines()[-1])["exit_code"] == 130
