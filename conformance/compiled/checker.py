@@ -7,19 +7,17 @@ the loop takes the state back: a trace full of such events is never much slower 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproof.conformance.compiled import layout
-from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
+from kvproof.conformance.compiled.build import Judge
 from kvproof.conformance.compiled.columns import EventBatch, arrays_of, first_seq
 from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State, fits
 from kvproof.conformance.replay.replay import Pause, Replayer
 from kvproof.conformance.replay.replayer import FIRST_LINE
 from kvproof.conformance.traces.trace_io import TraceReader
-from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import Event
 
 MOST_INTERPRETED = 2**16
@@ -178,8 +176,3 @@ class CompiledChecker:
             self._state.names.of_session(event.session)
         if event.turn is not None:
             self._state.names.of_turn(event.turn)
-
-
-def the_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
-    """The loop of the specification as it is, or of a release's rules."""
-    return compiled_judge(source_of(actions, INVARIANTS))

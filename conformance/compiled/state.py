@@ -73,7 +73,8 @@ class State:
         self.scratch: Array = np.zeros((3, 64), np.int32)
         self.new: Array = np.zeros(len(at.FIELDS), np.int64)
         self.moves: Array = np.zeros((at.LARGEST_MOVES, 4), np.int64)
-        self.report: Array = np.zeros(4, np.int64)
+        self.answer: Array = np.zeros(4, np.int64)
+        self.functions: Array = np.zeros(0, np.int64)  # of whoever judges
 
     def arrays(self) -> at.StateArrays:
         """As they are now: those that grow are others then."""

@@ -127,7 +127,8 @@ def _compiled(replayer: Replayer, checker: str) -> Follow | None:
     path = replayer.path
     if not _judges_compiled(checker, path):
         return None
-    from kvproof.conformance.compiled.checker import CompiledChecker, the_judge
+    from kvproof.conformance.compiled.build import the_judge
+    from kvproof.conformance.compiled.checker import CompiledChecker
 
     if CompiledChecker.can_judge(replayer):
         return CompiledChecker(replayer, the_judge(replayer.oracle.actions)).follow_trace

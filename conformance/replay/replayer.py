@@ -180,7 +180,7 @@ class Replayer:
         )
 
     def _evict(self, line: int, event: Event) -> Finding | None:
-        problems = self.book.evict(event, self._still_needs)
+        problems = self.book.evict(event, lambda key, position: still_needs(self.d, self.ledgers[key], position))
         if not problems:
             return None
         broken = {p.invariant: p.sentence for p in problems}
@@ -188,12 +188,6 @@ class Replayer:
         found = ((), tuple(p.sentence for p in problems), broken, tuple(faults_behind_eviction(problems)))
         wrong = tuple(page for page in map(claimed, problems) if page is not None)
         return Finding(self.path, line, event, "tree", "evict", rule, None, *found, self.report.profile, wrong)
-
-    def _still_needs(self, key: str, position: int) -> bool:
-        """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
-        s = self.ledgers[key]
-        end = s.kv_committed_len if is_live(self.d, s) else s.slot_kv_committed_len
-        return self.d.tokens(position + 1) > end - self.d.window
 
     def _check(self, line: int, event: Event) -> Finding | None:
         """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
@@ -214,3 +208,9 @@ class Replayer:
         broken = {i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})}
         found = (tuple(differences), tuple(lines), broken, tuple(explained))
         return Finding(self.path, line, event, "all", "check", rule, None, *found, self.report.profile)
+
+
+def still_needs(d: Integers, s: Ledger, position: int) -> bool:
+    """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
+    end = s.kv_committed_len if is_live(d, s) else s.slot_kv_committed_len
+    return d.tokens(position + 1) > end - d.window
