@@ -73,8 +73,8 @@ def call(context, address, arguments):
 """
 LOOP = (rule_calls.ask, book, places, pages, loop)
 """What the loop is made of: functions, and modules with all of theirs."""
-SECONDS = {"the loop": 12, "the rules": 1}
-"""About how long it takes to compile each, once."""
+SECONDS = 12
+"""About how long it takes to compile the loop, once on a machine."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,19 @@ def the_judge(actions: Mapping[str, Action] = ACTIONS, waits: Waits = lambda _: 
 
 def plain_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
     """The loop run by Python: slow, and the same answers."""
+    return Judge(_plain(loop_source(), loop.judge_events.__name__), *compiled_rules(rules_source(actions, INVARIANTS)))
+
+
+def plain_scan() -> Scan:
+    """The scanner run by Python."""
+    return _plain(scanner_source(), scanner.scan_lines.__name__)
+
+
+def _plain(source: str, entry: str) -> Callable[..., Any]:
     same = {"compiled": lambda function: function, "compiled_to_be_called": lambda function: function}
     namespace: dict[str, Any] = {**same, "call": rule_calls.call}
-    exec(compile(_HEAD + loop_source(), "<checker>", "exec"), namespace)
-    return Judge(namespace[loop.judge_events.__name__], *compiled_rules(rules_source(actions, INVARIANTS)))
+    exec(compile(_HEAD + source, "<checker>", "exec"), namespace)
+    return namespace[entry]
 
 
 @functools.cache
@@ -161,12 +170,20 @@ def compiled_fill() -> Fill:
 
 
 def compiled_loop(waits: Waits = lambda _: None) -> Callable[..., tuple[int, int]]:
-    """The loop, compiled; `waits` is told where it is not kept yet."""
+    """The loop, compiled; `waits` is told where that is not kept yet."""
+    judge_events: Any = _compiled_loop()
+    if not judge_events.overloads and not any(Path(judge_events.stats.cache_path).glob("*.nbi")):
+        waits(f"compiling the checker, about {SECONDS} s, once")
+    return judge_events
+
+
+@functools.cache
+def _compiled_loop() -> Callable[..., tuple[int, int]]:
     return _compiled(loop_source(), loop.judge_events.__name__)
 
 
 @functools.lru_cache(maxsize=16)
-def compiled_rules(text: str) -> tuple[Array, Any]:
+def compiled_rules(text: str, names: tuple[str, ...] = FUNCTIONS) -> tuple[Array, Any]:
     """The addresses of the rules' functions, and what keeps them in memory."""
     import llvmlite.binding as llvm
 
@@ -175,12 +192,12 @@ def compiled_rules(text: str) -> tuple[Array, Any]:
     processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(*processor, opt=2, reloc="pic", codemodel="jitdefault")
-    name = f"kvproof_rules_{_digest(str(llvm.llvm_version_info), machine.triple, *processor, text)}"
-    code = _kept_code(cache_folder() / name / f"{name}.o", lambda: _object_code(text, machine))
+    digest = f"kvproof_rules_{_digest(str(llvm.llvm_version_info), machine.triple, *processor, text)}"
+    code = _kept_code(cache_folder() / digest / f"{digest}.o", lambda: _object_code(text, machine))
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return np.array([engine.get_function_address(name) for name in FUNCTIONS], np.int64), engine
+    return np.array([engine.get_function_address(name) for name in names], np.int64), engine
 
 
 def _object_code(text: str, machine: Any) -> bytes:

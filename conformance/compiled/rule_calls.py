@@ -11,7 +11,7 @@ OF_PYTHON = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 9)
 
 def call(address: int, arguments: tuple[int, ...]) -> int:
     """A function of the rules, called by Python. In compiled code another function takes its place (`build.py`)."""
-    return int(OF_PYTHON(int(address))(*map(int, arguments)))
+    return int(OF_PYTHON(address)(*map(int, arguments)))
 
 
 def ask(state: StateArrays, function: int, number: int, ledger: int, events: EventArrays, event: int) -> int:
@@ -20,10 +20,10 @@ def ask(state: StateArrays, function: int, number: int, ledger: int, events: Eve
     The order of the arguments is that of `assembly.PARAMETERS`.
     """
     return call(
-        state.functions[function],
+        int(state.functions[function]),
         (
             number,
-            state.ledgers.ctypes.data + ledger * state.ledgers.strides[0],
+            state.ledgers.ctypes.data + int(ledger) * state.ledgers.strides[0],
             state.new.ctypes.data,
             events.table.ctypes.data + event * events.table.strides[1],
             events.table.strides[0],

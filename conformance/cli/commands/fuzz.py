@@ -11,10 +11,10 @@ import typer
 from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import FuzzTarget, JUnitFile, NdjsonFile, RayAddress, SarifFile
+from kvproof.conformance.compiled.choose import CHECKERS
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.targets import target_named, target_of_file
 from kvproof.conformance.replay.many_traces import cores
-from kvproof.conformance.replay.replay import CHECKERS
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats
 
