@@ -100,13 +100,10 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
     return given
 
 
-def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
-    """An event of ledger `key` under one rule. Raises UserError where the event lacks a parameter of the rule."""
-    outcome = oracle.step(action, before, parameters(event, action, before))
+def judge(d: Integers, book: PageBook, key: str, outcome: Outcome, event: Event) -> Judgement:
+    """What an event of ledger `key` shows against what one rule says of it."""
     moves = book.foresee(key, outcome.effects, event)
-    differences = [
-        Difference(*c) for c in comparisons(oracle.d, outcome, event) if c[-1] is not None and c[-1] != c[-2]
-    ]
+    differences = [Difference(*c) for c in comparisons(d, outcome, event) if c[-1] is not None and c[-1] != c[-2]]
     return Judgement(outcome, moves, (*differences, *_pages(book, moves, event)))
 
 

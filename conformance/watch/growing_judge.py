@@ -22,9 +22,7 @@ from kvproof.conformance.replay.owner_counts import (
     MovedPages,
     Pools,
     load_of_book,
-    load_of_state,
     pools_of_book,
-    pools_of_state,
 )
 from kvproof.conformance.replay.replay import conclude
 from kvproof.conformance.replay.verdict import Finding, Report
@@ -188,7 +186,7 @@ class LiveJudge:
 
     def load(self) -> Load:
         state = self._state()
-        return load_of_book(self.replayer) if state is None else load_of_state(state)
+        return load_of_book(self.replayer) if state is None else state.load()
 
     def actions(self) -> Counter[str]:
         """How often each rule was followed."""
@@ -197,7 +195,7 @@ class LiveJudge:
 
     def _pools(self) -> Pools:
         state = self._state()
-        return pools_of_book(self.replayer) if state is None else pools_of_state(state, self.report.config)
+        return pools_of_book(self.replayer) if state is None else state.pools()
 
     def _state(self) -> State | None:
         return None if self._compiled is None else self._compiled.state
