@@ -1,10 +1,16 @@
-"""The page book over arrays: the same moves as `pagebook.py` and `windowbook.py`, made at once and undone if one is not clean.
+"""The page book over arrays: an event's moves are made at once, and undone if one is not clean.
 
-Pages move by places of a row's page table, `places.py`; here stand the journal that undoes moves, the window map, the lists of an
-event and the blocks of page tables.
+`replay/page_book.py` and `replay/window_book.py` make the same moves. Two books stay because they answer different questions.
+This one asks only whether an event is clean; it must not allocate, and a journal undoes its moves. The other says what is
+wrong, names owners, follows the wrong moves of a known fault, and takes no memory for pages that were never used. Written once
+for both, each would carry what the other needs, and the interpreted checker would need numpy.
 
-These functions are compiled (`build.py`): they use arrays, numbers and each other, and nothing else. What they cannot follow they
-answer with False, and the interpreted checker judges the event. So they may be stricter than it is, but never weaker.
+What holds the two equal: this book may be stricter, but never weaker. What it does not follow it answers with False, and the
+interpreted checker judges the event. `tests/conformance/compiled/test_checker.py` compares reports over random runs and changes
+of them; `tools/interpreter_agreement.py` compares the states of both after each event.
+
+Pages move by places of a row's page table, `places.py`; here stand the journal that undoes moves, the window map, the lists of
+an event and the blocks of page tables. These functions are compiled (`build.py`): they use arrays, numbers and each other only.
 """
 
 from __future__ import annotations

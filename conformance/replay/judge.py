@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from kvproof.conformance.errors import UserError
@@ -107,28 +107,30 @@ def judge(d: Integers, book: PageBook, key: str, outcome: Outcome, event: Event)
     return Judgement(outcome, moves, (*differences, *_pages(book, moves, event)))
 
 
-def comparisons(d: Integers, outcome: Outcome, event: Event) -> Iterator[tuple[str, object, object, object]]:
+def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[tuple[str, object, object, object]]:
     """What an event may show of the successor: its name, its value before, what it has to be, what was seen (None: nothing).
 
     The compiled checker runs this on terms (`compiled/rules.py`): what is compared here is compared there.
     """
+    action, params = outcome.action, event.params
     before, after = visible_fields(outcome.before), visible_fields(outcome.after)
     after["attached"] = _is_attached(outcome)
     if not after["slot_held"]:
         for name in SLOT_LENGTHS:
             after.pop(name)
-    if outcome.action.of_another:  # the turn's own values are not those of the session's turn
-        after = {name: value for name, value in after.items() if name not in TURN_FIELDS}
-    for name, seen in vars(event.after).items():
-        if name in after:
-            yield name, before.get(name), after[name], seen
-    yield "admitted", None, _is_admitted(outcome), event.params.get("admitted")
-    takes_nothing = outcome.action.event in ENDS and "inserted" not in outcome.action.params
+    if action.of_another:  # the turn's own values are not those of the session's turn
+        for name in TURN_FIELDS:
+            after.pop(name, None)
+    shown = vars(event.after).items()
+    compared = [(name, before.get(name), after[name], seen) for name, seen in shown if name in after]
+    compared.append(("admitted", None, _is_admitted(outcome), params.get("admitted")))
+    takes_nothing = action.event in ENDS and "inserted" not in action.params
     if takes_nothing and d.floor_pages(outcome.before.kv_committed_len) >= 1:
-        yield "inserted", None, False, event.params.get("inserted")
-    if not outcome.action.of_another:
+        compared.append(("inserted", None, False, params.get("inserted")))
+    if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len
-        yield "fill_len", None, known, event.params.get("fill_len")
+        compared.append(("fill_len", None, known, params.get("fill_len")))
+    return compared
 
 
 def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:
