@@ -31,12 +31,15 @@ import pyarrow as pa
 import pyarrow.json as json
 from measuring import CLI, machine, say, spread
 
-from kvproof.conformance.compiled.build import checker_source, compiled_judge
+from kvproof.conformance.compiled.build import the_judge
 from kvproof.conformance.compiled.checker import CompiledChecker
+from kvproof.conformance.compiled.choose import COMPILED, Chosen
 from kvproof.conformance.compiled.columns import Names, arrays_of, batches
 from kvproof.conformance.compiled.parts import AT_ONCE
+from kvproof.conformance.compiled.rules import rules_source
 from kvproof.conformance.replay.page_book import TREE
-from kvproof.conformance.replay.replay import COMPILED, INTERPRETED, Replayer, replay
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, blocks, packed
 from kvproof.conformance.traces.columnar_events import batches_of
@@ -115,7 +118,7 @@ class Run:
 
 def judged(recorded: Recorded, events: int = EVENTS) -> Run:
     """The compiled checker over a repeated workload. Making the batches is not counted."""
-    judge = compiled_judge(checker_source(ACTIONS, INVARIANTS))
+    judge = the_judge()
     spent = [0.0]
 
     def clocked(*arguments: Any) -> tuple[int, int]:
@@ -241,7 +244,7 @@ def steps_of_columns(columns: Path) -> Steps:
         ("floor: blocks read and unpacked", lambda: unpacked(columns)),
         ("to columns, checked", lambda: sum(map(len, batches(read_trace(columns))))),
         ("to the loop's arrays", lambda: in_arrays(columns)),
-        ("in all", lambda: replay(columns, checker=COMPILED)),
+        ("in all", lambda: replay(columns, checker=Chosen(COMPILED))),
     ]
 
 
@@ -251,7 +254,7 @@ def steps_of_lines(lines: Path) -> Steps:
         ("floor: parsed by pyarrow.json", lambda: parsed(lines)),
         ("scanned", lambda: sum(map(len, batches(read_trace(lines))))),
         ("to the loop's arrays", lambda: in_arrays(lines)),
-        ("in all", lambda: replay(lines, checker=COMPILED)),
+        ("in all", lambda: replay(lines, checker=Chosen(COMPILED))),
     ]
 
 
@@ -286,7 +289,7 @@ def files_section(all_recorded: list[Recorded], folder: Path) -> list[str]:
         columns, text = (folder / f"{recorded.page_size}.{suffix}" for suffix in ("kvtrace", "jsonl"))
         write_columns(recorded, columns, EVENTS)
         write_lines(columns, text)
-        report = replay(columns, checker=COMPILED)
+        report = replay(columns, checker=Chosen(COMPILED))
         for kind, steps in (("columns", steps_of_columns(columns)), ("lines", steps_of_lines(text))):
             say(f"{kind} of pages of {recorded.page_size}")
             found = rates_of(steps, report.events)
@@ -322,7 +325,7 @@ def other_ways_section(recorded: Recorded) -> list[str]:
     work: Steps = [
         ("a plain ledger: a dict of pages, events in memory, no rule", lambda: plain_ledger(events)),
         ("JSONL to events, one by one", lambda: sum(1 for _ in read_trace(lines))),
-        ("JSONL, judged interpreted, in all", lambda: replay(lines, checker=INTERPRETED)),
+        ("JSONL, judged interpreted, in all", lambda: replay(lines)),
     ]
     rows = [f"| {name} | {spread((n / seconds(run) for _ in range(REPEATS)), digits=0)} |" for name, run in work]
     return ["## Beside it", "", "| step | events/s |", "| --- | --- |", *rows]
@@ -383,7 +386,7 @@ def memory_section() -> list[str]:
 
 def start_section() -> list[str]:
     say("start")
-    traced = [seconds(lambda: checker_source(ACTIONS, INVARIANTS)) for _ in range(REPEATS)]
+    traced = [seconds(lambda: rules_source(ACTIONS, INVARIANTS)) for _ in range(REPEATS)]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "KVPROOF_CACHE": folder}
         program = [sys.executable, __file__, "--start"]
@@ -394,7 +397,7 @@ def start_section() -> list[str]:
     return [
         "## Start",
         "",
-        f"Tracing and printing the rules: {spread(traced, ' s')}. Compiling them, once for a specification: {cold:.1f} s; "
+        f"Tracing and printing the rules: {spread(traced, ' s')}. Compiling them and the loop, once: {cold:.1f} s; "
         f"loading what was kept: {warm:.1f} s (with the first events, processor time, one run each).",
     ]
 

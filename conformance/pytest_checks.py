@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.targets import to_play_again
@@ -96,7 +97,7 @@ def _play_scenario(folder: Path, target: str, scenario: str, profile: str | None
 
 
 def _require_conforms(path: Path, profile: str | None) -> None:
-    report = replay(path, profile=profile)
+    report = replay(path, profile=profile, checker=Chosen())
     if report.verdict != CONFORMS or not report.events:
         raise AssertionError("\n".join(line.plain for line in verdict_lines(report)) or f"{path}: nothing was checked")
 

@@ -1,48 +1,24 @@
-"""The page book over arrays: the same moves as `pagebook.py` and `windowbook.py`, made at once and undone if one is not clean.
+"""The page book over arrays: an event's moves are made at once, and undone if one is not clean.
 
-Pages move by places of a row's page table, `places.py`; here stand the journal that undoes moves, the window map, the lists of an
-event and the blocks of page tables.
+`replay/page_book.py` and `replay/window_book.py` make the same moves. Two books stay because they answer different questions.
+This one asks only whether an event is clean; it must not allocate, and a journal undoes its moves. The other says what is
+wrong, names owners, follows the wrong moves of a known fault, and takes no memory for pages that were never used. Written once
+for both, each would carry what the other needs, and the interpreted checker would need numpy.
 
-These functions are compiled (`build.py`): they use arrays, numbers and each other, and nothing else. What they cannot follow they
-answer with False, and the interpreted checker judges the event. So they may be stricter than it is, but never weaker.
+What holds the two equal: this book may be stricter, but never weaker. What it does not follow it answers with False, and the
+interpreted checker judges the event. `tests/conformance/compiled/test_checker.py` compares reports over random runs and changes
+of them; `tools/interpreter_agreement.py` compares the states of both after each event.
+
+Pages move by places of a row's page table, `places.py`; here stand the journal that undoes moves, the window map, the lists of
+an event and the blocks of page tables. These functions are compiled (`build.py`): they use arrays, numbers and each other only.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kvproof.conformance.compiled.layout import (
-    ARENA_TOP,
-    BEHIND,
-    CAPACITY,
-    FREE_BLOCKS,
-    FREE_COUNT,
-    FREED,
-    GOING_BACK,
-    JOURNAL,
-    JOURNAL_ARENA,
-    JOURNAL_OWNERS,
-    JOURNAL_PINS,
-    JOURNAL_RUN,
-    JOURNAL_TIMES,
-    JOURNAL_WHAT,
-    JOURNAL_WINDOWS,
-    OWNED_BY_NONE,
-    OWNED_BY_TREE,
-    OWNER,
-    PINS,
-    PROTECTED_COUNT,
-    START,
-    TREE_COUNT,
-    WINDOW_FREE_COUNT,
-    WINDOW_FREED,
-    WINDOW_MARK,
-    WINDOW_OF,
-    WINDOW_TREE_COUNT,
-    Array,
-    EventArrays,
-    StateArrays,
-)
+from kvproof.conformance.compiled import layout as at
+from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 
 
 def where(flag: bool, then: Any, otherwise: Any) -> Any:
@@ -83,54 +59,54 @@ def holds_page(events: EventArrays, which: int, event: int, page: int) -> bool:
 
 def note(journal: Array, counts: Array, what: int, place: int, before: int) -> None:
     """Remember a value that is about to change."""
-    n = counts[JOURNAL]
+    n = counts[at.JOURNAL]
     journal[n, 0] = what
     journal[n, 1] = place
     journal[n, 2] = before
-    counts[JOURNAL] = n + 1
+    counts[at.JOURNAL] = n + 1
 
 
 def note_all(journal: Array, counts: Array, what: int, first: int, last: int, before: int) -> None:
     """Remember a change that is the same from first to before last; one entry for all of them, however many they are."""
-    note(journal, counts, what + ((last - first) << JOURNAL_TIMES), first, before)
+    note(journal, counts, what + ((last - first) << at.JOURNAL_TIMES), first, before)
 
 
 def totals(counts: Array) -> tuple[int, int, int, int, int]:
     """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
     return (
-        counts[FREE_COUNT],
-        counts[TREE_COUNT],
-        counts[PROTECTED_COUNT],
-        counts[WINDOW_FREE_COUNT],
-        counts[WINDOW_TREE_COUNT],
+        counts[at.FREE_COUNT],
+        counts[at.TREE_COUNT],
+        counts[at.PROTECTED_COUNT],
+        counts[at.WINDOW_FREE_COUNT],
+        counts[at.WINDOW_TREE_COUNT],
     )
 
 
 def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]) -> None:
     """Put back what the journal holds, newest first, and the totals. Places are those of the ledger's page table."""
     counts, journal, pages, arena = state.counts, state.journal, state.pages, state.arena
-    counts[FREE_COUNT], counts[TREE_COUNT], counts[PROTECTED_COUNT] = before[0], before[1], before[2]
-    counts[WINDOW_FREE_COUNT], counts[WINDOW_TREE_COUNT] = before[3], before[4]
-    start = state.tables[ledger, START]
-    for n in range(counts[JOURNAL] - 1, -1, -1):
-        what, first, value = journal[n, 0] & JOURNAL_WHAT, journal[n, 1], journal[n, 2]
-        last = first + (journal[n, 0] >> JOURNAL_TIMES)
-        if what == JOURNAL_OWNERS:
+    counts[at.FREE_COUNT], counts[at.TREE_COUNT], counts[at.PROTECTED_COUNT] = before[0], before[1], before[2]
+    counts[at.WINDOW_FREE_COUNT], counts[at.WINDOW_TREE_COUNT] = before[3], before[4]
+    start = state.tables[ledger, at.START]
+    for n in range(counts[at.JOURNAL] - 1, -1, -1):
+        what, first, value = journal[n, 0] & at.JOURNAL_WHAT, journal[n, 1], journal[n, 2]
+        last = first + (journal[n, 0] >> at.JOURNAL_TIMES)
+        if what == at.JOURNAL_OWNERS:
             for place in range(start + first, start + last):
-                pages[OWNER, arena[place]] = value
-        elif what == JOURNAL_PINS:
+                pages[at.OWNER, arena[place]] = value
+        elif what == at.JOURNAL_PINS:
             for place in range(start + first, start + last):
-                pages[PINS, arena[place]] -= value
-        elif what == JOURNAL_RUN:
+                pages[at.PINS, arena[place]] -= value
+        elif what == at.JOURNAL_RUN:
             for page in range(first, last):
-                pages[OWNER, page] = value
-        elif what == JOURNAL_ARENA:
+                pages[at.OWNER, page] = value
+        elif what == at.JOURNAL_ARENA:
             arena[start + first] = value
-        elif what >= JOURNAL_WINDOWS:
-            state.windows[what - JOURNAL_WINDOWS, first] = value
+        elif what >= at.JOURNAL_WINDOWS:
+            state.windows[what - at.JOURNAL_WINDOWS, first] = value
         else:
             pages[what, first] = value
-    counts[JOURNAL] = 0
+    counts[at.JOURNAL] = 0
 
 
 def set_page(pages: Array, journal: Array, counts: Array, page: int, what: int, value: int) -> None:
@@ -139,28 +115,28 @@ def set_page(pages: Array, journal: Array, counts: Array, page: int, what: int, 
 
 
 def set_window(windows: Array, journal: Array, counts: Array, window: int, what: int, value: int) -> None:
-    note(journal, counts, JOURNAL_WINDOWS + what, window, windows[what, window])
+    note(journal, counts, at.JOURNAL_WINDOWS + what, window, windows[what, window])
     windows[what, window] = value
 
 
 def name_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int, window: int) -> None:
     """The map names `window` behind `page`."""
-    set_page(pages, journal, counts, page, WINDOW_OF, window)
-    set_window(windows, journal, counts, window, BEHIND, page)
-    counts[WINDOW_FREE_COUNT] -= 1
-    if pages[OWNER, page] == OWNED_BY_TREE:
-        counts[WINDOW_TREE_COUNT] += 1
+    set_page(pages, journal, counts, page, at.WINDOW_OF, window)
+    set_window(windows, journal, counts, window, at.BEHIND, page)
+    counts[at.WINDOW_FREE_COUNT] -= 1
+    if pages[at.OWNER, page] == at.OWNED_BY_TREE:
+        counts[at.WINDOW_TREE_COUNT] += 1
 
 
 def clear_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int) -> int:
     """The map names no window page behind `page` any more; the one that it named, 0 if there was none."""
-    window = int(pages[WINDOW_OF, page])
+    window = int(pages[at.WINDOW_OF, page])
     if window != 0:
-        set_page(pages, journal, counts, page, WINDOW_OF, 0)
-        set_window(windows, journal, counts, window, BEHIND, 0)
-        counts[WINDOW_FREE_COUNT] += 1
-        if pages[OWNER, page] == OWNED_BY_TREE:
-            counts[WINDOW_TREE_COUNT] -= 1
+        set_page(pages, journal, counts, page, at.WINDOW_OF, 0)
+        set_window(windows, journal, counts, window, at.BEHIND, 0)
+        counts[at.WINDOW_FREE_COUNT] += 1
+        if pages[at.OWNER, page] == at.OWNED_BY_TREE:
+            counts[at.WINDOW_TREE_COUNT] -= 1
     return window
 
 
@@ -169,17 +145,17 @@ def release_window(pages: Array, windows: Array, journal: Array, counts: Array, 
     window = clear_window(pages, windows, journal, counts, page)
     if window == 0:
         return 0
-    set_window(windows, journal, counts, window, WINDOW_MARK, windows[WINDOW_MARK, window] + 1)
+    set_window(windows, journal, counts, window, at.WINDOW_MARK, windows[at.WINDOW_MARK, window] + 1)
     return 1
 
 
 def lists_what_goes_back(events: EventArrays, event: int, pages: Array, going_back: int) -> bool:
     """Whether the event lists exactly the pages that go back, each once. Then they are free."""
-    for run in range(events.begins[FREED, event], events.ends[FREED, event]):
+    for run in range(events.begins[at.FREED, event], events.ends[at.FREED, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if page < 1 or page >= pages.shape[1] or pages[OWNER, page] != GOING_BACK:
+            if page < 1 or page >= pages.shape[1] or pages[at.OWNER, page] != at.GOING_BACK:
                 return False
-            pages[OWNER, page] = OWNED_BY_NONE
+            pages[at.OWNER, page] = at.OWNED_BY_NONE
             going_back -= 1
     return going_back == 0
 
@@ -188,11 +164,11 @@ def lists_marked_windows(
     events: EventArrays, event: int, windows: Array, marked: int, journal: Array, counts: Array
 ) -> bool:
     """Whether the event lists exactly the window pages that are marked, each as often as it is. It takes the marks away."""
-    for run in range(events.begins[WINDOW_FREED, event], events.ends[WINDOW_FREED, event]):
+    for run in range(events.begins[at.WINDOW_FREED, event], events.ends[at.WINDOW_FREED, event]):
         for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
-            if window < 1 or window >= windows.shape[1] or windows[WINDOW_MARK, window] == 0:
+            if window < 1 or window >= windows.shape[1] or windows[at.WINDOW_MARK, window] == 0:
                 return False
-            set_window(windows, journal, counts, window, WINDOW_MARK, windows[WINDOW_MARK, window] - 1)
+            set_window(windows, journal, counts, window, at.WINDOW_MARK, windows[at.WINDOW_MARK, window] - 1)
             marked -= 1
     return marked == 0
 
@@ -207,28 +183,28 @@ def block_class(wanted: int) -> int:
 
 def release_block(tables: Array, arena: Array, counts: Array, ledger: int) -> None:
     """The block of a page table becomes the first free one of its size; its first entry names the next."""
-    capacity = tables[ledger, CAPACITY]
+    capacity = tables[ledger, at.CAPACITY]
     if capacity > 0:
-        head = FREE_BLOCKS + block_class(capacity)
-        arena[tables[ledger, START]] = counts[head]
-        counts[head] = tables[ledger, START] + 1
-    tables[ledger, CAPACITY] = 0
+        head = at.FREE_BLOCKS + block_class(capacity)
+        arena[tables[ledger, at.START]] = counts[head]
+        counts[head] = tables[ledger, at.START] + 1
+    tables[ledger, at.CAPACITY] = 0
 
 
 def make_room(tables: Array, arena: Array, counts: Array, ledger: int, length: int, wanted: int) -> None:
     """Give a page table of `length` pages a block for `wanted`. Nothing else changes, so this is never undone."""
-    if tables[ledger, CAPACITY] >= wanted:
+    if tables[ledger, at.CAPACITY] >= wanted:
         return
     n = block_class(wanted)
-    if counts[FREE_BLOCKS + n] > 0:
-        start = counts[FREE_BLOCKS + n] - 1
-        counts[FREE_BLOCKS + n] = arena[start]
+    if counts[at.FREE_BLOCKS + n] > 0:
+        start = counts[at.FREE_BLOCKS + n] - 1
+        counts[at.FREE_BLOCKS + n] = arena[start]
     else:
-        start = counts[ARENA_TOP]
-        counts[ARENA_TOP] += 1 << n
-    old = tables[ledger, START]
+        start = counts[at.ARENA_TOP]
+        counts[at.ARENA_TOP] += 1 << n
+    old = tables[ledger, at.START]
     for position in range(length):
         arena[start + position] = arena[old + position]
     release_block(tables, arena, counts, ledger)
-    tables[ledger, START] = start
-    tables[ledger, CAPACITY] = 1 << n
+    tables[ledger, at.START] = start
+    tables[ledger, at.CAPACITY] = 1 << n

@@ -1,8 +1,8 @@
-"""The checker as one source: the functions printed from the specification, the page book and the loop; compiled by numba.
-The scanner of lines is a source of its own.
+"""Builds the checker: the rules as machine code by LLVM, the page book and the loop by numba. Both are kept on disk.
 
-The source is a file in a cache folder, named after the hash of its text and of the versions that compile it; what numba
-compiled stands beside it. A changed rule is a changed text, so nothing stale is ever run; the text is compared before use.
+The loop knows no rule: it is compiled once for all releases, in some seconds. The rules of a release are assembly
+(`rules.py`), which takes a second. What is kept lies in a folder named after the hash of its text and of the versions that
+compile it: a changed rule is a changed text, so nothing stale is ever run.
 """
 
 from __future__ import annotations
@@ -11,64 +11,131 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, scan_layout, scanner
-from kvproof.conformance.compiled.rules import rules_source
-from kvproof.model.cache_folder import cache_folder, require_ours
-from kvproof.spec.actions import Action
-from kvproof.spec.invariants import Invariant
+import numpy as np
 
-Judge = Callable[..., tuple[int, int]]
+from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, rule_calls, scan_layout, scanner
+from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
+from kvproof.conformance.compiled.rules import FUNCTIONS, rules_source
+from kvproof.model.cache_folder import cache_folder, require_ours
+from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.invariants import INVARIANTS
+
 Scan = Callable[..., None]
 Fill = Callable[..., None]
+Waits = Callable[[str], None]
+"""Is told what is waited for."""
 
-_HEAD = '''"""Printed by kvproof from its specification; see kvproof.conformance.compiled."""
+_HEAD = '''"""Written by kvproof from its own functions; see kvproof.conformance.compiled.build."""
 from __future__ import annotations
 '''
 _COMPILED = """
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 # Nothing is allocated, so nothing is counted: numba would count every use of an array, more than half of the time.
 # All becomes one function: an array is handed over as seven numbers and more, which took half of what was left.
-compiled = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+within = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 compiled_to_be_called = njit(error_model="numpy", _nrt=False, cache=True)
-"""
-_PLAIN = """
+
+
 def compiled(function):
-    return function
+    # Once for all integers: numba would compile it anew for each width, and for each number that stands in a call.
+    dispatcher = within(function)
+    template = dispatcher.get_call_template
 
-compiled_to_be_called = compiled
+    def template_of_integers(arguments, keywords):
+        return template(tuple(types.int64 if isinstance(a, types.Integer) else a for a in arguments), keywords)
+
+    dispatcher.get_call_template = template_of_integers
+    return dispatcher
+
+
+@intrinsic
+def call(context, address, arguments):
+    def generate(context, builder, signature, values):
+        of_function = ir.FunctionType(ir.IntType(64), [ir.IntType(64)] * len(arguments))
+        function = builder.inttoptr(values[0], of_function.as_pointer())
+        numbers = zip(cgutils.unpack_tuple(builder, values[1]), arguments)
+        return builder.call(function, [context.cast(builder, n, t, types.int64) for n, t in numbers])
+
+    return types.int64(address, arguments), generate
 """
-ENTRY = loop.judge_events.__name__
-"""What Python calls, and so what is kept compiled; all else is compiled into it."""
-SCAN = scanner.scan_lines.__name__
-"""The same of the scanner of lines."""
+LOOP = (rule_calls.ask, book, places, pages, loop)
+"""What the loop is made of: functions, and modules with all of theirs."""
+SECONDS = 12
+"""About how long it takes to compile the loop, once on a machine."""
 
 
-def checker_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
-    """Everything that the loop needs, as text; what `compiled` means is left to whoever runs it."""
-    parts = [
-        _layout_of(layout, layout.EventArrays, layout.StateArrays),
-        *map(_text_of, (*_functions_of(book), *_functions_of(places))),
-        rules_source(actions, invariants),
-        *map(_text_of, (*_functions_of(pages), *_functions_of(loop))),
-    ]
-    return _called_from_outside(ENTRY, parts)
+@dataclass(frozen=True)
+class Judge:
+    """Judges events in arrays by some rules."""
+
+    loop: Callable[..., tuple[int, int]]
+    functions: Array
+    """int64[FUNCTIONS]: the addresses of the rules' functions."""
+    machine_code: Any = field(repr=False)
+    """What holds these functions in memory."""
+
+    def __call__(self, first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
+        """Judge events first to last - 1; why it stopped, and the event at which it did."""
+        return self.loop(first, last, events, state._replace(functions=self.functions))
+
+
+_sources: dict[tuple[int, ...], tuple[Any, str]] = {}
+"""The text of rules that were met, by their ids. The rules stay there too, so that no other one gets the id of one of them."""
+
+
+def the_judge(actions: Mapping[str, Action] = ACTIONS, waits: Waits = lambda _: None) -> Judge:
+    """The compiled checker of these rules. `waits` is told where something has to be compiled, which is kept then."""
+    key = tuple(map(id, (*actions.values(), *INVARIANTS.values())))
+    if key not in _sources:
+        _sources[key] = ((*actions.values(), *INVARIANTS.values()), rules_source(actions, INVARIANTS))
+    return Judge(compiled_loop(waits), *compiled_rules(_sources[key][1]))
+
+
+def plain_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
+    """The loop run by Python: slow, and the same answers."""
+    return Judge(_plain(loop_source(), loop.judge_events.__name__), *compiled_rules(rules_source(actions, INVARIANTS)))
+
+
+def plain_scan() -> Scan:
+    """The scanner run by Python."""
+    return _plain(scanner_source(), scanner.scan_lines.__name__)
+
+
+def _plain(source: str, entry: str) -> Callable[..., Any]:
+    same = {"compiled": lambda function: function, "compiled_to_be_called": lambda function: function}
+    namespace: dict[str, Any] = {**same, "call": rule_calls.call}
+    exec(compile(_HEAD + source, "<checker>", "exec"), namespace)
+    return namespace[entry]
+
+
+@functools.cache
+def loop_source() -> str:
+    """The page book and the loop as one text, with the numbers of `layout.py` in place of their names."""
+    fields = [
+        f"# {t.__name__}: {', '.join(t._fields)}" for t in (EventArrays, StateArrays)
+    ]  # compiled to places in them
+    text = "\n\n".join([*fields, *(text for part in LOOP for text in _texts_of(part))])
+    numbered = re.sub(r"\bat\.([A-Z_]+)\b", lambda name: str(getattr(layout, name[1])), text)
+    return _called_from_outside(loop.judge_events.__name__, numbered)
 
 
 def scanner_source() -> str:
-    """The same of the scanner. It knows no rule and no field, so its text changes only with its code."""
-    parts = [
-        _layout_of(scan_layout, scan_layout.KeyArrays, scan_layout.ScannedArrays),
-        *map(_text_of, _functions_of(scanner)),
-    ]
-    return _called_from_outside(SCAN, parts)
+    """The scanner of lines as one text. It knows no rule and no field, so its text changes only with its code."""
+    parts = [_layout_of(scan_layout, scan_layout.KeyArrays, scan_layout.ScannedArrays), *_texts_of(scanner)]
+    return _called_from_outside(scanner.scan_lines.__name__, "\n\n".join(parts))
 
 
 def _layout_of(module: ModuleType, *tuples: Any) -> str:
@@ -78,63 +145,81 @@ def _layout_of(module: ModuleType, *tuples: Any) -> str:
     return "\n".join([*fields, *constants]) + "\n"
 
 
-def _called_from_outside(entry: str, parts: Iterable[str]) -> str:
-    return "\n\n".join(parts).replace(f"@compiled\ndef {entry}(", f"@compiled_to_be_called\ndef {entry}(")
+def _texts_of(part: ModuleType | Callable[..., Any]) -> list[str]:
+    """The text of each function, to be compiled."""
+    members = vars(part).values() if isinstance(part, ModuleType) else [part]
+    own = [f for f in members if inspect.isfunction(f) and (f is part or f.__module__ == part.__name__)]
+    return ["@compiled\n" + inspect.getsource(function) for function in own]
 
 
-def _functions_of(module: ModuleType) -> list[Callable[..., Any]]:
-    return [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
-
-
-def _text_of(function: Callable[..., Any]) -> str:
-    return "@compiled\n" + inspect.getsource(function)
-
-
-def plain_judge(source: str, entry: str = ENTRY) -> Judge:
-    """The same source run by Python: slow, and the same answers."""
-    namespace: dict[str, Any] = {}
-    exec(compile(_HEAD + _PLAIN + source, "<checker>", "exec"), namespace)
-    return namespace[entry]
-
-
-_sources: dict[tuple[int, ...], tuple[Any, str]] = {}
-
-
-def source_of(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
-    """The same, traced once for the same actions and invariants."""
-    rules = (*actions.values(), *invariants.values())
-    key = tuple(map(id, rules))
-    if key not in _sources:  # the rules stay there too, so that no other one gets the place of one of them
-        _sources[key] = (rules, checker_source(actions, invariants))
-    return _sources[key][1]
-
-
-@functools.lru_cache(maxsize=8)
-def compiled_judge(source: str) -> Judge:
-    """The loop, compiled. The first call with a new source takes up to a minute, later ones load what was kept."""
-    return _compiled(source, ENTRY)
+def _called_from_outside(entry: str, text: str) -> str:
+    return text.replace(f"@compiled\ndef {entry}(", f"@compiled_to_be_called\ndef {entry}(")
 
 
 @functools.cache
 def compiled_scan() -> Scan:
     """The scanner of lines, compiled and kept in the same way: some seconds the first time."""
-    return _compiled(scanner_source(), SCAN)
+    return _compiled(scanner_source(), scanner.scan_lines.__name__)
 
 
 @functools.cache
 def compiled_fill() -> Fill:
     """What fills rows from columns, compiled and kept in the same way."""
     entry = filler.fill_row.__name__
-    return _compiled(_called_from_outside(entry, map(_text_of, _functions_of(filler))), entry)
+    return _compiled(_called_from_outside(entry, "\n\n".join(_texts_of(filler))), entry)
+
+
+def compiled_loop(waits: Waits = lambda _: None) -> Callable[..., tuple[int, int]]:
+    """The loop, compiled; `waits` is told where that is not kept yet."""
+    judge_events: Any = _compiled_loop()
+    if not judge_events.overloads and not any(Path(judge_events.stats.cache_path).glob("*.nbi")):
+        waits(f"compiling the checker, about {SECONDS} s, once")
+    return judge_events
+
+
+@functools.cache
+def _compiled_loop() -> Callable[..., tuple[int, int]]:
+    return _compiled(loop_source(), loop.judge_events.__name__)
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_rules(text: str, names: tuple[str, ...] = FUNCTIONS) -> tuple[Array, Any]:
+    """The addresses of the rules' functions, and what keeps them in memory."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(*processor, opt=2, reloc="pic", codemodel="jitdefault")
+    digest = f"kvproof_rules_{_digest(str(llvm.llvm_version_info), machine.triple, *processor, text)}"
+    code = _kept_code(cache_folder() / digest / f"{digest}.o", lambda: _object_code(text, machine))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return np.array([engine.get_function_address(name) for name in names], np.int64), engine
+
+
+def _object_code(text: str, machine: Any) -> bytes:
+    import llvmlite.binding as llvm
+
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
+    module.verify()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_object(module)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def _compiled(source: str, entry: str) -> Callable[..., Any]:
     import numba
 
     text = _HEAD + _COMPILED + source
-    versions = f"{sys.version} {numba.__version__}"
-    digest = hashlib.sha256(f"{versions}\n{text}".encode()).hexdigest()[:32]
-    name = f"kvproof_checker_{digest}"
+    name = f"kvproof_checker_{_digest(sys.version, numba.__version__, text)}"
     path = _kept(cache_folder() / name / f"{name}.py", text)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -158,9 +243,21 @@ def _kept(path: Path, text: str) -> Path:
     return path
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _kept_code(path: Path, make: Callable[[], bytes]) -> bytes:
+    """What is in the file; made, and written if it can be, where there is none or others could have written it."""
+    try:
+        require_ours(path.parent.parent)
+        require_ours(path.parent)
+        if not path.is_file():
+            _write_whole(path, make())
+        return path.read_bytes()
+    except OSError:
+        return make()
+
+
+def _write_whole(path: Path, text: str | bytes) -> None:
     """Under another name first: whoever else starts now sees the whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as file:
-        file.write(text)
+    with tempfile.NamedTemporaryFile("wb", dir=path.parent, suffix=".part", delete=False) as file:
+        file.write(text if isinstance(text, bytes) else text.encode())
     Path(file.name).replace(path)

@@ -7,19 +7,17 @@ the loop takes the state back: a trace full of such events is never much slower 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproof.conformance.compiled import layout
-from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
+from kvproof.conformance.compiled.build import Judge
 from kvproof.conformance.compiled.columns import EventBatch, arrays_of, first_seq
 from kvproof.conformance.compiled.columns import batches as batches_of
-from kvproof.conformance.compiled.state import State, fits
-from kvproof.conformance.replay.replay import Pause, Replayer
-from kvproof.conformance.replay.replayer import FIRST_LINE
+from kvproof.conformance.compiled.state import State
+from kvproof.conformance.replay.replay import Pause
+from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer
 from kvproof.conformance.traces.trace_io import TraceReader
-from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import Event
 
 MOST_INTERPRETED = 2**16
@@ -46,25 +44,14 @@ class CompiledChecker:
     def taking_over(cls, replayer: Replayer, judge: Judge, line: int) -> CompiledChecker:
         """One that goes on where an interpreted replay stands; `line` is that of the next event."""
         checker = cls(replayer, judge)
-        names = checker._state.names
-        for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in):
-            kind, _, name = key.partition(" ")
-            (names.of_session if kind == "session" else names.of_turn)(name)
-        for turn in (*replayer.of_turn, *replayer.elsewhere):
-            names.of_turn(turn)
         checker._line = line
-        checker._in_arrays = checker._state.take_back(replayer)
+        checker._take_up()
         return checker
 
     @property
     def state(self) -> State | None:
         """The state where it is in arrays; None: the replayer has it."""
         return self._state if self._in_arrays else None
-
-    @staticmethod
-    def can_judge(replayer: Replayer) -> bool:
-        config = replayer.report.config
-        return fits(replayer.d, config.pool_pages, config.window_pages)
 
     def follow(self, batches: Iterable[Any], progress: Callable[[int], None]) -> None:
         """Judge all events, or up to the one that ends the replay."""
@@ -78,6 +65,7 @@ class CompiledChecker:
     ) -> bool:
         """Judge a trace, from the state that the replayer has; True if there is more behind the last event to be judged."""
         if self.replayer.report.events or reader.first_seq:
+            self._line += self.replayer.report.events
             self._take_up()
         place = reader.place
         for batch in batches_of(reader):
@@ -103,7 +91,6 @@ class CompiledChecker:
             (names.of_session if kind == "session" else names.of_turn)(name)
         for turn in (*replayer.of_turn, *replayer.elsewhere):
             names.of_turn(turn)
-        self._line += replayer.report.events
         self._in_arrays = self._state.take_back(replayer)
         self._left = 0 if self._in_arrays else MOST_INTERPRETED
 
@@ -178,8 +165,3 @@ class CompiledChecker:
             self._state.names.of_session(event.session)
         if event.turn is not None:
             self._state.names.of_turn(event.turn)
-
-
-def the_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
-    """The loop of the specification as it is, or of a release's rules."""
-    return compiled_judge(source_of(actions, INVARIANTS))

@@ -58,6 +58,8 @@ class EventArrays(NamedTuple):
 class StateArrays(NamedTuple):
     """All else that the loop reads and changes. The numbers of columns are named below."""
 
+    functions: Array
+    """int64[FUNCTIONS]: the addresses of the functions of the rules that the loop calls."""
     settings: Array
     """int64[len(SETTINGS)]: the configuration."""
     ledgers: Array
@@ -93,8 +95,8 @@ class StateArrays(NamedTuple):
     """int64[fields]: the ledger behind the event."""
     moves: Array
     """int64[effects, 4] of (effect, three arguments in pages)."""
-    report: Array
-    """int64[4]: the terms of one ledger."""
+    answer: Array
+    """int64[4]: what a rule answers, see SEEN; or the four terms of the memory check of one ledger."""
 
 
 ABSENT = columnar_schema.ABSENT
@@ -114,6 +116,8 @@ SETTINGS = (
     "window_followed",
 )
 """The configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
+
+SETTINGS_AT = {name: place for place, name in enumerate(SETTINGS)}
 
 FIELDS = {name: place for place, name in enumerate(FIELD_NAMES)}
 """Columns of ledgers."""
@@ -140,6 +144,7 @@ TAKE_ROW, SHARE, TAKE, FREE_PAGES, FREE_WINDOW, INSERT, DROP_ROW = MOVES.values(
 WITHOUT_PAGES: tuple[type, ...] = (Write, Forget, Lock, Unlock, Report, Require)
 assert {*MOVES, FreeByLoc, *WITHOUT_PAGES} == set(Effect.__args__)
 LARGEST_MOVES = 8
+NUMBERS_OF_A_MOVE = 4
 
 # Rows of pages and windows, columns of tables and turns.
 OWNER, PINS, WINDOW_OF, MARK = range(4)
@@ -162,14 +167,19 @@ FREE_BLOCKS = 16
 COUNTS = FREE_BLOCKS + 40
 
 # What was exercised: the bits of invariants, then those of an action's branches.
-RULE_BITS = 6
-"""Bits below them that hold the number of the action."""
 PLANES = 48
 _BITS = {name: 1 << place for place, name in enumerate(COUNTED)}
 SEEN_BY_CHECK = sum(_BITS[name] for name in OF_A_CHECK)
 SEEN_BY_EVICTION = sum(_BITS[name] for name in OF_EVICTED_PAGES)
 SEEN_BY_WINDOW_EVICTION = sum(_BITS[name] for name in OF_EVICTED_WINDOW_PAGES)
 CHECK_RULE, EVICT_RULE = list(RULES).index("check"), len(RULES)
+
+# What a rule answers, and the functions of the rules that the loop calls, in the order of their addresses.
+SEEN, EXERCISES = range(2)
+"""Places of `answer`: what the step exercised, and what the ledger exercises after it (before it, when the rule is asked)."""
+BROKEN_BIT = 32
+"""The first bit of a broken invariant where invariants are weighed; below are those that are exercised."""
+JUDGE, WEIGH, REPORT, TERMS_ARE_RIGHT, STILL_NEEDS = range(5)
 
 # Why the loop came back before the end.
 ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
@@ -180,7 +190,7 @@ ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admit
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
-FOLLOWED = SETTINGS.index("window_followed")
+FOLLOWED = SETTINGS_AT["window_followed"]
 # Rows of scratch.
 SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
 # What an entry of the journal is about: a row of pages (their numbers), one of windows, a place of the row's page table; or

@@ -5,8 +5,7 @@ Compiled together with `book.py` and `places.py`; `still_needs` is printed from 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import (
     clear_window,
     holds_page,
@@ -21,40 +20,7 @@ from kvproof.conformance.compiled.book import (
     set_window,
     write_out,
 )
-from kvproof.conformance.compiled.layout import (
-    ALLOC,
-    BEHIND,
-    DROP_ROW,
-    FOLLOWED,
-    FREE_PAGES,
-    FREE_WINDOW,
-    FREED,
-    INSERT,
-    JOURNAL_ARENA,
-    LENGTH,
-    NO_ROW,
-    OWNED_BY_TREE,
-    OWNER,
-    PINS,
-    ROW,
-    ROW_SEEN,
-    SCRATCH_ALLOC,
-    SCRATCH_SHARED,
-    SCRATCH_WINDOW,
-    SHARE,
-    SHARED,
-    START,
-    TAKE,
-    TAKE_ROW,
-    TREE_END,
-    WINDOW_ALLOC,
-    WINDOW_FREED,
-    WINDOW_MARK,
-    WINDOW_OF,
-    Array,
-    EventArrays,
-    StateArrays,
-)
+from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.places import (
     evict_run,
     give_back,
@@ -64,10 +30,7 @@ from kvproof.conformance.compiled.places import (
     take_pages,
     take_windows,
 )
-
-if TYPE_CHECKING:
-
-    def still_needs(old: Array, position: int, settings: Array) -> bool: ...
+from kvproof.conformance.compiled.rule_calls import ask
 
 
 def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, state: StateArrays) -> bool:
@@ -75,49 +38,49 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
     table, settings, moves, tables, arena = events.table, state.settings, state.moves, state.tables, state.arena
     pages, windows, users, counts, journal = state.pages, state.windows, state.users, state.counts, state.journal
     scratch = state.scratch
-    followed = settings[FOLLOWED] != 0
-    row, length, tree_end = tables[ledger, ROW], tables[ledger, LENGTH], tables[ledger, TREE_END]
+    followed = settings[at.FOLLOWED] != 0
+    row, length, tree_end = tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END]
     row_before = row
-    n_alloc = length_of(events, ALLOC, event)
-    n_window = length_of(events, WINDOW_ALLOC, event) if followed else 0
-    n_shared = length_of(events, SHARED, event)
+    n_alloc = length_of(events, at.ALLOC, event)
+    n_window = length_of(events, at.WINDOW_ALLOC, event) if followed else 0
+    n_shared = length_of(events, at.SHARED, event)
     if max(n_alloc, n_window, n_shared) > scratch.shape[1]:
         return False
-    fresh, fresh_window, shared = scratch[SCRATCH_ALLOC], scratch[SCRATCH_WINDOW], scratch[SCRATCH_SHARED]
-    write_out(events, ALLOC, event, fresh)
+    fresh, fresh_window, shared = scratch[at.SCRATCH_ALLOC], scratch[at.SCRATCH_WINDOW], scratch[at.SCRATCH_SHARED]
+    write_out(events, at.ALLOC, event, fresh)
     if followed:
-        write_out(events, WINDOW_ALLOC, event, fresh_window)
+        write_out(events, at.WINDOW_ALLOC, event, fresh_window)
     taken, freed, window_freed = 0, 0, 0
     n = 0
     while moves[n, 0] != 0:
         move, first, last = moves[n, 0], moves[n, 1], moves[n, 2]
-        if move == TAKE_ROW:
-            row = int(table[ROW_SEEN, event])
-            if row_before != NO_ROW or row < 0 or row >= users.shape[0] or users[row] != 0:
+        if move == at.TAKE_ROW:
+            row = int(table[at.ROW_SEEN, event])
+            if row_before != at.NO_ROW or row < 0 or row >= users.shape[0] or users[row] != 0:
                 return False
             length, tree_end = 0, 0
-        elif row == NO_ROW:
+        elif row == at.NO_ROW:
             return False
-        elif move == SHARE:
-            if first < 0 or first > n_shared or length != 0 or tables[ledger, LENGTH] != 0:
+        elif move == at.SHARE:
+            if first < 0 or first > n_shared or length != 0 or tables[ledger, at.LENGTH] != 0:
                 return False
             make_room(tables, arena, counts, ledger, 0, first)
-            start = tables[ledger, START]
-            write_out(events, SHARED, event, shared)
+            start = tables[ledger, at.START]
+            write_out(events, at.SHARED, event, shared)
             for position in range(first):
                 page = int(shared[position])
-                if page < 1 or page >= pages.shape[1] or pages[OWNER, page] != OWNED_BY_TREE:
+                if page < 1 or page >= pages.shape[1] or pages[at.OWNER, page] != at.OWNED_BY_TREE:
                     return False
                 arena[start + position] = page
             pin(arena, start, 0, first, 1, pages, journal, counts)
             length, tree_end = first, first
-        elif move == TAKE:
-            if first != length or first < tables[ledger, LENGTH]:
+        elif move == at.TAKE:
+            if first != length or first < tables[ledger, at.LENGTH]:
                 return False  # behind what the row had: pages that it gave up in this event are still written there
             if taken + (last - first) > n_alloc or (followed and taken + (last - first) > n_window):
                 return False
             make_room(tables, arena, counts, ledger, length, last)
-            start = tables[ledger, START]
+            start = tables[ledger, at.START]
             if not take_pages(arena, start, first, last, fresh[taken:], ledger, pages, journal, counts):
                 return False
             if followed and not take_windows(
@@ -126,31 +89,31 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
                 return False
             taken += last - first
             length = last
-        elif move == FREE_PAGES:
+        elif move == at.FREE_PAGES:
             if last != length or first < tree_end:
                 return False
-            start = tables[ledger, START]
+            start = tables[ledger, at.START]
             if not give_back(arena, start, first, last, ledger, pages, journal, counts):
                 return False
             if followed:
                 window_freed += release_windows(arena, start, first, last, pages, windows, journal, counts)
             freed += last - first
             length = first
-        elif move == FREE_WINDOW:
+        elif move == at.FREE_WINDOW:
             if first < 0 or last > length:
                 return False
-            start = tables[ledger, START]
+            start = tables[ledger, at.START]
             window_freed += release_windows(arena, start, first, last, pages, windows, journal, counts)
-        elif move == INSERT:
+        elif move == at.INSERT:
             duplicates, freed_from = last, moves[n, 3]
             if first < tree_end or first > length:
                 return False
-            start = tables[ledger, START]
+            start = tables[ledger, at.START]
             same = min(max(duplicates, tree_end), first)
             if tree_end < same:
                 if tree_end < freed_from:
                     return False
-                write_out(events, SHARED, event, shared)
+                write_out(events, at.SHARED, event, shared)
             for position in range(tree_end, same):
                 page = int(arena[start + position])
                 if not give_back(arena, start, position, position + 1, ledger, pages, journal, counts):
@@ -160,55 +123,57 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
                     window_freed += release_window(pages, windows, journal, counts, page)
                     continue
                 kept = int(shared[position])
-                if kept < 1 or kept >= pages.shape[1] or pages[OWNER, kept] != OWNED_BY_TREE:
+                if kept < 1 or kept >= pages.shape[1] or pages[at.OWNER, kept] != at.OWNED_BY_TREE:
                     return False
-                window = int(pages[WINDOW_OF, page])
+                window = int(pages[at.WINDOW_OF, page])
                 handed_on = (
-                    window != 0 and pages[WINDOW_OF, kept] == 0 and not holds_page(events, WINDOW_FREED, event, window)
+                    window != 0
+                    and pages[at.WINDOW_OF, kept] == 0
+                    and not holds_page(events, at.WINDOW_FREED, event, window)
                 )
                 if handed_on:
                     clear_window(pages, windows, journal, counts, page)
                     name_window(pages, windows, journal, counts, kept, window)
                 else:
                     window_freed += release_window(pages, windows, journal, counts, page)
-                note(journal, counts, JOURNAL_ARENA, position, page)
+                note(journal, counts, at.JOURNAL_ARENA, position, page)
                 arena[start + position] = kept
             if not hand_to_tree(arena, start, same, first, ledger, pages, journal, counts):
                 return False
             pin(arena, start, tree_end, first, 1, pages, journal, counts)
             tree_end = first
-        elif move == DROP_ROW:
-            pin(arena, tables[ledger, START], 0, min(tree_end, length), -1, pages, journal, counts)
-            row, length, tree_end = NO_ROW, 0, 0
+        elif move == at.DROP_ROW:
+            pin(arena, tables[ledger, at.START], 0, min(tree_end, length), -1, pages, journal, counts)
+            row, length, tree_end = at.NO_ROW, 0, 0
         n += 1
     if taken != n_alloc or (followed and taken != n_window):
         return False
-    if with_row and row != NO_ROW and table[ROW_SEEN, event] != row:
+    if with_row and row != at.NO_ROW and table[at.ROW_SEEN, event] != row:
         return False
     if not lists_what_goes_back(events, event, pages, freed):
         return False
     if followed and not lists_marked_windows(events, event, windows, window_freed, journal, counts):
         return False
     if row_before != row:
-        if row_before != NO_ROW:
+        if row_before != at.NO_ROW:
             users[row_before] = 0
-        if row != NO_ROW:
+        if row != at.NO_ROW:
             users[row] = ledger + 1
-    if row == NO_ROW:
+    if row == at.NO_ROW:
         release_block(tables, arena, counts, ledger)
-    tables[ledger, ROW], tables[ledger, LENGTH], tables[ledger, TREE_END] = row, length, tree_end
+    tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END] = row, length, tree_end
     return True
 
 
-def is_read(page: int, state: StateArrays) -> bool:
+def is_read(page: int, events: EventArrays, event: int, state: StateArrays) -> bool:
     """Whether the window of some row's next token reaches a page of the row's protected prefix."""
     tables, arena, users = state.tables, state.arena, state.users
     for row in range(users.shape[0]):
         ledger = users[row] - 1
         if ledger >= 0:
-            for position in range(min(tables[ledger, TREE_END], tables[ledger, LENGTH])):
-                if arena[tables[ledger, START] + position] == page:
-                    if still_needs(state.ledgers[ledger], position, state.settings):
+            for position in range(min(tables[ledger, at.TREE_END], tables[ledger, at.LENGTH])):
+                if arena[tables[ledger, at.START] + position] == page:
+                    if ask(state, at.STILL_NEEDS, position, ledger, events, event) != 0:
                         return True
                     break
     return False
@@ -217,9 +182,9 @@ def is_read(page: int, state: StateArrays) -> bool:
 def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The tree frees pages that no row's protected prefix holds, and window pages that no row's window reaches."""
     pages, windows, counts, journal = state.pages, state.windows, state.counts, state.journal
-    followed = state.settings[FOLLOWED] != 0
+    followed = state.settings[at.FOLLOWED] != 0
     gone = 0
-    for run in range(events.begins[FREED, event], events.ends[FREED, event]):
+    for run in range(events.begins[at.FREED, event], events.ends[at.FREED, event]):
         page = int(events.runs[run, 0])
         could, windows_gone = evict_run(page, page + int(events.runs[run, 1]), pages, windows, journal, counts)
         if not could:
@@ -227,18 +192,18 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
         gone += windows_gone
     if not followed:
         return True
-    for run in range(events.begins[WINDOW_FREED, event], events.ends[WINDOW_FREED, event]):
+    for run in range(events.begins[at.WINDOW_FREED, event], events.ends[at.WINDOW_FREED, event]):
         for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if window < 1 or window >= windows.shape[1]:
                 return False
-            if windows[WINDOW_MARK, window] > 0:
-                set_window(windows, journal, counts, window, WINDOW_MARK, 0)
+            if windows[at.WINDOW_MARK, window] > 0:
+                set_window(windows, journal, counts, window, at.WINDOW_MARK, 0)
                 gone -= 1
                 continue
-            page = int(windows[BEHIND, window])
-            if page == 0 or pages[OWNER, page] != OWNED_BY_TREE:
+            page = int(windows[at.BEHIND, window])
+            if page == 0 or pages[at.OWNER, page] != at.OWNED_BY_TREE:
                 return False
-            if pages[PINS, page] > 0 and is_read(page, state):
+            if pages[at.PINS, page] > 0 and is_read(page, events, event, state):
                 return False
             clear_window(pages, windows, journal, counts, page)
     return gone == 0

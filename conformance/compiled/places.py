@@ -6,25 +6,9 @@ is not as it must be the stroke ends, and what was done up to it is what the jou
 
 from __future__ import annotations
 
+from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import name_window, note_all, release_window
-from kvproof.conformance.compiled.layout import (
-    BEHIND,
-    FREE_COUNT,
-    GOING_BACK,
-    JOURNAL_OWNERS,
-    JOURNAL_PINS,
-    JOURNAL_RUN,
-    OWNED_BY_NONE,
-    OWNED_BY_TREE,
-    OWNED_FROM,
-    OWNER,
-    PINS,
-    PROTECTED_COUNT,
-    TREE_COUNT,
-    WINDOW_OF,
-    WINDOW_TREE_COUNT,
-    Array,
-)
+from kvproof.conformance.compiled.layout import Array
 
 
 def take_pages(
@@ -39,19 +23,19 @@ def take_pages(
     counts: Array,
 ) -> bool:
     """Pages that nobody owns, `fresh` one after the other, come into the places from first to before last."""
-    owner = ledger + OWNED_FROM
+    owner = ledger + at.OWNED_FROM
     place = first
     while place < last:
         page = int(fresh[place - first])
         if page < 1 or page >= pages.shape[1]:
             break
-        if pages[OWNER, page] != OWNED_BY_NONE or pages[WINDOW_OF, page] != 0:
+        if pages[at.OWNER, page] != at.OWNED_BY_NONE or pages[at.WINDOW_OF, page] != 0:
             break
-        pages[OWNER, page] = owner
+        pages[at.OWNER, page] = owner
         arena[start + place] = page
         place += 1
-    note_all(journal, counts, JOURNAL_OWNERS, first, place, OWNED_BY_NONE)
-    counts[FREE_COUNT] -= place - first
+    note_all(journal, counts, at.JOURNAL_OWNERS, first, place, at.OWNED_BY_NONE)
+    counts[at.FREE_COUNT] -= place - first
     return place == last
 
 
@@ -69,7 +53,7 @@ def take_windows(
     """Window pages behind which no page is come behind the pages in these places."""
     for place in range(first, last):
         window = int(fresh[place - first])
-        if window < 1 or window >= windows.shape[1] or windows[BEHIND, window] != 0:
+        if window < 1 or window >= windows.shape[1] or windows[at.BEHIND, window] != 0:
             return False
         name_window(pages, windows, journal, counts, int(arena[start + place]), window)
     return True
@@ -79,13 +63,13 @@ def give_back(
     arena: Array, start: int, first: int, last: int, ledger: int, pages: Array, journal: Array, counts: Array
 ) -> bool:
     """The row's own pages in these places go back: the event must list them."""
-    owner = ledger + OWNED_FROM
+    owner = ledger + at.OWNED_FROM
     place = first
-    while place < last and pages[OWNER, arena[start + place]] == owner:
-        pages[OWNER, arena[start + place]] = GOING_BACK
+    while place < last and pages[at.OWNER, arena[start + place]] == owner:
+        pages[at.OWNER, arena[start + place]] = at.GOING_BACK
         place += 1
-    note_all(journal, counts, JOURNAL_OWNERS, first, place, owner)
-    counts[FREE_COUNT] += place - first
+    note_all(journal, counts, at.JOURNAL_OWNERS, first, place, owner)
+    counts[at.FREE_COUNT] += place - first
     return place == last
 
 
@@ -103,20 +87,20 @@ def hand_to_tree(
     arena: Array, start: int, first: int, last: int, ledger: int, pages: Array, journal: Array, counts: Array
 ) -> bool:
     """The row's own pages in these places are the tree's from now on."""
-    owner = ledger + OWNED_FROM
+    owner = ledger + at.OWNED_FROM
     with_window = 0
     place = first
     while place < last:
         page = arena[start + place]
-        if pages[OWNER, page] != owner:
+        if pages[at.OWNER, page] != owner:
             break
-        pages[OWNER, page] = OWNED_BY_TREE
-        if pages[WINDOW_OF, page] != 0:
+        pages[at.OWNER, page] = at.OWNED_BY_TREE
+        if pages[at.WINDOW_OF, page] != 0:
             with_window += 1
         place += 1
-    note_all(journal, counts, JOURNAL_OWNERS, first, place, owner)
-    counts[TREE_COUNT] += place - first
-    counts[WINDOW_TREE_COUNT] += with_window
+    note_all(journal, counts, at.JOURNAL_OWNERS, first, place, owner)
+    counts[at.TREE_COUNT] += place - first
+    counts[at.WINDOW_TREE_COUNT] += with_window
     return place == last
 
 
@@ -127,11 +111,11 @@ def pin(
     protected = 0
     for place in range(start + first, start + last):
         page = arena[place]
-        times = pages[PINS, page]
-        pages[PINS, page] = times + change
+        times = pages[at.PINS, page]
+        pages[at.PINS, page] = times + change
         protected += int(times + change > 0) - int(times > 0)
-    note_all(journal, counts, JOURNAL_PINS, first, last, change)
-    counts[PROTECTED_COUNT] += protected
+    note_all(journal, counts, at.JOURNAL_PINS, first, last, change)
+    counts[at.PROTECTED_COUNT] += protected
 
 
 def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Array, counts: Array) -> tuple[bool, int]:
@@ -142,13 +126,13 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
         return False, 0
     gone = 0
     page = first
-    while page < last and pages[OWNER, page] == OWNED_BY_TREE and pages[PINS, page] <= 0:
-        pages[OWNER, page] = OWNED_BY_NONE
-        if pages[WINDOW_OF, page] != 0:
-            counts[WINDOW_TREE_COUNT] -= 1
+    while page < last and pages[at.OWNER, page] == at.OWNED_BY_TREE and pages[at.PINS, page] <= 0:
+        pages[at.OWNER, page] = at.OWNED_BY_NONE
+        if pages[at.WINDOW_OF, page] != 0:
+            counts[at.WINDOW_TREE_COUNT] -= 1
             gone += release_window(pages, windows, journal, counts, page)
         page += 1
-    note_all(journal, counts, JOURNAL_RUN, first, page, OWNED_BY_TREE)
-    counts[TREE_COUNT] -= page - first
-    counts[FREE_COUNT] += page - first
+    note_all(journal, counts, at.JOURNAL_RUN, first, page, at.OWNED_BY_TREE)
+    counts[at.TREE_COUNT] -= page - first
+    counts[at.FREE_COUNT] += page - first
     return page == last, gone

@@ -1,4 +1,4 @@
-"""The specification as source: each rule, its conditions and what the replay compares, traced and printed.
+"""The specification as LLVM assembly: each rule, its conditions and what the replay compares, traced and printed.
 
 Nothing here knows a rule. Actions, effects and invariants are run on terms (`model/tracing.py`), and so is the code of the
 interpreted replay that reads parameters off an event and compares what was seen (`judge.py`, `memory_check.py`): what it
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.compiled.layout import FIELDS, LARGEST_MOVES, MOVES, RULE_BITS, WITHOUT_PAGES
-from kvproof.conformance.compiled.printing import bits_set, preamble, predicate, reads, taken
-from kvproof.conformance.compiled.source import Printer, function, is_flag
-from kvproof.conformance.compiled.weighing import invariants_source
+from kvproof.conformance.compiled import layout
+from kvproof.conformance.compiled.assembly import PARAMETERS, PRELUDE, Assembly
+from kvproof.conformance.compiled.layout import FIELDS, MOVES, WITHOUT_PAGES
+from kvproof.conformance.compiled.weighing import Weigher
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.coverage import COUNTED, decisions_of, exercised_by_step
-from kvproof.conformance.replay.judge import check_terms, judge, parameters
+from kvproof.conformance.replay.judge import check_terms, comparisons, parameters
 from kvproof.conformance.replay.memory_check import wrong_terms
-from kvproof.conformance.replay.page_book import FREE, TREE, Moves
-from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.page_book import FREE, TREE
+from kvproof.conformance.replay.replayer import still_needs
 from kvproof.conformance.traces.columnar_schema import (
     ABSENT,
     ACTIONS,
@@ -52,26 +52,9 @@ from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import FIELD_NAMES, Ledger
 from kvproof.spec.trace import Terms
 
+FUNCTIONS = ("judge_ledger", "weigh_invariants", "report_ledger", "terms_are_right", "still_needs")
+"""What the loop calls, in the order of their addresses (`layout.py`)."""
 LEDGER_EVENTS = tuple(name for name in ACTIONS if name not in ("evict", "check"))
-
-
-class Seen(Term):
-    """A value that an event may hold. Whoever compares it says what it has to be, and is told that it is that."""
-
-    __slots__ = ("wanted",)
-
-    def __init__(self, raw: Term, wanted: list[tuple[Term, Any]]) -> None:
-        super().__init__(raw.domain, raw.operator, raw.arguments, raw.is_flag)
-        self.wanted = wanted
-
-    __hash__ = Term.__hash__
-
-    def __ne__(self, other: Any) -> Any:
-        self.wanted.append((column(self.domain, self.arguments[0]), other))
-        return False
-
-    def __eq__(self, other: Any) -> Any:
-        return not self != other
 
 
 @dataclass
@@ -140,45 +123,30 @@ def given_parameters(d: Tracing, action: Action, before: Ledger) -> tuple[dict[s
 
 
 def agreement(action: Action) -> str:
-    """What `judge` compares of lengths and flags, as the body of a function: what was seen is what the successor says.
+    """What `judge` compares of lengths and flags, as the lines of a function: what was seen is what the successor says.
 
     It is the same whatever the successor is, so it is traced on an arbitrary one, and most actions share one text.
     """
     d = Tracing()
-    before, after = d.arbitrary(Ledger), d.arbitrary(Ledger, prefix="t")
-    outcome = Outcome(action, before, after, (), (), ())
+    outcome = Outcome(action, d.arbitrary(Ledger), d.arbitrary(Ledger, prefix="t"), (), (), ())
+    event: Any = SimpleNamespace(
+        action=action.event,
+        params={name: d.read(f"param_{name}") for name in (*FLAG_PARAMS, *NUMBER_PARAMS)},
+        after=SimpleNamespace(**{name: d.read(f"after_{name}") for name in (*FLAGS_AFTER, *NUMBERS_AFTER)}),
+    )
 
-    def compared() -> dict[str, Any]:
-        wanted: list[tuple[Term, Any]] = []
-        params = {name: Seen(d.read(f"param_{name}"), wanted) for name in (*FLAG_PARAMS, *NUMBER_PARAMS)}
-        seen = {name: Seen(d.read(f"after_{name}"), wanted) for name in (*FLAGS_AFTER, *NUMBERS_AFTER)}
-        observed = SimpleNamespace(**seen, model_dump=lambda exclude_none: seen)
-        event: Any = SimpleNamespace(
-            action=action.event,
-            params=params,
-            after=observed,
-            free=(),
-            alloc=(),
-            window_free=(),
-            window_alloc=(),
-            row=None,
-        )
-        oracle: Any = SimpleNamespace(d=d, step=lambda *_: outcome)
-        book: Any = SimpleNamespace(foresee=lambda *_: Moves("", None), window=SimpleNamespace(is_followed=False))
-        assert judge(oracle, book, "", action, before, event).agrees
-        return {raw.arguments[0]: d.some(raw == ABSENT, raw == _number(d, expected)) for raw, expected in wanted}
+    def agreeing() -> dict[str, Any]:
+        compared: Any = comparisons(d, outcome, event)  # type: ignore[arg-type]
+        return {seen.arguments[0]: d.some(seen == ABSENT, seen == expected) for _, _, expected, seen in compared}
 
-    paths = d.every_path(compared)
+    paths = d.every_path(agreeing)
     names = dict.fromkeys(name for path in paths for name in path.result)
     agrees = d.every(*(d.merged([Path(p.decisions, p.result.get(name, True)) for p in paths]) for name in names))
-    printer = Printer(reads)
-    printer.announce([agrees])
-    text = printer.value(agrees)
-    return "\n".join([*taken(printer), f"return {text}"])
+    written = Assembly()
+    return written.function(AGREES, "i1", written.value(agrees))
 
 
-def _number(d: Tracing, value: Any) -> Any:
-    return d.where(value, 1, 0) if is_flag(value) else value
+AGREES = "agrees"
 
 
 def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
@@ -197,12 +165,13 @@ def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
     raise TypeError(f"no page move is known for {effect}")
 
 
-def seen_of(d: Tracing, action: Action, oracle: TracedOracle, bits: Mapping[str, int]) -> list[tuple[int, Any]]:
+def seen_of(d: Tracing, action: Action, oracle: TracedOracle) -> list[tuple[int, Any]]:
     """What a step exercises, as bits and when they are set: invariants, then the branches of guards but the last."""
+    bits = {name: bit for bit, name in enumerate(COUNTED)}
     decisions = list(decisions_of(d, action.name, oracle.guards))
     seen = [(bits[name], flag) for name, flag in exercised_by_step(d, action.name, oracle.conditions).items()]
     seen += enumerate((flag for decision in decisions for flag in decision.taken), len(bits))
-    assert len(seen) + RULE_BITS < 63
+    assert len(seen) < layout.PLANES
     return seen
 
 
@@ -233,82 +202,77 @@ class TracedRule:
         return {name: value for name, value in after.items() if value is not getattr(self.before, name)}
 
 
-def rule_source(rule: TracedRule, agrees: str, bits: Mapping[str, int]) -> str:
-    """One action: fills in `new` and `moves` and returns what it exercises (`seen_of`) if the event is clean by it,
-    invariants and pages apart; else -1.
+def rule_source(rule: TracedRule, number: int, agrees: str, weigher: Weigher) -> str:
+    """`take_NAME`: the number of the rule if an event is clean by it, pages apart; else -1.
+
+    It writes the ledger after the event, the page moves (the first 0 ends them), what the step exercised and what the ledger
+    exercises then. All of that is computed before the first question is answered, and worth nothing where the answer is -1.
     """
-    d, changed, must_hold = rule.d, rule.changed, list(rule.must_hold)
-    page_moves = []
+    must_hold, written = list(rule.must_hold), Assembly()
+    for name, value in rule.changed.items():
+        written.store(value, "new", FIELDS[name])
+    count: str | int = 0
     for effect in rule.outcome.effects:
         if isinstance(effect, FreeByLoc):
             # No right rule frees beside the release: an event that does is not clean.
-            must_hold.append(d.no(effect.start < effect.end))
+            must_hold.append(rule.d.no(effect.start < effect.end))
         elif not isinstance(effect, WITHOUT_PAGES):
-            when, arguments = moved(d, effect)
-            page_moves.append((MOVES[type(effect)], when, arguments))
-    assert len(page_moves) < LARGEST_MOVES
-    clean = d.every(*must_hold)
-    printer = Printer(reads)
-    seen = seen_of(d, rule.action, rule.oracle, bits)
-    of_moves = (x for _, when, args in page_moves for x in (when, *args))
-    printer.announce([clean, *changed.values(), *of_moves, *(flag for _, flag in seen)])
-    lines = [*preamble(), *_clean_or_return(printer, clean), *bits_set(printer, "seen", seen)]
-    for name, value in changed.items():
-        text = printer.number(value)
-        lines += [*taken(printer), f"new[{FIELDS[name]}] = {text}"]
-    lines += [f"if not {agrees}(old, new, table, event, settings):", "    return -1", "n = 0"]
-    for code, when, arguments in page_moves:
-        condition, texts = printer.value(when), [printer.value(a) for a in arguments]
-        lines += [*taken(printer), f"if {condition}:", f"    moves[n, 0] = {code}"]
-        lines += [f"    moves[n, {place}] = {text}" for place, text in enumerate(texts, 1)]
-        lines += ["    n += 1"]
-    lines += ["moves[n, 0] = 0", "return seen"]
-    return function(f"take_{rule.action.name}", "old, new, table, event, settings, moves", lines)
-
-
-def _clean_or_return(printer: Printer, clean: Any) -> list[str]:
-    text = printer.value(clean)
-    return [*taken(printer), f"if not {text}:", "    return -1"]
+            when, arguments = moved(rule.d, effect)
+            first = written.put(f"mul i64 {count}, {layout.NUMBERS_OF_A_MOVE}")
+            for place, value in enumerate((MOVES[type(effect)], *arguments)):
+                written.store(value, "moves", written.put(f"add i64 {first}, {place}"))
+            count = written.put(f"add i64 {count}, {written.number(when)}")
+    written.store(0, "moves", written.put(f"mul i64 {count}, {layout.NUMBERS_OF_A_MOVE}"))
+    written.store_text(written.bits(seen_of(rule.d, rule.action, rule.oracle)), "answer", layout.SEEN)
+    clean = [
+        written.value(rule.d.every(*must_hold)),
+        written.call(agrees, "i1"),
+        weigher.weighed_behind(rule.changed, written),
+    ]
+    is_clean = written.folded("and", clean)
+    result = written.put(f"select i1 {is_clean}, i64 {number}, i64 -1")
+    return written.function(f"take_{rule.action.name}", "i64", result)
 
 
 def applies_source(action: Action) -> str:
-    d = Tracing()
-    return predicate(f"applies_{action.name}", "old, settings", action.applies(d, d.arbitrary(Ledger)))
+    d, written = Tracing(), Assembly()
+    return written.function(f"applies_{action.name}", "i1", written.value(action.applies(d, d.arbitrary(Ledger))))
 
 
 def dispatch_source(actions: Mapping[str, Action]) -> str:
-    """`judge_ledger`: the number of the rule that an event is judged by and, RULE_BITS higher, what that exercises, if the
-    event is clean by it; else a negative number.
+    """`judge_ledger`: the number of the rule that an event is judged by if the event is clean by it; else -1.
+
+    `number` is the event's, twice, and 1 more if its turn is another than the session's.
     """
-    assert len(actions) <= 1 << RULE_BITS
-    lines = []
-    for name in LEDGER_EVENTS:
-        lines += [f"if kind == {ACTIONS.index(name)}:"]
-        for number, action in enumerate(actions.values()):
-            if action.event == name:
-                another = "is_another" if action.of_another else "not is_another"
-                take = f"take_{action.name}(old, new, table, event, settings, moves)"
-                lines += [
-                    f"    if {another} and applies_{action.name}(old, settings):",
-                    f"        return {take} << {RULE_BITS} | {number}",
-                ]
-        lines += ["    return -1"]
-    return function("judge_ledger", "kind, is_another, old, new, table, event, settings, moves", [*lines, "return -1"])
+    cases: dict[int, list[str]] = {}
+    for action in actions.values():
+        if action.event in LEDGER_EVENTS:
+            cases.setdefault(2 * ACTIONS.index(action.event) + bool(action.of_another), []).append(action.name)
+    targets = " ".join(f"i64 {case}, label %case_{case}_0" for case in cases)
+    lines = [f"switch i64 %number, label %none [{targets}]"]
+    for case, names in cases.items():
+        for place, name in enumerate(names):
+            following = f"case_{case}_{place + 1}" if place + 1 < len(names) else "none"
+            lines += [
+                f"case_{case}_{place}:",
+                f"%applies_{name} = call i1 @applies_{name}({PARAMETERS})",
+                f"br i1 %applies_{name}, label %{name}, label %{following}",
+                f"{name}:",
+                f"%rule_{name} = call i64 @take_{name}({PARAMETERS})",
+                f"ret i64 %rule_{name}",
+            ]
+    body = "\n".join([*lines, "none:", "ret i64 -1"])
+    return f"define i64 @judge_ledger({PARAMETERS}) {{\n{body}\n}}\n"
 
 
 def report_source(actions: Mapping[str, Action]) -> str:
     """`report_ledger`: the four terms of the memory check of one ledger, by the rule of the check."""
-    d = Tracing()
+    d, written = Tracing(), Assembly()
     oracle: Any = TracedOracle(d, actions)
     terms = check_terms(oracle, {"": d.arbitrary(Ledger)}, frozenset())
-    values = [getattr(terms, f.name) for f in dataclasses.fields(Report)]
-    printer = Printer(reads)
-    printer.announce(values)
-    lines = preamble()
-    for place, value in enumerate(values):
-        text = printer.value(value)
-        lines += [*taken(printer), f"report[{place}] = {text}"]
-    return function("report_ledger", "old, settings, report", [*lines, "return None"])
+    for place, field in enumerate(dataclasses.fields(Report)):
+        written.store(getattr(terms, field.name), "answer", place)
+    return written.function("report_ledger", "i64", "0", linkage="")
 
 
 class _OwnedByTree:
@@ -354,42 +318,34 @@ def check_source() -> str:
         )
 
     right = d.where(is_there(d, "window_terms_total"), first_wrong(True), first_wrong(False))
-    return predicate("terms_are_right", "table, event, counts, settings", right)
+    written = Assembly()
+    return written.function("terms_are_right", "i64", written.number(right), linkage="")
 
 
 def window_source() -> str:
-    """`still_needs`: whether the window of a ledger's next token reaches the page at a position of its row."""
-    d = Tracing()
-    stub: Any = SimpleNamespace(d=d, ledgers={"": d.arbitrary(Ledger)})
-    position: Any = d.read("position")
-    needs = d.merged(d.every_path(lambda: Replayer._still_needs(stub, "", position)))
-
-    def reads_here(term: Term) -> str:
-        return "position" if term.arguments[0] == "position" else reads(term)
-
-    return predicate("still_needs", "old, position, settings", needs, reads_here)
+    """`still_needs`: whether the window of a ledger's next token reaches the page at a position, `number`, of its row."""
+    d, written = Tracing(), Assembly()
+    needs = d.merged(d.every_path(lambda: still_needs(d, d.arbitrary(Ledger), d.read("number"))))  # type: ignore[arg-type]
+    return written.function("still_needs", "i64", written.number(needs), linkage="")
 
 
 def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invariant]) -> str:
     """All functions that follow from the specification."""
-    of_ledgers = [a for a in actions.values() if a.event in LEDGER_EVENTS]
-    bits = {name: bit for bit, name in enumerate(COUNTED)}
     assert list(invariants) == list(COUNTED[: len(invariants)])
-    bodies = {a.name: agreement(a) for a in of_ledgers}
-    rules = {a.name: TracedRule.of(a) for a in of_ledgers}
-    written = {number: frozenset(rules[name].changed) for number, name in enumerate(actions) if name in rules}
-    agrees = {body: f"agrees_{number}" for number, body in enumerate(dict.fromkeys(bodies.values()))}
-    parts = [
-        *(
-            function(name, "old, new, table, event, settings", [*preamble(), *body.splitlines()])
-            for body, name in agrees.items()
-        ),
-        *(applies_source(a) for a in of_ledgers),
-        *(rule_source(rule, agrees[bodies[name]], bits) for name, rule in rules.items()),
-        dispatch_source(actions),
-        invariants_source(invariants, written),
-        report_source(actions),
-        check_source(),
-        window_source(),
-    ]
-    return "\n\n".join(parts)
+    rules = {number: TracedRule.of(a) for number, a in enumerate(actions.values()) if a.event in LEDGER_EVENTS}
+    bodies = {number: agreement(rule.action) for number, rule in rules.items()}
+    agrees = {body: f"{AGREES}_{place}" for place, body in enumerate(dict.fromkeys(bodies.values()))}
+    weigher = Weigher(invariants)
+    return "\n".join(
+        [
+            PRELUDE,
+            *(body.replace(f"@{AGREES}(", f"@{name}(") for body, name in agrees.items()),
+            *(applies_source(rule.action) for rule in rules.values()),
+            *(rule_source(rule, number, agrees[bodies[number]], weigher) for number, rule in rules.items()),
+            *weigher.functions(),
+            dispatch_source(actions),
+            report_source(actions),
+            check_source(),
+            window_source(),
+        ]
+    )

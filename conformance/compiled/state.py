@@ -17,11 +17,12 @@ from kvproof.conformance.compiled.book import block_class
 from kvproof.conformance.compiled.columns import EventBatch, Names
 from kvproof.conformance.compiled.coverage_bits import coverage_of, write_coverage
 from kvproof.conformance.compiled.layout import Array
+from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, Pool, Pools
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
-from kvproof.conformance.replay.replay import Replayer
+from kvproof.conformance.replay.replayer import Replayer
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.state import FIELDS, Ledger, pristine
+from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
 
 MOST_PAGES = 2**26
 """Pages of a pool for which arrays are made; and rows."""
@@ -74,7 +75,8 @@ class State:
         self.scratch: Array = np.zeros((3, 64), np.int32)
         self.new: Array = np.zeros(len(at.FIELDS), np.int64)
         self.moves: Array = np.zeros((at.LARGEST_MOVES, 4), np.int64)
-        self.report: Array = np.zeros(4, np.int64)
+        self.answer: Array = np.zeros(4, np.int64)
+        self.functions: Array = np.zeros(0, np.int64)  # of whoever judges
 
     def arrays(self) -> at.StateArrays:
         """As they are now: those that grow are others then."""
@@ -117,6 +119,32 @@ class State:
         counted["evict"], counted["check"] = int(self.counts[at.EVICTS]), int(self.counts[at.CHECKS])
         actions = Counter({name: times for name, times in counted.items() if times})
         vars(report.coverage).update(vars(coverage_of(self.seen, actions, self.actions)))
+
+    def pools(self) -> Pools:
+        """How many pages each kind of owner has, in each pool."""
+        phase = self.ledgers[:, at.FIELDS["phase"]]
+        is_running = (phase == PREFILL) | (phase == RUNNING)
+
+        def counted(owners: Array, free: int) -> Pool:
+            """`owners`: codes of the pages that are not free."""
+            of_ledgers = owners[owners >= at.OWNED_FROM] - at.OWNED_FROM
+            running = int(is_running[of_ledgers].sum())
+            tree = len(owners) - len(of_ledgers)
+            return dict(zip(OWNERS, (free, tree, len(of_ledgers) - running, running), strict=True))
+
+        owner = self.pages[at.OWNER]
+        pools = {FULL: counted(owner[owner != at.OWNED_BY_NONE], int(self.counts[at.FREE_COUNT]))}
+        if self.settings[at.FOLLOWED]:
+            behind = np.flatnonzero(self.pages[at.WINDOW_OF])
+            pools[WINDOW] = counted(owner[behind], int(self.counts[at.WINDOW_FREE_COUNT]))
+        return pools
+
+    def load(self) -> Load:
+        """How many sessions and turns there are."""
+        phase = self.ledgers[:, at.FIELDS["phase"]]
+        sessions = int((self.ledgers[:, at.FIELDS["is_open"]] != 0).sum())
+        has_turn = phase[phase != NONE]
+        return Load(sessions, *(int((has_turn == p).sum()) for p in (RUNNING, PREFILL, WAITING)))
 
     def hand_over(self, replayer: Replayer) -> None:
         """Give the interpreted checker the state as it is here."""

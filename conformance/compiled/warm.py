@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from kvproof.conformance.compiled.build import Judge, compiled_judge, source_of
+from kvproof.conformance.compiled.build import Judge, the_judge
 from kvproof.conformance.compiled.columns import Names, arrays_of
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.state import State
@@ -18,12 +18,11 @@ from kvproof.conformance.replay.rules_of_trace import rules_of
 from kvproof.conformance.traces.columnar_schema import pyarrow, schema
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import Action
-from kvproof.spec.invariants import INVARIANTS
 
 
 def warmed(actions: Mapping[str, Action]) -> Judge:
     """The compiled loop of these rules, run over no events, and what brings events to it: from here on a call is at once."""
-    judge = compiled_judge(source_of(actions, INVARIANTS))
+    judge = the_judge(actions)
     state = State(Integers(1, 1), 1, 0, actions)
     nothing = pyarrow().RecordBatch.from_pylist([], schema=schema())
     judge(0, 0, arrays_of(nothing, Names()).arrays, state.arrays())

@@ -1,4 +1,4 @@
-"""The invariants as source: which ones a ledger breaks, and which ones it exercises.
+"""The invariants as LLVM assembly: which ones a ledger breaks, and which ones it exercises.
 
 What an invariant says of a ledger follows from the fields that it reads. So behind a rule that writes few fields only the
 invariants that read one of them are weighed: the others are broken, and exercised, as before. A ledger keeps what it exercised.
@@ -6,12 +6,12 @@ invariants that read one of them are weighed: the others are broken, and exercis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.compiled.printing import bits_set, preamble, reads
-from kvproof.conformance.compiled.source import Printer, function
+from kvproof.conformance.compiled import layout
+from kvproof.conformance.compiled.assembly import PARAMETERS, Assembly
 from kvproof.conformance.replay.coverage import exercised_by_state
 from kvproof.model.tracing import Term, Tracing
 from kvproof.spec.invariants import Invariant
@@ -19,6 +19,23 @@ from kvproof.spec.state import Ledger
 
 FEW = 0.5
 """The share of all invariants up to which it pays to compile a function for those that a rule can change."""
+ALL = "weigh_invariants"
+BREAKS_NOTHING_NEW = f"""
+define internal i1 @breaks_nothing_new({PARAMETERS}) {{
+  %none = icmp eq i64 %number, 0
+  br i1 %none, label %fine, label %ask
+fine:
+  ret i1 true
+ask:
+  %before = call i64 @{ALL}({PARAMETERS})
+  %broken_before = lshr i64 %before, {layout.BROKEN_BIT}
+  %held_before = xor i64 %broken_before, -1
+  %new_ones = and i64 %number, %held_before
+  %right = icmp eq i64 %new_ones, 0
+  ret i1 %right
+}}
+"""
+"""`number`: the invariants that are broken after the event. An invariant that did not hold before is nobody's fault now."""
 
 
 @dataclass(frozen=True)
@@ -32,62 +49,54 @@ class Weighed:
     @property
     def fields(self) -> frozenset[str]:
         """Of the ledger, those that it reads."""
-        names = set()
-
-        def noted(term: Term) -> str:
-            names.add(term.arguments[0])
-            return reads(term)
-
-        printer = Printer(noted)
-        for flag in (self.broken, self.exercised):
-            printer.value(flag)
+        names, waiting = set(), [self.broken, self.exercised]
+        while waiting:
+            term = waiting.pop()
+            if isinstance(term, Term) and term.operator == "read":
+                names.add(term.arguments[0])
+            elif isinstance(term, Term):
+                waiting += term.arguments
         return frozenset(name.removeprefix("s.") for name in names if name.startswith("s."))
 
 
-def invariants_source(invariants: Mapping[str, Invariant], written: Mapping[int, frozenset[str]]) -> str:
-    """`weigh_invariants`, all of them, and `weigh_changed`, those that a rule can have changed. `written`: the fields that a rule
-    writes, by its number."""
-    d = Tracing()
-    s = d.arbitrary(Ledger)
-    holds = [d.no(invariant.holds(d, s)) for invariant in invariants.values()]
-    exercised = exercised_by_state(d, s, invariants).values()
-    weighed = [Weighed(bit, *both) for bit, both in enumerate(zip(holds, exercised, strict=True))]
-    reading = [(w, w.fields) for w in weighed]
-    concerned = {number: tuple(w for w, fields in reading if fields & names) for number, names in written.items()}
-    few = {number: some for number, some in concerned.items() if len(some) <= FEW * len(weighed)}
-    names = {some: f"weigh_{place}" for place, some in enumerate(dict.fromkeys(few.values()))}
-    return "\n\n".join(
-        [
-            _weighing("weigh_invariants", weighed),
-            *(_weighing(name, some) for some, name in names.items()),
-            _weigh_changed(weighed, few, names),
-        ]
-    )
+class Weigher:
+    """Writes the functions that weigh all invariants, or those that a rule can have changed: each such set once."""
 
+    def __init__(self, invariants: Mapping[str, Invariant]) -> None:
+        d = Tracing()
+        s = d.arbitrary(Ledger)
+        broken = [d.no(invariant.holds(d, s)) for invariant in invariants.values()]
+        exercised = exercised_by_state(d, s, invariants).values()
+        self._all = tuple(Weighed(bit, *both) for bit, both in enumerate(zip(broken, exercised, strict=True)))
+        assert len(self._all) <= layout.BROKEN_BIT
+        self._reads = [(weighed, weighed.fields) for weighed in self._all]
+        self._names = {self._all: ALL}
 
-def _weighing(name: str, weighed: Sequence[Weighed]) -> str:
-    """A function that tells which of them a ledger breaks, and which ones it exercises, one bit each."""
-    broken = [(w.bit, w.broken) for w in weighed]
-    exercised = [(w.bit, w.exercised) for w in weighed]
-    printer = Printer(reads)
-    printer.announce(flag for _, flag in (*broken, *exercised))
-    lines = [*bits_set(printer, "broken", broken), *bits_set(printer, "exercised", exercised)]
-    return function(name, "old, settings", [*preamble(), *lines, "return broken, exercised"])
+    def concerned(self, changed: Collection[str]) -> tuple[Weighed, ...]:
+        """The invariants to weigh behind a rule that writes these fields: those that read one, or all if these are many."""
+        some = tuple(weighed for weighed, fields in self._reads if not fields.isdisjoint(changed))
+        return some if len(some) <= FEW * len(self._all) else self._all
 
+    def weighed_behind(self, changed: Collection[str], written: Assembly) -> str:
+        """Whether a rule that writes these fields broke no invariant: the name of a flag. It also writes what is exercised."""
+        some = self.concerned(changed)
+        name = self._names.setdefault(some, f"weigh_{len(self._names)}")
+        weighed = written.call(name, "i64", old="%new")
+        exercised = written.put(f"and i64 {weighed}, {(1 << layout.BROKEN_BIT) - 1}")
+        if others := sum(1 << w.bit for w in self._all if w not in some):
+            before = written.put(f"load i64, ptr {written.place('answer', layout.EXERCISES)}")
+            kept = written.put(f"and i64 {before}, {others}")
+            exercised = written.put(f"or i64 {exercised}, {kept}")
+        written.store_text(exercised, "answer", layout.EXERCISES)
+        broken = written.put(f"lshr i64 {weighed}, {layout.BROKEN_BIT}")
+        return written.call("breaks_nothing_new", "i1", number=broken)
 
-def _weigh_changed(
-    weighed: Sequence[Weighed],
-    few: Mapping[int, tuple[Weighed, ...]],
-    names: Mapping[tuple[Weighed, ...], str],
-) -> str:
-    """`weigh_changed(rule, before, new, settings)`: the same of a ledger behind a rule, of what it breaks only what may have come
-    to break. `before`: what it exercised before; negative if that is not known."""
-    lines = ["if before < 0:", "    return weigh_invariants(new, settings)"]
-    for number, some in few.items():
-        others = sum(1 << w.bit for w in weighed) - sum(1 << w.bit for w in some)
-        lines += [
-            f"if rule == {number}:",
-            f"    broken, exercised = {names[some]}(new, settings)",
-            f"    return broken, exercised | (before & {others})",
-        ]
-    return function("weigh_changed", "rule, before, new, settings", [*lines, "return weigh_invariants(new, settings)"])
+    def functions(self) -> Iterator[str]:
+        """All that were asked for. Each returns one bit for each invariant exercised and, above, one for each broken."""
+        for some, name in self._names.items():
+            written = Assembly()
+            bits = written.bits(
+                [*((w.bit + layout.BROKEN_BIT, w.broken) for w in some), *((w.bit, w.exercised) for w in some)]
+            )
+            yield written.function(name, "i64", bits, linkage="" if name == ALL else "internal ")
+        yield BREAKS_NOTHING_NEW

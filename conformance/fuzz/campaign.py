@@ -20,6 +20,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.database import ExampleDatabase
 
+from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.abstract_states import PREFIX
 from kvproof.conformance.fuzz.generate import schedules
@@ -30,7 +31,6 @@ from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.shrink import shrunk
 from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.replay import AUTO
 
 ROUND, MOST_ROUNDS = 200, 1_000_003
 """Schedules of one round: each begins anew, so a search that is stuck is left. No campaign has so many rounds."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
+from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.fuzz.campaign import Campaign
 from kvproof.conformance.fuzz.campaign_state import (
     State,
@@ -28,7 +29,6 @@ from kvproof.conformance.fuzz.play import STEP_SECONDS
 from kvproof.conformance.fuzz.saved_play import Data
 from kvproof.conformance.fuzz.summary_page import summary_page
 from kvproof.conformance.fuzz.target import Target
-from kvproof.conformance.replay.replay import AUTO
 
 SAVE_SECONDS, LOOK_SECONDS = 5.0, 0.25
 EXAMPLES = "examples"

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import ValidationError
 
+from kvproof.conformance.compiled.choose import AUTO, COMPILED, INTERPRETED, is_installed
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.abstract_states import abstract_states
 from kvproof.conformance.fuzz.standstill import standstill
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.replay import AUTO, COMPILED, INTERPRETED, is_installed
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.replay.rules_of_trace import judged_by, rules_of
 from kvproof.conformance.replay.verdict import Finding
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = Path("fuzz.jsonl")
 PAYS_FROM = 20.0
-"""Seconds of a campaign from which the compiled checker pays: to load it takes some, and up to a minute the first time."""
+"""Seconds of a campaign from which the compiled checker pays: to load it takes some, more the first time."""
 BLOCK = 256
 """Events that are judged at once: with fewer, to begin takes longer than to judge."""
 
@@ -175,7 +175,7 @@ class NewJudging(Protocol):
 def judging_by(checker: str, seconds: float) -> NewJudging:
     """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed.
 
-    The rules of a profile are compiled when it is first met: up to a minute, and only once on a machine.
+    The rules of a profile are compiled when it is first met: about a second, and only once on a machine.
     """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging

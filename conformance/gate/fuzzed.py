@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvproof.conformance.compiled.choose import INTERPRETED
 from kvproof.conformance.fuzz.campaign import Found
 from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, leave_summary
 from kvproof.conformance.fuzz.campaign_state import Plan as CampaignPlan
@@ -12,7 +13,6 @@ from kvproof.conformance.fuzz.finding_folder import require_writable
 from kvproof.conformance.fuzz.jobs import search_here
 from kvproof.conformance.fuzz.targets import target_named, to_play_again
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, FUZZ, OPEN, PASSED, Outcome, Plan
-from kvproof.conformance.replay.replay import INTERPRETED
 from kvproof.conformance.report.formats.of_campaign import events_of_campaign
 
 LEAST_SECONDS = 1.0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, GOLDEN, OPEN, PASSED, Outcome, Plan
 from kvproof.conformance.replay.many_traces import traces_in
@@ -47,7 +48,7 @@ def judge_golden(plan: Plan) -> Outcome:
     for trace, expected in (pair for folder in folders for pair in kept_in(folder, plan.profile)):
         plan.show(f"{GOLDEN}: {trace.name}")
         try:
-            report = replay(trace, profile=expected.profile)
+            report = replay(trace, profile=expected.profile, checker=Chosen())
         except UserError as error:
             plan.stream.tell(CouldNot(what=str(trace), why=error.message))
             could_not.append(error.message)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from kvproof.conformance.compiled.source import Printer
+from kvproof.conformance.replay.term_printer import Printer
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Value
 from kvproof.model.tracing import Term, Tracing

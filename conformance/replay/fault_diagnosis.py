@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from kvproof.conformance.replay.judge import ABOUT, Difference, Judgement, check_terms, judge
+from kvproof.conformance.replay.judge import ABOUT, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.replay.memory_check import is_about_holders, seen_of_holders, true_of_holders
 from kvproof.conformance.replay.page_book import PageBook
 from kvproof.conformance.replay.tree_faults import faults_behind_counters
@@ -33,7 +33,8 @@ class BadEvent:
     def under(self, fault: Fault) -> Judgement:
         """The same event judged by the faulty form of the action."""
         deviating = fault.in_traces[self.right.outcome.action.name]
-        return judge(self.oracle, self.book, self.key, deviating, self.before, self.event)
+        outcome = self.oracle.step(deviating, self.before, parameters(self.event, deviating, self.before))
+        return judge(self.oracle.d, self.book, self.key, outcome, self.event)
 
     def follows(self, fault: Fault) -> Judgement | None:
         """How the faulty rule judges the event, if the event is what that rule says, pages included."""

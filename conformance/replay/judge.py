@@ -101,38 +101,37 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
     return given
 
 
-def judge(oracle: Oracle, book: PageBook, key: str, action: Action, before: Ledger, event: Event) -> Judgement:
-    outcome = oracle.step(action, before, parameters(event, action, before))
+def judge(d: Integers, book: PageBook, key: str, outcome: Outcome, event: Event) -> Judgement:
+    """What an event of ledger `key` shows against what one rule says of it."""
     moves = book.foresee(key, outcome.effects, event)
-    differences = [*_values(oracle.d, outcome, event), *_pages(book, moves, event)]
-    return Judgement(outcome, moves, tuple(differences))
+    differences = [Difference(*c) for c in comparisons(d, outcome, event) if c[-1] is not None and c[-1] != c[-2]]
+    return Judgement(outcome, moves, (*differences, *_pages(book, moves, event)))
 
 
-def _values(d: Integers, outcome: Outcome, event: Event) -> list[Difference]:
-    """Observed fields against the successor's. Flags that no ledger has are read off the action."""
-    before, after = _visible(outcome.before), _visible(outcome.after)
+def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[tuple[str, object, object, object]]:
+    """What an event may show of the successor: its name, its value before, what it has to be, what was seen (None: nothing).
+
+    The compiled checker runs this on terms (`compiled/rules.py`): what is compared here is compared there.
+    """
+    action, params = outcome.action, event.params
+    before, after = visible_fields(outcome.before), visible_fields(outcome.after)
     after["attached"] = _is_attached(outcome)
     if not after["slot_held"]:
         for name in SLOT_LENGTHS:
             after.pop(name)
-    if outcome.action.of_another:  # the turn's own values are not those of the session's turn
-        after = {name: value for name, value in after.items() if name not in TURN_FIELDS}
-    differences = []
-    for name, seen in event.after.model_dump(exclude_none=True).items():
-        if name in after and after[name] != seen:
-            differences.append(Difference(name, before.get(name), after[name], seen))
-    admitted = event.params.get("admitted")
-    if admitted is not None and admitted != _is_admitted(outcome):
-        differences.append(Difference("admitted", None, _is_admitted(outcome), admitted))
-    if outcome.action.event in ENDS and "inserted" not in outcome.action.params:
-        inserted, nothing = event.params.get("inserted"), False
-        if inserted is not None and d.floor_pages(outcome.before.kv_committed_len) >= 1 and inserted != nothing:
-            differences.append(Difference("inserted", None, nothing, inserted))
-    known = outcome.before.origin_len + outcome.before.output_len
-    fill = event.params.get("fill_len")
-    if fill is not None and fill != known and not outcome.action.of_another:
-        differences.append(Difference("fill_len", None, known, fill))
-    return differences
+    if action.of_another:  # the turn's own values are not those of the session's turn
+        for name in TURN_FIELDS:
+            after.pop(name, None)
+    shown = vars(event.after).items()
+    compared = [(name, before.get(name), after[name], seen) for name, seen in shown if name in after]
+    compared.append(("admitted", None, _is_admitted(outcome), params.get("admitted")))
+    takes_nothing = action.event in ENDS and "inserted" not in action.params
+    if takes_nothing and d.floor_pages(outcome.before.kv_committed_len) >= 1:
+        compared.append(("inserted", None, False, params.get("inserted")))
+    if not action.of_another:
+        known = outcome.before.origin_len + outcome.before.output_len
+        compared.append(("fill_len", None, known, params.get("fill_len")))
+    return compared
 
 
 def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:
@@ -156,7 +155,7 @@ def _window_pages(moves: WindowMoves, event: Event) -> list[Difference]:
     return differences
 
 
-def _visible(s: Ledger) -> dict[str, object]:
+def visible_fields(s: Ledger) -> dict[str, object]:
     return {name: value for name, value in vars(s).items() if name not in GHOSTS}
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.replay import AUTO, replay
+from kvproof.conformance.replay.replay import Checker, follow_interpreted, replay
 from kvproof.conformance.replay.serialization import report_as_data, report_from_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES, Report
 from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
@@ -36,7 +36,8 @@ class Options:
     """How each trace is to be judged."""
 
     strict: bool = False
-    checker: str = AUTO
+    checker: Checker = follow_interpreted
+    """A process of its own may be handed it: a function of a module, or an object that can be pickled."""
     until: int | None = None
     profile: str | None = None
 

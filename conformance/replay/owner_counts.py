@@ -1,17 +1,16 @@
-"""How many pages each kind of owner has right now, in each pool: from the page book, or from the compiled checker's arrays."""
+"""How many pages each kind of owner has right now, in each pool, by the page book.
+
+`compiled/state.py` counts them in the arrays of the compiled checker.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
 
 from kvproof.conformance.replay.page_book import FREE, TREE
-from kvproof.conformance.replay.replay import Replayer
-from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, is_live
-from kvproof.spec.trace import Config, Event
-
-if TYPE_CHECKING:
-    from kvproof.conformance.compiled.state import State
+from kvproof.conformance.replay.replayer import Replayer
+from kvproof.spec.state import PREFILL, RUNNING, WAITING, is_live
+from kvproof.spec.trace import Event
 
 FULL, WINDOW = "full", "window"
 OWNERS = ("free", "tree", "slots", "running")
@@ -51,38 +50,6 @@ def load_of_book(replayer: Replayer) -> Load:
     phases = Counter(ledger.phase for ledger in replayer.ledgers.values())
     sessions = sum(bool(ledger.is_open) for ledger in replayer.ledgers.values())
     return Load(sessions, phases[RUNNING], phases[PREFILL], phases[WAITING])
-
-
-def pools_of_state(state: State, config: Config) -> Pools:
-    import numpy as np
-
-    from kvproof.conformance.compiled import layout as at
-
-    phase = state.ledgers[:, at.FIELDS["phase"]]
-    is_running = (phase == PREFILL) | (phase == RUNNING)
-
-    def counted(owners: Any, free: int) -> Pool:
-        """`owners`: codes of the pages that are not free."""
-        of_ledgers = owners[owners >= at.OWNED_FROM] - at.OWNED_FROM
-        running = int(is_running[of_ledgers].sum())
-        tree = len(owners) - len(of_ledgers)
-        return dict(zip(OWNERS, (free, tree, len(of_ledgers) - running, running), strict=True))
-
-    owner = state.pages[at.OWNER]
-    pools = {FULL: counted(owner[owner != at.OWNED_BY_NONE], int(state.counts[at.FREE_COUNT]))}
-    if config.window_pages:
-        behind = np.flatnonzero(state.pages[at.WINDOW_OF])
-        pools[WINDOW] = counted(owner[behind], int(state.counts[at.WINDOW_FREE_COUNT]))
-    return pools
-
-
-def load_of_state(state: State) -> Load:
-    from kvproof.conformance.compiled import layout as at
-
-    phase = state.ledgers[:, at.FIELDS["phase"]]
-    sessions = int((state.ledgers[:, at.FIELDS["is_open"]] != 0).sum())
-    has_turn = phase[phase != NONE]
-    return Load(sessions, *(int((has_turn == p).sum()) for p in (RUNNING, PREFILL, WAITING)))
 
 
 class MovedPages:

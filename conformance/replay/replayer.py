@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.coverage import Counting
@@ -94,7 +94,7 @@ class Replayer:
             return self._out_of_order(line, event, key, before)
         try:
             given = parameters(event, action, before)
-            judgement = judge(self.oracle, self.book, key, action, before, event)
+            judgement = judge(self.d, self.book, key, self.oracle.step(action, before, given), event)
         except UserError as error:
             raise UserError(f"{at(self.path, line)}: {error.message}") from error
         self._counting.step(action, before, given, judgement.outcome.after)
@@ -156,44 +156,44 @@ class Replayer:
                 self._advance(key, followed, event)
                 return None
         explained = bad.explained_by()
-        return Finding(
-            self.path,
+        action = right.outcome.action
+        return self._finding(
             line,
             event,
-            key,
-            right.outcome.action.name,
-            right.outcome.action.summary,
-            before,
-            right.differences,
-            tuple(lines_of(right, event, self.book)),
-            bad.broken(explained),
-            tuple(explained),
-            self.report.profile,
-            tuple(wrong_pages_of(right, key, event, self.book)),
+            ledger=key,
+            action=action.name,
+            rule=action.summary,
+            before=before,
+            differences=right.differences,
+            pages=tuple(lines_of(right, event, self.book)),
+            invariants=bad.broken(explained),
+            explained_by=tuple(explained),
+            wrong=tuple(wrong_pages_of(right, key, event, self.book)),
         )
+
+    def _finding(self, line: int, event: Event, **found: Any) -> Finding:
+        return Finding(path=self.path, line=line, event=event, profile=self.report.profile, **found)
 
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
         rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)
         sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
-        return Finding(
-            self.path, line, event, key, event.action, sentence, before, (), (), {}, profile=self.report.profile
-        )
+        return self._finding(line, event, ledger=key, action=event.action, rule=sentence, before=before)
 
     def _evict(self, line: int, event: Event) -> Finding | None:
-        problems = self.book.evict(event, self._still_needs)
+        problems = self.book.evict(event, lambda key, position: still_needs(self.d, self.ledgers[key], position))
         if not problems:
             return None
-        broken = {p.invariant: p.sentence for p in problems}
-        rule = "the tree evicts pages that no row's protected prefix holds"
-        found = ((), tuple(p.sentence for p in problems), broken, tuple(faults_behind_eviction(problems)))
-        wrong = tuple(page for page in map(claimed, problems) if page is not None)
-        return Finding(self.path, line, event, "tree", "evict", rule, None, *found, self.report.profile, wrong)
-
-    def _still_needs(self, key: str, position: int) -> bool:
-        """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
-        s = self.ledgers[key]
-        end = s.kv_committed_len if is_live(self.d, s) else s.slot_kv_committed_len
-        return self.d.tokens(position + 1) > end - self.d.window
+        return self._finding(
+            line,
+            event,
+            ledger="tree",
+            action="evict",
+            rule="the tree evicts pages that no row's protected prefix holds",
+            pages=tuple(p.sentence for p in problems),
+            invariants={p.invariant: p.sentence for p in problems},
+            explained_by=tuple(faults_behind_eviction(problems)),
+            wrong=tuple(page for page in map(claimed, problems) if page is not None),
+        )
 
     def _check(self, line: int, event: Event) -> Finding | None:
         """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
@@ -210,7 +210,20 @@ class Replayer:
         if known := [f for f in explained if f in self.known]:
             self.report.followed[known[0].id] += 1
             return None
-        rule = self.oracle.actions["check"].summary
-        broken = {i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})}
-        found = (tuple(differences), tuple(lines), broken, tuple(explained))
-        return Finding(self.path, line, event, "all", "check", rule, None, *found, self.report.profile)
+        return self._finding(
+            line,
+            event,
+            ledger="all",
+            action="check",
+            rule=self.oracle.actions["check"].summary,
+            differences=tuple(differences),
+            pages=tuple(lines),
+            invariants={i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})},
+            explained_by=tuple(explained),
+        )
+
+
+def still_needs(d: Integers, s: Ledger, position: int) -> bool:
+    """Whether the sliding window of a ledger's next token reaches the page at this position (in pages) of its row."""
+    end = s.kv_committed_len if is_live(d, s) else s.slot_kv_committed_len
+    return d.tokens(position + 1) > end - d.window

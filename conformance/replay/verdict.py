@@ -26,10 +26,10 @@ class Finding:
     ledger: str
     action: str
     rule: str
-    before: Ledger | None
-    differences: tuple[Difference, ...]
-    pages: tuple[str, ...]
-    invariants: dict[str, str]
+    before: Ledger | None = None
+    differences: tuple[Difference, ...] = ()
+    pages: tuple[str, ...] = ()
+    invariants: dict[str, str] = field(default_factory=dict)
     explained_by: tuple[Fault, ...] = ()
     profile: str | None = None
     """The release whose rules it was judged by; None: the model's own."""

@@ -178,6 +178,11 @@ class Progress:
         self._status.update(Text(line))
         self._next = now + 0.1
 
+    def show_at_once(self, what: str) -> None:
+        """Say what the run waits for, without waiting for the next time at which something is said."""
+        self._next = time.monotonic()
+        self.show(what)
+
     def __enter__(self) -> Progress:
         return self
 

@@ -1,6 +1,6 @@
 """Judges a trace as it grows: interpreted at first, compiled once the writer is too fast for that.
 
-The compiled checker starts slowly, up to a minute the first time. So another process compiles it meanwhile; then it takes over
+The compiled checker starts slowly, some seconds the first time. So another process compiles it meanwhile; then it takes over
 the state. What it does not find clean it hands to the interpreted checker, whose verdict and words it then is.
 
 A violation that moved pages, or broke the order of things, ends the following: the model's state is no longer the server's. What
@@ -15,26 +15,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
-from kvproof.conformance.errors import UserError
+from kvproof.conformance.compiled.choose import COMPILED, INTERPRETED, can_be_compiled, is_installed
+from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.owner_counts import (
     Load,
     MovedPages,
     Pools,
     load_of_book,
-    load_of_state,
     pools_of_book,
-    pools_of_state,
 )
-from kvproof.conformance.replay.replay import (
-    COMPILED,
-    INTERPRETED,
-    Finding,
-    Report,
-    conclude,
-    is_installed,
-    replayer_of,
-)
-from kvproof.conformance.replay.slice_state import begin_with_state
+from kvproof.conformance.replay.replay import conclude
+from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.traces.columnar_events import batches_of
 from kvproof.conformance.traces.trace_io import TraceReader
 from kvproof.conformance.watch.growing_trace import Events, Source
@@ -93,24 +84,10 @@ class LiveJudge:
         self._choose(checker)
 
     def _choose(self, checker: str) -> None:
-        self._may_compile = checker != INTERPRETED and is_installed(checker) and self._fits(checker)
+        self._may_compile = checker != INTERPRETED and is_installed(checker) and can_be_compiled(self.replayer, checker)
         if checker == COMPILED:
-            self._note("the compiled checker is loaded; where it is not kept yet, that takes up to a minute")
+            self._note("the compiled checker is loaded; where it is not kept yet, that takes some seconds")
             self._take_over()
-
-    def _fits(self, checker: str) -> bool:
-        if checker == INTERPRETED:
-            return False
-        from kvproof.conformance.compiled.state import fits
-
-        config = self.report.config
-        if fits(self.replayer.d, config.pool_pages, config.window_pages):
-            return True
-        if checker == COMPILED:
-            raise UserError(
-                f"{self.report.path}:1: the compiled checker takes no configuration this large: --checker interpreted"
-            )
-        return False
 
     @property
     def can_follow(self) -> bool:
@@ -209,7 +186,7 @@ class LiveJudge:
 
     def load(self) -> Load:
         state = self._state()
-        return load_of_book(self.replayer) if state is None else load_of_state(state)
+        return load_of_book(self.replayer) if state is None else state.load()
 
     def actions(self) -> Counter[str]:
         """How often each rule was followed."""
@@ -218,7 +195,7 @@ class LiveJudge:
 
     def _pools(self) -> Pools:
         state = self._state()
-        return pools_of_book(self.replayer) if state is None else pools_of_state(state, self.report.config)
+        return pools_of_book(self.replayer) if state is None else state.pools()
 
     def _state(self) -> State | None:
         return None if self._compiled is None else self._compiled.state

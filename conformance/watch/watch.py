@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.replay.finding_words import finding_json
-from kvproof.conformance.replay.replay import AUTO, CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
+from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.conformance.watch.growing_judge import LiveJudge
 from kvproof.conformance.watch.growing_trace import Source, source_of

@@ -22,6 +22,7 @@ from typing import Any
 import atheris
 
 with atheris.instrument_imports(include=["kvproof.conformance"]):
+    from kvproof.conformance.compiled.choose import Chosen
     from kvproof.conformance.compiled.columns import Names, arrays_of, batches, events_in
     from kvproof.conformance.compiled.layout import COLUMNS
     from kvproof.conformance.compiled.lines import ScannedLines
@@ -102,7 +103,7 @@ def written(name: str, data: bytes) -> Path:
 def answer(path: Path, checker: str) -> Any:
     """What a user would be told: the report, or the sentence."""
     try:
-        report = replays.replay(path, checker=checker)
+        report = replays.replay(path, checker=Chosen(checker))
     except UserError as error:
         assert str(path) in error.message and "\n" not in error.message, error.message
         return error.message

@@ -28,6 +28,7 @@ from html_tags import Tags
 from model_runs import walk
 
 from kvproof.conformance.adapters.workload import read_workload
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz import campaign_state
@@ -173,7 +174,7 @@ CHECKERS = ["interpreted"]
 def a_checkpoint(folder: Path) -> bytes:
     path = a_longer_trace(folder / "t.jsonl")
     checkpoints = Checkpoints(folder / "c.json", every=0)
-    replays.replay(path, until=20, checkpoints=checkpoints, checker="interpreted")
+    replays.replay(path, until=20, checkpoints=checkpoints)
     return (folder / "c.json").read_bytes()
 
 
@@ -187,7 +188,11 @@ def take_checkpoint(data: bytes, folder: Path) -> None:
             data = json.dumps({**fields, "sha256": checkpoint._digest(checkpoint._canonical(fields))}).encode()
     (folder / "c.json").write_bytes(data)
     for checker in CHECKERS:
-        show(replays.replay(path, checkpoints=Checkpoints(folder / "c.json", every=1e9), resume=True, checker=checker))
+        show(
+            replays.replay(
+                path, checkpoints=Checkpoints(folder / "c.json", every=1e9), resume=True, checker=Chosen(checker)
+            )
+        )
 
 
 def show(report: Any) -> None:
@@ -212,7 +217,7 @@ def take_slice(data: bytes, folder: Path) -> None:
         header["extra"] = {"slice": data.decode("latin-1")}
     (path := folder / "slice.jsonl").write_bytes(json.dumps(header).encode() + b"\n" + events)
     for checker in CHECKERS:
-        show(replays.replay(path, checker=checker))
+        show(replays.replay(path, checker=Chosen(checker)))
 
 
 # --- workloads, and what lies beside traces -----------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from typing import Any
 
 from measuring import machine
 
+from kvproof.conformance.compiled.choose import CHECKERS, COMPILED
 from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.judging import NewJudging, Unjudged, judging_by
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.sglang import SGLang
-from kvproof.conformance.replay.replay import CHECKERS, COMPILED
 
 
 class Timed:

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rule_mutation.mutant_results import Result, digest_of_modules, load, save
 from rule_mutation.mutants import Mutant, text_of
 
+from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Unjudged, judging_by
-from kvproof.conformance.replay.replay import AUTO
 from mutation import in_place
 from mutation.mistakes import Mistake, mistakes
 from mutation.runs import Run, can_be_played

@@ -35,8 +35,8 @@ from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
+from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
-from kvproof.conformance.replay.replay import AUTO
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,10 +10,11 @@ import typer
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import JudgedBy, SilentButForErrors, Strict
 from kvproof.conformance.cli.progress_bar import ReplayPace
+from kvproof.conformance.compiled.choose import Chosen, is_large
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.many_traces import exit_code
-from kvproof.conformance.replay.replay import is_large, replay
+from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.report.explain.page import page_of
@@ -104,7 +105,10 @@ def _explain_trace(
 
 def _judged(subject: Subject, quiet: bool) -> Report:
     with Progress(f"replaying {subject.path}", quiet=quiet) as progress:
-        return replay(subject.path, strict=subject.strict, profile=subject.profile, progress=ReplayPace(progress))
+        checker = Chosen(waits=progress.show_at_once)
+        return replay(
+            subject.path, strict=subject.strict, profile=subject.profile, progress=ReplayPace(progress), checker=checker
+        )
 
 
 def _told(subject: Subject, events: int, quiet: bool) -> Story:

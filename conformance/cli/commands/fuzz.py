@@ -19,10 +19,10 @@ from kvproof.conformance.cli.commands.options import (
     checker_option,
     fault_option,
 )
+from kvproof.conformance.compiled.choose import CHECKERS
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.targets import target_named, target_of_file
 from kvproof.conformance.replay.many_traces import cores
-from kvproof.conformance.replay.replay import CHECKERS
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace as but
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from kvproof.conformance.cli.commands.options import (
     checker_option,
 )
 from kvproof.conformance.cli.progress_bar import ReplayPace
+from kvproof.conformance.compiled.choose import CHECKERS, Chosen
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.printable import for_terminal
@@ -37,7 +39,6 @@ from kvproof.conformance.replay.many_traces import (
     traces_in,
 )
 from kvproof.conformance.replay.many_traces_by_ray import judge_by_ray
-from kvproof.conformance.replay.replay import CHECKERS
 from kvproof.conformance.replay.replay import replay as run_replay
 from kvproof.conformance.replay.required_coverage import Required
 from kvproof.conformance.replay.rules_of_trace import may_judge_by, require_profile, rules_of
@@ -114,15 +115,15 @@ def replay(
         raise UserError(f"--from {first} --to {last}: the first event stands after the last")
     require_profile(profile)
     needed = Required.parsed(required, may_judge_by(profile)) if required is not None else Required()
-    paths, options = traces_in(traces), Options(strict, checker, last, profile)
+    paths, options = traces_in(traces), Options(strict, Chosen(checker), last, profile)
     _refuse_what_needs_one_trace(paths, checkpoint, resume, jobs, ray)
 
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
         if len(paths) == 1 and ray is None:
-            answers: list[Judged] = [_judge_one(paths[0], options, checkpoint, resume, quiet)]
+            answers: list[Judged] = [_judge_one(paths[0], checker, options, checkpoint, resume, quiet)]
             _show_one(answers[0], options, first, coverage, quiet)
         else:
-            answers = _judge_all(paths, options, jobs, ray, quiet)
+            answers = _judge_all(paths, checker, options, jobs, ray, quiet)
             _show_all(answers, options, first, coverage, quiet)
         stream.tell(*events_of_replay(answers))
         if session is not None or page is not None:
@@ -156,13 +157,15 @@ def _refuse_what_needs_one_trace(
         raise UserError("--jobs is for processes of this machine; Ray has its own: give one of the two")
 
 
-def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bool, quiet: bool) -> Report:
+def _judge_one(
+    path: Path, checker: str, options: Options, checkpoint: Path | None, resume: bool, quiet: bool
+) -> Report:
     with Progress(f"replaying {path}", quiet=quiet) as progress:
         return run_replay(
             path,
             strict=options.strict,
             profile=options.profile,
-            checker=options.checker,
+            checker=Chosen(checker, progress.show_at_once),
             until=options.until,
             progress=ReplayPace(progress),
             checkpoints=None if checkpoint is None else Checkpoints(checkpoint),
@@ -170,14 +173,17 @@ def _judge_one(path: Path, options: Options, checkpoint: Path | None, resume: bo
         )
 
 
-def _judge_all(paths: Sequence[Path], options: Options, jobs: int, ray: str | None, quiet: bool) -> list[Judged]:
+def _judge_all(
+    paths: Sequence[Path], checker: str, options: Options, jobs: int, ray: str | None, quiet: bool
+) -> list[Judged]:
     with Progress(f"replaying {len(paths)} traces", quiet=quiet) as progress:
         pace = ReplayPace(progress)
         if ray is not None:
             return judge_by_ray(paths, options, ray, pace.of_many)
         if jobs != 1:
             return judge_by_processes(paths, options, jobs or cores(), pace.of_many)
-        return judge_in_turn(paths, options, pace.of_many)
+        by = Chosen(checker, progress.show_at_once)
+        return judge_in_turn(paths, but(options, checker=by), pace.of_many)
 
 
 def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quiet: bool) -> None:

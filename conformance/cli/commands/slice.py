@@ -10,6 +10,7 @@ import typer
 
 from kvproof.conformance.cli.commands.options import SilentButForErrors, profile_option
 from kvproof.conformance.cli.progress_bar import ReadingPace, ReplayPace
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.rules_of_trace import require_profile
@@ -100,5 +101,7 @@ def _with_state(part: Slice, trace: Path, profile: str | None, quiet: bool) -> S
         return part
     turns = turns_in(read_trace(trace), part)
     with Progress(f"judging {trace} up to event {part.first}", quiet=quiet) as progress:
-        state = state_before(trace, part.first, turns, ReplayPace(progress), profile)
+        state = state_before(
+            trace, part.first, turns, ReplayPace(progress), profile, Chosen(waits=progress.show_at_once)
+        )
     return part.model_copy(update={"checkpoint": state})

@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict, checker_option
+from kvproof.conformance.compiled.choose import CHECKERS
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.replay.replay import CHECKERS, INCOMPLETE, VIOLATES
+from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.show_replay import verdict_lines
 from kvproof.conformance.report.show_watch import LiveView, PlainLog, as_json

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kvproof.conformance.compiled.choose import is_large
 from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.targets import to_play_again
 from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words
 from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.replay.ledger_words import value
-from kvproof.conformance.replay.replay import is_large
 from kvproof.conformance.replay.timeline import pages_in_words
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.report.explain.story import Lengths

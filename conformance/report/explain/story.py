@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
-from kvproof.conformance.replay.replay import AUTO, INTERPRETED, Progress, follow, replayer_of
+from kvproof.conformance.replay.replay import Progress, follow, follow_interpreted
 from kvproof.conformance.replay.replayer import Headed, Replayer
-from kvproof.conformance.replay.slice_state import begin_with_state
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
 from kvproof.conformance.report.explain.subject import Subject
@@ -265,10 +266,10 @@ def story_of(subject: Subject, *, since: int = 0, progress: Progress = lambda *_
         return story
     begin_with_state(replayer, reader)
     if since > 0:
-        follow(reader, replayer, progress, AUTO, reader.first_seq + since - 1)
+        follow(reader, replayer, progress, Chosen(), reader.first_seq + since - 1)
         if story.report.is_over:
             return story
         story.report.why = ""
     replayer.listen()
-    follow(reader, replayer, progress, INTERPRETED, None)
+    follow(reader, replayer, progress, follow_interpreted, None)
     return story

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.replay import Replayer, replayer_of
-from kvproof.conformance.replay.slice_state import begin_with_state
+from kvproof.conformance.replay.begin import begin_with_state, replayer_of
+from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.report.formats.sentences import ORDER, rule_of
 from kvproof.conformance.traces.trace_io import TraceReader, read_trace

@@ -14,7 +14,8 @@ import pytest
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from test_checker import changed_at, one_of_each_kind, read_records, some_walk, with_an_eviction, write_records
+from checker_runs import changed_at, one_of_each_kind, read_records, with_an_eviction, write_records
+from model_runs import some_walk
 
 from kvproof.conformance.compiled import build, layout
 from kvproof.conformance.compiled.checker import CompiledChecker
@@ -24,8 +25,6 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import Replayer
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.conformance.traces.trace_io import read_trace
-from kvproof.spec.actions import ACTIONS
-from kvproof.spec.invariants import INVARIANTS
 
 KINDS = {
     layout.WINDOW_OF: "the window page behind a page",
@@ -53,9 +52,9 @@ class Undone:
     """A loop run by Python, event by event; what was undone, by kind."""
 
     def __init__(self) -> None:
-        self.judge = build.plain_judge(build.source_of(ACTIONS, INVARIANTS))
+        self.judge = build.plain_judge()
         self.kinds: Counter[str] = Counter()
-        within = self.judge.__globals__
+        within = self.judge.loop.__globals__
         undo = within["undo"]
 
         def counted(state: Any, *arguments: Any) -> None:

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from golden import OF_SGLANG_0523
 from hypothesis import given
-from model_runs import CONFIGURATIONS, OF_A_WALK
+from model_runs import CONFIGURATIONS, OF_A_WALK, some_walk
 
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from test_checker import (
+from checker_runs import (
     assert_same,
     few,
     read_records,
-    some_walk,
     stops_at,
     with_an_eviction,
     with_one_change,
@@ -29,7 +28,6 @@ from kvproof.conformance.compiled import build
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, Report, replay
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.profiles import PROFILES
 
 NEWEST = "sglang-0.5.23"
@@ -64,21 +62,23 @@ def test_a_trace_of_the_release_gets_the_same_answer_by_both_rules(trace: Path) 
 def test_the_loop_of_a_profile_judges_runs_by_its_rules_alone(profile: str, tmp_path: Path) -> None:
     """Nothing is handed over, in any configuration; and the loop of the model's rules stops where the designs differ."""
     rules = PROFILES[profile]
-    own, model = (build.plain_judge(build.source_of(actions, INVARIANTS)) for actions in (rules.actions, ACTIONS))
+    own, model = (build.plain_judge(actions) for actions in (rules.actions, ACTIONS))
     configurations = [*CONFIGURATIONS, {"window": 2, "tree": False}]
     stopped = 0
     for seed, config in enumerate(configurations):
         path = tmp_path / "walk.jsonl"
         write_witness(some_walk(2, 7, 60, 2, seed, **config, actions=rules.actions), path, {})
         assert stops_at(path, own, rules) is None
-        assert replay(path, profile=profile, checker="interpreted").verdict == CONFORMS
+        assert replay(path, profile=profile).verdict == CONFORMS
         stopped += stops_at(path, model) is not None
     assert stopped
 
 
-def test_each_profile_is_a_source_of_its_own_and_so_is_kept_apart(tmp_path: Path) -> None:
+def test_each_profile_has_rules_of_its_own_and_all_have_one_loop() -> None:
     tables = [ACTIONS, *(profile.actions for profile in PROFILES.values())]
-    assert len({build.source_of(table, INVARIANTS) for table in tables}) == len(tables)
-    assert build.source_of(PROFILES[NEWEST].actions, INVARIANTS) is build.source_of(
-        PROFILES[NEWEST].actions, INVARIANTS
+    judges = [build.the_judge(table) for table in tables]
+    assert len({id(judge.machine_code) for judge in judges}) == len(tables)
+    assert len({id(judge.loop) for judge in judges}) == 1
+    assert (
+        build.the_judge(PROFILES[NEWEST].actions).machine_code is judges[1 + list(PROFILES).index(NEWEST)].machine_code
     )

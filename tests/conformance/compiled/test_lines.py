@@ -132,7 +132,7 @@ def test_lines_with_any_byte_changed_are_the_same_or_not_taken(
 @settings(max_examples=100, deadline=None)
 @given(events=st.lists(PLAIN, min_size=1, max_size=4))
 def test_the_scanner_run_by_python_takes_the_same(events: list[dict[str, Any]]) -> None:
-    plain = build.plain_judge(build.scanner_source(), build.SCAN)
+    plain = build.plain_scan()
     assert assert_same(lines_of(events), scan=plain) == len(events)
 
 

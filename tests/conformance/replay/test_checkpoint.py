@@ -14,6 +14,7 @@ import command_line
 import pytest
 from model_runs import CONFIGURATIONS, walk
 
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.checkpoint import Checkpoints
@@ -55,7 +56,12 @@ def in_parts(path: Path, checkpoint: Path, stops: list[int], checkers: list[str]
     for number, until in enumerate([*stops, None]):
         checker = checkers[number % len(checkers)]
         report = replay(
-            path, checker=checker, until=until, checkpoints=Checkpoints(checkpoint), resume=number > 0, strict=False
+            path,
+            checker=Chosen(checker),
+            until=until,
+            checkpoints=Checkpoints(checkpoint),
+            resume=number > 0,
+            strict=False,
         )
     return report
 
@@ -94,7 +100,7 @@ def test_a_violation_is_found_behind_a_checkpoint_and_stays_found(checker: str, 
     whole = replay(path)
     assert whole.verdict == VIOLATES and whole.first is not None and whole.first.event.seq > 2
     assert in_parts(path, tmp_path / "c.json", [2], [checker]) == whole
-    assert replay(path, checker=checker, checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == whole
+    assert replay(path, checker=Chosen(checker), checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == whole
     report = json.loads((tmp_path / "c.json").read_text())["report"]
     report["findings"][0]["line"] = 0
     changed(tmp_path / "c.json", report=report)
@@ -200,15 +206,17 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on(checker: str, tmp_path: Path) -
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            replay(path, checker=checker, progress=press, checkpoints=Checkpoints(tmp_path / "c.json"))
+            replay(path, checker=Chosen(checker), progress=press, checkpoints=Checkpoints(tmp_path / "c.json"))
     finally:
         signal.signal(signal.SIGINT, before)
-    assert replay(path, checker=checker, checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == replay(path)
+    assert replay(path, checker=Chosen(checker), checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == replay(
+        path
+    )
 
 
 def test_checkpoints_are_written_at_times_and_never_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, checkpoints = some_trace(tmp_path / "t.jsonl"), Checkpoints(tmp_path / "c.json", every=0)
-    replay(path, checker="interpreted", checkpoints=checkpoints)
+    replay(path, checkpoints=checkpoints)
     assert checkpoints.written > 100
     whole = checkpoints.path.read_text()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from model_runs import of_one_ledger
 
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.coverage import all_branches, decisions_in, exercised_by_state, in_words
 from kvproof.conformance.replay.replay import replay
@@ -23,7 +24,7 @@ RUNS = (*ARRIVES, ("match_tree", {"matched_len": 0}), ("extend", {"seq_len": 3, 
 
 def replayed(path: Path, page_size: int, *steps: Any, **config: Any) -> Report:
     write_witness(of_one_ledger(page_size, 8, *steps, **config), path, {})
-    report = replay(path, checker="interpreted")
+    report = replay(path)
     assert report.verdict == CONFORMS
     return report
 
@@ -98,7 +99,7 @@ def test_a_check_and_an_eviction_exercise_what_the_page_book_compares(checker: s
     lines = path.read_text().splitlines()
     evict = f'{{"record":"event","seq":{len(lines) - 2},"action":"evict","free":[1]}}'
     path.write_text("\n".join([*lines[:-1], evict, f'{{"record":"end","events":{len(lines) - 1}}}']) + "\n")
-    before = replay(path, checker=checker)
+    before = replay(path, checker=Chosen(checker))
     assert before.verdict == CONFORMS
     assert before.actions["evict"] == 1
     assert before.coverage.invariants["I11"] > 0

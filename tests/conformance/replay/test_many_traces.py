@@ -12,6 +12,7 @@ import pytest
 from killing import killing
 from many_traces import broken, sessions
 
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay import many_traces as many
@@ -180,7 +181,7 @@ def test_a_window_that_holds_the_end_is_the_whole(checker: str, tmp_path: Path) 
     if checker == "compiled":
         pytest.importorskip("numba")
     path = sessions(tmp_path / "t.jsonl", 10)
-    verdicts = [judged(path, Options(checker=checker, until=n)).verdict for n in (0, 18, 19, 20)]  # type: ignore[union-attr]
+    verdicts = [judged(path, Options(checker=Chosen(checker), until=n)).verdict for n in (0, 18, 19, 20)]  # type: ignore[union-attr]
     assert verdicts == [INCOMPLETE, INCOMPLETE, CONFORMS, CONFORMS]
 
 

@@ -13,10 +13,11 @@ import command_line
 import pytest
 from model_runs import CONFIGURATIONS, walk
 
+from kvproof.conformance.compiled.choose import COMPILED, INTERPRETED, Chosen
 from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
 from kvproof.conformance.replay import slice_state
 from kvproof.conformance.replay.checkpoint import Checkpoints
-from kvproof.conformance.replay.replay import COMPILED, INTERPRETED, replay
+from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.model.explore import counterexample
@@ -74,7 +75,7 @@ def test_any_window_around_a_finding_gives_that_finding(tmp_path: Path, fault_id
     found = replay(trace).first
     assert found is not None
     for first in range(found.event.seq + 1):
-        report = replay(cut(trace, "--from", first), checker=checker)
+        report = replay(cut(trace, "--from", first), checker=Chosen(checker))
         assert report.verdict == VIOLATES
         assert there(report.first) == there(found)
         assert report.events == found.event.seq + 1 - first
@@ -88,7 +89,9 @@ def test_a_window_of_any_run_says_what_the_run_says(tmp_path: Path, config: dict
         trace = some_trace(tmp_path / "t.jsonl", seed, **config)
         assert replay(trace).verdict == CONFORMS
         for first, last in ((1, 20), (17, 50), (60, None)):
-            report = replay(cut(trace, "--from", first, *(() if last is None else ("--to", last))), checker=checker)
+            report = replay(
+                cut(trace, "--from", first, *(() if last is None else ("--to", last))), checker=Chosen(checker)
+            )
             assert (report.verdict, report.findings) == (INCOMPLETE, []), "a part is never the whole"
             assert "the run ended early: a slice, cut after event" in report.why
         found = replay(changed(trace, seed)).first
@@ -97,7 +100,7 @@ def test_a_window_of_any_run_says_what_the_run_says(tmp_path: Path, config: dict
         for name in ("o.jsonl", "o.jsonl.gz", "o.kvtrace"):
             if name.endswith(".kvtrace"):
                 pytest.importorskip("pyarrow")
-            assert there(replay(cut(trace, "--from", first, name=name), checker=checker).first) == there(found)
+            assert there(replay(cut(trace, "--from", first, name=name), checker=Chosen(checker)).first) == there(found)
 
 
 def test_without_the_state_a_finding_would_be_another(tmp_path: Path) -> None:
@@ -130,11 +133,11 @@ def test_what_the_verdict_rests_on_is_said(tmp_path: Path) -> None:
 def test_a_replay_of_a_window_can_be_stopped_and_go_on(tmp_path: Path, checker: str) -> None:
     needs(checker)
     path = cut(changed(some_trace(tmp_path / "t.jsonl", 3), 3), "--from", 20)
-    whole = replay(path, checker=checker)
+    whole = replay(path, checker=Chosen(checker))
     for until in (25, 30, None):
         resume = until != 25
         checkpoints = Checkpoints(tmp_path / "state.json")
-        report = replay(path, checker=checker, until=until, checkpoints=checkpoints, resume=resume)
+        report = replay(path, checker=Chosen(checker), until=until, checkpoints=checkpoints, resume=resume)
     assert report == whole
 
 

@@ -22,8 +22,9 @@ import pyarrow as pa
 from command_line import run
 from test_trace_io import HEADER
 
+from kvproof.conformance.compiled.choose import COMPILED, INTERPRETED, Chosen
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.replay import COMPILED, INTERPRETED, VIOLATES, replay
+from kvproof.conformance.replay.replay import VIOLATES, replay
 from kvproof.conformance.traces import columnar_blocks, columnar_check, trace_io
 from kvproof.conformance.traces.columnar import ColumnarWriter, stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
@@ -51,7 +52,7 @@ def lines(*records: Any, head: bytes | None = None, end: int | None = None) -> b
 def answer(path: Path, checker: str) -> str:
     """The sentence that it is refused with, or its verdict and first finding."""
     try:
-        report = replay(path, checker=checker)
+        report = replay(path, checker=Chosen(checker))
     except UserError as error:
         assert "\n" not in error.message
         return error.message
@@ -165,11 +166,12 @@ def test_a_writer_writes_no_line_that_no_reader_takes(tmp_path: Path, monkeypatc
 
 IN_A_PROCESS = """
 import resource, sys
+from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import replay
 start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    replay(sys.argv[1], checker=sys.argv[2])
+    replay(sys.argv[1], checker=Chosen(sys.argv[2]))
 except UserError:
     pass
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)

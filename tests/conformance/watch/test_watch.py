@@ -113,7 +113,7 @@ def test_a_trace_that_is_there_gets_the_report_of_a_replay(
                 if isinstance(record, Event):
                     writer.write(record)
     outcome, _ = watched(path, checker=checker)
-    assert outcome.report == replay(path, checker="interpreted")
+    assert outcome.report == replay(path)
     assert outcome.verdict == CONFORMS and outcome.events == outcome.report.events
 
 
@@ -122,7 +122,7 @@ def test_a_trace_that_is_there_gets_the_report_of_a_replay(
 def test_a_violation_gets_the_diagnosis_of_a_replay(tmp_path: Path, fault_id: str, checker: str) -> None:
     path = broken(tmp_path / "t.jsonl", fault_id)
     outcome, seen = watched(path, checker=checker)
-    report = replay(path, checker="interpreted")
+    report = replay(path)
     assert outcome.report == report and outcome.verdict == VIOLATES and outcome.violations == 1
     assert [finding for finding, _ in seen.findings] == report.findings
     assert fault_id in [fault.id for fault in seen.findings[0][0].explained_by]

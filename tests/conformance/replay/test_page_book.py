@@ -1,0 +1,87 @@
+"""The page book: what effects mean in page ids, and which problem is named for pages that moved wrongly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
+from kvproof.model.integers import Integers
+from kvproof.spec.effects import DropRow, Effect, Free, Insert, Share, Take, TakeRow
+from kvproof.spec.trace import Event
+
+ROW = TakeRow(when=True)
+
+
+def event(**fields: Any) -> Event:
+    return Event(seq=0, action="extend", **fields)
+
+
+def book_of(*, tree: tuple[int, ...] = (), pool_pages: int = 8) -> PageBook:
+    """A book whose first event gave these pages to a row, and then to the tree."""
+    book = PageBook(pool_pages, Integers(1, 8))
+    insert = Insert(when=True, pages=len(tree), duplicates=0, freed_from=0)
+    effects = (ROW, Take(0, len(tree)), insert, DropRow(when=True))
+    book.commit(book.foresee("first", effects, event(row=0, alloc=tree)))
+    return book
+
+
+def named(book: PageBook, *effects: Effect, **fields: Any) -> list[tuple[str, int | None]]:
+    """The invariants that an event breaks, each with the page that it is about."""
+    return [(p.invariant, p.page) for p in book.foresee("session a", (ROW, *effects), event(row=1, **fields)).problems]
+
+
+def test_pages_go_from_the_free_list_to_a_row_to_the_tree_and_back() -> None:
+    book = book_of(tree=(3, 5))
+    assert [book.owner(page) for page in (3, 5, 1)] == [TREE, TREE, FREE]
+    book.commit(book.foresee("session a", (ROW, Share(True, 2), Take(2, 3)), event(row=1, shared=(3, 5), alloc=(7,))))
+    assert book.table("session a") == RowTable(1, [3, 5, 7], tree_end=2)
+    assert (book.owner(7), book.protected, book.count(FREE)) == ("session a", 2, 5)
+    moves = book.foresee("session a", (Free(2, 3), DropRow(True)), event(free=(7,)))
+    assert (moves.freed, moves.problems) == ([7], [])
+    book.commit(moves)
+    assert (book.owner(7), book.table("session a"), book.protected) == (FREE, None, 0)
+    assert book.evict(event(free=(3, 5)), lambda *_: False) == []
+    assert book.count(FREE) == book.pool_pages
+
+
+def test_nothing_changes_before_the_commit() -> None:
+    book = book_of(tree=(3,))
+    book.foresee("session a", (ROW, Share(True, 1), Take(1, 2)), event(row=1, shared=(3,), alloc=(4,)))
+    assert (book.owner(4), book.table("session a"), book.protected) == (FREE, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("effects", "fields", "expected"),
+    [
+        ((Take(0, 1),), {"alloc": (3,)}, [("I1", 3)]),
+        ((Take(0, 2),), {"alloc": (0, 9)}, [("I1", None), ("I1", None)]),
+        ((Share(True, 1),), {"shared": (4,)}, [("I1", 4)]),
+        ((Share(True, 2),), {"shared": (3,)}, [("I12", None)]),
+        ((Take(0, 1),), {"alloc": (4,)}, []),
+    ],
+    ids=["a page of the tree", "no page of the pool", "a page that is free", "too few pages", "a free page"],
+)
+def test_a_wrong_page_is_named(effects: tuple[Effect, ...], fields: dict[str, Any], expected: list[Any]) -> None:
+    assert named(book_of(tree=(3,)), *effects, **fields) == expected
+
+
+def test_a_row_in_use_is_not_handed_out() -> None:
+    book = book_of()
+    book.commit(book.foresee("session b", (ROW,), event(row=1)))
+    (problem,) = book.foresee("session a", (ROW,), event(row=1)).problems
+    assert problem.sentence == "row 1 is handed out while session b uses it"
+
+
+def test_an_eviction_of_a_page_that_a_row_reads_names_the_reader() -> None:
+    book = book_of(tree=(3, 5))
+    book.commit(book.foresee("session a", (ROW, Share(True, 1)), event(row=1, shared=(3,))))
+    problems = book.evict(event(free=(3, 5, 4)), lambda *_: False)
+    assert [(p.invariant, p.page) for p in problems] == [("I11", 3), ("I1", 4)]
+    assert problems[0].owner == f"{TREE}, read by session a"
+    assert book.owner(5) == FREE
+
+
+def test_a_large_pool_takes_no_memory_before_it_is_used() -> None:
+    assert book_of(pool_pages=10**15).count(FREE) == 10**15
