@@ -9,10 +9,12 @@ conditions of that id hold.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.spec.actions.action import summary_of
 from kvproof.spec.actions.memory_check import report
 from kvproof.spec.domain import Domain, Flag, implies, is_aligned, larger, minus, smaller, window_from
 from kvproof.spec.effects import true_pages, true_window_pages
@@ -30,6 +32,8 @@ from kvproof.spec.state import (
     owner_is_slot,
 )
 
+Holds = Callable[[Domain, Any], Flag]
+
 
 @dataclass(frozen=True)
 class Invariant:
@@ -37,10 +41,34 @@ class Invariant:
     statement: str
     source: str
     explanation: str
-    holds: Callable[[Domain, Any], Flag]
+    holds: Holds
 
 
-def _one_owner(d: Domain, s: Ledger) -> Flag:
+class InvariantTable(dict[str, Invariant]):
+    """Invariants by id, in the order in which they are written. `invariant` writes the row of a predicate above it."""
+
+    def invariant(self, id: str, *, source: str = "") -> Callable[[Holds], Invariant]:
+        """A decorator. The first paragraph of the predicate's docstring is the statement, the second says why it matters."""
+
+        def add(holds: Holds) -> Invariant:
+            explanation = (inspect.getdoc(holds) or "").partition("\n\n")[2]
+            self[id] = Invariant(id, summary_of(holds), source, " ".join(explanation.split()), holds)
+            return self[id]
+
+        return add
+
+
+INVARIANTS = InvariantTable()
+invariant = INVARIANTS.invariant
+
+
+@invariant("I1", source="domain page; sglang #22862")
+def one_owner(d: Domain, s: Ledger) -> Flag:
+    """Every page that is not free has exactly one owner: tree, one request row, one session slot.
+
+    A page nobody names is leaked for ever; a page with two owners is overwritten under one of them. Sums stay
+    balanced when both happen at once.
+    """
     return d.every(
         s.orphans == 0,
         s.tree_end <= s.row_end,
@@ -49,13 +77,23 @@ def _one_owner(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _terms_are_true(d: Domain, s: Ledger) -> Flag:
+@invariant("I2", source="sglang #20070, #22213, #22753")
+def terms_are_true(d: Domain, s: Ledger) -> Flag:
+    """Each term of the memory check equals the true count of that owner's pages.
+
+    A term that counts a lent slot twice, or does not round up, raises false alarms and hides true ones.
+    """
     terms = report(d, s)
     window = terms.window_held + terms.window_uncached == true_window_pages(d, s)
     return d.every(terms.session_held + terms.uncached == true_pages(s), implies(d, d.windowed, window))
 
 
-def _lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
+@invariant("I3", source="domain page")
+def lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
+    """0 <= R <= C <= A <= row width, for every live request and every slot.
+
+    Lengths out of order make footprints negative and let one release free what another owns.
+    """
     turn = d.every(
         s.cache_protected_len <= s.kv_committed_len,
         s.kv_committed_len <= s.kv_allocated_len,
@@ -69,7 +107,22 @@ def _lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
     return d.every(implies(d, is_live(d, s), turn), implies(d, s.slot_held, slot))
 
 
-def _row_has_one_user(d: Domain, s: Ledger) -> Flag:
+@invariant("I4", source="sglang #22862")
+def frees_cover_whole_pages(d: Domain, s: Ledger) -> Flag:
+    """A free covers whole pages only, each once.
+
+    The allocator returns index // page_size: a free that starts inside a page takes the tokens before it along.
+    """
+    # Effects name it in their side conditions.
+    return d.true
+
+
+@invariant("I5", source="sglang #22790, #17850")
+def row_has_one_user(d: Domain, s: Ledger) -> Flag:
+    """A row has one user; it is not handed out while a reader or a writer remains.
+
+    Two turns of one session share the session's one row, and overwrite each other.
+    """
     return d.every(
         implies(d, holds_row(d, s), s.turns <= 1),
         implies(d, s.lent, s.slot_held),
@@ -79,7 +132,37 @@ def _row_has_one_user(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _content_is_handed_on(d: Domain, s: Ledger) -> Flag:
+@invariant("I6", source="sglang #21875, #22862")
+def steps_in_flight_keep_their_pages(d: Domain, s: Ledger) -> Flag:
+    """Nothing that a step in flight reads or writes is in the free pool.
+
+    A freed page is handed to the next request, which writes into it while the first still attends to it.
+    """
+    # Effects name it in their side conditions.
+    return d.true
+
+
+@invariant("I7", source="sglang #22862")
+def nothing_will_be_orphaned(d: Domain, s: Ledger) -> Flag:
+    """Before row [a, b) is overwritten, the pages behind [a, A) were freed or are kept by name.
+
+    alloc_for_extend overwrites the page table; a page it no longer names stays taken for ever.
+    """
+    # No page lies behind the position from which a matched turn will overwrite, or behind an idle slot's tokens.
+    matched, idle = d.every(s.phase == WAITING, s.lent), d.every(s.slot_held, s.turns == 0)
+    return d.every(
+        implies(d, matched, s.row_end <= d.ceil_pages(s.prefix_len)),
+        implies(d, idle, s.slot_kv_allocated_len <= s.checkpoint_len),
+    )
+
+
+@invariant("I8", source="sglang #22651, #22897")
+def content_is_handed_on(d: Domain, s: Ledger) -> Flag:
+    """What a slot hands on equals the KV-backed prefix of the next turn, and its content matches those tokens.
+
+    A slot one token too long hands on KV of a token that is not in the next prompt: wrong answers, no counter sees
+    it.
+    """
     idle = d.every(s.slot_held, s.turns == 0)
     handed_on = d.every(s.slot_kv_committed_len == s.kv_valid, s.slot_kv_committed_len <= s.checkpoint_len)
     queued = d.every(s.slot_held, s.phase == WAITING)
@@ -92,7 +175,12 @@ def _content_is_handed_on(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _cursor_moves_with_lengths(d: Domain, s: Ledger) -> Flag:
+@invariant("I9", source="sglang #22900")
+def cursor_moves_with_lengths(d: Domain, s: Ledger) -> Flag:
+    """Window cursor: E is at most the length it belongs to, and moves down with it.
+
+    A cursor above the lengths says that slots were freed which the next turn takes anew: they are never evicted.
+    """
     none = d.every(s.swa_evicted_seqlen == d.zero, s.slot_swa_evicted_seqlen == d.zero, s.window_start == 0)
     return d.every(
         implies(d, d.no(d.windowed), none),
@@ -101,33 +189,33 @@ def _cursor_moves_with_lengths(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _map_names_live_window_pages(d: Domain, s: Ledger) -> Flag:
+@invariant("I10", source="sglang #22900; sglang-jax #994")
+def map_names_live_window_pages(d: Domain, s: Ledger) -> Flag:
+    """The full->window map of a slot is non-zero iff that slot owns a live window page.
+
+    A window page that no cursor counts leaks; one that is counted and was freed is freed twice.
+    """
     true = larger(d, s.tree_end, s.window_start)
     turn = window_from(d, s.cache_protected_len, s.swa_evicted_seqlen)
     slot = window_from(d, s.slot_cache_protected_len, s.slot_swa_evicted_seqlen)
     return d.every(implies(d, is_live(d, s), true == turn), implies(d, owner_is_slot(d, s), true == slot))
 
 
-def _lengths_have_one_unit(d: Domain, s: Ledger) -> Flag:
-    """C counts tokens with KV, O + out tokens known; they differ by the last sampled one and the steps in flight."""
-    in_flight = d.where(s.pending == 0, d.zero, d.where(s.pending == 1, d.one, d.one + d.one))
-    return implies(d, s.phase == RUNNING, s.kv_committed_len + d.one == fill_len(s) + in_flight)
+@invariant("I11", source="sglang #22790, #20476")
+def locks_have_holders(d: Domain, s: Ledger) -> Flag:
+    """A tree node's lock count equals its holders; each acquire is undone once.
 
-
-def _nothing_will_be_orphaned(d: Domain, s: Ledger) -> Flag:
-    """No page lies behind the position from which a matched turn will overwrite, or behind an idle slot's tokens."""
-    matched, idle = d.every(s.phase == WAITING, s.lent), d.every(s.slot_held, s.turns == 0)
-    return d.every(
-        implies(d, matched, s.row_end <= d.ceil_pages(s.prefix_len)),
-        implies(d, idle, s.slot_kv_allocated_len <= s.checkpoint_len),
-    )
-
-
-def _locks_have_holders(d: Domain, s: Ledger) -> Flag:
+    A lock too many pins pages for ever; one too few lets the tree evict a prefix that a row still reads.
+    """
     return s.locks == d.where(holds_row(d, s), 1, 0)
 
 
-def _protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
+@invariant("I12", source="sglang #20070, #22862")
+def protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
+    """R is a multiple of P and equals the tree-owned prefix; prefix_len >= R on every session turn.
+
+    R tells which pages are the tree's. Everything that is freed or written starts at or behind it.
+    """
     return d.every(
         is_aligned(d, s.cache_protected_len),
         is_aligned(d, s.slot_cache_protected_len),
@@ -138,7 +226,12 @@ def _protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _only_success_advances(d: Domain, s: Ledger) -> Flag:
+@invariant("I14", source="sglang #22790")
+def only_success_advances(d: Domain, s: Ledger) -> Flag:
+    """Only a turn that finished with success advances the session's checkpoint.
+
+    After an abort the next turn must build on the last good turn, not on half an answer.
+    """
     idle = d.every(s.slot_held, s.turns == 0)
     return d.every(
         s.checkpoint_len == s.success_len,
@@ -146,7 +239,13 @@ def _only_success_advances(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _marker_is_set_iff_in_flight(d: Domain, s: Ledger) -> Flag:
+@invariant("I15", source="sglang #22790")
+def marker_is_set_iff_in_flight(d: Domain, s: Ledger) -> Flag:
+    """The in-flight marker is set iff one admitted, unfinished turn exists; only that turn clears it.
+
+    Without it a second turn is admitted onto the same row, and a close frees the KV of a running one; left set, the
+    session never takes a turn again.
+    """
     has_turn = d.no(s.phase == NONE)
     return d.every(
         d.some(s.turns == 0, s.turns == 1),
@@ -156,7 +255,12 @@ def _marker_is_set_iff_in_flight(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _released_exactly_once(d: Domain, s: Ledger) -> Flag:
+@invariant("I16", source="sglang #22790, #12224")
+def released_exactly_once(d: Domain, s: Ledger) -> Flag:
+    """Every terminal path releases each resource exactly once.
+
+    Row, pages and lock go back on every way out, and never twice.
+    """
     nothing = d.every(s.rows == 0, s.row_end == 0, s.tree_end == 0, s.orphans == 0, s.locks == 0)
     return d.every(
         implies(d, d.no(holds_row(d, s)), nothing),
@@ -165,7 +269,12 @@ def _released_exactly_once(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _late_results_change_nothing(d: Domain, s: Ledger) -> Flag:
+@invariant("I17", source="domain page")
+def late_results_change_nothing(d: Domain, s: Ledger) -> Flag:
+    """A result that arrives for a finished or retracted request changes no length.
+
+    Its lengths were reset or handed on; a late change would describe pages that are someone else's.
+    """
     zero = d.every(s.kv_committed_len == d.zero, s.kv_allocated_len == d.zero)
     return d.every(
         implies(d, s.phase == NONE, d.every(zero, s.output_len == d.zero)),
@@ -173,152 +282,26 @@ def _late_results_change_nothing(d: Domain, s: Ledger) -> Flag:
     )
 
 
-_INVARIANTS = (
-    Invariant(
-        "I1",
-        "every page that is not free has exactly one owner: tree, one request row, one session slot",
-        "domain page; sglang #22862",
-        "A page nobody names is leaked for ever; a page with two owners is overwritten under one of them. Sums stay "
-        "balanced when both happen at once.",
-        _one_owner,
-    ),
-    Invariant(
-        "I2",
-        "each term of the memory check equals the true count of that owner's pages",
-        "sglang #20070, #22213, #22753",
-        "A term that counts a lent slot twice, or does not round up, raises false alarms and hides true ones.",
-        _terms_are_true,
-    ),
-    Invariant(
-        "I3",
-        "0 <= R <= C <= A <= row width, for every live request and every slot",
-        "domain page",
-        "Lengths out of order make footprints negative and let one release free what another owns.",
-        _lengths_are_ordered,
-    ),
-    Invariant(
-        "I4",
-        "a free covers whole pages only, each once",
-        "sglang #22862",
-        "The allocator returns index // page_size: a free that starts inside a page takes the tokens before it along.",
-        lambda d, s: d.true,
-    ),
-    Invariant(
-        "I5",
-        "a row has one user; it is not handed out while a reader or a writer remains",
-        "sglang #22790, #17850",
-        "Two turns of one session share the session's one row, and overwrite each other.",
-        _row_has_one_user,
-    ),
-    Invariant(
-        "I6",
-        "nothing that a step in flight reads or writes is in the free pool",
-        "sglang #21875, #22862",
-        "A freed page is handed to the next request, which writes into it while the first still attends to it.",
-        lambda d, s: d.true,
-    ),
-    Invariant(
-        "I7",
-        "before row [a, b) is overwritten, the pages behind [a, A) were freed or are kept by name",
-        "sglang #22862",
-        "alloc_for_extend overwrites the page table; a page it no longer names stays taken for ever.",
-        _nothing_will_be_orphaned,
-    ),
-    Invariant(
-        "I8",
-        "what a slot hands on equals the KV-backed prefix of the next turn, and its content matches those tokens",
-        "sglang #22651, #22897",
-        "A slot one token too long hands on KV of a token that is not in the next prompt: wrong answers, no counter sees it.",
-        _content_is_handed_on,
-    ),
-    Invariant(
-        "I9",
-        "window cursor: E is at most the length it belongs to, and moves down with it",
-        "sglang #22900",
-        "A cursor above the lengths says that slots were freed which the next turn takes anew: they are never evicted.",
-        _cursor_moves_with_lengths,
-    ),
-    Invariant(
-        "I10",
-        "the full->window map of a slot is non-zero iff that slot owns a live window page",
-        "sglang #22900; sglang-jax #994",
-        "A window page that no cursor counts leaks; one that is counted and was freed is freed twice.",
-        _map_names_live_window_pages,
-    ),
-    Invariant(
-        "I11",
-        "a tree node's lock count equals its holders; each acquire is undone once",
-        "sglang #22790, #20476",
-        "A lock too many pins pages for ever; one too few lets the tree evict a prefix that a row still reads.",
-        _locks_have_holders,
-    ),
-    Invariant(
-        "I12",
-        "R is a multiple of P and equals the tree-owned prefix; prefix_len >= R on every session turn",
-        "sglang #20070, #22862",
-        "R tells which pages are the tree's. Everything that is freed or written starts at or behind it.",
-        _protected_is_the_trees,
-    ),
-    Invariant(
-        "I14",
-        "only a turn that finished with success advances the session's checkpoint",
-        "sglang #22790",
-        "After an abort the next turn must build on the last good turn, not on half an answer.",
-        _only_success_advances,
-    ),
-    Invariant(
-        "I15",
-        "the in-flight marker is set iff one admitted, unfinished turn exists; only that turn clears it",
-        "sglang #22790",
-        "Without it a second turn is admitted onto the same row, and a close frees the KV of a running one; left set, the "
-        "session never takes a turn again.",
-        _marker_is_set_iff_in_flight,
-    ),
-    Invariant(
-        "I16",
-        "every terminal path releases each resource exactly once",
-        "sglang #22790, #12224",
-        "Row, pages and lock go back on every way out, and never twice.",
-        _released_exactly_once,
-    ),
-    Invariant(
-        "I17",
-        "a result that arrives for a finished or retracted request changes no length",
-        "domain page",
-        "Its lengths were reset or handed on; a late change would describe pages that are someone else's.",
-        _late_results_change_nothing,
-    ),
-    Invariant(
-        "I18",
-        "an admission's charge covers what the allocator takes",
-        "domain page; sglang-jax #994",
-        "A charge that is too small lets the allocator fail in the middle of a batch that was already admitted.",
-        lambda d, s: d.true,
-    ),
-    Invariant(
-        "I22",
-        "two lengths are compared in one unit",
-        "sglang-jax #994",
-        "Counting a chunk as a finished prompt, or pages as tokens, appends tokens that have no KV: wrong lengths ever after.",
-        _lengths_have_one_unit,
-    ),
-)
+@invariant("I18", source="domain page; sglang-jax #994")
+def charges_cover(d: Domain, s: Ledger) -> Flag:
+    """An admission's charge covers what the allocator takes.
 
-INVARIANTS: dict[str, Invariant] = {i.id: i for i in _INVARIANTS}
+    A charge that is too small lets the allocator fail in the middle of a batch that was already admitted.
+    """
+    # Effects name it in their side conditions.
+    return d.true
 
 
-def _session_or_plain(d: Domain, s: Ledger) -> Flag:
-    closed = d.every(d.no(s.slot_held), d.no(s.inflight), d.no(s.closing), s.turns == 0, s.checkpoint_len == d.zero)
-    return d.every(
-        implies(d, d.no(s.is_open), closed),
-        implies(d, s.plain, d.no(s.is_open)),
-        implies(d, s.plain, d.no(s.pre_aborted)),
-        implies(d, s.lent, d.no(s.phase == NONE)),
-        implies(d, s.pre_aborted, d.no(s.lent)),
-        implies(d, is_live(d, s), d.some(s.plain, s.is_open)),
-        implies(d, d.no(s.slot_held), s.slot_cache_protected_len == d.zero),
-        implies(d, s.phase == NONE, _has_no_turn(d, s)),
-    )
+@invariant("I22", source="sglang-jax #994")
+def lengths_have_one_unit(d: Domain, s: Ledger) -> Flag:
+    """Two lengths are compared in one unit.
+
+    Counting a chunk as a finished prompt, or pages as tokens, appends tokens that have no KV: wrong lengths ever
+    after.
+    """
+    # C counts tokens with KV, O + out tokens known; they differ by the last sampled one and the steps in flight.
+    in_flight = d.where(s.pending == 0, d.zero, d.where(s.pending == 1, d.one, d.one + d.one))
+    return implies(d, s.phase == RUNNING, s.kv_committed_len + d.one == fill_len(s) + in_flight)
 
 
 def _has_no_turn(d: Domain, s: Ledger) -> Flag:
@@ -334,7 +317,35 @@ def _is_as_the_last_turn_left_it(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _turn_appends(d: Domain, s: Ledger) -> Flag:
+AUXILIARY = InvariantTable()
+auxiliary = AUXILIARY.invariant
+
+
+@auxiliary("X1")
+def session_or_plain(d: Domain, s: Ledger) -> Flag:
+    """A closed session has nothing, an ordinary request has no session, only a waiting or live turn borrows.
+
+    Rules out mixtures of a session's and an ordinary request's state, which one ledger type could express.
+    """
+    closed = d.every(d.no(s.slot_held), d.no(s.inflight), d.no(s.closing), s.turns == 0, s.checkpoint_len == d.zero)
+    return d.every(
+        implies(d, d.no(s.is_open), closed),
+        implies(d, s.plain, d.no(s.is_open)),
+        implies(d, s.plain, d.no(s.pre_aborted)),
+        implies(d, s.lent, d.no(s.phase == NONE)),
+        implies(d, s.pre_aborted, d.no(s.lent)),
+        implies(d, is_live(d, s), d.some(s.plain, s.is_open)),
+        implies(d, d.no(s.slot_held), s.slot_cache_protected_len == d.zero),
+        implies(d, s.phase == NONE, _has_no_turn(d, s)),
+    )
+
+
+@auxiliary("X2")
+def turn_appends(d: Domain, s: Ledger) -> Flag:
+    """A turn appends: O > checkpoint, and R of the slot stays below the tokens of the turn.
+
+    This is why prefix_len = min(C, fill - 1) never falls below R.
+    """
     active = d.no(s.phase == NONE)
     appending = d.every(active, s.is_open, d.no(s.pre_aborted))
     return d.every(
@@ -368,7 +379,12 @@ def _turn_appends(d: Domain, s: Ledger) -> Flag:
     )
 
 
-def _turn_lengths(d: Domain, s: Ledger) -> Flag:
+@auxiliary("X3")
+def turn_lengths(d: Domain, s: Ledger) -> Flag:
+    """A turn's lengths in each phase: C = A but for speculation v2, KV valid up to C, at most two results late.
+
+    Ties lengths, tokens and steps in flight to each other; the guards of decode, result and retract rest on it.
+    """
     waiting_matched = d.every(s.phase == WAITING, s.matched, d.no(s.lent))
     exact = s.kv_committed_len == s.kv_allocated_len
     chunks_known = d.every(s.pending >= 0, d.some(d.overlap, s.pending == 0))
@@ -408,29 +424,4 @@ def _turn_lengths(d: Domain, s: Ledger) -> Flag:
     )
 
 
-_AUXILIARY = (
-    Invariant(
-        "X1",
-        "a closed session has nothing, an ordinary request has no session, only a waiting or live turn borrows",
-        "",
-        "Rules out mixtures of a session's and an ordinary request's state, which one ledger type could express.",
-        _session_or_plain,
-    ),
-    Invariant(
-        "X2",
-        "a turn appends: O > checkpoint, and R of the slot stays below the tokens of the turn",
-        "",
-        "This is why prefix_len = min(C, fill - 1) never falls below R.",
-        _turn_appends,
-    ),
-    Invariant(
-        "X3",
-        "a turn's lengths in each phase: C = A but for speculation v2, KV valid up to C, at most two results late",
-        "",
-        "Ties lengths, tokens and steps in flight to each other; the guards of decode, result and retract rest on it.",
-        _turn_lengths,
-    ),
-)
-
-AUXILIARY: dict[str, Invariant] = {i.id: i for i in _AUXILIARY}
 ALL_INVARIANTS: dict[str, Invariant] = {**INVARIANTS, **AUXILIARY}

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.effects import Require
-from kvproof.spec.invariants import Invariant
+from kvproof.spec.invariants import InvariantTable
 from kvproof.spec.state import State, described
 
 
@@ -60,12 +60,14 @@ def _is_paid_for(s: Request) -> Require:
     return Require("I18", s.decoded, "each retract of a request is paid for with a decode step since its prefill")
 
 
-INVARIANTS: dict[str, Invariant] = {
-    "I18": Invariant(
-        "I18",
-        "an admitted request can progress: no cycle of retracts without a decode step",
-        "sglang-jax #994",
-        "A request that is prefilled and retracted in turn, and never decodes, never ends: a livelock.",
-        lambda d, s: d.every(s.retracts <= s.output, implies(d, s.decoded, s.retracts + 1 <= s.output)),
-    )
-}
+INVARIANTS = InvariantTable()
+invariant = INVARIANTS.invariant
+
+
+@invariant("I18", source="sglang-jax #994")
+def retracts_are_paid_for(d: Domain, s: Request) -> Flag:
+    """An admitted request can progress: no cycle of retracts without a decode step.
+
+    A request that is prefilled and retracted in turn, and never decodes, never ends: a livelock.
+    """
+    return d.every(s.retracts <= s.output, implies(d, s.decoded, s.retracts + 1 <= s.output))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.effects import Require
-from kvproof.spec.invariants import Invariant
+from kvproof.spec.invariants import InvariantTable
 from kvproof.spec.state import State, described
 
 
@@ -76,20 +76,17 @@ def admit(d: Domain, s: Admission, p: SimpleNamespace) -> Step:
     return Step(s.but(staging=d.false, locks=0, rows=0, pages=0, held=s.held - s.locks - s.rows - s.pages), guards)
 
 
-def _nothing_stays_staged(d: Domain, s: Admission) -> Flag:
+ADMISSION_INVARIANTS = InvariantTable()
+
+
+@ADMISSION_INVARIANTS.invariant("I19", source="domain page; sglang-jax #994")
+def nothing_stays_staged(d: Domain, s: Admission) -> Flag:
+    """An admission that fails or is cancelled returns everything that it staged.
+
+    A lock or row that a failed admission keeps is lost: no request names it.
+    """
     nothing = d.every(s.locks == 0, s.rows == 0, s.pages == 0, s.held == 0)
     return d.every(implies(d, d.no(s.staging), nothing), s.held == s.locks + s.rows + s.pages)
-
-
-ADMISSION_INVARIANTS: dict[str, Invariant] = {
-    "I19": Invariant(
-        "I19",
-        "an admission that fails or is cancelled returns everything that it staged",
-        "domain page; sglang-jax #994",
-        "A lock or row that a failed admission keeps is lost: no request names it.",
-        _nothing_stays_staged,
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -129,12 +126,13 @@ def carry_out_free(d: Domain, s: Deferred, p: SimpleNamespace) -> Step:
     return Step(s.but(waits=d.false, listed=0, meant=0), effects=(right,))
 
 
-DEFERRED_INVARIANTS: dict[str, Invariant] = {
-    "I24": Invariant(
-        "I24",
-        "deferred frees keep copies of indices, no views of rows that may change",
-        "domain page",
-        "A view of a row frees whatever the row names later: a page of someone else, while the meant one leaks.",
-        lambda d, s: implies(d, s.waits, s.listed == s.meant),
-    )
-}
+DEFERRED_INVARIANTS = InvariantTable()
+
+
+@DEFERRED_INVARIANTS.invariant("I24", source="domain page")
+def deferred_frees_keep_copies(d: Domain, s: Deferred) -> Flag:
+    """Deferred frees keep copies of indices, no views of rows that may change.
+
+    A view of a row frees whatever the row names later: a page of someone else, while the meant one leaks.
+    """
+    return implies(d, s.waits, s.listed == s.meant)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.effects import Require
-from kvproof.spec.invariants import Invariant
+from kvproof.spec.invariants import InvariantTable
 from kvproof.spec.state import State, described
 
 
@@ -131,12 +131,16 @@ def recount(d: Domain, s: Node, unlocked: Flag) -> tuple[Count, Count]:
     return s.rest_evictable + free, s.rest_protected + locked
 
 
-def _counters_equal_a_recount(d: Domain, s: Node) -> Flag:
-    evictable, protected = recount(d, s, s.lock_ref == 0)
-    return d.every(s.evictable == evictable, s.protected == protected)
+INVARIANTS = InvariantTable()
+invariant = INVARIANTS.invariant
 
 
-def _locks_have_holders(d: Domain, s: Node) -> Flag:
+@invariant("I11", source="sglang #22735, #22790")
+def locks_have_holders(d: Domain, s: Node) -> Flag:
+    """A tree node's lock count equals its holders; each acquire is undone once.
+
+    A node that keeps a lock which nobody holds is never evicted again.
+    """
     return d.every(
         s.lock_ref == s.holders,
         0 <= s.holders,
@@ -145,22 +149,11 @@ def _locks_have_holders(d: Domain, s: Node) -> Flag:
     )
 
 
-INVARIANTS: dict[str, Invariant] = {
-    i.id: i
-    for i in (
-        Invariant(
-            "I11",
-            "a tree node's lock count equals its holders; each acquire is undone once",
-            "sglang #22735, #22790",
-            "A node that keeps a lock which nobody holds is never evicted again.",
-            _locks_have_holders,
-        ),
-        Invariant(
-            "I13",
-            "running counters equal a recount of the tree",
-            "sglang #22735",
-            "Admission and eviction believe the counters; once they drift, requests are refused or memory runs out.",
-            _counters_equal_a_recount,
-        ),
-    )
-}
+@invariant("I13", source="sglang #22735")
+def counters_equal_a_recount(d: Domain, s: Node) -> Flag:
+    """Running counters equal a recount of the tree.
+
+    Admission and eviction believe the counters; once they drift, requests are refused or memory runs out.
+    """
+    evictable, protected = recount(d, s, s.lock_ref == 0)
+    return d.every(s.evictable == evictable, s.protected == protected)

@@ -79,7 +79,8 @@ class ActionTable(dict[str, Action]):
         return add
 
 
-def summary_of(rule: Run) -> str:
-    """The first line of the docstring as a clause: "The slot stays." is "the slot stays". Ids and formulas stay as they are."""
+def summary_of(rule: Callable[..., Any]) -> str:
+    """The first line of the docstring as a clause: "The slot stays." is "the slot stays". Ids and symbols stay as they are."""
     line = (inspect.getdoc(rule) or "").partition("\n")[0].removesuffix(".")
-    return line[:1].lower() + line[1:] if line[1:2].islower() or line[1:2] == " " else line
+    is_word = line[1:2].islower() or line.startswith("A ")
+    return line[:1].lower() + line[1:] if is_word else line
