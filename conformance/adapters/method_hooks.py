@@ -42,6 +42,13 @@ def is_called_by(codes: tuple[CodeType, ...]) -> bool:
     return False
 
 
+def importers_of(package: str, home: Any, function: str) -> list[Any]:
+    """The loaded modules of a package that have this function of the module `home`, also those that imported it by name."""
+    original = getattr(home, function)
+    modules = [module for name, module in sys.modules.items() if name.startswith(f"{package}.") and module is not None]
+    return [module for module in modules if vars(module).get(function) is original]
+
+
 class _Call:
     """One call of the original on behalf of a wrapper: made once, with the caller's arguments."""
 

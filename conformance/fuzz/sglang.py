@@ -12,9 +12,10 @@ from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+from kvproof.conformance.adapters.headless_scheduler import FIRST_ORDINARY_TOKEN, VOCABULARY
 from kvproof.conformance.adapters.sglang import draft_model, fresh_schedulers
-from kvproof.conformance.adapters.sglang.engine import VOCABULARY, import_sglang
-from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Checks, Headless
+from kvproof.conformance.adapters.sglang.engine import import_sglang
+from kvproof.conformance.adapters.sglang.headless import Checks, Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
 from kvproof.conformance.adapters.sglang.releases import read_terms
 from kvproof.conformance.adapters.sglang.settings import Settings

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters import stand_ins
+from kvproof.conformance.adapters.headless_scheduler import VOCABULARY
 from kvproof.conformance.adapters.sglang import draft_model, fresh_schedulers, paged_alloc_in_torch
 from kvproof.conformance.adapters.sglang.releases import INSTALL_HINT, Release, installed_release, installed_version
 from kvproof.conformance.adapters.sglang.settings import Device, Settings
@@ -41,7 +42,6 @@ WINDOWS_AT_EACH_STEP = {
     "SGLANG_SWA_EVICTION_INTERVAL": "1",
     "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": "0.125",
 }
-VOCABULARY = 512
 TINY_LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

@@ -8,52 +8,38 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from kvproof.conformance.adapters.event_loop import EventLoop
-from kvproof.conformance.adapters.scenario_run import drain
-from kvproof.conformance.adapters.sglang.engine import VOCABULARY, build_scheduler, import_sglang
+from kvproof.conformance.adapters.headless_scheduler import MANY_STEPS, HeadlessScheduler
+from kvproof.conformance.adapters.sglang.engine import build_scheduler, import_sglang
 from kvproof.conformance.adapters.sglang.releases import Release, full_pool
 from kvproof.conformance.adapters.sglang.settings import Settings
 
 Checks = Literal["idle", "every"]
 
-# The forward never makes up a token that could end a request early: 0 to 2 are reserved, lengths alone decide.
-FIRST_ORDINARY_TOKEN = 3
-# No scenario needs as many: some of them decode several pages.
-MANY_STEPS, MANY_STEPS_PER_TOKEN_OF_A_PAGE = 2000, 200
+MANY_STEPS_PER_TOKEN_OF_A_PAGE = 200
 
 
-class Headless:
+class Headless(HeadlessScheduler):
     """One scheduler. `on_check` is called after a step when checks are asked for: (busy, release's own check passed)."""
 
     def __init__(self, settings: Settings, *, checks: Checks = "idle") -> None:
+        super().__init__(settings.seed)
         self.release: Release = import_sglang(settings.device)
         self.settings = settings
         self.checks = checks
         self.on_check: Callable[[bool, bool], None] = lambda busy, passed: None
-        self.on_step: Callable[[], Any] = lambda: None
         self.alarm = ""
         """what the release's own check said last, if it was not content"""
-        self.steps = 0
+        self.many_steps = MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * settings.page_size
         self.replies: list[Any] = []
-        self._random = random.Random(settings.seed)
-        self._inbox: list[Any] = []
-        self._was_idle = False
         self.scheduler = build_scheduler(self.release, settings, self.tokens, self.replies)
         self._loop = self._take_hold_of_the_loop()
-
-    def __enter__(self) -> Headless:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.end()
 
     # -- what a client does --
 
@@ -110,33 +96,17 @@ class Headless:
 
         self._receive(CloseSessionReqInput(session_id=session))
 
-    def tokens(self, count: int) -> list[int]:
-        return [self._random.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(count)]
-
     # -- the event loop, one turn of the crank at a time --
 
     def step(self) -> bool:
-        """One pass of the scheduler's event loop; False if it found nothing to do and checked its memory instead."""
-        scheduler = self.scheduler
-        self.steps += 1
-        self._was_idle = False
         # Deferred closes are carried out at most once a second; without a clock: at every step.
-        scheduler.session_controller._last_reap_time = float("-inf")
-        inbox, self._inbox = self._inbox, []
-        self._loop.one_pass(inbox)
+        self.scheduler.session_controller._last_reap_time = float("-inf")
+        return super().step()
+
+    def after_pass(self) -> None:
+        scheduler = self.scheduler
         if self.checks == "every" and scheduler.last_batch is not None and self.release.busy_check is not None:
             self.on_check(True, self._passes(attrgetter(self.release.busy_check)(scheduler)))
-        self.on_step()
-        return not self._was_idle
-
-    def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self.step()
-
-    def drain(self) -> None:
-        """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-        most = MANY_STEPS + MANY_STEPS_PER_TOKEN_OF_A_PAGE * self.settings.page_size
-        drain(self.step, self.waiting, self.running, most)
 
     @contextmanager
     def force_retract(self) -> Iterator[None]:
@@ -176,9 +146,6 @@ class Headless:
         batches = (self.scheduler.last_batch, self.scheduler.running_batch)
         reqs = {req.rid: req for batch in batches if batch is not None for req in batch.reqs}
         return [rid for rid, req in reqs.items() if not req.finished()]
-
-    def waiting(self) -> list[str]:
-        return [req.rid for req in self.scheduler.waiting_queue]
 
     def request(self, turn: str) -> Any:
         """The running or waiting request of a turn, or None."""

@@ -12,13 +12,12 @@ A recorder shows what happened, also where that was wrong; it decides nothing.
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from kvproof.conformance.adapters.live.page_ids import PageIds
-from kvproof.conformance.adapters.method_hooks import MethodHooks, OnError
+from kvproof.conformance.adapters.method_hooks import MethodHooks, OnError, importers_of
 from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
 from kvproof.conformance.adapters.sglang.event_records import EventRecords, Put
@@ -102,6 +101,7 @@ class Recorder:
         arrivals, turns, moves = self._arrivals, self._turns, self._moves
         schedule_batch = importlib.import_module("sglang.srt.managers.schedule_batch")
         batch, request, the_scheduler = schedule_batch.ScheduleBatch, schedule_batch.Req, type(scheduler)
+        common = importlib.import_module("sglang.srt.mem_cache.common")
         controller, tree = release.load("session_controller"), type(layers_of(scheduler.tree_cache)[0])
         for allocator in moves.allocators():
             for name in TAKES_BACK:
@@ -124,19 +124,19 @@ class Recorder:
         if release.keeps_unfinished is None:
             yield type(scheduler.tree_cache), "cache_unfinished_req", turns.cache_unfinished_req
         else:
-            for module in _callers_of(release.keeps_unfinished):
+            for module in importers_of("sglang", common, release.keeps_unfinished):
                 yield module, release.keeps_unfinished, turns.keep_unfinished
         if self._observe.has_window:
             if release.evicts_window is None:
                 yield batch, "_evict_swa", turns.evict_swa
             else:
-                for module in _callers_of(release.evicts_window):
+                for module in importers_of("sglang", common, release.evicts_window):
                     yield module, release.evicts_window, turns.evict_window
         if self._verifying is not None:
             drafts = importlib.import_module("sglang.srt.speculative.eagle_info").EagleVerifyInput
             yield drafts, "prepare_for_verify", self._verifying.prepare
             yield type(scheduler.model_worker), "verify", self._verifying.verify
-        for module in _callers_of("release_kv_cache"):
+        for module in importers_of("sglang", common, "release_kv_cache"):
             yield module, "release_kv_cache", turns.release
 
     def check(self, *, busy: bool, passed: bool, free_list: bool = True) -> None:
@@ -159,10 +159,3 @@ class Recorder:
             free_list=self._observe.free_pages() if free_list else None,
             window_free_list=self._observe.free_window_pages() if free_list else None,
         )
-
-
-def _callers_of(function: str) -> list[Any]:
-    """SGLang's modules that imported this function of the cache by name."""
-    original = getattr(importlib.import_module("sglang.srt.mem_cache.common"), function)
-    modules = [module for name, module in sys.modules.items() if name.startswith("sglang.") and module is not None]
-    return [module for module in modules if vars(module).get(function) is original]

@@ -9,47 +9,32 @@ from __future__ import annotations
 
 import importlib
 import logging
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 from kvproof.conformance.adapters.event_loop import EventLoop
-from kvproof.conformance.adapters.scenario_run import drain
+from kvproof.conformance.adapters.headless_scheduler import VOCABULARY, HeadlessScheduler
 from kvproof.conformance.adapters.sglang_jax.checkout import checkout, import_scheduler
 from kvproof.conformance.adapters.sglang_jax.settings import Settings
-from kvproof.conformance.adapters.sglang_jax.worker import VOCABULARY, Worker
-
-FIRST_ORDINARY_TOKEN = 3
-# No scenario needs as many: some of them decode several pages.
-MANY_STEPS = 2000
+from kvproof.conformance.adapters.sglang_jax.worker import Worker
 
 
-class Headless:
+class Headless(HeadlessScheduler):
     """One scheduler. `on_check` is called when it is idle: whether its own memory check passed."""
 
     def __init__(self, settings: Settings, *, counts_chunks: bool = False) -> None:
+        super().__init__(settings.seed)
         self.settings = settings
         self._counts_chunks = counts_chunks
         self.on_check: Callable[[bool], None] = lambda passed: None
-        self.on_step: Callable[[], Any] = lambda: None
-        self.steps = 0
         self.prescribed: dict[str, list[int]] = {}
         """request -> tokens that the forward shall sample for it, in order; else they are random"""
-        self._random = random.Random(settings.seed)
-        self._inbox: list[Any] = []
-        self._was_idle = False
         self.scheduler = self._build()
         loop = self.scheduler.event_loop_overlap if settings.overlap else self.scheduler.event_loop_normal
         self._loop = EventLoop(loop)
         self._take_hold_of_the_check()
-
-    def __enter__(self) -> Headless:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.end()
 
     # -- what a client does --
 
@@ -74,31 +59,6 @@ class Headless:
                 dp_rank=0,
             )
         )
-
-    def tokens(self, count: int) -> list[int]:
-        return [self._random.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(count)]
-
-    # -- the event loop, one turn of the crank at a time --
-
-    def step(self) -> bool:
-        """One pass of the scheduler's event loop; False if it found nothing to do and checked its memory instead."""
-        self.steps += 1
-        self._was_idle = False
-        inbox, self._inbox = self._inbox, []
-        self._loop.one_pass(inbox)
-        self.on_step()
-        return not self._was_idle
-
-    def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self.step()
-
-    def drain(self) -> None:
-        """Step until nothing runs or waits; the last step is the idle one that checks the memory."""
-        drain(self.step, self.waiting, self.running, MANY_STEPS)
-
-    def waiting(self) -> list[str]:
-        return [req.rid for req in self.scheduler.waiting_queue]
 
     def running(self) -> list[str]:
         return [req.rid for req in self.scheduler.running_batch.reqs_info[0].reqs or []]

@@ -12,13 +12,12 @@ the request whose slot it was.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.method_hooks import MethodHooks
+from kvproof.conformance.adapters.method_hooks import MethodHooks, importers_of
 from kvproof.conformance.adapters.scheduler_actions import RETRACT, SchedulerActions
 from kvproof.conformance.adapters.sglang_jax.observe import Observer, Values
 
@@ -75,8 +74,9 @@ class Recorder:
         yield tree, "evict", self._actions.evict
         yield tree, "cache_unfinished_req", self._keep
         yield tree, "cache_finished_req", self._cache_finished_req
-        for module in _importers_of(common, "release_kv_cache"):
-            yield module, "release_kv_cache", self._release_kv_cache
+        if hasattr(common, "release_kv_cache"):
+            for module in importers_of("sgl_jax", common, "release_kv_cache"):
+                yield module, "release_kv_cache", self._release_kv_cache
         yield type(scheduler), "process_batch_result", self._process_batch_result
         yield type(scheduler), "_add_request_to_queue", self._arrives
         yield Req, "init_next_round_input", self._match
@@ -283,10 +283,3 @@ class Recorder:
         if self._kept is not None:
             kept, self._kept = self._kept, None
             self._put(**kept)
-
-
-def _importers_of(home: Any, function: str) -> list[Any]:
-    """The modules of sglang-jax that have this function of `home`, also by name; none where it does not exist yet."""
-    original = getattr(home, function, None)
-    modules = [module for name, module in sys.modules.items() if name.startswith("sgl_jax.") and module is not None]
-    return [module for module in modules if original is not None and vars(module).get(function) is original]

@@ -9,7 +9,6 @@ from typing import Any
 
 from kvproof.conformance.adapters.sglang_jax.settings import Settings
 
-VOCABULARY = 512
 FULL_LAYERS, WINDOW_LAYERS = [0], [1]
 HEAD_DIM = 128
 # A scheduler pads what it sends to the model to one of these.

@@ -19,10 +19,10 @@ from unittest import mock
 
 from drive_captured import schedule
 
+from kvproof.conformance.adapters.headless_scheduler import FIRST_ORDINARY_TOKEN, VOCABULARY
 from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.sglang.capture import Capture
-from kvproof.conformance.adapters.sglang.engine import VOCABULARY
-from kvproof.conformance.adapters.sglang.headless import FIRST_ORDINARY_TOKEN, Headless
+from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.settings import Settings
 

@@ -1,0 +1,68 @@
+"""What the drivers of real schedulers share: the clients' inbox, made-up tokens, and an event loop run one pass at a time."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from kvproof.conformance.adapters.event_loop import EventLoop
+from kvproof.conformance.adapters.scenario_run import drain
+
+# The forward never makes up a token that could end a request early: 0 to 2 are reserved, lengths alone decide.
+FIRST_ORDINARY_TOKEN, VOCABULARY = 3, 512
+# No scenario needs as many: some of them decode several pages.
+MANY_STEPS = 2000
+
+
+class HeadlessScheduler(ABC):
+    """One scheduler. `on_step` is called after each step. A subclass builds `scheduler` and takes hold of its `_loop`."""
+
+    scheduler: Any
+    _loop: EventLoop
+    many_steps = MANY_STEPS
+
+    def __init__(self, seed: int) -> None:
+        self.on_step: Callable[[], Any] = lambda: None
+        self.steps = 0
+        self._random = random.Random(seed)
+        self._inbox: list[Any] = []
+        self._was_idle = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._loop.end()
+
+    def tokens(self, count: int) -> list[int]:
+        return [self._random.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(count)]
+
+    def step(self) -> bool:
+        """One pass of the scheduler's event loop; False if it found nothing to do and checked its memory instead."""
+        self.steps += 1
+        self._was_idle = False
+        inbox, self._inbox = self._inbox, []
+        self._loop.one_pass(inbox)
+        self.after_pass()
+        self.on_step()
+        return not self._was_idle
+
+    def after_pass(self) -> None:  # noqa: B027  # a driver may have nothing to do there
+        """Between a pass and `on_step`."""
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+
+    def drain(self) -> None:
+        """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
+        drain(self.step, self.waiting, self.running, self.many_steps)
+
+    def waiting(self) -> list[str]:
+        return [req.rid for req in self.scheduler.waiting_queue]
+
+    @abstractmethod
+    def running(self) -> list[str]: ...
