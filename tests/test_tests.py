@@ -40,6 +40,7 @@ INTEGRATION = {
     "impl/test_speculation.py": "the scheduler with drafts",
     "impl/test_window.py": "the scheduler with a sliding window",
     "model/test_interpreters_agree.py": "the oracle and Z3 on the same rules",
+    "spec/test_types.py": "tokens and pages never mix, says mypy",
     "spec/test_tables.py": "every table of the rules is complete",
     "test_demo.py": "the demo of the readme",
     "test_github_action.py": "the GitHub action and the pre-commit hooks",

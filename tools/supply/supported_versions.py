@@ -42,11 +42,11 @@ SOLVER_TESTS = (
 )
 TESTS = (
     *SOLVER_TESTS,
-    *(
-        f"tests/conformance/test_{name}.py"
-        for name in ("trace_io", "replay", "columnar", "checkpoint", "slice", "workload")
-    ),
-    *(f"tests/conformance/test_{name}.py" for name in ("files_of_strangers", "compiled", "hashed_names")),
+    *(f"tests/conformance/traces/test_{name}.py" for name in ("trace_io", "columnar", "slicing", "hashed_names")),
+    "tests/conformance/traces/test_untrusted_files.py",
+    *(f"tests/conformance/replay/test_{name}.py" for name in ("replay", "checkpoint")),
+    "tests/conformance/compiled/test_checker.py",
+    "tests/conformance/adapters/test_workload.py",
     "tests/test_golden.py",
     "tests/conformance/report/formats/test_reports.py",
 )

@@ -18,7 +18,7 @@ from waiting import wait_until
 
 from kvproof.conformance.traces.trace_io import TraceWriter
 
-EVENTS = 200_000
+EVENTS = 600_000
 """Seconds of reading for every command that reads a trace."""
 
 
@@ -32,7 +32,7 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(head)
         for number in range(EVENTS):
             file.write(event.replace(b'"seq":0', b'"seq":%d' % number).replace(b'"s"', b'"s%d"' % number))
-        file.write(end.replace(b'"seq":1', b'"seq":%d' % EVENTS))
+        file.write(end.replace(b'"events":1', b'"events":%d' % EVENTS))
     return path
 
 
