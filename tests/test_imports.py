@@ -19,9 +19,6 @@ DOORS = {
 
 OPEN = {
     ("kvproof.conformance.fuzz.judging", "kvproof.conformance.traces.columnar_events"),
-    ("kvproof.conformance.replay.owner_counts", "kvproof.conformance.compiled.layout"),
-    ("kvproof.conformance.replay.replay", "kvproof.conformance.replay.checkpoint"),
-    ("kvproof.conformance.replay.replay", "kvproof.conformance.replay.slice_state"),
     ("kvproof.conformance.traces.trace_io", "kvproof.conformance.traces.columnar"),
 }
 """Still to be turned."""

@@ -8,7 +8,8 @@ from importlib.metadata import distribution
 from pathlib import PurePosixPath
 
 import pytest
-from import_graph import FOLDERS, ROOT, modules, reached_from
+from import_graph import ROOT, modules, reached_from
+from layout_drawing import PACKAGES
 
 from kvproof.conformance.cli.command_table import COMMANDS
 
@@ -17,7 +18,7 @@ from kvproof.conformance.cli.command_table import COMMANDS
 def wheel_files(tmp_path_factory: pytest.TempPathFactory) -> list[PurePosixPath]:
     """The files of a wheel built offline, from a copy: an old `build` folder would put deleted modules into it."""
     source = tmp_path_factory.mktemp("source")
-    for name in FOLDERS:
+    for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
@@ -40,7 +41,7 @@ def test_the_wheel_installs_nothing_but_kvproof(wheel_files: list[PurePosixPath]
 def test_every_module_is_in_the_wheel(wheel_files: list[PurePosixPath]) -> None:
     ours = {
         PurePosixPath(*package.split("."), path.relative_to(ROOT / folder).as_posix())
-        for folder, package in FOLDERS.items()
+        for folder, package in PACKAGES.items()
         for path in (ROOT / folder).rglob("*.py")
     }
     assert ours <= set(wheel_files), "add the missing folders to tool.setuptools.packages"

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = {
-    "package": "kvproof",
-    **{name: f"kvproof.{name}" for name in ("spec", "model", "impl", "kernels", "conformance")},
-}
-"""Folder of the repository -> the package that it is installed as."""
+import layout_drawing
+from layout_drawing import ROOT, Module, known
+
 OPTIONAL = {
     *("torch", "triton", "numpy", "numba", "pyarrow", "orjson", "hypothesis", "ray", "cvc5", "prometheus_client"),
     *("pytest", "sglang", "sgl_jax", "jax"),
@@ -28,8 +25,8 @@ class Import:
     """`at_once`: when the module is loaded; else in a function, or for a type checker only. `target`: a module of any package."""
 
     path: Path
-    line: int
     importer: str
+    line: int
     target: str
     at_once: bool
 
@@ -38,22 +35,16 @@ class Import:
 
 
 @cache
-def modules() -> dict[str, Path]:
-    """Every module of the package, with its file."""
-    return {
-        ".".join([package, *path.relative_to(ROOT / folder).with_suffix("").parts]).removesuffix(".__init__"): path
-        for folder, package in FOLDERS.items()
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    }
+def modules() -> dict[str, Module]:
+    """Every module of the package, by its dotted name."""
+    return layout_drawing.modules(ROOT)
 
 
 @cache
 def imports_of(module: str) -> tuple[Import, ...]:
-    path = modules()[module]
-    return tuple(
-        Import(path, line, module, target, at_once)
-        for line, target, at_once in _imports(ast.parse(path.read_text(encoding="utf-8")), at_once=True)
-    )
+    """Everything that a module imports, in the order of its lines."""
+    path = modules()[module].path
+    return tuple(Import(path, module, *found) for found in _imports(modules()[module].tree, at_once=True))
 
 
 def _imports(node: ast.AST, *, at_once: bool) -> Iterator[tuple[int, str, bool]]:
@@ -62,8 +53,7 @@ def _imports(node: ast.AST, *, at_once: bool) -> Iterator[tuple[int, str, bool]]
             yield from ((child.lineno, alias.name, at_once) for alias in child.names)
         elif isinstance(child, ast.ImportFrom) and child.module is not None:
             for alias in child.names:
-                submodule = f"{child.module}.{alias.name}"
-                yield child.lineno, submodule if submodule in modules() else child.module, at_once
+                yield child.lineno, known(f"{child.module}.{alias.name}", modules()) or child.module, at_once
         else:
             is_later = isinstance(child, ast.FunctionDef | ast.Lambda) or _is_for_types(child)
             yield from _imports(child, at_once=at_once and not is_later)
@@ -101,7 +91,7 @@ def reached_from(starts: Iterable[str]) -> frozenset[str]:
 
 def _named_in(module: str) -> Iterator[str]:
     """`"kvproof.impl.scenarios"`, `"from kvproof.conformance.cli.program import main"`: what strings name, docstrings apart."""
-    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    tree = modules()[module].tree
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:

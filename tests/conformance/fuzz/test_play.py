@@ -17,7 +17,7 @@ from kvproof.conformance.fuzz.generate import schedules
 from kvproof.conformance.fuzz.play import CRASH, EXIT, HANG, LEAK, OWN_CHECK, STUCK, VIOLATION, play
 from kvproof.conformance.fuzz.reference import Reference, ReferenceRun
 from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
-from kvproof.conformance.fuzz.target import Tell
+from kvproof.conformance.fuzz.target import Target, Tell
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Event
 
@@ -37,7 +37,7 @@ class OwnMistake(Exception):
     pass
 
 
-class Broken:
+class Broken(Target):
     """A target with one thing wrong. As a run it does nothing else."""
 
     name = "broken"
