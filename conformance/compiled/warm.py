@@ -1,6 +1,6 @@
 """Compiles the checker ahead of use: `python -m kvproof.conformance.compiled.warm [PROFILE]`. The cache keeps the result.
 
-Whoever watches a server must not stand still for a minute. So another process does it, and the watcher loads the result.
+Whoever watches a server must not stand still for some seconds. So another process does it, and the watcher loads the result.
 """
 
 from __future__ import annotations

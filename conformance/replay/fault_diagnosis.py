@@ -1,20 +1,31 @@
 """Which known faults explain a bad event, and what it breaks.
 
 The event is judged anew under each faulty rule of the catalogue: the one that predicts exactly what was seen explains it.
+
+No ledger sees the locks of the tree, and no event tells of one. A memory check shows what became of the counters, an eviction
+what was taken for unlocked; a fault explains that if the small machine of a tree node comes to the same by it
+(`model/witness_machines.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kvproof.conformance.replay.judge import ABOUT, Difference, Judgement, check_terms, judge, parameters
-from kvproof.conformance.replay.memory_check import is_about_holders, seen_of_holders, true_of_holders
-from kvproof.conformance.replay.page_book import PageBook
-from kvproof.conformance.replay.tree_faults import faults_behind_counters
+from kvproof.conformance.replay.memory_check import (
+    OF_THE_TREE,
+    PROTECTED,
+    is_about_holders,
+    seen_of_holders,
+    true_of_holders,
+)
+from kvproof.conformance.replay.page_book import PageBook, Problem
 from kvproof.model.oracle import Oracle
+from kvproof.model.witness_machines import drifts, lets_evict_what_is_held
 from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.machine import TREE
 from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Event
 
@@ -96,3 +107,28 @@ class BadCheck:
 def catalogue(action: str) -> list[Fault]:
     """Real deviations of one action; mutations explain nothing."""
     return [f for f in FAULTS.values() if action in f.in_traces and f.kind != "mutation"]
+
+
+def faults_behind_counters(differences: Sequence[Difference]) -> list[Fault]:
+    """`differences` are all that a memory check read wrongly; none if others than the tree's counters are among them."""
+    if not {d.name for d in differences} <= {OF_THE_TREE, PROTECTED}:
+        return []
+    off = {d.name: _sign(d) for d in differences}
+    seen = off.get(OF_THE_TREE, 0), off.get(PROTECTED, 0)
+    return _real(lambda fault: seen in drifts(fault.id))
+
+
+def faults_behind_eviction(problems: Sequence[Problem]) -> list[Fault]:
+    if any(problem.invariant != "I11" for problem in problems):
+        return []
+    return _real(lambda fault: lets_evict_what_is_held(fault.id))
+
+
+def _real(explains: Callable[[Fault], bool]) -> list[Fault]:
+    """Of the real faults of the tree those that explain it; mutations explain nothing."""
+    return [f for f in FAULTS.values() if f.machine is TREE and f.kind != "mutation" and explains(f)]
+
+
+def _sign(difference: Difference) -> int:
+    assert isinstance(difference.seen, int) and isinstance(difference.expected, int)
+    return 1 if difference.seen > difference.expected else -1

@@ -13,11 +13,10 @@ from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.coverage import Counting
-from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent
+from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
 from kvproof.conformance.replay.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.replay.memory_check import invariant_of, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.page_book import PageBook
-from kvproof.conformance.replay.tree_faults import faults_behind_eviction
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
 from kvproof.model.integers import Integers

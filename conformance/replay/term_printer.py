@@ -1,4 +1,4 @@
-"""Terms as source: one assignment for each value that is used more than once, the rest in place."""
+"""Terms as Python: one assignment for each value that is used more than once, the rest in place."""
 
 from __future__ import annotations
 
@@ -60,11 +60,6 @@ class Printer:
             self._known[id(value)] = text
         return self._known[id(value)]
 
-    def number(self, value: Any) -> str:
-        """The same as an integer: flags as 0 and 1."""
-        text = self.value(value)
-        return f"where({text}, 1, 0)" if is_flag(value) else text
-
     def named(self, text: str) -> str:
         name = f"v{self._names}"
         self._names += 1
@@ -78,12 +73,3 @@ class Printer:
         if term.operator in INFIX:
             return "(" + f" {INFIX[term.operator]} ".join(arguments) + ")"
         return CALLS[term.operator].format(", ".join(arguments))
-
-
-def is_flag(value: Any) -> bool:
-    return value.is_flag if isinstance(value, Term) else isinstance(value, bool)
-
-
-def function(name: str, arguments: str, lines: Iterable[str]) -> str:
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"@compiled\ndef {name}({arguments}):\n{body}\n"
