@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from live_traces import wait_until_written
 from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
 
 from kvproof.conformance.adapters.live import live_trace
@@ -57,9 +57,7 @@ def test_two_servers_with_one_path_write_two_whole_traces(tmp_path: Path) -> Non
     (other,) = {path.with_name(f"live.{server.pid}.jsonl") for server in servers[:2]} & set(tmp_path.iterdir())
     assert set(tmp_path.iterdir()) == {path, other}
     for trace in (path, other):
-        deadline = time.monotonic() + SECONDS
-        while live_trace.is_being_written(trace) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until_written(trace, SECONDS)
         assert replay(trace).verdict == CONFORMS
     assert path.read_bytes() == other.read_bytes(), "the same run, twice"
     (said,) = [error for _, error in ends if "is there already and stays as it is" in error]

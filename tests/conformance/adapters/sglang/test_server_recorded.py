@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_traces import wait_until_written
 from sglang_process import LATER, RELEASES, Trace
 from sglang_server import Server, server
 
-from kvproof.conformance.adapters.live.live_trace import is_being_written
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
 from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event
@@ -99,10 +99,7 @@ def wait_until_idle(live: Server) -> None:
 def stopped(live: Server, trace: Path) -> int:
     """Stop the server and wait for the last line of its trace."""
     code = live.stop()
-    deadline = time.monotonic() + 30
-    while is_being_written(trace):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_written(trace)
     return code
 
 
