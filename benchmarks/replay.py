@@ -43,7 +43,7 @@ from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, blocks, packed
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import line_of, read_trace, write_trace
+from kvproof.conformance.traces.json_lines import line_of, read_trace, write_trace
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import End, Event

@@ -27,7 +27,7 @@ from replay import Recorded, record, write_columns
 
 from kvproof.conformance.traces.columnar_blocks import blocks
 from kvproof.conformance.traces.columnar_events import events_of
-from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.conformance.traces.json_lines import line_of, read_trace
 from kvproof.spec.trace import End
 
 HERE = Path(__file__).parent

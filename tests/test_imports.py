@@ -19,7 +19,7 @@ DOORS = {
 
 OPEN = {
     ("kvproof.conformance.fuzz.judging", "kvproof.conformance.traces.columnar_events"),
-    ("kvproof.conformance.traces.trace_io", "kvproof.conformance.traces.columnar"),
+    ("kvproof.conformance.traces.json_lines", "kvproof.conformance.traces.columnar"),
 }
 """Still to be turned."""
 

@@ -22,7 +22,7 @@ from kvproof.conformance.traces.columnar import ColumnarReader
 from kvproof.conformance.traces.columnar_events import events_of
 from kvproof.conformance.traces.columnar_schema import ABSENT, FLAGS, NUMBERS, PAGE_LISTS_OR_NULL, runs, schema
 from kvproof.conformance.traces.columnar_schema import numbers as in_numbers
-from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.spec.trace import Event
 
 ROOM_FOR_PAGES = 2**20

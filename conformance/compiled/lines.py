@@ -37,7 +37,7 @@ from kvproof.conformance.compiled.scan_layout import (
     ScannedArrays,
     key_arrays,
 )
-from kvproof.conformance.traces import trace_io
+from kvproof.conformance.traces import json_lines
 from kvproof.conformance.traces.columnar_schema import ACTIONS
 from kvproof.spec.trace import RECORD, Event
 
@@ -76,7 +76,7 @@ class ScannedLines:
         padded = text + PADDING
         words: Array = np.ndarray(len(text), np.dtype("<i8"), padded, strides=(1,))
         (scan or compiled_scan())(
-            np.frombuffer(padded, np.uint8), words, begin, end, trace_io.LONGEST_RECORD, keys, scanned, counts
+            np.frombuffer(padded, np.uint8), words, begin, end, json_lines.LONGEST_RECORD, keys, scanned, counts
         )
         return cls(text, scanned, scanned.table[NAMED], counts)
 

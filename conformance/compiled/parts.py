@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from kvproof.conformance.compiled.lines import ScannedLines
-from kvproof.conformance.traces import trace_io
+from kvproof.conformance.traces import json_lines
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import Place, TraceReader
+from kvproof.conformance.traces.json_lines import Place, TraceReader
 from kvproof.spec.trace import End, Event
 
 AT_ONCE = 2**20
@@ -43,7 +43,7 @@ class LinesOfTrace:
 
     def fill(self) -> bool:
         """Read on until there is a whole line, or more than a line may have; False: nothing is left."""
-        while not self._is_read and not self.has_a_whole_one and len(self.text) - self.at <= trace_io.LONGEST_RECORD:
+        while not self._is_read and not self.has_a_whole_one and len(self.text) - self.at <= json_lines.LONGEST_RECORD:
             piece = next(self._pieces, b"")
             self._is_read = not piece
             self.text, self.at = self.text[self.at :] + piece, 0
@@ -59,7 +59,7 @@ class LinesOfTrace:
         """Number and bytes of each line, as the reader gives them."""
         while self.fill():
             end = self.text.find(b"\n", self.at) + 1 or len(self.text)
-            if end - self.at > trace_io.LONGEST_RECORD:
+            if end - self.at > json_lines.LONGEST_RECORD:
                 raise self._reader.too_long(self.line)
             number, line = self.line, self.text[self.at : end]
             self.take(end, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.slicing import Cut
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.json_lines import read_trace
 from kvproof.spec.trace import Event
 
 MAX_PAGES = 8

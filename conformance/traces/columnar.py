@@ -1,4 +1,4 @@
-"""Traces in columns: the writer and the reader, with the faces of those for lines (`trace_io.py`).
+"""Traces in columns: the writer and the reader, with the faces of those for lines (`json_lines.py`).
 
 The file format is in docs/columnar.md; blocks are framed in `columnar_blocks.py`, their payload is checked in
 `columnar_check.py` and made of events in `columnar_events.py`.
@@ -16,7 +16,7 @@ from kvproof.conformance.traces.columnar_blocks import Block, BlockError, Kind, 
 from kvproof.conformance.traces.columnar_check import batch_of
 from kvproof.conformance.traces.columnar_events import EventColumns, events_of
 from kvproof.conformance.traces.columnar_schema import may_be_missing, pyarrow
-from kvproof.conformance.traces.trace_io import Order, Place, TraceReader, TraceWriter, line_of
+from kvproof.conformance.traces.json_lines import Order, Place, TraceReader, TraceWriter, line_of
 from kvproof.spec.trace import End, Event, Header
 
 

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import IO, Any
 
 from kvproof.conformance.traces.columnar_schema import pyarrow
-from kvproof.conformance.traces.trace_io import COLUMNAR_MAGIC, LONGEST_RECORD
+from kvproof.conformance.traces.json_lines import COLUMNAR_MAGIC, LONGEST_RECORD
 
 VERSION = 1
 LARGEST_PAYLOAD = 2**28

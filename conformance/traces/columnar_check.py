@@ -24,7 +24,7 @@ from kvproof.conformance.traces.columnar_schema import (
     runs,
     schema,
 )
-from kvproof.conformance.traces.trace_io import LONGEST_RECORD
+from kvproof.conformance.traces.json_lines import LONGEST_RECORD
 
 
 def batch_of(block: Block) -> Any:

@@ -22,7 +22,7 @@ from kvproof.conformance.traces.columnar_schema import (
     runs,
     schema,
 )
-from kvproof.conformance.traces.trace_io import line_of
+from kvproof.conformance.traces.json_lines import line_of
 from kvproof.spec.trace import RECORD, Event
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from kvproof.conformance.traces.columnar_check import batch_of
 from kvproof.conformance.traces.columnar_events import batches_of
 from kvproof.conformance.traces.columnar_schema import pyarrow
 from kvproof.conformance.traces.slices import Slice
-from kvproof.conformance.traces.trace_io import COLUMNAR_MAGIC, LONGEST_RECORD, Order, TraceReader
+from kvproof.conformance.traces.json_lines import COLUMNAR_MAGIC, LONGEST_RECORD, Order, TraceReader
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.spec.trace import End, Event, Header
 

@@ -31,7 +31,7 @@ with atheris.instrument_imports(include=["kvproof.conformance"]):
     from kvproof.conformance.traces.columnar_blocks import Kind, packed
     from kvproof.conformance.traces.columnar_events import batches_of
     from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NAMES, NUMBER_PARAMS
-    from kvproof.conformance.traces.trace_io import line_of, read_trace
+    from kvproof.conformance.traces.json_lines import line_of, read_trace
     from kvproof.conformance.watch.growing_file import GrowingFile
     from kvproof.conformance.watch.growing_trace import source_of
     from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms

@@ -10,7 +10,7 @@ from kvproof.conformance.adapters.live.lines_file import LinesFile, beginning, e
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
 from kvproof.conformance.traces.columnar_events import EventColumns
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.json_lines import COLUMNAR_SUFFIX
 from kvproof.spec.trace import RECORD, End, Event
 
 # A block is written when it is full, when the server is idle, and at the next event after so long.

@@ -11,7 +11,7 @@ from typing import IO, cast
 
 from kvproof.conformance.adapters.live.lines import encode
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.json_lines import COLUMNAR_SUFFIX
 from kvproof.spec.trace import End, Header
 
 # Cut off the end of a file on a full disk, so that its end record fits: more than a block of most file systems.

@@ -19,7 +19,7 @@ from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.copying import replacing
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.slicing import Cut, turns_in
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.json_lines import read_trace, write_trace
 
 
 def slice_(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from test_trace_io import EVENTS
+from test_json_lines import EVENTS
 
 from kvproof.conformance.compiled import columns
 from kvproof.conformance.compiled.columns import EventBatch, Names, arrays_of

@@ -21,7 +21,7 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import CRASH, STUCK, Played, play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Act, Schedule
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.json_lines import read_trace
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Event
 from kvproof.spec.faults import FAULTS

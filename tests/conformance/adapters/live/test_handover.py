@@ -28,7 +28,7 @@ from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
 from kvproof.conformance.adapters.live.writer import frames, write_trace
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
-from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter, read_trace
 from kvproof.spec.trace import End, Event
 
 

@@ -15,7 +15,7 @@ from kvproof.conformance.adapters.live.lines import event_line
 from kvproof.conformance.adapters.live.lines_file import LinesFile, header_line
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
 from kvproof.conformance.adapters.live.writer import open_in_form
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.json_lines import read_trace
 from kvproof.spec.trace import End, Event
 
 FORMS = (".jsonl", ".kvtrace")

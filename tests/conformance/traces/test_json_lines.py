@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter, read_trace
 from kvproof.spec.trace import Config, End, Event, EventName, Header, Observed, Producer
 
 HEADER = Header(

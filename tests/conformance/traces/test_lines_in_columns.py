@@ -16,7 +16,7 @@ from pydantic import ValidationError
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from test_trace_io import EVENTS, HEADER
+from test_json_lines import EVENTS, HEADER
 
 from kvproof.conformance.compiled import build, parts, scan_layout
 from kvproof.conformance.compiled import lines as lines_module
@@ -24,10 +24,10 @@ from kvproof.conformance.compiled.columns import EventBatch, Names, arrays_of, b
 from kvproof.conformance.compiled.layout import COLUMNS, LISTS
 from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.traces import trace_io
+from kvproof.conformance.traces import json_lines
 from kvproof.conformance.traces.columnar_events import batches_of
 from kvproof.conformance.traces.columnar_schema import FLAG_PARAMS, NUMBER_PARAMS
-from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.conformance.traces.json_lines import line_of, read_trace
 from kvproof.spec.trace import RECORD, Event, EventName, Observed, Terms
 
 OPEN = '{"record":"event","seq":0,"action":"open","session":"s"}'
@@ -240,7 +240,7 @@ def test_a_gap_between_seqs_ends_what_is_taken() -> None:
 def test_a_line_that_is_too_long_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (OPEN + "\n" + OPEN.replace("0", "1").replace('"s"', '"' + "s" * 99 + '"') + "\n").encode()
     assert len(ScannedLines.of(lines)) == 2
-    monkeypatch.setattr(trace_io, "LONGEST_RECORD", 100)
+    monkeypatch.setattr(json_lines, "LONGEST_RECORD", 100)
     assert len(ScannedLines.of(lines)) == 1
 
 
@@ -301,7 +301,7 @@ def test_a_trace_in_parts_is_the_trace(
             lines[at] = change(lines[at])
     path = tmp_path_factory.mktemp("parts") / f"t{suffix}"
     data = line_of(HEADER) + b"\n" + b"".join(lines) + (end % count if b"%" in end else end)
-    with trace_io._open_for_writing(path) as file:
+    with json_lines._open_for_writing(path) as file:
         file.write(data)
     if suffix == ".jsonl.gz" and cut:
         path.write_bytes(path.read_bytes()[:-cut])
