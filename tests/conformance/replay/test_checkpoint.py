@@ -21,7 +21,7 @@ from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replay import Replayer, replay
 from kvproof.conformance.replay.serialization import restore_state, state_as_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES
-from kvproof.conformance.traces.json_lines import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.model.explore import counterexample
 from kvproof.model.witness import witness
 from kvproof.spec.faults import FAULTS

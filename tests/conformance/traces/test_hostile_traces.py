@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from command_line import run
-from test_json_lines import HEADER
+from trace_events import HEADER
 
 from kvproof.conformance.compiled.choose import COMPILED, INTERPRETED, Chosen
 from kvproof.conformance.errors import UserError
@@ -29,7 +29,9 @@ from kvproof.conformance.traces import columnar_blocks, columnar_check, json_lin
 from kvproof.conformance.traces.columnar import ColumnarWriter, stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.json_lines import LARGEST_LENGTH, LARGEST_POOL, TraceWriter, line_of, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import LARGEST_LENGTH, LARGEST_POOL, line_of
 from kvproof.spec.trace import End, Event
 
 CHECKERS = [INTERPRETED, COMPILED]

@@ -15,7 +15,9 @@ pytest.importorskip("numba")
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces import json_lines
 from kvproof.conformance.traces.columnar import ColumnarWriter
-from kvproof.conformance.traces.json_lines import TraceWriter, line_of, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.conformance.watch import growing_trace as watch_source
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.conformance.watch.growing_trace import Events, Source, source_of
