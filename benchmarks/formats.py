@@ -26,7 +26,7 @@ from measuring import machine
 from kvproof.conformance.traces.columnar import ColumnarReader, ColumnarWriter
 from kvproof.conformance.traces.columnar_blocks import HEAD_SIZE, ZSTD_LEVEL, Kind, blocks
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS, PAGE_LISTS_OR_NULL, runs
-from kvproof.conformance.traces.trace_io import TraceReader, TraceWriter
+from kvproof.conformance.traces.json_lines import TraceReader, TraceWriter
 from kvproof.spec.trace import Event
 
 RESULT = Path(__file__).parent / "results" / "formats.md"

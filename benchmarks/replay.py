@@ -35,7 +35,6 @@ from kvproof.conformance.compiled.build import the_judge
 from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.choose import COMPILED, Chosen
 from kvproof.conformance.compiled.columns import Names, arrays_of, batches
-from kvproof.conformance.compiled.parts import AT_ONCE
 from kvproof.conformance.compiled.rules import rules_source
 from kvproof.conformance.replay.page_book import TREE
 from kvproof.conformance.replay.replay import replay
@@ -43,7 +42,8 @@ from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, blocks, packed
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import line_of, read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.trace import End, Event
@@ -55,6 +55,7 @@ EVENTS = 1_000_000
 MANY_EVENTS = 10_000_000
 FILES_OF_TWO = (10_000_000, 80_000_000)
 REPEATS = 5
+BYTES_AT_ONCE = 2**20
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -230,7 +231,7 @@ def unpacked(path: Path) -> int:
 
 def parsed(path: Path) -> int:
     """The lines parsed by Arrow into its own columns, by one thread."""
-    options = json.ReadOptions(use_threads=False, block_size=AT_ONCE)
+    options = json.ReadOptions(use_threads=False, block_size=BYTES_AT_ONCE)
     return len(json.read_json(path, options))
 
 
@@ -252,7 +253,7 @@ def steps_of_lines(lines: Path) -> Steps:
     return [
         ("floor: bytes read", lambda: lines.read_bytes()),
         ("floor: parsed by pyarrow.json", lambda: parsed(lines)),
-        ("scanned", lambda: sum(map(len, batches(read_trace(lines))))),
+        ("to columns", lambda: sum(map(len, batches(read_trace(lines))))),
         ("to the loop's arrays", lambda: in_arrays(lines)),
         ("in all", lambda: replay(lines, checker=Chosen(COMPILED))),
     ]

@@ -28,7 +28,7 @@ from report_pages import OPTIONS, browser_path, opened  # noqa: E402
 
 from kvproof.conformance.replay.page_book import TREE  # noqa: E402
 from kvproof.conformance.replay.replay import Replayer  # noqa: E402
-from kvproof.conformance.traces.trace_io import read_trace, write_trace  # noqa: E402
+from kvproof.conformance.traces.open_trace import read_trace, write_trace  # noqa: E402
 from kvproof.spec.trace import Event  # noqa: E402
 
 PAGE = HERE / "results" / "report.md"

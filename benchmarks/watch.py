@@ -27,7 +27,8 @@ from replay import Recorded, record, write_columns
 
 from kvproof.conformance.traces.columnar_blocks import blocks
 from kvproof.conformance.traces.columnar_events import events_of
-from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import End
 
 HERE = Path(__file__).parent

@@ -13,7 +13,8 @@ from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.targets import to_play_again
 from kvproof.conformance.replay.replay import CONFORMS, replay
 from kvproof.conformance.report.show_replay import verdict_lines
-from kvproof.conformance.traces.trace_io import TraceWriter, write_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.spec.trace import Header
 
 DEFAULT_SECONDS = 10.0

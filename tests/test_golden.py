@@ -10,7 +10,7 @@ import pytest
 from repository import GOLDEN
 
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 
 # folder -> where it was recorded by `make test-sglang-gpu`; trace -> events and pages moved, window pages included.
 ON_CPU = GOLDEN / "sglang-0.5.11-cpu"

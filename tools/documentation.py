@@ -14,7 +14,7 @@ from seed_search import searched
 
 from kvproof.conformance.fuzz.seeds import SEEDS
 from kvproof.conformance.report.formats import ndjson
-from kvproof.conformance.traces.trace_io import LARGEST_POOL, LONGEST_RECORD
+from kvproof.conformance.traces.records import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import prove
 from kvproof.spec.faults import FAULTS, KINDS

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kvproof.conformance.adapters.workload import WorkloadRequest
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.traces.file_names import of_rank
-from kvproof.conformance.traces.trace_io import TraceWriter, write_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.spec import SPEC_VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from kvproof.conformance.report.terminal import Progress, bar, in_time
-from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.json_lines import TraceReader
 
 
 class ReplayPace:

@@ -22,14 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, rule_calls, scan_layout, scanner
+from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, rule_calls
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, rules_source
 from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
 
-Scan = Callable[..., None]
 Fill = Callable[..., None]
 Waits = Callable[[str], None]
 """Is told what is waited for."""
@@ -109,11 +108,6 @@ def plain_judge(actions: Mapping[str, Action] = ACTIONS) -> Judge:
     return Judge(_plain(loop_source(), loop.judge_events.__name__), *compiled_rules(rules_source(actions, INVARIANTS)))
 
 
-def plain_scan() -> Scan:
-    """The scanner run by Python."""
-    return _plain(scanner_source(), scanner.scan_lines.__name__)
-
-
 def _plain(source: str, entry: str) -> Callable[..., Any]:
     same = {"compiled": lambda function: function, "compiled_to_be_called": lambda function: function}
     namespace: dict[str, Any] = {**same, "call": rule_calls.call}
@@ -132,12 +126,6 @@ def loop_source() -> str:
     return _called_from_outside(loop.judge_events.__name__, numbered)
 
 
-def scanner_source() -> str:
-    """The scanner of lines as one text. It knows no rule and no field, so its text changes only with its code."""
-    parts = [_layout_of(scan_layout, scan_layout.KeyArrays, scan_layout.ScannedArrays), *_texts_of(scanner)]
-    return _called_from_outside(scanner.scan_lines.__name__, "\n\n".join(parts))
-
-
 def _layout_of(module: ModuleType, *tuples: Any) -> str:
     """The constants of a layout. Attributes are compiled to places in the tuples, so other fields make another text."""
     fields = [f"# {t.__name__}: {', '.join(t._fields)}" for t in tuples]
@@ -154,12 +142,6 @@ def _texts_of(part: ModuleType | Callable[..., Any]) -> list[str]:
 
 def _called_from_outside(entry: str, text: str) -> str:
     return text.replace(f"@compiled\ndef {entry}(", f"@compiled_to_be_called\ndef {entry}(")
-
-
-@functools.cache
-def compiled_scan() -> Scan:
-    """The scanner of lines, compiled and kept in the same way: some seconds the first time."""
-    return _compiled(scanner_source(), scanner.scan_lines.__name__)
 
 
 @functools.cache

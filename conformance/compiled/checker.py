@@ -17,7 +17,7 @@ from kvproof.conformance.compiled.columns import batches as batches_of
 from kvproof.conformance.compiled.state import State
 from kvproof.conformance.replay.replay import Pause
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer
-from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.spec.trace import Event
 
 MOST_INTERPRETED = 2**16

@@ -10,7 +10,8 @@ from pathlib import Path
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.replay import Pause, follow_interpreted
 from kvproof.conformance.replay.replayer import Replayer
-from kvproof.conformance.traces.trace_io import TraceReader, is_columnar
+from kvproof.conformance.traces.json_lines import TraceReader
+from kvproof.conformance.traces.open_trace import is_columnar
 
 AUTO, COMPILED, INTERPRETED = CHECKERS = ("auto", "compiled", "interpreted")
 LARGE = 2**25

@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from kvproof.conformance.compiled.build import Judge, the_judge
 from kvproof.conformance.compiled.columns import Names, arrays_of
-from kvproof.conformance.compiled.lines import ScannedLines
 from kvproof.conformance.compiled.state import State
 from kvproof.conformance.replay.rules_of_trace import rules_of
 from kvproof.conformance.traces.columnar_schema import pyarrow, schema
@@ -28,7 +27,6 @@ def warmed(actions: Mapping[str, Action]) -> Judge:
     judge(0, 0, arrays_of(nothing, Names()).arrays, state.arrays())
     names = pyarrow().RecordBatch.from_pylist([{"seq": 0, "action": "open", "session": ""}], schema=schema())
     arrays_of(names, Names())
-    ScannedLines.of(b"\n")
     return judge
 
 

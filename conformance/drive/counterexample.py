@@ -9,7 +9,7 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import VIOLATES, replay
-from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.model.explore import Run
 from kvproof.model.witness import Witness
 from kvproof.model.witness_machines import witness_of_fault

@@ -22,7 +22,8 @@ from kvproof.conformance.drive.renaming import Renaming
 from kvproof.conformance.drive.token_plan import MOST_TOKENS, TokenPlan, TooManyTokens
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.judge import Difference
-from kvproof.conformance.traces.trace_io import TraceReader, read_trace
+from kvproof.conformance.traces.json_lines import TraceReader
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.spec.trace import Event
 

@@ -14,7 +14,7 @@ from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.fuzz.targets import target_named, target_of_file, to_play_again
 from kvproof.conformance.printable import for_reading
 from kvproof.conformance.replay.finding_words import NO_FAULT, finding_lines
-from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.conformance.whole_file import writing
 
 

@@ -31,7 +31,8 @@ from kvproof.conformance.fuzz.target import Target, TargetRun, Tell
 from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.serialization import coverage_from_data
-from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event, Header
 
 GRACE_SECONDS = 2.0

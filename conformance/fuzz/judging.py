@@ -6,33 +6,30 @@ By blocks the target goes on for some events before it is stopped.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pydantic_core import ValidationError
 
-from kvproof.conformance.compiled.choose import AUTO, COMPILED, INTERPRETED, is_installed
-from kvproof.conformance.errors import UserError
+from kvproof.conformance.compiled.build import Judge
+from kvproof.conformance.compiled.choose import AUTO, INTERPRETED, is_installed
 from kvproof.conformance.fuzz.abstract_states import abstract_states
 from kvproof.conformance.fuzz.standstill import standstill
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.replay.rules_of_trace import judged_by, rules_of
 from kvproof.conformance.replay.verdict import Finding
+from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.spec.trace import Event, Header
-
-if TYPE_CHECKING:
-    from kvproof.conformance.compiled.build import Judge
 
 IN_MEMORY = Path("fuzz.jsonl")
 PAYS_FROM = 20.0
 """Seconds of a campaign from which the compiled checker pays: to load it takes some, more the first time."""
 BLOCK = 256
-"""Events that are judged at once: with fewer, to begin takes longer than to judge."""
+"""Events that are judged at once: with fewer, starting a block takes longer than judging it."""
 
 
 class Judging:
@@ -93,14 +90,11 @@ class Judging:
 
 
 class JudgingByBlocks(Judging):
-    """Keeps events back until they are a block."""
+    """Collects events in the columns of a trace and judges a block at once."""
 
     def __init__(self, header: Header, judge: Judge, profile: str | None = None) -> None:
-        import orjson
-
         from kvproof.conformance.compiled.checker import CompiledChecker
 
-        self._dumps = orjson.dumps  # three times as fast as what pydantic has, and this is done for every event
         super().__init__(header, profile)
         self._checker = CompiledChecker(self._replayer, judge)
         self._next = 0
@@ -121,29 +115,24 @@ class JudgingByBlocks(Judging):
         return super().standstill(unfinished)
 
     def _judge(self) -> None:
-        from kvproof.conformance.compiled.lines import ScannedLines
-        from kvproof.conformance.traces.columnar_events import batches_of
-
         first, self._next = self._next, len(self._seen)
         if self.finding is not None or first == self._next:
             return
-        block = self._seen[first:]
+        columns, wrong = EventColumns(), None
         try:
-            told = [_line(seq, vars(seen), self._dumps) for seq, seen in enumerate(block, first)]
-            lines = ScannedLines.of(b"".join(told))
-        except TypeError:  # fields that are objects of the target's own
-            lines = None
-        is_plain = lines is not None and len(lines) == len(block)
-        events = [] if is_plain else self.events[first:]
-        for batch in [lines] if is_plain else batches_of(events):
-            if not self._checker.judge_batch(batch):
-                break
+            for seq, seen in enumerate(self._seen[first:], first):
+                if not columns.add_fields({"seq": seq, **vars(seen)}):
+                    columns.add(_event(seq, seen))
+        except ValidationError as error:
+            wrong = error
+        if len(columns):
+            self._checker.judge_batch(columns)
         report = self._replayer.report
         if report.findings:
             self.finding = report.findings[0]
             del self._seen[self.finding.event.seq + 1 :]
-        elif not is_plain and len(events) < len(block):
-            _event(first + len(events), block[len(events)])  # says what is wrong with it
+        elif wrong is not None:
+            raise wrong
 
 
 class Unjudged(Judging):
@@ -179,7 +168,7 @@ def judging_by(checker: str, seconds: float) -> NewJudging:
     """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging
-    if not is_installed(checker) or not _writes_lines(checker):
+    if not is_installed(checker):
         return Judging
     from kvproof.conformance.compiled.warm import warmed
 
@@ -194,21 +183,5 @@ def judging_by(checker: str, seconds: float) -> NewJudging:
     return new
 
 
-def _writes_lines(checker: str) -> bool:
-    """Whether events can be handed on as lines. Raises UserError if they must be and cannot."""
-    if importlib.util.find_spec("orjson") is not None:
-        return True
-    if checker == COMPILED:
-        raise UserError("to judge by the compiled checker while fuzzing needs orjson: pip install 'kvproof[fuzz]'")
-    return False
-
-
 def _event(seq: int, seen: Any) -> Event:
     return Event(seq=seq, **vars(seen))
-
-
-def _line(seq: int, fields: Mapping[str, Any], dumps: Callable[[Any], bytes]) -> bytes:
-    """An event as the scanner takes it. What it does not take is read by other means."""
-    if float in map(type, fields.values()):
-        raise TypeError("no field of an event is a float, and one that is not finite would be written as null")
-    return b'{"record":"event","seq":%d,' % seq + dumps(fields)[1:] + b"\n"

@@ -13,8 +13,8 @@ from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.rules_of_trace import judged_by
 from kvproof.conformance.replay.serialization import restore_state
 from kvproof.conformance.traces.data_file import WRONG_SHAPE, wrong_shape
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.slices import Slice
-from kvproof.conformance.traces.trace_io import TraceReader
 from kvproof.spec import SPEC_VERSION
 
 STATE_FORMAT = 1

@@ -24,7 +24,8 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer
 from kvproof.conformance.replay.serialization import report_as_data, report_from_data, restore_state, state_as_data
 from kvproof.conformance.traces.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, wrong_shape
-from kvproof.conformance.traces.trace_io import Place, TraceReader, line_of
+from kvproof.conformance.traces.json_lines import Place, TraceReader
+from kvproof.conformance.traces.records import line_of
 from kvproof.spec import SPEC_VERSION
 
 FORMAT = 2

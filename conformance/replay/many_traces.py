@@ -23,7 +23,7 @@ from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.replay import Checker, follow_interpreted, replay
 from kvproof.conformance.replay.serialization import report_as_data, report_from_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES, Report
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
 
 SUFFIXES = (".jsonl", ".jsonl.gz", COLUMNAR_SUFFIX)
 TRIES = 3

@@ -13,7 +13,8 @@ from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
-from kvproof.conformance.traces.trace_io import TraceReader, read_trace
+from kvproof.conformance.traces.json_lines import TraceReader
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import End, Event
 
 __all__ = ["CONFORMS", "INCOMPLETE", "VIOLATES", "Finding", "Replayer", "Report", "replay", "replayer_of"]

@@ -14,7 +14,8 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.begin import STATE_FORMAT, begin_with_state, replayer_of
 from kvproof.conformance.replay.replay import Checker, Progress, follow, follow_interpreted
 from kvproof.conformance.replay.serialization import state_as_data
-from kvproof.conformance.traces.trace_io import LONGEST_RECORD, read_trace
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import LONGEST_RECORD
 from kvproof.spec import SPEC_VERSION
 
 HEADER_BESIDE = 2**20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.slicing import Cut
-from kvproof.conformance.traces.trace_io import read_trace
 from kvproof.spec.trace import Event
 
 MAX_PAGES = 8

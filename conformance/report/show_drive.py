@@ -11,7 +11,7 @@ from rich.text import Text
 from kvproof.conformance.drive.drive import SAME, DriveReport, Otherwise
 from kvproof.conformance.errors import at
 from kvproof.conformance.replay.ledger_words import value
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Event, Header, Producer
 

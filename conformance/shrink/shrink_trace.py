@@ -31,7 +31,7 @@ from kvproof.conformance.shrink.first_cut import Lives, kept
 from kvproof.conformance.shrink.jury import Jury
 from kvproof.conformance.shrink.model_run import Retold, retellings_of
 from kvproof.conformance.shrink.renumbering import renamed
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Event, Header
 
 Events = list[Event]

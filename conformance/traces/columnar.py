@@ -1,4 +1,4 @@
-"""Traces in columns: the writer and the reader, with the faces of those for lines (`trace_io.py`).
+"""Traces in columns: the writer and the reader, with the faces of those for lines (`json_lines.py`).
 
 The file format is in docs/columnar.md; blocks are framed in `columnar_blocks.py`, their payload is checked in
 `columnar_check.py` and made of events in `columnar_events.py`.
@@ -16,7 +16,8 @@ from kvproof.conformance.traces.columnar_blocks import Block, BlockError, Kind, 
 from kvproof.conformance.traces.columnar_check import batch_of
 from kvproof.conformance.traces.columnar_events import EventColumns, events_of
 from kvproof.conformance.traces.columnar_schema import may_be_missing, pyarrow
-from kvproof.conformance.traces.trace_io import Order, Place, TraceReader, TraceWriter, line_of
+from kvproof.conformance.traces.json_lines import Place, TraceReader, TraceWriter
+from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import End, Event, Header
 
 
@@ -91,12 +92,8 @@ class ColumnarReader(TraceReader):
     def broken_off(self) -> str | None:
         return None if self.truncated_at is None else f"{self._place(None)}: {self._torn_how}"
 
-    def batches(self) -> Iterator[Any]:
-        """The events as record batches (`pyarrow.RecordBatch`) in the columns of docs/columnar.md, checked.
-
-        Each has one event at least, seqs ascend. As when iterating, `end` and `torn` are known afterwards.
-        """
-        order = Order(self.slice, self._begin)
+    def stored_batches(self) -> Iterator[Any]:
+        order = self.start_over()
         for part in self._parts():
             if isinstance(part, End):
                 wrong = order.after_end(part)
@@ -112,7 +109,7 @@ class ColumnarReader(TraceReader):
 
     def events_from(self, seq: int) -> Iterator[Event]:
         """The events from `seq` on. Blocks before it are checked as columns and make no events."""
-        for batch in self.batches():
+        for batch in self.stored_batches():
             if batch["seq"][-1].as_py() >= seq:
                 yield from (event for event in self._events_of(batch) if event.seq >= seq)
 

@@ -16,8 +16,10 @@ from enum import IntEnum
 from typing import IO, Any
 
 from kvproof.conformance.traces.columnar_schema import pyarrow
-from kvproof.conformance.traces.trace_io import COLUMNAR_MAGIC, LONGEST_RECORD
+from kvproof.conformance.traces.records import LONGEST_RECORD
 
+COLUMNAR_MAGIC = b"\x89KVTRACE"
+COLUMNAR_SUFFIX = ".kvtrace"
 VERSION = 1
 LARGEST_PAYLOAD = 2**28
 """Bytes of a payload, packed or not."""

@@ -21,84 +21,90 @@ from kvproof.conformance.traces.columnar_schema import (
     TERMS,
     may_be_missing,
     pyarrow,
-    runs,
+    runs_of,
     schema,
 )
-from kvproof.conformance.traces.trace_io import LONGEST_RECORD
+from kvproof.conformance.traces.records import LONGEST_RECORD
 
 
 def batch_of(block: Block) -> Any:
-    """The record batch of a block of events (`pyarrow.RecordBatch`), checked. Raises BlockError."""
+    """The record batch of a block of events (`pyarrow.RecordBatch`), checked: its seqs and the columns that are stored.
+
+    Raises BlockError.
+    """
+    import numpy as np
+
     pa = pyarrow()
     try:
-        found, there = _read(block.payload)
-        found.validate(full=True)
-        batch = _completed(found, there, block.first_seq)
-        _check(batch, block, there)
+        batch = _read(block.payload)
+        batch.validate(full=True)
+        if len(batch) != block.events or not block.events:
+            raise ValueError(f"{len(batch)} events, {block.events} in its head")
+        _check(batch, block.first_seq)
+        if "seq" not in batch.schema.names:
+            seqs = np.arange(block.first_seq, block.first_seq + len(batch), dtype=np.int64)
+            batch = batch.add_column(0, schema().field("seq"), pa.array(seqs))
     except (pa.ArrowException, ValueError, KeyError, OSError, struct.error, OverflowError, MemoryError) as error:
         what = " ".join(str(error).split())
         raise BlockError(block.number, block.offset, f"its payload is no block of events: {what}") from error
     return batch
 
 
-def _read(payload: Any) -> tuple[Any, frozenset[str]]:
-    """The batch as it was written, and the columns that are in it."""
+def _read(payload: Any) -> Any:
+    """The one batch of a stream, as it was written. pyarrow checks the flatbuffers of each message that it reads."""
     pa = pyarrow()
-    batches, there = 0, None
+    batches = 0
     for message in pa.ipc.MessageReader.open_stream(payload):
-        if _is_packed(message.metadata.to_pybytes()):
+        if _is_compressed(message.metadata.to_pybytes()):
             raise ValueError("buffers are compressed a second time")
-        if there is None:
-            there = _columns_of(message.serialize().to_pybytes())
+        if not batches and message.type == "schema":
+            _check_columns(message.serialize().to_pybytes())
         batches += message.type == "record batch"
-    if batches != 1 or there is None:
+    if batches != 1:
         raise ValueError(f"{batches} record batches, expected 1")
     with pa.ipc.open_stream(payload) as stream:
-        return stream.read_next_batch(), there
+        return stream.read_next_batch()
 
 
 @functools.lru_cache(maxsize=64)
-def _columns_of(first_message: bytes) -> frozenset[str]:
-    """Of a stream, whose first message is its schema. The blocks of a trace have but a few, and most the one before's."""
-    found = pyarrow().ipc.read_schema(pyarrow().py_buffer(first_message))
-    _compare_schema(found)
-    return frozenset(found.names)
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a message says that its buffers are compressed.
 
-
-def _is_packed(metadata: bytes) -> bool:
-    """Whether a message says that its buffers are compressed. Arrow would believe the lengths that these then claim.
-
-    pyarrow does not tell, so the flatbuffer is followed: Message.header is field 2, of the type in field 1; a
-    DictionaryBatch (2) holds a RecordBatch in field 1; RecordBatch.compression is field 3.
+    Arrow would then allocate what each buffer claims to unpack to, before anything bounds it: a payload of 256 MiB may hold
+    frames that unpack to terabytes. pyarrow does not say whether a message is compressed, so this one field is looked up in
+    the flatbuffer: Message.header is field 2, of the type in field 1; a DictionaryBatch (2) holds a RecordBatch (3) in
+    field 1; RecordBatch.compression is field 3.
     """
 
-    def field(table: int, number: int) -> int:
-        """Where a field of a table stands; 0 if it is absent."""
-        vtable = table - struct.unpack_from("<i", metadata, table)[0]
-        if vtable < 0:
+    def number(form: str, place: int) -> int:
+        return int(struct.unpack_from(form, metadata, place)[0])
+
+    def field(table: int, index: int) -> int:
+        """Where a field of a table is stored; 0 if it is absent."""
+        fields = table - number("<i", table)
+        if fields < 0:
             raise ValueError("a message that points outside itself")
-        size = struct.unpack_from("<H", metadata, vtable)[0]
-        place = 4 + 2 * number
-        inside = struct.unpack_from("<H", metadata, vtable + place)[0] if place < size else 0
+        place = 4 + 2 * index
+        inside = number("<H", fields + place) if place < number("<H", fields) else 0
         return table + inside if inside else 0
 
-    def table_at(place: int) -> int:
-        return int(place + struct.unpack_from("<I", metadata, place)[0])
+    def table_in(table: int, index: int) -> int:
+        place = field(table, index)
+        if not place:
+            raise ValueError("a message without a header or data")
+        return place + number("<I", place)
 
-    message = table_at(0)
-    kind_at, header_at = field(message, 1), field(message, 2)
-    if not kind_at or not header_at:
-        raise ValueError("a message without a header")
-    kind, header = metadata[kind_at], table_at(header_at)
+    message = number("<I", 0)
+    header, kind = table_in(message, 2), metadata[field(message, 1)]
     if kind == 2:
-        data = field(header, 1)
-        if not data:
-            raise ValueError("a dictionary without data")
-        kind, header = 3, table_at(data)
-    return kind == 3 and field(header, 3) != 0
+        header = table_in(header, 1)
+    return kind in (2, 3) and field(header, 3) != 0
 
 
-def _compare_schema(found: Any) -> None:
+@functools.lru_cache(maxsize=64)
+def _check_columns(schema_message: bytes) -> None:
+    """Compare the schema of a stream with ours. The blocks of a trace have but a few, and most the one before's."""
+    found = pyarrow().ipc.read_schema(pyarrow().py_buffer(schema_message))
     expected = {field.name: field for field in schema()}
     for field in found:
         if field.name not in expected:
@@ -112,102 +118,72 @@ def _compare_schema(found: Any) -> None:
         raise ValueError(f"column {missing[0]!r} is missing")
 
 
-def _completed(batch: Any, there: frozenset[str], first_seq: int) -> Any:
-    """The batch with all columns, in their order. A writer leaves out what is null in a whole block, and seqs without
-    a gap; a trace of an older kvproof has fewer columns for the same reason: nothing of the others was in it.
-    """
-    columns: list[Any] = list(_nulls(there, len(batch)))
-    for place, name in enumerate(_names()):
-        if columns[place] is None:
-            columns[place] = batch.column(name) if name in there else _seqs(first_seq, len(batch))
-    return pyarrow().record_batch(columns, schema=schema())
-
-
-@functools.lru_cache(maxsize=32)
-def _nulls(there: frozenset[str], length: int) -> list[Any]:
-    """A column without a value for each that is missing, None for the others and for seqs. Blocks are of one length, and
-    arrays are never changed: all share them."""
-    return [
-        None if field.name in there or field.name == "seq" else pyarrow().nulls(length, field.type)
-        for field in schema()
-    ]
-
-
-def _seqs(first_seq: int, length: int) -> Any:
-    import numpy as np
-
-    return pyarrow().array(np.arange(first_seq, first_seq + length, dtype=np.int64))
-
-
-@functools.cache
-def _names() -> list[str]:
-    return list(schema().names)
-
-
-@functools.cache
-def _never_null() -> list[str]:
-    return [field.name for field in schema() if not field.nullable]
-
-
-def _check(batch: Any, block: Block, there: frozenset[str]) -> None:
-    if len(batch) != block.events or not block.events:
-        raise ValueError(f"{len(batch)} events, {block.events} in its head")
-    for name in _never_null():
-        if batch.column(name).null_count:
+def _check(batch: Any, first_seq: int) -> None:
+    """The rules of docs/columnar.md that pyarrow does not know."""
+    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name, column in stored.items():
+        if column.null_count and name in _never_null():
             raise ValueError(f"column {name!r} has a null")
-    seqs = batch.column("seq").to_numpy()
-    if seqs[0] != block.first_seq or (seqs[1:] <= seqs[:-1]).any():
-        raise ValueError(f"its events are out of order or do not start at {block.first_seq}")
-    if batch.column("action").dictionary.to_pylist() != list(ACTIONS):
+    if "seq" in stored:
+        seqs = stored["seq"].to_numpy()
+        if seqs[0] != first_seq or (seqs[1:] <= seqs[:-1]).any():
+            raise ValueError(f"its events are out of order or do not start at {first_seq}")
+    if not stored["action"].dictionary.equals(_actions()):
         raise ValueError("the dictionary of its actions is another one")
-    for column in NAMES:
-        if batch.column(column).dictionary.null_count:
-            raise ValueError(f"a name of {column} is null")
+    for name in NAMES:
+        if name in stored and stored[name].dictionary.null_count:
+            raise ValueError(f"a name of {name} is null")
     for group in ("terms", "window_terms"):
-        columns = [batch.column(f"{group}_{name}") for name in TERMS]
-        if all(column.null_count == len(batch) for column in columns):
-            continue
-        valid = [column.is_valid() for column in columns]
-        if any(column != valid[0] for column in valid):
+        terms = [stored[name] for name in (f"{group}_{term}" for term in TERMS) if name in stored]
+        valid = [term.is_valid() for term in terms if term.null_count < len(batch)]
+        if valid and (len(valid) < len(TERMS) or any(each != valid[0] for each in valid)):
             raise ValueError(f"some of {group} are missing")
-    for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
-        if column in there:
-            _check_lists(batch, column)
-    _check_verbatim(batch)
+    for name in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
+        if name in stored:
+            _check_lists(name, stored[name])
+    if "verbatim" in stored and stored["verbatim"].null_count < len(batch):
+        _check_verbatim(batch)
 
 
-def _check_lists(batch: Any, column: str) -> None:
+@functools.cache
+def _never_null() -> frozenset[str]:
+    return frozenset(field.name for field in schema() if not field.nullable)
+
+
+@functools.cache
+def _actions() -> Any:
+    return pyarrow().array(ACTIONS, pyarrow().utf8())
+
+
+def _check_lists(name: str, lists: Any) -> None:
     import numpy as np
 
-    offsets, starts, counts = runs(batch, column)
-    if batch.column(column).values.null_count:
-        raise ValueError(f"a run of {column} is null")
-    if not len(counts):
+    if lists.values.null_count:
+        raise ValueError(f"a run of {name} is null")
+    if not len(lists.values):
         return
+    offsets, starts, counts = runs_of(lists)
     if counts.min() < 1 or (starts.astype(np.int64) + counts).max() > LARGEST_NUMBER + 1:
-        raise ValueError(f"a run of {column} is empty or leaves the range of page ids")
+        raise ValueError(f"a run of {name} is empty or leaves the range of page ids")
     # Runs are short and lists may be long: what a list unpacks to is bounded before it is unpacked.
     if counts.sum(dtype=np.int64) > MOST_PAGES:
         pages = np.diff(np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets])
         if pages.max() > MOST_PAGES:
-            raise ValueError(f"{column} of an event names {pages.max()} pages; a list has at most {MOST_PAGES}")
-    if batch.column(column).null_count:
-        absent = ~batch.column(column).is_valid().to_numpy(zero_copy_only=False)
+            raise ValueError(f"{name} of an event names {pages.max()} pages; a list has at most {MOST_PAGES}")
+    if lists.null_count:
+        absent = ~lists.is_valid().to_numpy(zero_copy_only=False)
         if np.diff(offsets)[absent].any():
-            raise ValueError(f"{column} names pages where it is null")
+            raise ValueError(f"{name} names pages where it is null")
 
 
 def _check_verbatim(batch: Any) -> None:
     """A verbatim event has nothing in its other columns: nothing may be there that only some readers look at."""
-    if batch.column("verbatim").null_count == len(batch):
-        return
     verbatim = batch.filter(batch.column("verbatim").is_valid())
     if (longest := max(len(text.as_buffer()) for text in verbatim.column("verbatim"))) > LONGEST_RECORD:
         raise ValueError(f"a verbatim event of {longest} bytes; a record has at most {LONGEST_RECORD}")
-    for field in schema():
-        if field.name in ("seq", "action", "verbatim"):
+    for name, column in zip(verbatim.schema.names, verbatim.columns, strict=True):
+        if name in ("seq", "action", "verbatim"):
             continue
-        column = verbatim.column(field.name)
-        filled = len(runs(verbatim, field.name)[1]) if field.name in PAGE_LISTS else len(column) - column.null_count
+        filled = len(runs_of(column)[1]) if name in PAGE_LISTS else len(column) - column.null_count
         if filled:
-            raise ValueError(f"a verbatim event has {field.name!r} too")
+            raise ValueError(f"a verbatim event has {name!r} too")

@@ -82,9 +82,25 @@ def schema() -> Any:
     )
 
 
+@functools.lru_cache(maxsize=64)
+def schema_of(columns: frozenset[str]) -> Any:
+    """The part of the schema that some columns are."""
+    return pyarrow().schema([field for field in schema() if field.name in columns])
+
+
 def may_be_missing(field: Any) -> bool:
     """Whether a block may leave a column out: all null, or seqs that run on from the first without a gap."""
     return field.nullable or field.name == "seq"
+
+
+def complete(batch: Any) -> Any:
+    """The batch with all columns, in their order. A writer leaves out what is null in a whole block; a trace of an older
+    kvproof has fewer columns for the same reason: nothing of the others was in it.
+    """
+    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
+    nulls = pyarrow().nulls
+    columns = [stored[f.name] if f.name in stored else nulls(len(batch), f.type) for f in schema()]
+    return pyarrow().record_batch(columns, schema=schema())
 
 
 def numbers(batch: Any, column: str) -> np.ndarray[Any, Any]:
@@ -99,7 +115,10 @@ def runs(batch: Any, column: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
     """A page list column as (offsets[events + 1], starts[runs], counts[runs]), int32: event i owns the runs from
     offsets[i] to offsets[i + 1]. A null list has no runs; `batch.column(column).is_valid()` tells it from an empty one.
     """
-    array = batch.column(column)
-    offsets = array.offsets.to_numpy()
-    inner = array.values
-    return offsets, inner.field("start").to_numpy(), inner.field("count").to_numpy()
+    return runs_of(batch.column(column))
+
+
+def runs_of(lists: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The runs of one column, as `runs` gives them."""
+    inner = lists.values
+    return lists.offsets.to_numpy(), inner.field(0).to_numpy(), inner.field(1).to_numpy()

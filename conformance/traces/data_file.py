@@ -1,6 +1,6 @@
 """Files of data that may come from a stranger: read up to a bound, as JSON and nothing else, whatever they hold.
 
-What a trace is has its own readers, which read piece by piece (`trace_io.py`, `columnar.py`). These are the files that are read
+What a trace is has its own readers, which read piece by piece (`json_lines.py`, `columnar.py`). These are the files that are read
 as a whole: schedules, states of campaigns and replays, what a folder of traces expects. docs/security.md lists all.
 """
 

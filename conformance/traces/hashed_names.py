@@ -10,8 +10,8 @@ import secrets
 from hashlib import blake2b
 
 from kvproof.conformance.errors import UserError, at
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.slices import PLACE
-from kvproof.conformance.traces.trace_io import TraceReader
 from kvproof.spec.trace import Event, Header
 
 HASH_BYTES = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.slices import Slice
-from kvproof.conformance.traces.trace_io import TraceReader
 from kvproof.spec.trace import Event
 
 _ENDS_OF_A_REQUEST = ("finish", "abort", "retract")

@@ -27,7 +27,7 @@ from kvproof.conformance.replay.owner_counts import (
 from kvproof.conformance.replay.replay import conclude
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.watch.growing_trace import Events, Source
 from kvproof.spec.trace import Event
 

@@ -10,17 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import islice
 from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.columnar import ColumnarReader
-from kvproof.conformance.traces.columnar_blocks import Block, BlockError, Kind, TornBlock, next_block
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_MAGIC, Block, BlockError, Kind, TornBlock, next_block
 from kvproof.conformance.traces.columnar_check import batch_of
-from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.columnar_schema import pyarrow
+from kvproof.conformance.traces.columnar_events import EventColumns
+from kvproof.conformance.traces.columnar_schema import complete, pyarrow
+from kvproof.conformance.traces.json_lines import Order, TraceReader
+from kvproof.conformance.traces.records import LONGEST_RECORD, fields_of_line
 from kvproof.conformance.traces.slices import Slice
-from kvproof.conformance.traces.trace_io import COLUMNAR_MAGIC, LONGEST_RECORD, Order, TraceReader
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.spec.trace import End, Event, Header
 
@@ -35,7 +35,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Events:
-    """Events that stand in the trace one after the other, the first on line `line`: objects, a record batch, or scanned lines."""
+    """Events that stand in the trace one after the other, the first on line `line`: objects, or a record batch."""
 
     line: int
     events: Any
@@ -130,36 +130,35 @@ class LineSource(Source, TraceReader):
         return max(0, super().unread() - len(self._end_line))
 
     def _in_columns(self, lines: bytes) -> Iterator[Part]:
-        """Plain lines at once; the others in batches of events, each time twice as many, up to what is wrong or the end."""
-        from kvproof.conformance.compiled.lines import ScannedLines
+        """Plain lines as a record batch, then the others as events, up to what is wrong or the end."""
+        columns, order, length = EventColumns(), self.order, 0
 
-        at, stretch = 0, 1
-        while at < len(lines):
-            scanned = ScannedLines.of(lines, at)
-            if len(scanned) and self.order.is_next(*scanned.span):
-                self.order.after(*scanned.span)
-                self.file.make_firm(scanned.end - at)
-                at = scanned.end
-                self.line += len(scanned)
-                yield Events(self.line - len(scanned), scanned)
+        def taken() -> Events:
+            nonlocal length
+            part = Events(self.line - len(columns), complete(columns.take()))
+            self.file.make_firm(length)
+            length = 0
+            return part
+
+        for text in BytesIO(lines):
+            fields = fields_of_line(text)
+            seq: Any = fields.get("seq")
+            is_next = type(seq) is int and len(text) <= LONGEST_RECORD and order.wrong_with(seq, seq, 1) is None
+            if is_next and columns.add_fields(fields):
+                order.after(seq, seq, 1)
+                self.line += 1
+                length += len(text)
+                if columns.full:
+                    yield taken()
                 continue
-            some = b"".join(islice(BytesIO(lines[at:]), stretch))
+            if len(columns):
+                yield taken()
             firm = self.file.firm
-            yield from self._in_batches(some)
-            if self.end is not None or self.file.firm - firm < len(some):
+            yield from self._one_by_one(text)
+            if self.end is not None or self.file.firm - firm < len(text):
                 return
-            at += len(some)
-            stretch *= 2
-
-    def _in_batches(self, lines: bytes) -> Iterator[Part]:
-        for part in self._one_by_one(lines):
-            if isinstance(part, End):
-                yield part
-                continue
-            line = part.line
-            for some in batches_of(part.events):
-                yield Events(line, some)
-                line += len(some)
+        if len(columns):
+            yield taken()
 
     def _one_by_one(self, lines: bytes) -> Iterator[Part]:
         """The records of whole lines. What stands before something wrong is given first."""

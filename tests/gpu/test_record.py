@@ -8,7 +8,7 @@ import pytest
 
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 MODES = {

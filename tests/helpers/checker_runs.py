@@ -18,7 +18,7 @@ from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS as LISTS
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS_OR_NULL
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.profiles import Profile
 from kvproof.spec.trace import Event
 

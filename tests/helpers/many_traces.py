@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvproof.conformance.drive.counterexample import save_counterexample
-from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.model.explore import counterexample
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import FAULTS

@@ -24,7 +24,7 @@ from page_census import Census
 
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl import scenario_player
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer

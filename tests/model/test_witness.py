@@ -13,7 +13,7 @@ from model_runs import CONFIGURATIONS, OF_A_WALK, of_one_ledger, walk
 from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.explore import counterexample
 from kvproof.model.witness import Witness, witness, witness_of
 from kvproof.spec.actions import ACTIONS

@@ -5,7 +5,7 @@ good header, or the payload of a block whose checksums are right. Whatever it is
 
 - it is judged, or refused with one sentence that names the file; nothing else is raised, and no file takes much memory;
 - the compiled checker says what the interpreted one says (`--compiled`: slower, and starts with compiling it);
-- lines that are scanned at once are the events that one reads one by one, and so are the parts in which a trace is judged;
+- the batches in which a trace is judged hold the events that one reads one by one;
 - a file that grows piece by piece gives the records that the whole file gives.
 """
 
@@ -23,18 +23,16 @@ import atheris
 
 with atheris.instrument_imports(include=["kvproof.conformance"]):
     from kvproof.conformance.compiled.choose import Chosen
-    from kvproof.conformance.compiled.columns import Names, arrays_of, batches, events_in
-    from kvproof.conformance.compiled.layout import COLUMNS
-    from kvproof.conformance.compiled.lines import ScannedLines
+    from kvproof.conformance.compiled.columns import batches, events_in
     from kvproof.conformance.errors import UserError
     from kvproof.conformance.replay import replay as replays
     from kvproof.conformance.traces.columnar_blocks import Kind, packed
-    from kvproof.conformance.traces.columnar_events import batches_of
-    from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NAMES, NUMBER_PARAMS
-    from kvproof.conformance.traces.trace_io import line_of, read_trace
+    from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NUMBER_PARAMS
+    from kvproof.conformance.traces.open_trace import read_trace
+    from kvproof.conformance.traces.records import line_of
     from kvproof.conformance.watch.growing_file import GrowingFile
     from kvproof.conformance.watch.growing_trace import source_of
-    from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
+    from kvproof.spec.trace import Config, End, Event, Header, Observed, Producer, Terms
 
 FOLDER = Path(tempfile.mkdtemp(prefix="kvproof-fuzz-"))
 HEADER = Header(
@@ -163,26 +161,8 @@ def check_growing(path: Path, data: bytes) -> None:
     assert refused[0] == refused[1], (how, how_in_pieces)
 
 
-def check_plain(lines: bytes) -> None:
-    """Lines that are scanned are events that follow each other, and the loop is told the same of them as of their columns."""
-    scanned = ScannedLines.of(lines)
-    events = [RECORD.validate_json(line) for line in lines[: scanned.end].split(b"\n")[:-1]]
-    assert len(events) == len(scanned)
-    if not events:
-        return
-    assert [event.seq for event in events] == list(range(scanned.first_seq, scanned.first_seq + len(events)))
-    (expected,) = batches_of(events)
-    ours, theirs = Names(), Names()
-    found, wanted = arrays_of(scanned, ours).arrays, arrays_of(expected, theirs).arrays
-    beside_names = [row for name, row in COLUMNS.items() if name not in NAMES]
-    told, told_of_columns = (arrays.table[beside_names, : len(events)] for arrays in (found, wanted))
-    assert (told == told_of_columns).all()
-    assert (found.steps[: len(events)] == wanted.steps[: len(events)]).all()
-    assert list(scanned.events(0, len(events))) == events
-
-
-def check_parts(path: Path) -> None:
-    """A trace in the parts in which the compiled checker gets it holds the records of the trace, and ends in the same way."""
+def check_batches(path: Path) -> None:
+    """A trace in the batches in which the compiled checker gets it holds the records of the trace, and ends in the same way."""
     whole, how = records_of(path)
     seen: list[Any] = []
     try:
@@ -206,9 +186,7 @@ def test_one_input(data: bytes) -> None:
     path = form(rest)
     answers = [answer(path, checker) for checker in CHECKERS]
     assert all(a == answers[0] for a in answers if not refused_for_size(a)), answers
-    if form is behind_a_header:
-        check_plain(rest)
-    check_parts(path)
+    check_batches(path)
     if path.suffix != ".gz":
         check_growing(path, path.read_bytes())
 

@@ -16,7 +16,8 @@ from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.traces.columnar import ColumnarWriter, stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import blocks
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.model.witness import witness
 from kvproof.spec.trace import Event
 

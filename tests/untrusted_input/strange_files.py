@@ -50,7 +50,8 @@ from kvproof.conformance.report.formats.run_events import Started
 from kvproof.conformance.report.formats.sarif import sarif
 from kvproof.conformance.report.formats.stream import versions
 from kvproof.conformance.report.show_replay import as_json, verdict_lines
-from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.model import cache as answers
 from kvproof.model import prove
 from kvproof.model.cache import Remembering, Store

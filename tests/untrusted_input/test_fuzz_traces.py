@@ -32,7 +32,7 @@ def test_every_input_of_the_corpus_is_judged_or_refused(tmp_path: Path) -> None:
     ("bug", "said"),
     [
         ("target.replays.replay = lambda path, checker: {}['nothing']", "KeyError"),
-        ("target.ScannedLines.first_seq = 7", "AssertionError"),
+        ("target.events_in = lambda batch: []", "AssertionError"),
         ("target.source_of = lambda file: None", "AssertionError"),
     ],
 )

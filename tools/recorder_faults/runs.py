@@ -19,7 +19,7 @@ from kvproof.conformance.adapters.live.handover import PATIENCE_SECONDS
 from kvproof.conformance.adapters.live.live_trace import is_being_written
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import VIOLATES, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 from recorder_faults.recorded_server import ENDING_SECONDS as ENDING
 from recorder_faults.recorded_server import HARMED_AT, SEEN, STEPS, Board

@@ -42,7 +42,7 @@ SOLVER_TESTS = (
 )
 TESTS = (
     *SOLVER_TESTS,
-    *(f"tests/conformance/traces/test_{name}.py" for name in ("trace_io", "columnar", "slicing", "hashed_names")),
+    *(f"tests/conformance/traces/test_{name}.py" for name in ("json_lines", "columnar", "slicing", "hashed_names")),
     "tests/conformance/traces/test_untrusted_files.py",
     *(f"tests/conformance/replay/test_{name}.py" for name in ("replay", "checkpoint")),
     "tests/conformance/compiled/test_checker.py",

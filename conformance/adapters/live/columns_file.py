@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from kvproof.conformance.adapters.live.lines_file import LinesFile, beginning, end_line
 from kvproof.conformance.traces.columnar import stream_of_batch
-from kvproof.conformance.traces.columnar_blocks import Kind, packed
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX, Kind, packed
 from kvproof.conformance.traces.columnar_events import EventColumns
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.records import fields_of_line
 from kvproof.spec.trace import RECORD, End, Event
 
 # A block is written when it is full, when the server is idle, and at the next event after so long.
@@ -39,11 +39,10 @@ class ColumnsFile(LinesFile):
 
     def _put(self, lines: list[bytes]) -> None:
         for line in lines:
-            event = RECORD.validate_json(line)
-            assert isinstance(event, Event)
             if not len(self._columns):
                 self._opened_at = time.monotonic()
-            self._columns.add(event)
+            if not self._columns.add_fields(fields_of_line(line)):
+                self._columns.add(cast(Event, RECORD.validate_json(line)))
             if self._columns.full:
                 self._flush()
         if len(self._columns) and time.monotonic() - self._opened_at >= SECONDS_OF_A_BLOCK:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, cast
 
-from kvproof.conformance.adapters.live.lines import encode
-from kvproof.conformance.traces.columnar_blocks import Kind, packed
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX, Kind, packed
+from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import End, Header
 
 # Cut off the end of a file on a full disk, so that its end record fits: more than a block of most file systems.
@@ -19,7 +18,7 @@ ROOM_BYTES = 8192
 
 
 def header_line(header: Header) -> bytes:
-    return encode(header.model_dump(mode="json", exclude_none=True)).encode() + b"\n"
+    return line_of(header) + b"\n"
 
 
 def beginning(suffix: str, header_line: bytes) -> bytes:
@@ -30,7 +29,7 @@ def beginning(suffix: str, header_line: bytes) -> bytes:
 
 
 def end_line(end: End) -> bytes:
-    return encode(end.model_dump(mode="json")).encode() + b"\n"
+    return line_of(end) + b"\n"
 
 
 class LinesFile:

@@ -23,9 +23,10 @@ from kvproof.conformance.adapters.live.lines_file import beginning, header_line
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
 from kvproof.conformance.traces.columnar_schema import INSTALL
 from kvproof.conformance.traces.file_names import of_rank, with_word
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX, is_being_written
+from kvproof.conformance.traces.json_lines import is_being_written
 from kvproof.spec.trace import Header
 
 PATH_VARIABLE = "KVPROOF_TRACE"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from kvproof.conformance.adapters.live.lines_file import end_line
-from kvproof.conformance.traces.columnar_blocks import BlockError, Kind, heads, packed
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX, LONGEST_RECORD
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX, BlockError, Kind, heads, packed
+from kvproof.conformance.traces.records import LONGEST_RECORD
 from kvproof.spec.trace import End
 
 TAIL_BYTES = 1 << 16

@@ -18,7 +18,7 @@ from kvproof.conformance.adapters.live.columns_file import ColumnsFile
 from kvproof.conformance.adapters.live.handover import IDLE, LENGTH_BYTES
 from kvproof.conformance.adapters.live.lines import Lines
 from kvproof.conformance.adapters.live.lines_file import LinesFile, PackedFile
-from kvproof.conformance.traces.trace_io import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
 
 
 def open_in_form(file: int, suffix: str, header_line: bytes) -> LinesFile:

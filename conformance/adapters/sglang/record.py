@@ -18,7 +18,7 @@ from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS, Scenario
 from kvproof.conformance.adapters.sglang.settings import Device, Settings
 from kvproof.conformance.errors import UserError, unknown
-from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.spec.trace import Header
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.

@@ -14,7 +14,7 @@ from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
 from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS, Scenario
 from kvproof.conformance.adapters.sglang_jax.settings import Settings
 from kvproof.conformance.errors import unknown
-from kvproof.conformance.traces.trace_io import TraceWriter
+from kvproof.conformance.traces.json_lines import TraceWriter
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer
 

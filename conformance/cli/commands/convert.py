@@ -19,7 +19,8 @@ from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.columnar import ColumnarWriter
 from kvproof.conformance.traces.copying import replacing
 from kvproof.conformance.traces.hashed_names import HashedNames
-from kvproof.conformance.traces.trace_io import TraceReader, TraceWriter, read_trace
+from kvproof.conformance.traces.json_lines import TraceReader, TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.whole_file import require_other_file, require_writable_file, write_whole
 from kvproof.spec.trace import Event
 

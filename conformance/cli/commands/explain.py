@@ -22,7 +22,7 @@ from kvproof.conformance.report.explain.story import Story, story_of
 from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.report.explain.text import report_lines
 from kvproof.conformance.report.terminal import Progress, complain, out
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.whole_file import writing
 
 

@@ -13,7 +13,8 @@ import typer
 from kvproof.conformance.cli.progress_bar import ReadingPace
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.terminal import Progress, say
-from kvproof.conformance.traces.trace_io import TraceReader, read_trace
+from kvproof.conformance.traces.json_lines import TraceReader
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 LOOK_EVENTS = 1000

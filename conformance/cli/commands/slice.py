@@ -17,9 +17,9 @@ from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.slice_state import state_before
 from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.copying import replacing
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.slicing import Cut, turns_in
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
 
 
 def slice_(

@@ -18,7 +18,7 @@ from kvproof.conformance.replay.timeline import pages_in_words
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.report.explain.story import Lengths
 from kvproof.conformance.report.explain.subject import Subject
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.integers import Integers
 from kvproof.spec.state import FIELDS
 from kvproof.spec.trace import Event, Header

@@ -19,7 +19,7 @@ from kvproof.conformance.replay.replayer import Headed, Replayer
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
 from kvproof.conformance.report.explain.subject import Subject
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.integers import Integers
 from kvproof.spec.faults import Fault
 from kvproof.spec.profiles import Profile

@@ -14,7 +14,8 @@ from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.report.formats.sentences import ORDER, rule_of
-from kvproof.conformance.traces.trace_io import TraceReader, read_trace
+from kvproof.conformance.traces.json_lines import TraceReader
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 

@@ -13,7 +13,7 @@ from kvproof.conformance.adapters.workload import WorkloadRequest
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.conformance.traces import file_names
-from kvproof.conformance.traces.trace_io import TraceReader
+from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.impl.scenarios import SCENARIOS
 
 STRICT = {"forward": "none", "check_every_step": True, "census_every_step": True}

@@ -11,7 +11,8 @@ from kvproof.conformance.adapters import reference
 from kvproof.conformance.adapters.reference import record_scenario, record_workload
 from kvproof.conformance.adapters.workload import WorkloadRequest
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.traces.trace_io import TraceReader, read_trace
+from kvproof.conformance.traces.json_lines import TraceReader
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from many_traces import HEADER
 
-from kvproof.conformance.traces.trace_io import TraceWriter
+from kvproof.conformance.traces.json_lines import TraceWriter
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from many_traces import HEADER
 from repository import EXCERPT
 from waiting import wait_until
 
-from kvproof.conformance.traces.trace_io import TraceWriter
+from kvproof.conformance.traces.json_lines import TraceWriter
 
 EVENTS = 600_000
 """Seconds of reading for every command that reads a trace."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import completed, of_its_own, run
 
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 MOST_BYTES = {"t.jsonl": 20_000, "t.jsonl.gz": 1200, "t.kvtrace": 2500}

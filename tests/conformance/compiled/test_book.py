@@ -24,7 +24,7 @@ from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import Replayer
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS, PAGE_LISTS_OR_NULL
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 
 KINDS = {
     layout.WINDOW_OF: "the window page behind a page",

@@ -40,7 +40,7 @@ from kvproof.conformance.drive.counterexample import save_counterexample, write_
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
 from kvproof.conformance.replay.replayer import Replayer
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.model.explore import counterexample
 from kvproof.spec.actions import ACTIONS, Guard, Step
 from kvproof.spec.domain import one_page

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from test_trace_io import EVENTS
+from trace_events import EVENTS
 
 from kvproof.conformance.compiled import columns
 from kvproof.conformance.compiled.columns import EventBatch, Names, arrays_of
 from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD
-from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.columnar_events import EventColumns, batches_of
 from kvproof.conformance.traces.columnar_schema import ABSENT, ACTIONS, FLAGS, NAMES, NUMBERS, PAGE_LISTS_OR_NULL
 from kvproof.spec.trace import Event
 
@@ -68,8 +68,37 @@ def test_any_part_of_a_batch_is_told_as_it_stands(events: list[dict[str, Any]], 
     last = data.draw(st.integers(first + 1, len(listed)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "ROOM_FOR_PAGES", room)
-        for part, of_part in ((batch, listed), (batch.slice(first, last - first), listed[first:last])):
+        collected = EventColumns()
+        for event in listed:
+            collected.add(event)
+        parts = ((batch, listed), (batch.slice(first, last - first), listed[first:last]), (collected, listed))
+        for part, of_part in parts:
             names = Names()
             told = arrays_of(part, names)
             assert_told(of_part, told, names)
             assert list(told.events(0, len(of_part))) == of_part
+
+
+def test_nothing_of_the_batch_before_is_left_in_the_arrays() -> None:
+    """The arrays of a batch are those of the one before it, filled anew: a value that stays there would be judged."""
+    rich = {
+        "step": 3,
+        "session": "s",
+        "turn": "t",
+        "row": 1,
+        "params": {"last": True, "seq_len": 7},
+        "after": {"inflight": True, "prefix_len": 5},
+        "alloc": (1, 2, 9),
+        "shared": (4,),
+    }
+    odd = {"params": {"unheard_of": 1}}
+    kinds: list[list[dict[str, Any]]] = [[rich, rich, odd], [{}], [rich, {}], [odd, {}, {}], [{}, rich]]
+    names = Names()
+    for fields in [*kinds, *reversed(kinds)]:
+        events = [Event(seq=seq, action="extend", **each) for seq, each in enumerate(fields)]
+        (batch,) = batches_of(events)
+        collected = EventColumns()
+        for event in events:
+            collected.add(event)
+        for told in (batch, collected, batch):
+            assert_told(events, arrays_of(told, names), names)

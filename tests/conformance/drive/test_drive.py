@@ -22,7 +22,8 @@ from kvproof.conformance.drive.counterexample import save_counterexample, write_
 from kvproof.conformance.drive.drive import OTHERWISE, SAME, CannotDrive, drive
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import replay
-from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.faults import FAULTS as ALL_OF_THE_REFERENCE
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.model.explore import Taken, counterexample, successors

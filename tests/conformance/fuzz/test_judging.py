@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import CRASH, STUCK, Played, play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Act, Schedule
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Event
 from kvproof.spec.faults import FAULTS
@@ -153,14 +152,6 @@ def test_a_number_that_is_none_is_not_taken_for_one_that_was_not_told(by_blocks:
 
 def test_short_campaigns_do_not_wait_for_the_compiler() -> None:
     assert judging_by("auto", 1) is Judging and judging_by("interpreted", 1000) is Judging
-
-
-def test_without_what_writes_lines_each_event_is_judged_at_once(monkeypatch: Any) -> None:
-    right = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "orjson" else right(name))
-    assert judging_by("auto", 1000) is Judging
-    with pytest.raises(UserError, match="needs orjson"):
-        judging_by("compiled", 1000)
 
 
 @pytest.mark.slow

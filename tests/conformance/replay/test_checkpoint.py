@@ -21,7 +21,7 @@ from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replay import Replayer, replay
 from kvproof.conformance.replay.serialization import restore_state, state_as_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.model.explore import counterexample
 from kvproof.model.witness import witness
 from kvproof.spec.faults import FAULTS
@@ -121,10 +121,10 @@ def test_only_what_comes_after_the_checkpoint_is_read_again(tmp_path: Path, monk
     path = some_trace(tmp_path / "t.jsonl")
     replay(path, until=99, checkpoints=Checkpoints(tmp_path / "c.json"))
     fed: list[int] = []
-    from kvproof.conformance.traces import trace_io
+    from kvproof.conformance.traces import json_lines
 
-    parse = trace_io.TraceReader._parse
-    monkeypatch.setattr(trace_io.TraceReader, "_parse", lambda self, n, line: fed.append(n) or parse(self, n, line))
+    parse = json_lines.TraceReader._parse
+    monkeypatch.setattr(json_lines.TraceReader, "_parse", lambda self, n, line: fed.append(n) or parse(self, n, line))
     replay(path, checkpoints=Checkpoints(tmp_path / "c.json"), resume=True)
     assert min(fed) == 102, "line 2 is event 0"
 

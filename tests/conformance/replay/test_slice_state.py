@@ -19,7 +19,7 @@ from kvproof.conformance.replay import slice_state
 from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.explore import counterexample
 from kvproof.model.witness import witness
 from kvproof.spec.faults import FAULTS

@@ -20,7 +20,7 @@ from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.replay.replay import VIOLATES, replay
 from kvproof.conformance.shrink.delta import Limit, least, without_any_stretch, without_stretches
 from kvproof.conformance.shrink.shrink_trace import Same, Shrunk, TraceShrinker
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.impl.faults import FAULTS as IMPLEMENTED
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.spec.faults import FAULTS

@@ -27,7 +27,8 @@ from kvproof.conformance.traces.columnar_schema import (
     runs,
     schema,
 )
-from kvproof.conformance.traces.trace_io import TraceReader, TraceWriter, read_trace, write_trace
+from kvproof.conformance.traces.json_lines import TraceReader, TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Config, End, Event, EventName, Header, Observed, Producer, Terms
 
 HEADER = Header(

@@ -21,7 +21,8 @@ from kvproof.conformance.traces import columnar_blocks, columnar_check
 from kvproof.conformance.traces.columnar import ColumnarReader, ColumnarWriter, stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import HEAD_SIZE, Kind, blocks, packed
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import line_of, read_trace
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import Config, End, Event, Header, Producer
 
 HEADER = Header(

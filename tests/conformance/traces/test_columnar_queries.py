@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.spec.trace import Config, Header, Producer
 
 PAGE = Path(__file__).parents[3] / "docs" / "columnar.md"

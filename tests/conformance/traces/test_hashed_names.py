@@ -11,7 +11,7 @@ from golden import of_sglang_0523
 
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.traces.hashed_names import HashedNames
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Event
 
 SECRET = "alice@example.org asked: how do I"

@@ -20,16 +20,18 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 from command_line import run
-from test_trace_io import HEADER
+from trace_events import HEADER
 
 from kvproof.conformance.compiled.choose import COMPILED, INTERPRETED, Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import VIOLATES, replay
-from kvproof.conformance.traces import columnar_blocks, columnar_check, trace_io
+from kvproof.conformance.traces import columnar_blocks, columnar_check, json_lines
 from kvproof.conformance.traces.columnar import ColumnarWriter, stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
 from kvproof.conformance.traces.columnar_events import batches_of
-from kvproof.conformance.traces.trace_io import LARGEST_LENGTH, LARGEST_POOL, TraceWriter, line_of, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import LARGEST_LENGTH, LARGEST_POOL, line_of
 from kvproof.spec.trace import End, Event
 
 CHECKERS = [INTERPRETED, COMPILED]
@@ -148,7 +150,7 @@ def test_a_lost_end_and_a_torn_line_are_incomplete(tmp_path: Path, checker: str)
 def test_a_line_that_is_too_long_is_refused_before_it_is_whole(
     tmp_path: Path, suffix: str, ended: bytes, checker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_io, "LONGEST_RECORD", 1000)
+    monkeypatch.setattr(json_lines, "LONGEST_RECORD", 1000)
     path = tmp_path / f"t{suffix}"
     data = b"\n".join([header(), json.dumps(OPEN).encode(), b"x" * 1001]) + ended
     path.write_bytes(gzip.compress(data) if suffix == ".jsonl.gz" else data)
@@ -156,7 +158,7 @@ def test_a_line_that_is_too_long_is_refused_before_it_is_whole(
 
 
 def test_a_writer_writes_no_line_that_no_reader_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_io, "LONGEST_RECORD", 1000)
+    monkeypatch.setattr(json_lines, "LONGEST_RECORD", 1000)
     with TraceWriter(tmp_path / "t.jsonl", HEADER) as writer:
         with pytest.raises(UserError, match=r"event 0 is a line of \d+ bytes, the longest is 1000: write columns"):
             writer.event(action="evict", free=tuple(range(1000)))

@@ -12,8 +12,8 @@ import pytest
 
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES, replay
 from kvproof.conformance.traces.columnar import ColumnarWriter
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.slices import Slice
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Event, Header, Producer
 

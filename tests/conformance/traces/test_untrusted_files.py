@@ -354,7 +354,7 @@ def test_a_name_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_no_line_of_a_verdict_is_a_stranger_s(tmp_path: Path) -> None:
     """What a CI job reads as a command of its own begins a line with two colons."""
-    from kvproof.conformance.traces.trace_io import TraceWriter
+    from kvproof.conformance.traces.json_lines import TraceWriter
     from kvproof.spec.trace import Config, Header, Producer
 
     config = Config(page_size=1, pool_pages=4, rows=1, row_width=4)

@@ -13,9 +13,11 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("numba")
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.traces import trace_io
+from kvproof.conformance.traces import json_lines
 from kvproof.conformance.traces.columnar import ColumnarWriter
-from kvproof.conformance.traces.trace_io import TraceWriter, line_of, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
 from kvproof.conformance.watch import growing_trace as watch_source
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.conformance.watch.growing_trace import Events, Source, source_of
@@ -158,7 +160,7 @@ def test_damage_is_named_with_its_line_and_what_is_before_it_is_judged(
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(
     growing: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (trace_io, watch_source):
+    for module in (json_lines, watch_source):
         monkeypatch.setattr(module, "LONGEST_RECORD", 1000)
     growing.add(HEAD + LINES[0] + b"x" * 999)
     assert growing.new() == EVENTS[:1]

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 from kvproof.conformance.cli.commands import watch as command
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, replay
-from kvproof.conformance.traces.trace_io import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.watch import watch as watching
 from kvproof.conformance.watch.status import IDLE, UNJUDGED, WAITING, Status
 from kvproof.conformance.watch.watch import Options, Watch

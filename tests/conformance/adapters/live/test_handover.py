@@ -22,13 +22,14 @@ from live_traces import CHECK, HEADER, OPEN, a_decode, a_result, handover_to, wa
 from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.live.assembly import Assembly
 from kvproof.conformance.adapters.live.handover import RECORDS_OF_A_BATCH, Handover, TraceLost, frame
-from kvproof.conformance.adapters.live.lines import event_line
 from kvproof.conformance.adapters.live.lines_file import header_line
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
 from kvproof.conformance.adapters.live.writer import frames, write_trace
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
-from kvproof.conformance.traces.trace_io import TraceWriter, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import event_line
 from kvproof.spec.trace import End, Event
 
 
@@ -69,7 +70,7 @@ def test_a_line_is_what_the_trace_writer_writes(tmp_path: Path) -> None:
             writer.event(**event)
     lines = (tmp_path / "t.jsonl").read_bytes().splitlines(keepends=True)
     assert header_line(HEADER) == lines[0]
-    assert [event_line(seq, event) for seq, event in enumerate(events)] == lines[1:-1]
+    assert [event_line(seq, event) + b"\n" for seq, event in enumerate(events)] == lines[1:-1]
 
 
 def test_a_batch_becomes_one_event_for_each_request() -> None:

@@ -11,11 +11,11 @@ import live_traces
 import pytest
 from live_traces import CHECK, HEADER
 
-from kvproof.conformance.adapters.live.lines import event_line
 from kvproof.conformance.adapters.live.lines_file import LinesFile, header_line
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
 from kvproof.conformance.adapters.live.writer import open_in_form
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import event_line
 from kvproof.spec.trace import End, Event
 
 FORMS = (".jsonl", ".kvtrace")
@@ -27,7 +27,7 @@ def new_file(path: Path) -> LinesFile:
 
 
 def checks(first: int, count: int) -> list[bytes]:
-    return [event_line(seq, CHECK) for seq in range(first, first + count)]
+    return [event_line(seq, CHECK) + b"\n" for seq in range(first, first + count)]
 
 
 def read(path: Path) -> tuple[int, End | None, str | None]:

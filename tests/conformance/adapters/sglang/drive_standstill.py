@@ -18,7 +18,7 @@ from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.replay.replay import replay
-from kvproof.conformance.traces.trace_io import write_trace
+from kvproof.conformance.traces.open_trace import write_trace
 
 SETTINGS = Settings(
     pool_tokens=17,

@@ -10,7 +10,7 @@ from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording, scenarios_here, settings_for
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
-from kvproof.conformance.traces.trace_io import TraceWriter
+from kvproof.conformance.traces.json_lines import TraceWriter
 
 DRIVEN = ("storm", "retract", "pressure", "many-sessions", "mixed-chunk", "busy-check")
 WITH_DRAFTS = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event, Header
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -19,7 +19,7 @@ from sglang_process import LATER, RELEASES, Trace
 from sglang_server import Server, server
 
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 OLD, NEW = RELEASES[0], "0.5.11"

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from kvproof.conformance.adapters.live.assembly import DECODE, RESULT, Assembly, events_of
-from kvproof.conformance.adapters.live.lines import Lines, event_line, patterns_of
+from kvproof.conformance.adapters.live.lines import Lines, patterns_of
 from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.steps import PageOpenings, Steps
+from kvproof.conformance.traces.records import event_line
 
 [lengths] = [way.value for seam in SEAMS if seam.name == "lengths" for way in seam.ways if way.name == "its own"]
 
@@ -139,7 +140,7 @@ def test_lines_that_are_filled_in_are_those_of_the_events(page_size: int, seed: 
     assembly = Assembly(page_size)
     events = [event for record in server.records for event in assembly.events(record)]
     lines = Lines(page_size).of(server.records)
-    assert lines == [event_line(seq, event) for seq, event in enumerate(events)]
+    assert lines == [event_line(seq, event) + b"\n" for seq, event in enumerate(events)]
 
 
 @pytest.mark.parametrize("name", ["100%", "%d %s", '"', "ü", "7340178211000002", "7340178211000005"])
@@ -156,7 +157,7 @@ def test_a_turn_may_be_named_as_it_likes(name: str) -> None:
     ]
     assembly = Assembly(4)
     events = [event for record in records for event in assembly.events(record)]
-    assert Lines(4).of(records) == [event_line(seq, event) for seq, event in enumerate(events)]
+    assert Lines(4).of(records) == [event_line(seq, event) + b"\n" for seq, event in enumerate(events)]
     assert patterns_of(assembly, turns, rows).may_be_filled_in is not name.startswith("7340")
     assert [event["turn"] for event in events] == [name, "b", name, name, "b", name, "b", name, "b", name, "b"]
 

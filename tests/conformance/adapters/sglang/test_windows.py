@@ -20,7 +20,7 @@ from kvproof.conformance.adapters.sglang.releases import release_of
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.window_pool import WindowPool, window_allocator
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 OLD, NEW = RELEASES

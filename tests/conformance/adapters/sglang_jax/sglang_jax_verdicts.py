@@ -16,7 +16,7 @@ from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
 from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 VERDICTS = Path(__file__).with_name("verdicts.json")

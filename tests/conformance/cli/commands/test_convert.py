@@ -10,7 +10,8 @@ import pytest
 from many_traces import HEADER
 
 from kvproof.conformance.traces import columnar
-from kvproof.conformance.traces.trace_io import TraceWriter, is_columnar, read_trace
+from kvproof.conformance.traces.json_lines import TraceWriter
+from kvproof.conformance.traces.open_trace import is_columnar, read_trace
 from kvproof.spec.trace import End, Event
 
 run, refusal = partial(command_line.run, "convert"), partial(command_line.refusal, "convert")

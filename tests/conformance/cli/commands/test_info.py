@@ -8,7 +8,7 @@ from command_line import refusal, run
 from many_traces import HEADER
 from repository import EXCERPT
 
-from kvproof.conformance.traces.trace_io import TraceWriter
+from kvproof.conformance.traces.json_lines import TraceWriter
 
 
 def test_info_of_a_complete_trace(trace: Path) -> None:

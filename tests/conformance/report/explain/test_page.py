@@ -19,7 +19,7 @@ from kvproof.conformance.replay.page_book import FREE
 from kvproof.conformance.replay.replay import Replayer, replay
 from kvproof.conformance.report.explain.story import Story, story_of
 from kvproof.conformance.report.explain.subject import Subject
-from kvproof.conformance.traces.trace_io import read_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 
 HOSTILE = "</script><script>alert(1)</script><b onclick='x'>\"&amp;"

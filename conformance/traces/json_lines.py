@@ -1,9 +1,8 @@
-"""Reads and writes traces: one JSON object a line, `.jsonl` or `.jsonl.gz`; or in columns (`columnar.py`), `.kvtrace`.
+"""Reads and writes traces of lines: one JSON object a line, `.jsonl` or `.jsonl.gz`. Those in columns are in `columnar.py`.
 
-The schema is `spec/trace.py`. What a file holds decides how it is read, its name how it is written. A file that ends
-without its End record, also in the middle of a line, is *incomplete*: what a crashed server leaves behind. That is a
-state the reader shows (`TraceReader.end is None`), not an error. A file that cannot have been written by any recorder
-is a `UserError` which names path:line.
+The schema is `spec/trace.py`. A file that ends without its End record, also in the middle of a line, is *incomplete*: what a
+crashed server leaves behind. That is a state the reader shows (`TraceReader.end is None`), not an error. A file that cannot
+have been written by any recorder is a `UserError` which names path:line.
 """
 
 from __future__ import annotations
@@ -13,28 +12,22 @@ import json
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from copy import copy
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, cast, get_args
+from typing import IO, Any, NamedTuple, cast
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
-from kvproof.conformance.errors import UserError, at, unknown_message
+from kvproof.conformance.errors import UserError, at
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
+from kvproof.conformance.traces.columnar_events import EventColumns
+from kvproof.conformance.traces.columnar_schema import complete
+from kvproof.conformance.traces.records import LONGEST_RECORD, explained, fields_of_line, line_of, out_of_range
 from kvproof.conformance.traces.slices import Slice
-from kvproof.spec.trace import RECORD, TRACE_FORMAT, Config, End, Event, EventName, Header, Observed, Producer, Terms
+from kvproof.spec.trace import RECORD, TRACE_FORMAT, End, Event, Header
 
 READABLE_FORMATS = (TRACE_FORMAT,)
-COLUMNAR_SUFFIX = ".kvtrace"
-COLUMNAR_MAGIC = b"\x89KVTRACE"
-LONGEST_RECORD = 2**25
-"""Bytes of a record as JSON: it is read as a whole, so this bounds what a file asks for. A list of three million pages fits."""
-LARGEST_POOL = 2**26
-"""Pages of a pool, and rows: far above what a device holds. Tables of that size are made from the header alone."""
-LARGEST_LENGTH = 2**40
-"""Tokens of any length that a header states: what is computed from two of them stays within 64 bits."""
 
 
 class TraceWriter(AbstractContextManager["TraceWriter"]):
@@ -155,7 +148,13 @@ class Order:
 
     def after(self, first: int, last: int, events: int) -> str | None:
         """So many events, in ascending order, from seq `first` to seq `last`."""
-        expected, self._next_seq, self.events = self._next_seq, last + 1, self.events + events
+        wrong = self.wrong_with(first, last, events)
+        self._next_seq, self.events = last + 1, self.events + events
+        return wrong
+
+    def wrong_with(self, first: int, last: int, events: int) -> str | None:
+        """What `after` says of such events; they are not counted as read."""
+        expected = self._next_seq
         if self._slice is not None and self._slice.last is not None and last > self._slice.last:
             return f"event seq {last} in a slice that ends with {self._slice.last}"
         if self._slice is not None and self._slice.has_gaps and first >= expected:
@@ -163,10 +162,6 @@ class Order:
         if first != expected:
             return f"event seq {first}, expected {expected}: lines lost or reordered"
         return None if last - first == events - 1 else f"{events} events from seq {first} to {last}: events lost"
-
-    def is_next(self, first: int, last: int, events: int) -> bool:
-        """Whether nothing is wrong with such events; they are not counted as read by that."""
-        return copy(self).after(first, last, events) is None
 
     def after_end(self, end: End) -> str | None:
         if end.events == self.events:
@@ -245,6 +240,42 @@ class TraceReader:
     def _is_read(self, number: int, seq: int, events: int) -> None:
         self.place = Place(self.position, number + 1, 0, seq + 1, events)
 
+    def batches(self) -> Iterator[Any]:
+        """The events as record batches (`pyarrow.RecordBatch`) in all the columns of docs/columnar.md, checked.
+
+        Each has one event at least, seqs ascend. As when iterating, `end` and `torn` are known afterwards.
+        """
+        return map(complete, self.stored_batches())
+
+    def stored_batches(self) -> Iterator[Any]:
+        """The same batches without the columns that are null throughout. What is wrong with a record is raised after the
+        events before it."""
+        order, columns, lines = self.start_over(), EventColumns(), self._lines_of_records()
+        place, stopped = self.place, None
+        try:
+            for number, line in lines:
+                fields = fields_of_line(line)
+                seq = fields.get("seq")
+                if type(seq) is int and order.wrong_with(seq, seq, 1) is None and columns.add_fields(fields):
+                    order.after(seq, seq, 1)
+                else:  # read as a record, which says what is wrong with it
+                    _, record = next(self._in_order(self._records_of(chain([(number, line)], lines)), order), (0, None))
+                    if not isinstance(record, Event):
+                        break
+                    columns.add(record)
+                    seq = record.seq
+                place = Place(self.position, number + 1, 0, seq + 1, order.events)
+                if columns.full:
+                    self.place = place
+                    yield columns.take()
+        except UserError as error:
+            stopped = error
+        self.place = place
+        if len(columns):
+            yield columns.take()
+        if stopped is not None:
+            raise stopped
+
     def events_from(self, seq: int) -> Iterator[Event]:
         """The events from `seq` on, without what is before them."""
         return (record for _, record in self if isinstance(record, Event) and record.seq >= seq)
@@ -258,10 +289,6 @@ class TraceReader:
         if self._begin is None:
             next(lines, None)  # the header
         return lines
-
-    def records_of(self, lines: Iterator[tuple[int, bytes]], order: Order) -> Iterator[tuple[int, Event | End]]:
-        """The records of some of the lines, as when iterating. All behind them have to follow, for an end must be the last."""
-        return self._in_order(self._records_of(lines), order)
 
     def _records_of(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, Header | Event | End]]:
         for line_number, line in lines:
@@ -297,7 +324,7 @@ class TraceReader:
                 1, f"trace format {version!r}; this kvproof reads format {readable}: record it again, or update"
             )
         header = cast(Header, self._validate(1, line))
-        if wrong := _out_of_range(header.config):
+        if wrong := out_of_range(header.config):
             raise self._error(1, wrong)
         return header
 
@@ -313,7 +340,7 @@ class TraceReader:
         try:
             return RECORD.validate_json(line)
         except ValidationError as error:
-            raise self._error(line_number, _explain(error.errors(include_url=False)[0])) from error
+            raise self._error(line_number, explained(error.errors(include_url=False)[0])) from error
 
     def _lines(self, begin: Place | None = None) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`."""
@@ -351,53 +378,6 @@ class TraceReader:
         """Seq of the first event of the file: 0, but in a slice."""
         return self.slice.first if self.slice is not None else 0
 
-    @property
-    def first_line(self) -> int:
-        """Number of the line that is iterated over first; the header is line 1."""
-        return 2 if self._begin is None else self._begin.line
-
-    def looked_at(self, size: int) -> None:
-        """So many more bytes of `pieces`."""
-        if not _is_packed(self.path):
-            self.position += size
-
-    def pieces(self, size: int) -> Iterator[bytes]:
-        """The bytes of all lines behind the header, or behind where reading begins, about `size` at a time.
-
-        Of a packed file they are whole lines. `position` is left to whoever knows how much of them was looked at.
-        """
-        if _is_packed(self.path):
-            yield from self._pieces_of_lines(size)
-            return
-        try:
-            with _open_for_reading(self.path) as file:
-                if self._begin is not None:
-                    self.position = file.seek(self._begin.position)
-                else:
-                    self.position = len(file.readline(LONGEST_RECORD + 1))
-                while piece := file.read(size):
-                    yield piece
-        except OSError as error:
-            raise self._error(None, f"cannot read the trace: {error.strerror or error}") from error
-
-    def _pieces_of_lines(self, size: int) -> Iterator[bytes]:
-        stopped: UserError | None = None
-        lines: list[bytes] = []
-        length = 0
-        try:
-            for _, line in self._lines_of_records():
-                lines.append(line)
-                length += len(line)
-                if length >= size:
-                    yield b"".join(lines)
-                    lines, length = [], 0
-        except UserError as error:
-            stopped = error
-        if lines:
-            yield b"".join(lines)
-        if stopped is not None:  # what was read before comes first
-            raise stopped
-
     def too_long(self, line_number: int) -> UserError:
         return self._error(
             line_number, f"the line is longer than {LONGEST_RECORD} bytes: no recorder writes one so long"
@@ -408,24 +388,6 @@ class TraceReader:
 
     def _place(self, line_number: int | None) -> str:
         return at(self.path, line_number)
-
-
-def read_trace(path: str | Path) -> TraceReader:
-    """Open a trace, in lines or in columns, and read its header; iterate over the result for its records."""
-    if is_columnar(path):
-        from kvproof.conformance.traces.columnar import ColumnarReader
-
-        return ColumnarReader(path)
-    return TraceReader(path)
-
-
-def write_trace(path: str | Path, header: Header) -> TraceWriter:
-    """Begin a trace: in columns if the name ends in .kvtrace, else in lines."""
-    if Path(path).suffix == COLUMNAR_SUFFIX:
-        from kvproof.conformance.traces.columnar import ColumnarWriter
-
-        return ColumnarWriter(path, header)
-    return TraceWriter(path, header)
 
 
 def is_being_written(path: Path) -> bool:
@@ -442,87 +404,12 @@ def is_being_written(path: Path) -> bool:
     return False
 
 
-def is_columnar(path: str | Path) -> bool:
-    """Whether a file holds columns. What cannot be read is left to the reader, which says why."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(len(COLUMNAR_MAGIC)) == COLUMNAR_MAGIC
-    except OSError:
-        return False
-
-
-# Where a field error can sit, and which fields are valid there. Keys are pydantic's locations without the last part.
-_FIELDS_AT: dict[tuple[int | str, ...], type[BaseModel]] = {
-    ("header",): Header,
-    ("header", "producer"): Producer,
-    ("header", "config"): Config,
-    ("event",): Event,
-    ("event", "after"): Observed,
-    ("event", "terms"): Terms,
-    ("end",): End,
-}
-
-
-def _explain(error: ErrorDetails) -> str:
-    """One sentence for pydantic's first complaint: which field, what was found, what is valid."""
-    place, found = error["loc"], error.get("input")
-    where = _name_of(place[1:])
-    match error["type"]:
-        case "json_invalid":
-            return f"not JSON: {error['ctx']['error']}"
-        case "union_tag_invalid":
-            return unknown_message("record", _tag_of(found), ("header", "event", "end"))
-        case "union_tag_not_found" | "model_attributes_type" | "model_type" | "dict_type" if len(place) <= 1:
-            return 'not a record: each line is an object with "record": header, event or end'
-        case "literal_error" if place == ("event", "action"):
-            return unknown_message("action", found, get_args(EventName))
-        case "extra_forbidden":
-            model = _FIELDS_AT[place[:-1]]
-            return unknown_message(f"field of {_name_of(place[:-1])}", place[-1], model.model_fields)
-        case "missing":
-            return f"field {where!r} is missing"
-        case _:
-            return f"field {where!r}: {error['msg']}, found {found!r}"
-
-
-def _out_of_range(config: Config) -> str | None:
-    """The first number of a configuration that no server has, as a sentence."""
-    for name, value in config:
-        most = LARGEST_POOL if name in ("pool_pages", "window_pages", "rows") else LARGEST_LENGTH
-        if type(value) is int and value > most:
-            return f"field 'config.{name}': {value} is out of range, the largest is {most}"
-    return None
-
-
-def _name_of(place: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, place))
-
-
-def _tag_of(found: object) -> object:
-    return found.get("record") if isinstance(found, dict) else found
-
-
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def line_of(record: Header | Event | End) -> bytes:
-    """The record as its line says it, without the newline: compact JSON in schema order, params sorted by name."""
-    if isinstance(record, Header):
-        # exclude_none, not exclude_defaults: the header always states its format and its record kind.
-        fields = record.model_dump(mode="json", exclude_none=True)
-    elif isinstance(record, Event):
-        # Fields at their default are left out: absent means "not observed". `record` is one of them, so it is put back.
-        fields = {"record": record.record, **record.model_dump(mode="json", exclude_defaults=True)}
-    else:
-        fields = record.model_dump(mode="json")
-    if "params" in fields:
-        fields["params"] = dict(sorted(fields["params"].items()))
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _is_packed(path: Path) -> bool:
