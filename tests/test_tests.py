@@ -27,6 +27,7 @@ INTEGRATION = {
     "conformance/traces/test_columnar_damage.py": "any damage to a file in columns",
     "conformance/traces/test_columnar_queries.py": "a file in columns, read by pyarrow alone",
     "conformance/traces/test_hostile_traces.py": "traces that are made to do harm",
+    "conformance/traces/test_lines_in_columns.py": "lines decoded at once are the events that are read one by one",
     "conformance/traces/test_no_content.py": "no trace has room for what a user wrote",
     "conformance/traces/test_untrusted_files.py": "links, devices and huge files in place of a trace",
     "docs/test_contributing.py": "what a contributor reads and fills in",

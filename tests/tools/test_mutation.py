@@ -66,7 +66,7 @@ impl/request.py Request.cut_output
     drop statement: del self.output_ids[self.max_new_tokens:] -> (dropped)
     rounds
     recomputation
-impl/session.py Session.awaits_late_result
+impl/request.py Session.awaits_late_result
     flip comparison: self.turn_before.results_due > 0 -> self.turn_before.results_due >= 0
     in-flight
     drain

@@ -49,7 +49,7 @@ impl/state.py EngineState.make_available
     seed 0
     the tree is asked for # tokens, and # are missing
 impl/state.py EngineState.make_available
-    fix condition: evicted -> True
+    drop operand: was_short -> (dropped)
     seed 0
     an eviction from the tree gives no page back
 impl/window_eviction.py evict_window
@@ -62,11 +62,11 @@ impl/state.py EngineState.slot_row
     the close of s# says that row None comes back, and it is #
 impl/prefill.py Prefill.extend
     drop operand: req is state.chunked_req -> (dropped)
-    seed 22
+    seed 34
     the extend of r# names the pages of a prefix that its row has
 impl/request_exit.py RequestExit.end
     flip flag: True -> False
-    seed 8
+    seed 10
     r# ends, and its pages do not go to the tree
 impl/scheduler.py Scheduler.step
     fix condition: self.config.check_every_step -> False
@@ -74,7 +74,7 @@ impl/scheduler.py Scheduler.step
     a step ends without the check that was asked for
 impl/scheduler.py Scheduler.submit_turn
     flip flag: False -> True
-    seed 15
+    seed 13
     r# is refused, and told to have finished
 impl/scheduler.py Scheduler.submit
     flip comparison: len(token_ids) > self.config.max_input_len -> len(token_ids) >= self.config.max_input_len
@@ -96,13 +96,13 @@ impl/prefill.py Prefill.charge
     fix condition: others -> False
     a prompt that waits for the output that another one is expected to have
     r# is prefilled to #
-impl/session.py Session._clear_marker
+impl/request.py Session._clear_marker
     drop operand: self.turn_in_flight.results_due -> (dropped)
     an abort in the queue behind a result in flight, after 4 steps
     r# takes a row that the step in flight of r# uses
 impl/scheduler.py Scheduler._launch
     drop statement: self._launched_now = True -> (dropped)
-    seed 16
+    seed 4
     # steps stay in flight, not #
 impl/results.py Results._take_no_token
     drop statement: self.exits.end(req) -> (dropped)
@@ -114,7 +114,7 @@ impl/scheduler.py Scheduler.abort
     r# is aborted, and goes on
 impl/scheduler.py Scheduler.retract
     drop operand: if req.rid == rid -> (dropped)
-    seed 16
+    seed 4
     r# is to go back to the queue, and r# goes
 impl/scheduler.py Scheduler.retract
     drop not: not req.output_ids -> req.output_ids
@@ -122,11 +122,11 @@ impl/scheduler.py Scheduler.retract
     for r# results are taken early, and it has one
 impl/decode.py _least
     swap twin: min(victims, key=lambda req: (req.priority, len(req.output_ids), -len(req.origin_input_ids))) -> max
-    seed 16
+    seed 4
     r# goes back to the queue, and another has less to lose
 impl/decode.py Decode.retract
     drop statement: self.prepare_round(req) -> (dropped)
-    seed 17
+    seed 5
     the next round of r# is not prepared before it goes
 impl/decode.py Decode.make_room
     flip comparison: len(state.live_requests()) > 1 -> len(state.live_requests()) >= 1

@@ -63,7 +63,7 @@ def test_a_file_outside_its_folder_is_noticed(examples: dict[str, bytes], tmp_pa
         ("schedule", "kvproof.conformance.fuzz.schedule", "ValidationError", KeyError),
         ("campaign", campaign_state.__name__, "WRONG_SHAPE", (KeyError,)),
         ("checkpoint", checkpoint.__name__, "WRONG_SHAPE", (KeyError,)),
-        ("slice", "kvproof.conformance.replay.slice_state", "WRONG_SHAPE", (KeyError,)),
+        ("slice", "kvproof.conformance.replay.begin", "WRONG_SHAPE", (KeyError,)),
         ("mooncake", "kvproof.conformance.adapters.workload", "_require_number", lambda *_: None),
         ("azure", "kvproof.conformance.adapters.workload", "_azure_count", lambda *of: int(of[3])),
         ("expected", golden_traces.__name__, "ValidationError", KeyError),

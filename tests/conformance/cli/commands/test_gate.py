@@ -15,7 +15,7 @@ from repository import VARIANTS
 
 from kvproof.conformance.gate import golden_traces, kills
 from kvproof.conformance.gate.golden_traces import SHIPPED, kept_in
-from kvproof.conformance.gate.steps import Outcome, exit_code
+from kvproof.conformance.gate.steps import Outcome, Plan, exit_code
 from kvproof.conformance.gate.summary import markdown
 from kvproof.conformance.printable import for_markdown
 
@@ -174,7 +174,8 @@ def test_faults_of_an_action_are_found_by_all_three() -> None:
     assert "refuse: of 1 faults 1 refuted by the proof, 1 found by replay, 1 by fuzzing" in result.stdout
 
 
-def test_what_there_was_no_time_for_has_no_verdict() -> None:
+def test_what_there_was_no_time_for_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Plan, "seconds_left", 0.0)
     result = run("gate", *ALONE["kills"], "--action", "match_slot", "--budget", 1)
     assert result.exit_code == 3
     assert "too little time for" in result.stdout and "F22862b" in result.stdout

@@ -142,7 +142,7 @@ def test_a_story_that_begins_behind_what_the_compiled_checker_judged_is_the_same
 ) -> None:
     pytest.importorskip("numba")
     interpreted = story_of(Subject(trace), since=200)
-    monkeypatch.setattr("kvproof.conformance.replay.replay.LARGE", 0)
+    monkeypatch.setattr("kvproof.conformance.compiled.choose.LARGE", 0)
     assert _told(story_of(Subject(trace), since=200)) == _told(interpreted)
 
 
