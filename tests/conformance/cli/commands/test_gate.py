@@ -46,7 +46,7 @@ def test_the_whole_gate_passes_on_these_rules(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     page = (tmp_path / "gate.md").read_text()
     assert page.startswith("## kvproof gate: passed") and page.count("✅ passed") == 4
-    assert "of 40 faults 40 refuted by the proof, 39 found by replay, 28 by fuzzing" in page
+    assert "of 42 faults 42 refuted by the proof, 41 found by replay, 28 by fuzzing" in page
 
 
 def test_the_traces_that_are_shipped_are_as_they_must_be() -> None:
