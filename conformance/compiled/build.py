@@ -126,13 +126,6 @@ def loop_source() -> str:
     return _called_from_outside(loop.judge_events.__name__, numbered)
 
 
-def _layout_of(module: ModuleType, *tuples: Any) -> str:
-    """The constants of a layout. Attributes are compiled to places in the tuples, so other fields make another text."""
-    fields = [f"# {t.__name__}: {', '.join(t._fields)}" for t in tuples]
-    constants = [f"{name} = {value}" for name, value in vars(module).items() if name.isupper() and type(value) is int]
-    return "\n".join([*fields, *constants]) + "\n"
-
-
 def _texts_of(part: ModuleType | Callable[..., Any]) -> list[str]:
     """The text of each function, to be compiled."""
     members = vars(part).values() if isinstance(part, ModuleType) else [part]
