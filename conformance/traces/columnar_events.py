@@ -39,6 +39,7 @@ TEXT_OF_A_BLOCK = 2**24
 
 _CODES = {action: code for code, action in enumerate(ACTIONS)}
 _NUMPY_FROM = 32
+_SMALLEST = -LARGEST_NUMBER
 _RECORD = ("record", "event")
 _LARGEST = {"row": LARGEST_NUMBER, **dict.fromkeys(WIDE_NUMBERS, LARGEST_WIDE_NUMBER)}
 _LISTS = {name: name for name in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL)}
@@ -117,14 +118,16 @@ class EventColumns:
                 return False
             for name, value in fields.items():
                 kind = type(value)
-                if kind is dict:
+                if value is None:
+                    _NULLABLE[name]
+                elif kind is dict:
                     columns = _PLACES_IN[name]
                     if name in _TERMS and len(value) != len(TERMS):
                         return False
                     for inner, number in value.items():
                         place = columns[type(number)][inner]
                         if place is not None:
-                            if not -LARGEST_NUMBER <= number <= LARGEST_NUMBER:
+                            if not _SMALLEST <= number <= LARGEST_NUMBER:
                                 return False
                             places.append(place)
                             values.append(number)
@@ -141,8 +144,6 @@ class EventColumns:
                         names.append((name, value))
                     elif name != "action" and (name, value) != _RECORD:
                         return False
-                elif value is None:
-                    _NULLABLE[name]
                 elif kind is not list and kind is not tuple:
                     return False
                 elif value or _LISTS[name] in PAGE_LISTS_OR_NULL:
@@ -329,20 +330,23 @@ def _runs_of(pages: Sequence[int]) -> tuple[list[int], list[int]]:
 
     Raises TypeError or OverflowError if one of them is no page id.
     """
-    if pages:
-        if set(map(type, pages)) != {int}:
-            raise TypeError(pages)
-        first, last = min(pages), max(pages)
+    if not pages:
+        return [], []
+    if set(map(type, pages)) != {int}:
+        raise TypeError(pages)
+    first, last, length = pages[0], pages[-1], len(pages)
+    if last - first == length - 1 and (length == 1 or [*pages] == [*range(first, last + 1)]):
         _in_range(first, LARGEST_NUMBER)
         _in_range(last, LARGEST_NUMBER)
-        if last - first == len(pages) - 1 and pages[0] == first and [*pages] == [*range(first, last + 1)]:
-            return [first], [len(pages)]
-    if len(pages) >= _NUMPY_FROM:
+        return [first], [length]
+    _in_range(min(pages), LARGEST_NUMBER)
+    _in_range(max(pages), LARGEST_NUMBER)
+    if length >= _NUMPY_FROM:
         import numpy as np
 
-        ids = np.asarray(pages, np.int64)
-        begins = np.flatnonzero(np.diff(ids, prepend=ids[0]) != 1)
-        return ids[begins].tolist(), np.diff(begins, append=len(ids)).tolist()
+        ids = np.array(pages, np.int64)
+        begins = [0, *((ids[1:] - ids[:-1] != 1).nonzero()[0] + 1).tolist()]
+        return [pages[at] for at in begins], [end - at for at, end in zip(begins, [*begins[1:], length], strict=True)]
     starts: list[int] = []
     counts: list[int] = []
     following = None
