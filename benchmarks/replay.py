@@ -410,7 +410,7 @@ def bounds_section() -> list[str]:
         "An event costs the loop its rule, the invariants on the new ledger and the comparison with what was seen: a few "
         "hundred integer operations on values that are in the cache, far from the memory bandwidth that the floor shows. A page "
         "costs its owner; one entry of a journal undoes many of them. A trace in columns is bounded by unpacking its blocks and "
-        "bringing them into arrays, one in lines by the scan of its bytes.",
+        "bringing them into arrays, one in lines by decoding each line.",
     ]
 
 

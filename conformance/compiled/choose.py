@@ -17,7 +17,7 @@ AUTO, COMPILED, INTERPRETED = CHECKERS = ("auto", "compiled", "interpreted")
 LARGE = 2**25
 """Bytes of lines from which the compiled checker pays for its start, which is some seconds the first time."""
 LARGE_IN_COLUMNS = 2**21
-"""The same of a trace in columns, or of one that is packed: an event takes a sixteenth there."""
+"""Bytes from which it pays for a trace in columns or a packed one: an event takes a sixteenth there."""
 
 
 def _silent(what: str) -> None:
