@@ -53,7 +53,7 @@ PAGE = HERE / "results" / "replay.md"
 WORKLOAD = HERE.parent / "examples" / "mooncake_conversation_excerpt.jsonl"
 EVENTS = 1_000_000
 MANY_EVENTS = 10_000_000
-FILES_OF_TWO = (10_000_000, 80_000_000)
+FILES_OF_TWO = (2_000_000, 10_000_000)
 REPEATS = 5
 BYTES_AT_ONCE = 2**20
 
