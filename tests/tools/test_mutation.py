@@ -167,6 +167,16 @@ def test_a_sample_has_each_file_and_kind_and_is_part_of_a_larger_one() -> None:
     assert {(m.path, m.operator) for m in mutants} == {(m.path, m.operator) for m in small}
 
 
+def test_a_change_of_one_function_leaves_the_sample_of_other_files_as_it_is() -> None:
+    mutants = all_mutants()
+    changed = mutants[0]
+    shorter = [mutant for mutant in mutants if (mutant.path, mutant.function) != (changed.path, changed.function)]
+    before, after = (
+        {mutant.key for mutant in evenly(some, 300, 7) if mutant.path != changed.path} for some in (mutants, shorter)
+    )
+    assert len(before - after) <= 2, "the last round of a smaller sample may end one group further"
+
+
 def told(words: tuple[Review, ...], **outcomes: str) -> Told:
     mutants = [
         Mutant("m", "impl/pools.py", line, "f", "off by one", name, "x", f"impl/pools.py f {name}")
