@@ -54,6 +54,6 @@ def test_the_wheel_says_that_it_is_typed(wheel_files: list[PurePosixPath]) -> No
 def test_the_wheel_holds_only_what_is_reached() -> None:
     """From the console script, its commands, the plugins of SGLang and pytest, and what is loaded before SGLang."""
     starts = ["kvproof", *(entry.module for entry in distribution("kvproof").entry_points)]
-    starts += [f"kvproof.conformance.cli.commands.{command.where.partition(':')[0]}" for command in COMMANDS.values()]
+    starts += [f"kvproof.conformance.cli.commands.{command.module}" for command in COMMANDS.values()]
     starts += [module for module in modules() if ".preload." in module]
     assert set(modules()) - reached_from(starts) == set(), "delete what nothing reaches, or move it into tools/"

@@ -73,8 +73,8 @@ class _Commands(typer.core.TyperGroup):
 
 def imported(name: str) -> Any:
     """A command of the table, ready to run."""
-    module, _, function = COMMANDS[name].where.partition(":")
-    command: Callable[..., None] = getattr(import_module(f"kvproof.conformance.cli.commands.{module}"), function)
+    entry = COMMANDS[name]
+    command = getattr(import_module(f"kvproof.conformance.cli.commands.{entry.module}"), entry.function)
     alone = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP, context_settings=SETTINGS
     )
@@ -99,25 +99,8 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
                     sys.stdout.flush()  # here, where a closed pipe still gets its exit code
             except (typer.Exit, typer.Abort, typer.BadParameter):
                 raise
-            except UserError as error:
-                if verbose and error.__cause__ is not None:
-                    traceback.print_exc()
-                complain(error.message)
-                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
-            except KeyboardInterrupt as error:
-                complain("interrupted")
-                raise typer.Exit(ExitCode.INTERRUPTED) from error
-            except BrokenPipeError as error:
-                # Whoever read the output went away. Python flushes stdout once more at exit and would complain again.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
-            except Exception as error:
-                if _is_ctrl_c(error):
-                    complain("interrupted")
-                    raise typer.Exit(ExitCode.INTERRUPTED) from error
-                traceback.print_exc()
-                complain(f"this is a bug in kvproof, not in what it checked: {type(error).__name__}: {error}")
-                raise typer.Exit(ExitCode.COULD_NOT_RUN) from error
+            except (Exception, KeyboardInterrupt) as error:
+                raise typer.Exit(_complained(error, verbose)) from error
 
     signature = inspect.signature(command, eval_str=True)
     option = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_VERBOSE)
@@ -126,9 +109,28 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
     return answered
 
 
-def _is_ctrl_c(error: Exception) -> bool:
+def _complained(error: BaseException, verbose: bool) -> ExitCode:
+    """Say on stderr what ended a command; the exit code that says it."""
+    if _is_ctrl_c(error):
+        complain("interrupted")
+        return ExitCode.INTERRUPTED
+    if isinstance(error, UserError):
+        if verbose and error.__cause__ is not None:
+            traceback.print_exc()
+        complain(error.message)
+    elif isinstance(error, BrokenPipeError):
+        # Whoever read the output went away. Python flushes stdout once more at exit and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    else:
+        traceback.print_exc()
+        complain(f"this is a bug in kvproof, not in what it checked: {type(error).__name__}: {error}")
+    return ExitCode.COULD_NOT_RUN
+
+
+def _is_ctrl_c(error: BaseException) -> bool:
     """Z3 is called by ctypes, which says so in an error of its own where Ctrl-C comes while an argument is converted."""
-    return type(error).__name__ == "ArgumentError" and "KeyboardInterrupt" in str(error)
+    is_of_ctypes = type(error).__name__ == "ArgumentError" and "KeyboardInterrupt" in str(error)
+    return isinstance(error, KeyboardInterrupt) or is_of_ctypes
 
 
 _VERBOSE = Annotated[

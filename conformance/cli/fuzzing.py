@@ -20,7 +20,7 @@ from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.fuzz.targets import to_go_on, to_play_again
 from kvproof.conformance.report.formats.of_campaign import events_of_campaign
 from kvproof.conformance.report.formats.stream import Formats, telling
-from kvproof.conformance.report.terminal import Progress, note, out, say
+from kvproof.conformance.report.terminal import Progress, note, say, say_lines
 
 
 def run_campaign(
@@ -98,8 +98,7 @@ def _show(whole: CampaignJobs, folder: Path, quiet: bool) -> None:
     for found in campaign.found.values():
         after = f"after {', '.join(found.trouble.after)}" if found.trouble.after else "new"
         named = ", ".join(found.trouble.faults) or after
-        line = Text(f"{found.number}  ", "bold red") + Text(f"{found.trouble.signature}")
-        out().print(line, soft_wrap=True)
+        say_lines([Text(f"{found.number}  ", "bold red") + Text(found.trouble.signature)])
         say(
             f"   {named}; {len(found.schedule.acts)} acts; first after {found.after_seconds:.1f} s and "
             f"{found.after_schedules} schedules, {found.times} times"

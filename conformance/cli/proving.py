@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.text import Text
 
 from kvproof.conformance.cli.progress_bar import StepsPace
 from kvproof.conformance.cli.variant import trusted_variant
@@ -19,7 +18,7 @@ from kvproof.conformance.report.formats.itf import itf_of_run
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.stream import Stream
 from kvproof.conformance.report.show_certificate import certificate_lines
-from kvproof.conformance.report.terminal import Progress, detail, note, out, say, write_json
+from kvproof.conformance.report.terminal import Progress, detail, note, out, say, say_lines, write_json
 from kvproof.conformance.whole_file import write_whole
 from kvproof.model import certify as certificates
 from kvproof.model.cache import Remembering, Store
@@ -117,7 +116,7 @@ class Proving:
             write_witness(witness_of(proof.counterexample), self._out_file, extra)
         self._for_machines |= show_variant.as_json(comparison)
         if not self._quiet:
-            _print(show_variant.variant_lines(comparison))
+            say_lines(show_variant.variant_lines(comparison))
 
     def _proved(self, proof: Proof, actions: Mapping[str, Action], machine: Machine) -> None:
         self._proof = proof
@@ -163,7 +162,7 @@ class Proving:
         asker, verdict = self._asker, self._proof.verdict
         if not isinstance(asker, Certifying):
             return verdict
-        _print(certificate_lines(asker.certificate))
+        say_lines(certificate_lines(asker.certificate))
         self._for_machines["certificate"] = certificates.as_json(asker.certificate)
         if asker.certificate.verdict == "disagree":
             return "disputed"
@@ -187,7 +186,7 @@ def _show_fault(fault: Fault, proof: Proof) -> None:
     if proof.counterexample is None:
         say(show_proof.NEVER_REACHED, "yellow")
     else:
-        _print(show_proof.run_lines(proof.counterexample))
+        say_lines(show_proof.run_lines(proof.counterexample))
 
 
 def _print_tables(proof: Proof) -> None:
@@ -195,11 +194,6 @@ def _print_tables(proof: Proof) -> None:
     console = out(at_least=WIDEST_TABLE)
     for table in (*(show_proof.matrix(proof, machine) for machine in MACHINES), show_proof.effects_table(proof)):
         console.print(table, soft_wrap=True)
-
-
-def _print(lines: Iterable[Text]) -> None:
-    for line in lines:
-        out().print(line, soft_wrap=True)
 
 
 def _say_all(lines: Iterable[str], style: str = "") -> None:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from kvproof.impl.hand_driven_scheduler import HandDrivenScheduler
     from kvproof.impl.observe import Event as Done
 
-SAME, OTHERWISE = "same", "otherwise"
+SAME, DIVERGES = "same", "otherwise"
+"""Verdicts as the JSON report spells them; on the terminal the second one is DIVERGES."""
 
 
 class CannotDrive(UserError):
@@ -39,7 +40,7 @@ class CannotDrive(UserError):
 
 
 @dataclass(frozen=True)
-class Otherwise:
+class Divergence:
     """The first event where the implementation did something else. `seen` is None where it did nothing, or broke."""
 
     line: int
@@ -57,20 +58,20 @@ class DriveReport:
     """How many events of the trace were done and compared."""
     seen: tuple[Event, ...]
     """The implementation's own trace."""
-    first: Otherwise | None
+    first: Divergence | None
     why_incomplete: str = ""
     """The trace does not show its run to the end."""
 
     @property
     def verdict(self) -> str:
-        return SAME if self.first is None else OTHERWISE
+        return SAME if self.first is None else DIVERGES
 
 
 OnEvents = Callable[[int], None]
 
 
 def drive(path: str | Path, *, faults: Sequence[str] = (), progress: OnEvents = lambda _: None) -> DriveReport:
-    """Drive the reference implementation along a trace, up to the first event where it does otherwise."""
+    """Drive the reference implementation along a trace, up to the first event where it diverges."""
     require_torch()
     require_faults(faults)
     reader = read_trace(path)
@@ -151,7 +152,7 @@ class Driver:
         self.seen.append(seen)
         self._pending.append(seen)
 
-    def follow(self, number: int, line: int) -> Otherwise | None:
+    def follow(self, number: int, line: int) -> Divergence | None:
         """Have one event of the trace done, unless the implementation did it of itself, and compare."""
         from kvproof.impl.hand_driven_scheduler import CannotBeDone
 
@@ -164,9 +165,9 @@ class Driver:
             except CannotBeDone as error:
                 raise CannotDrive(str(error)) from error
             except Exception as error:  # with a fault on, the implementation may break anywhere
-                return Otherwise(line, expected, None, (), f"it broke: {type(error).__name__}: {error}")
+                return Divergence(line, expected, None, (), f"it broke: {type(error).__name__}: {error}")
         if not self._pending:
-            return Otherwise(line, expected, None, (), "it did nothing")
+            return Divergence(line, expected, None, (), "it did nothing")
         seen = self._pending.popleft()
         differences = self._renaming.differences(expected, seen)
         if _is_about_the_tree(expected, seen, differences):
@@ -174,11 +175,11 @@ class Driver:
             raise CannotDrive(
                 f"the tree holds other tokens ({held}); a trace has none, and those chosen for it do not fit"
             )
-        return Otherwise(line, expected, seen, tuple(differences)) if differences else None
+        return Divergence(line, expected, seen, tuple(differences)) if differences else None
 
-    def left_over(self, line: int) -> Otherwise | None:
+    def left_over(self, line: int) -> Divergence | None:
         """What the implementation did of itself although the trace is at its end."""
-        return Otherwise(line, None, self._pending[0], ()) if self._pending else None
+        return Divergence(line, None, self._pending[0], ()) if self._pending else None
 
     def _next_act(self, number: int) -> Event:
         """An eviction is no act of its own: it makes room for what comes next."""

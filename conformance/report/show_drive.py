@@ -1,4 +1,4 @@
-"""A drive's verdict for people and machines: the same, or the first event where the implementation did otherwise."""
+"""A drive's verdict for people and machines: the same, or the first event where the implementation diverges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from kvproof.conformance.drive.drive import SAME, DriveReport, Otherwise
+from kvproof.conformance.drive.drive import SAME, Divergence, DriveReport
 from kvproof.conformance.errors import at
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
@@ -21,14 +21,14 @@ def verdict_lines(report: DriveReport) -> list[Text]:
     if report.first is None:
         lines = [Text("SAME  ", "bold green") + Text(f"{report.path}: {who} did all {report.events} events as written")]
         return lines + [Text(f"  the trace is incomplete: {why}", "yellow") for why in [report.why_incomplete] if why]
-    return [Text("OTHERWISE  ", "bold red") + Text(f"{report.path}: {who}"), *_otherwise_lines(report, report.first)]
+    return [Text("DIVERGES  ", "bold red") + Text(f"{report.path}: {who}"), *_divergence_lines(report, report.first)]
 
 
-def _otherwise_lines(report: DriveReport, first: Otherwise) -> list[Text]:
+def _divergence_lines(report: DriveReport, first: Divergence) -> list[Text]:
     event = first.expected
     if event is None:
         seen = _named(first.seen)
-        return [Text(f"  all {report.events} events as written, and then of itself {seen}")]
+        return [Text(f"  all {report.events} events as written, and then on its own {seen}")]
     where = f"{at(report.path, first.line)}: event {event.seq}: "
     lines = [
         Text(f"  the first {report.events - 1} events as written", "dim"),
@@ -77,7 +77,7 @@ def save_seen(report: DriveReport, path: Path) -> None:
         config=read_trace(report.path).header.config,
         extra={"driven_along": report.path.name, "faults": list(report.faults)},
     )
-    reason = "finished" if report.verdict == SAME else "driven up to the first event that it did otherwise"
+    reason = "finished" if report.verdict == SAME else "driven up to the first event where it diverges"
     with write_trace(path, header) as writer:
         for event in report.seen:
             writer.event(**{name: getattr(event, name) for name in event.model_fields_set if name != "seq"})

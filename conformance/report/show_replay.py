@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -21,6 +23,12 @@ def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = Fals
     lines = [verdict_line(report), Text(f"  {checked(report)}", "dim")]
     lines += coverage_lines(report.coverage, [report.profile], every=coverage)
     return lines + reason_lines(report, first_event=first_event)
+
+
+def replay_command(*paths: Path | str, strict: bool = False, profile: str | None = None) -> str:
+    """What a user types to judge these traces by these rules."""
+    options = [*(["--strict"] if strict else []), *(["--profile", profile] if profile is not None else [])]
+    return shlex.join(["kvproof", "replay", *map(str, paths), *options])
 
 
 def verdict_line(report: Report) -> Text:

@@ -66,6 +66,12 @@ def say(text: str, style: str = "") -> None:
     out().print(Text(text.removeprefix("\n"), style), soft_wrap=True)
 
 
+def say_lines(lines: Iterable[Text]) -> None:
+    """Lines of a result with styles of their own, not wrapped either."""
+    for line in lines:
+        out().print(line, soft_wrap=True)
+
+
 def complain(message: str) -> None:
     """The one line that a user's mistake is answered with."""
     err().print(Text("error: ", "bold red") + Text(message, "not bold"), soft_wrap=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli.commands.options import SilentButForErrors
+from kvproof.conformance.cli.commands.options import Quiet
 from kvproof.conformance.cli.progress_bar import ReadingPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.formats.followed import Followed
 from kvproof.conformance.report.formats.itf import itf_of_trace
 from kvproof.conformance.report.formats.perfetto import perfetto
+from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.columnar import ColumnarWriter
 from kvproof.conformance.traces.copying import replacing
@@ -53,7 +53,7 @@ def convert(
             "--hash-names", help="To give a trace away: sessions and requests become salted hashes, extras go."
         ),
     ] = False,
-    quiet: SilentButForErrors = False,
+    quiet: Quiet = False,
 ) -> None:
     """Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.
 
@@ -88,7 +88,7 @@ def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -
         where = {"itf": "a viewer of ITF traces", "perfetto": "https://ui.perfetto.dev"}[form]
         say(f"drawn {out}: {followed.events} events; open it in {where}")
         if followed.bad is not None:
-            again = f"kvproof replay {shlex.quote(str(trace))}" + (f" --profile {profile}" if profile else "")
+            again = replay_command(trace, profile=profile)
             say(
                 f"  it ends at event {followed.bad.event.seq}, which violates {followed.bad.violates}: {again}",
                 "yellow",
@@ -117,7 +117,7 @@ def _copy(form: str, trace: Path, out: Path, hash_names: bool, quiet: bool) -> N
     if not quiet:
         before, after = trace.stat().st_size, out.stat().st_size
         say(f"converted {out}: {writer.events} events, {before} bytes to {after}")
-        say(f"check it: kvproof replay {shlex.quote(str(out))}")
+        say(f"check it: {replay_command(out)}")
     _require_complete(reader, quiet)
 
 

@@ -9,36 +9,26 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import JsonFile
-from kvproof.conformance.drive.drive import SAME
+from kvproof.conformance.cli.commands.options import JsonFile, fault_option
 from kvproof.conformance.drive.drive import drive as run_drive
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
-from kvproof.conformance.report.terminal import Progress, out, say, write_json
+from kvproof.conformance.report.terminal import Progress, say, say_lines, write_json
 
 TARGETS = ("reference",)
-"""Implementations that can be told what to do next, event by event."""
+"""Implementations that can be driven, event by event."""
 
 
 def drive(
     trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace (.jsonl or .jsonl.gz).")],
     target: Annotated[
         str,
-        typer.Option(
-            "--target",
-            help=f"What to drive; one of: {', '.join(TARGETS)}.",
-            autocompletion=completions.of(TARGETS),
-        ),
+        typer.Option(help=f"What to drive; one of: {', '.join(TARGETS)}.", autocompletion=completions.of(TARGETS)),
     ] = "reference",
     fault: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fault",
-            metavar="F",
-            help="Turn a fault of the implementation on; may be given again.",
-            autocompletion=completions.faults,
-        ),
+        fault_option("Turn a fault of the implementation on; may be given again.", metavar="F"),
     ] = None,
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save what the implementation did as a trace.")
@@ -48,8 +38,8 @@ def drive(
 ) -> None:
     """Make an implementation do what a trace says, and compare what it does, event by event.
 
-    Pages and rows may have other names. Exits with 0 if all is the same, 1 at the first event where the implementation does
-    otherwise, 2 if it cannot be driven along this trace, 3 if the trace is incomplete.
+    Pages and rows may have other names. Exits with 0 if all is the same, 1 at the first event where the implementation
+    diverges, 2 if it cannot be driven along this trace, 3 if the trace is incomplete.
 
     Example: [bold]kvproof prove --fault F22862b --out t.jsonl; kvproof drive t.jsonl --fault F22862b[/bold]
     """
@@ -64,9 +54,8 @@ def drive(
     if quiet:
         print(f"{report.verdict}\t{trace}\t{report.events} events")  # not by rich, which turns tabs into spaces
     else:
-        for line in verdict_lines(report):
-            out().print(line, soft_wrap=True)
-    if report.verdict != SAME:
+        say_lines(verdict_lines(report))
+    if report.first is not None:
         if not quiet:
             faults = "".join(f" --fault {name}" for name in report.faults)
             say(f"\n  again: kvproof drive {shlex.quote(str(trace))}{faults}", "dim")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import JudgedBy, SilentButForErrors, Strict
+from kvproof.conformance.cli.commands.options import JudgedBy, Quiet, Strict
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.compiled.choose import Chosen, is_large
 from kvproof.conformance.errors import UserError
@@ -21,7 +21,7 @@ from kvproof.conformance.report.explain.page import page_of
 from kvproof.conformance.report.explain.story import Story, story_of
 from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.report.explain.text import report_lines
-from kvproof.conformance.report.terminal import Progress, complain, out
+from kvproof.conformance.report.terminal import Progress, complain, say_lines
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.whole_file import writing
 
@@ -46,12 +46,12 @@ def explain(
     ] = 200_000,
     strict: Strict = False,
     profile: JudgedBy = None,
-    quiet: SilentButForErrors = False,
+    quiet: Quiet = False,
 ) -> None:
     """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.
 
     Of a trace the exit codes are those of replay: 0 it conforms, 1 it violates a rule, 3 it is incomplete, 2 nothing was checked.
-    Of a name: 0, or 2 if there is none such.
+    For a name: 0, or 2 if the name does not exist.
 
     Example: [bold]kvproof explain out/retract.jsonl --html out/retract.html[/bold]
 
@@ -68,8 +68,8 @@ def explain(
         _require_none_of_a_trace(html, strict, profile)
         with Progress(f"looking for the shortest run of {what}", quiet=quiet) as progress:
             lines = list(rule_lines(what, lambda: progress.show("searching")))
-        for line in lines if not quiet else []:
-            out().print(line, soft_wrap=True)
+        if not quiet:
+            say_lines(lines)
         return
     require_profile(profile)
     raise typer.Exit(_explain_trace(place, html, events, strict, profile, quiet))
@@ -95,8 +95,7 @@ def _explain_trace(
             html.parent.mkdir(parents=True, exist_ok=True)
             html.write_text(page_of(story, subject), encoding="utf-8")
     if not quiet:
-        for line in report_lines(subject, report, header, html):
-            out().print(line, soft_wrap=True)
+        say_lines(report_lines(subject, report, header, html))
     code = exit_code([report])
     if report.events == 0 and code == ExitCode.COULD_NOT_RUN:
         complain(f"nothing was checked: no events in {subject.path}")

@@ -11,80 +11,83 @@ import typer
 from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import (
+    FaultsTurnedOn,
     FuzzTarget,
     JUnitFile,
     NdjsonFile,
     RayAddress,
     SarifFile,
     checker_option,
-    fault_option,
 )
 from kvproof.conformance.compiled.choose import CHECKERS
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.targets import target_named, target_of_file
 from kvproof.conformance.replay.many_traces import cores
 from kvproof.conformance.replay.rules_of_trace import require_profile
-from kvproof.conformance.report.formats.stream import Formats
+from kvproof.conformance.report.formats.stream import Formats, given
 
 INSTALL = "pip install 'kvproof[fuzz]'"
+
+
+Seconds = Annotated[float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the search: the same seed tries the same schedules.")]
+KeptSettings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Keep a setting of the target at one value.")
+]
+JudgedBy = Annotated[
+    str | None,
+    typer.Option(
+        help="Judge by these rules: see `kvproof list profiles`, or `auto`, the target's own.",
+        autocompletion=completions.profiles_and_auto,
+    ),
+]
+FindingsFolder = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Where findings go, each into a folder of its own.")
+]
+PlayedAgain = Annotated[
+    Path | None, typer.Option(metavar="DIR/N", help="Play the schedule of a finding once more, instead of searching.")
+]
+StopAfter = Annotated[
+    int | None, typer.Option("--stop-after", min=1, metavar="N", help="Stop once so many kinds of trouble are found.")
+]
+CheckerName = Annotated[
+    str,
+    checker_option("Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled from 20 s on."),
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Searches at a time, by processes; 0: one a core.")]
+Isolate = Annotated[
+    bool | None,
+    typer.Option(
+        "--isolate/--no-isolate",
+        help="Play in a process of its own: a target that exits or hangs in C is a finding. Default: all but the reference.",
+    ),
+]
+StepSeconds = Annotated[
+    float, typer.Option("--step-seconds", min=0.01, metavar="S", help="What one step of the target may take.")
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with the campaign in --out, which knows its target, seed and settings."),
+]
 
 
 def fuzz(
     context: typer.Context,
     target: FuzzTarget = "reference",
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")
-    ] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search: the same seed tries the same schedules.")] = 0,
-    fault: Annotated[
-        list[str] | None,
-        fault_option("Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Keep a setting of the target at one value.")
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            help="Judge by these rules: see `kvproof list profiles`, or `auto`, the target's own.",
-            autocompletion=completions.profiles_and_auto,
-        ),
-    ] = None,
-    folder: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where findings go, each into a folder of its own.")
-    ] = Path("out/fuzz"),
-    replay: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR/N", help="Play the schedule of a finding once more, instead of searching."),
-    ] = None,
-    most: Annotated[
-        int | None,
-        typer.Option("--stop-after", min=1, metavar="N", help="Stop once so many kinds of trouble are found."),
-    ] = None,
-    checker: Annotated[
-        str,
-        checker_option(
-            "Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled from 20 s on."
-        ),
-    ] = "auto",
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Searches at a time, by processes; 0: one a core.")
-    ] = 1,
+    seconds: Seconds = 60,
+    seed: Seed = 0,
+    fault: FaultsTurnedOn = None,
+    settings: KeptSettings = None,
+    profile: JudgedBy = None,
+    folder: FindingsFolder = Path("out/fuzz"),
+    replay: PlayedAgain = None,
+    most: StopAfter = None,
+    checker: CheckerName = "auto",
+    jobs: Jobs = 1,
     ray: RayAddress = None,
-    isolate: Annotated[
-        bool | None,
-        typer.Option(
-            "--isolate/--no-isolate",
-            help="Play in a process of its own: a target that exits or hangs in C is a finding. Default: all but the reference.",
-        ),
-    ] = None,
-    step_seconds: Annotated[
-        float, typer.Option("--step-seconds", min=0.01, metavar="S", help="What one step of the target may take.")
-    ] = 10.0,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the campaign in --out, which knows its target, seed and settings."),
-    ] = False,
+    isolate: Isolate = None,
+    step_seconds: StepSeconds = 10.0,
+    resume: Resume = False,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
     ndjson: NdjsonFile = None,
@@ -105,7 +108,7 @@ def fuzz(
     from kvproof.conformance.fuzz.campaign_jobs import SearchOptions
     from kvproof.conformance.fuzz.campaign_state import STATE, Plan, State, load_state
 
-    named = target if _is_given(context, "target") else None
+    named = target if "target" in given(context) else None
     if replay is not None:
         if junit or sarif or ndjson:
             raise UserError("--junit, --sarif and --ndjson tell of a search: leave them out, or --replay")
@@ -113,6 +116,8 @@ def fuzz(
     if ray is not None and jobs == 0:
         raise UserError("--jobs 0 is for the cores of this machine: say how many jobs Ray is given")
     require_profile(profile)
+    if checker not in CHECKERS:
+        raise unknown("checker", checker, CHECKERS)
     if resume:
         state = load_state(folder)
         _refuse_what_is_chosen(context, folder)
@@ -121,8 +126,6 @@ def fuzz(
         state = State(Plan(target, seed, tuple(fault or ()), parse_settings(settings or []), profile))
         chosen = target_named(target)
     state.plan = state.plan.for_target(chosen)
-    if checker not in CHECKERS:
-        raise unknown("checker", checker, CHECKERS)
     jobs = jobs or cores()
     isolates = isolate if isolate is not None else jobs > 1 or ray is not None or state.plan.target != "reference"
     how = SearchOptions(seconds, jobs, isolates, step_seconds, most, checker)
@@ -132,13 +135,8 @@ def fuzz(
 def _refuse_what_is_chosen(context: typer.Context, folder: Path) -> None:
     """What a campaign is about was said when it began."""
     for option in ("seed", "fault", "settings", "profile"):
-        if _is_given(context, option):
+        if option in given(context):
             name = "set" if option == "settings" else option
             raise UserError(
                 f"--{name} with --resume: the campaign in {folder} has its own; leave --{name} or --resume out"
             )
-
-
-def _is_given(context: typer.Context, option: str) -> bool:
-    source = context.get_parameter_source(option)
-    return source is not None and source.name != "DEFAULT"

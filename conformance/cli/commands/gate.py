@@ -41,7 +41,7 @@ from kvproof.conformance.gate.steps import (
 from kvproof.conformance.gate.summary import HEADS, markdown
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats, telling, versions
-from kvproof.conformance.report.terminal import Progress, note, out, say
+from kvproof.conformance.report.terminal import Progress, note, say, say_lines
 from kvproof.conformance.whole_file import require_writable_file, write_whole
 
 if TYPE_CHECKING:
@@ -53,62 +53,73 @@ OF_GITHUB = "GITHUB_STEP_SUMMARY"
 """Where a job of GitHub Actions keeps the page that it shows."""
 
 
+VariantFile = Annotated[
+    Path | None,
+    typer.Option("--variant", metavar="FILE", help="Gate your own rule. The file is code: --trust-variants."),
+]
+TrustVariants = Annotated[
+    bool,
+    typer.Option(
+        "--trust-variants",
+        help="Execute the file of --variant, with all your rights. Not for a stranger's pull request.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    profile_option("Prove and judge by the rules of a release; auto: judge by those that a trace or target names."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="GITREF", help="Kill matrix of the actions whose rules changed since then."),
+]
+ActionNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--action",
+        metavar="NAME",
+        help="Kill matrix of this action (repeatable).",
+        autocompletion=completions.actions,
+    ),
+]
+GoldenFolders = Annotated[
+    list[Path] | None,
+    typer.Option("--golden", metavar="DIR", help="Traces that are kept (repeatable), in place of those shipped."),
+]
+AcceptedFile = Annotated[
+    Path | None,
+    typer.Option("--accepted", metavar="FILE", help="Signatures that fuzzing may find, one a line: known, unfixed."),
+]
+SkippedSteps = Annotated[
+    list[str] | None,
+    typer.Option("--skip", metavar="STEP", help="Leave a step out (repeatable): proof, kills, golden, fuzz."),
+]
+Budget = Annotated[
+    float, typer.Option("--budget", min=1, metavar="S", help="Seconds; what is not done by then has no verdict.")
+]
+MarkdownFile = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE", help=f"Write the table; ${OF_GITHUB} gets it, too.")
+]
+FindingsFolder = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is found by fuzzing goes.")
+]
+
+
 def gate(
     context: typer.Context,
-    variant: Annotated[
-        Path | None,
-        typer.Option("--variant", metavar="FILE", help="Gate your own rule. The file is code: --trust-variants."),
-    ] = None,
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust-variants",
-            help="Execute the file of --variant, with all your rights. Not for a stranger's pull request.",
-        ),
-    ] = False,
-    profile: Annotated[
-        str | None,
-        profile_option("Prove and judge by the rules of a release; auto: judge by those that a trace or target names."),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="GITREF", help="Kill matrix of the actions whose rules changed since then."),
-    ] = None,
-    action: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--action",
-            metavar="NAME",
-            help="Kill matrix of this action (repeatable).",
-            autocompletion=completions.actions,
-        ),
-    ] = None,
-    golden: Annotated[
-        list[Path] | None,
-        typer.Option("--golden", metavar="DIR", help="Traces that are kept (repeatable), in place of those shipped."),
-    ] = None,
+    variant: VariantFile = None,
+    trust: TrustVariants = False,
+    profile: Profile = None,
+    since: Since = None,
+    action: ActionNames = None,
+    golden: GoldenFolders = None,
     target: FuzzTarget = "reference",
     seconds: Annotated[float, typer.Option("--fuzz-seconds", min=0.1, help="How long to fuzz.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the fuzzer: the same seed tries the same schedules.")] = 0,
-    accepted: Annotated[
-        Path | None,
-        typer.Option(
-            "--accepted", metavar="FILE", help="Signatures that fuzzing may find, one a line: known, not mended."
-        ),
-    ] = None,
-    skip: Annotated[
-        list[str] | None,
-        typer.Option("--skip", metavar="STEP", help="Leave a step out (repeatable): proof, kills, golden, fuzz."),
-    ] = None,
-    budget: Annotated[
-        float, typer.Option("--budget", min=1, metavar="S", help="Seconds; what is not done by then has no verdict.")
-    ] = 110,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help=f"Write the table; ${OF_GITHUB} gets it, too.")
-    ] = None,
-    folder: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is found by fuzzing goes.")
-    ] = Path("out/gate"),
+    accepted: AcceptedFile = None,
+    skip: SkippedSteps = None,
+    budget: Budget = 110,
+    markdown_file: MarkdownFile = None,
+    folder: FindingsFolder = Path("out/gate"),
     cache: CacheFolder = None,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
@@ -128,12 +139,7 @@ def gate(
     """
     deadline = time.monotonic() + budget
     skipped = _skipped(skip or [])
-    _require_names(profile, variant, golden or [])
-    if variant is not None and not trust:
-        raise UserError(
-            f"{variant} is Python code, and --variant executes it with all your rights. If you trust whoever wrote it, say so "
-            "with --trust-variants; never for the pull request of a stranger, whose code it is"
-        )
+    _require_arguments(profile, variant, trust, golden or [])
     known = accepted_in(accepted) if accepted is not None else frozenset()
     if markdown_file is not None:
         require_writable_file(markdown_file)
@@ -154,17 +160,21 @@ def gate(
             folder=folder,
             show=progress.show,
         )
-        outcomes = _run(plan, skipped, quiet)
-        code = exit_code(outcomes)
-        page = markdown(outcomes, code, versions(), shlex.join(["kvproof", *sys.argv[1:]]))
-        if markdown_file is not None:
-            write_whole(markdown_file, [page])
-        _add_to_github(page)
-        if all(outcome.verdict == "not asked for" for outcome in outcomes):
-            raise UserError("every step was left out or has nothing to look at: nothing was checked")
-        spent = sum(outcome.seconds for outcome in outcomes)
-        say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
-        raise typer.Exit(code)
+        raise typer.Exit(_conclude(_run(plan, skipped, quiet), markdown_file))
+
+
+def _conclude(outcomes: Sequence[Outcome], markdown_file: Path | None) -> ExitCode:
+    """Write the table and say the verdict. Raises UserError where nothing was checked."""
+    code = exit_code(outcomes)
+    page = markdown(outcomes, code, versions(), shlex.join(["kvproof", *sys.argv[1:]]))
+    if markdown_file is not None:
+        write_whole(markdown_file, [page])
+    _add_to_github(page)
+    if all(outcome.verdict == "not asked for" for outcome in outcomes):
+        raise UserError("every step was left out or has nothing to look at: nothing was checked")
+    spent = sum(outcome.seconds for outcome in outcomes)
+    say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
+    return code
 
 
 def _skipped(names: Sequence[str]) -> set[str]:
@@ -175,14 +185,19 @@ def _skipped(names: Sequence[str]) -> set[str]:
     return {by_word[name] for name in names}
 
 
-def _require_names(profile: str | None, variant: Path | None, golden: Sequence[Path]) -> None:
-    """What is misspelt is said before the first step."""
+def _require_arguments(profile: str | None, variant: Path | None, trust: bool, golden: Sequence[Path]) -> None:
+    """What is misspelt, or not allowed, is said before the first step."""
     require_profile(profile)
     if profile is not None and variant is not None:
         raise UserError("--variant and --profile each change rules: choose one")
     for place in golden:
         if not place.is_dir():
             raise UserError(f"{place}: --golden names a folder of traces, and there is none")
+    if variant is not None and not trust:
+        raise UserError(
+            f"{variant} is Python code, and --variant executes it with all your rights. If you trust whoever wrote it, say so "
+            "with --trust-variants; never for the pull request of a stranger, whose code it is"
+        )
 
 
 def _loaded(path: Path) -> Variant:
@@ -236,7 +251,7 @@ STYLES = {"passed": "green", "failed": "bold red", "not asked for": "dim"}
 
 def _show_step(outcome: Outcome, quiet: bool) -> None:
     line = Text(f"{outcome.verdict:<14}", STYLES.get(outcome.verdict, "bold yellow"))
-    out().print(line + Text(f" {outcome.name}: {outcome.detail} ({outcome.seconds:.1f} s)", "not bold"), soft_wrap=True)
+    say_lines([line + Text(f" {outcome.name}: {outcome.detail} ({outcome.seconds:.1f} s)", "not bold")])
     for problem in outcome.problems if not quiet else ():
         say(f"    {problem}", "red")
 

@@ -20,11 +20,13 @@ def profile_option(help: str) -> Any:
     return typer.Option("--profile", metavar="NAME|auto", help=help, autocompletion=completions.profiles_and_auto)
 
 
-def fault_option(help: str) -> Any:
-    """`--fault`: may be given again."""
-    return typer.Option("--fault", help=help, autocompletion=completions.faults)
+def fault_option(help: str, metavar: str | None = None) -> Any:
+    return typer.Option("--fault", metavar=metavar, help=help, autocompletion=completions.faults)
 
 
+FaultsTurnedOn = Annotated[
+    list[str] | None, fault_option("Turn a known fault on (reference only, repeatable): see `kvproof list faults`.")
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
 ]
@@ -52,7 +54,7 @@ RayAddress = Annotated[
         "--ray", metavar="ADDRESS", help="Spread the work over a Ray cluster (kvproof\\[ray]); local: one made here."
     ),
 ]
-SilentButForErrors = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")]
 JUnitFile = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML (docs/formats.md).")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -14,8 +14,10 @@ from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import SilentButForErrors, fault_option
+from kvproof.conformance.cli.commands.options import FaultsTurnedOn, Quiet
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.report.formats.stream import given
+from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, note, say
 from kvproof.spec.faults import FAULTS
 
@@ -34,46 +36,52 @@ class Recording(Protocol):
     def reason(self) -> str: ...
 
 
+TraceFile = Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl, .jsonl.gz or .kvtrace.")]
+ServerCommand = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: what starts the server.")
+]
+TargetName = Annotated[
+    str,
+    typer.Option(
+        help=f"What to drive: {', '.join(TARGETS)}; or {SERVER}, started by the command after --.",
+        autocompletion=completions.of([*TARGETS, SERVER]),
+    ),
+]
+ScenarioName = Annotated[
+    str | None,
+    typer.Option(help="A scenario by name: see `kvproof list scenarios`.", autocompletion=completions.scenarios),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the reference keeps its KV and its pages and runs its kernels: cpu, or cuda where there is one."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting of the target (repeatable); ranks=N gives one trace of each rank.",
+    ),
+]
+
+
 def record(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl, .jsonl.gz or .kvtrace.")],
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: what starts the server.")
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help=f"What to drive: {', '.join(TARGETS)}; or {SERVER}, started by the command after --.",
-            autocompletion=completions.of([*TARGETS, SERVER]),
-        ),
-    ] = "reference",
-    scenario: Annotated[
-        str | None,
-        typer.Option(help="A scenario by name: see `kvproof list scenarios`.", autocompletion=completions.scenarios),
-    ] = None,
+    context: typer.Context,
+    out: TraceFile,
+    command: ServerCommand = None,
+    target: TargetName = "reference",
+    scenario: ScenarioName = None,
     workload: Annotated[Path | None, typer.Option(help="Or a workload: Mooncake JSONL or Azure CSV.")] = None,
-    fault: Annotated[
-        list[str] | None,
-        fault_option("Turn a known fault on (reference only, repeatable): see `kvproof list faults`."),
-    ] = None,
+    fault: FaultsTurnedOn = None,
     page_size: Annotated[int, typer.Option(help="Tokens of one page.")] = 16,
     seed: Annotated[int, typer.Option(help="Seed of everything random: same seed, same trace.")] = 0,
     scale: Annotated[int, typer.Option(help="Divide the workload's token counts, rounded up.")] = 1,
     limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Where the reference keeps its KV and its pages and runs its kernels: cpu, or cuda where there is one."
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of the target (repeatable); ranks=N gives one trace of each rank.",
-        ),
-    ] = None,
-    quiet: SilentButForErrors = False,
+    device: Device = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
 ) -> None:
     """Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.
 
@@ -84,47 +92,45 @@ def record(
 
     Example: [bold]kvproof record --target sglang-server --out out/live.jsonl -- python -m sglang.launch_server ...[/bold]
     """
-    faults = tuple(fault or ())
     if target == SERVER:
-        driven = (scenario, workload, limit) != (None, None, None) or (page_size, seed, scale) != (16, 0, 1)
-        _record_server(out, command or [], driven or bool(faults or settings or device), quiet)
+        _record_server(out, command or [], set(given(context)), quiet)
         return
     if command:
         raise UserError(f"a command ({shlex.join(command)}) is run with --target {SERVER} only")
-    _refuse_what_cannot_run(target, scenario, workload, faults, page_size, scale, limit)
-    if device is not None and target != "reference":
-        raise UserError(f"--device is the reference's; {target} is run on the CPU")
+    faults = tuple(fault or ())
+    _refuse_what_cannot_run(target, scenario, workload, faults, page_size, scale, limit, device)
     placed = {} if device is None else {"device": device}
     options = {"page_size": page_size, "seed": seed, "settings": {**parse_settings(settings or []), **placed}}
     if target == "reference":
         options["faults"] = faults
-
-    run: Callable[..., Recording]
-    what: str | list[WorkloadRequest]
-    if scenario is not None:
-        require_scenario(target, scenario)
-        run, what, named = load(target, TARGETS[target].adapter).record_scenario, scenario, f"scenario {scenario}"
-    else:
-        assert workload is not None  # exactly one of the two is given: _refuse_what_cannot_run
-        what = read_workload(workload, scale=scale, limit=limit)
-        run, named = load(target, TARGETS[target].adapter).record_workload, _describe_workload(workload, what, scale)
     with Progress(f"recording {target}", quiet=quiet) as progress:
-        recording = run(what, out, **options, progress=progress)
-
+        options["progress"] = progress
+        if scenario is not None:
+            require_scenario(target, scenario)
+            named = f"scenario {scenario}"
+            recording = load(target, TARGETS[target].adapter).record_scenario(scenario, out, **options)
+        else:
+            assert workload is not None  # exactly one of the two is given: _refuse_what_cannot_run
+            requests = read_workload(workload, scale=scale, limit=limit)
+            named = _describe_workload(workload, requests, scale)
+            recording = load(target, TARGETS[target].adapter).record_workload(requests, out, **options)
     if not quiet:
-        traces = ", ".join(map(str, recording.paths))
-        say(f"recorded {traces}: {recording.events} events, page size {page_size}, {named}")
-        if faults:
-            say(f"  with {', '.join(faults)} turned on")
-        if recording.reason != "finished":
-            say(f"  the run ended early: {recording.reason}", "yellow")
-        for path in recording.paths:
-            _say_how_to_check(path, by_its_release=target == "sglang")
+        _show(recording, faults, f"page size {page_size}, {named}", by_its_release=target == "sglang")
 
 
-def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> None:
-    """Run the server's command to its end and exit with its code."""
-    if driven:
+def _show(recording: Recording, faults: Sequence[str], how: str, *, by_its_release: bool) -> None:
+    say(f"recorded {', '.join(map(str, recording.paths))}: {recording.events} events, {how}")
+    if faults:
+        say(f"  with {', '.join(faults)} turned on")
+    if recording.reason != "finished":
+        say(f"  the run ended early: {recording.reason}", "yellow")
+    for path in recording.paths:
+        _say_how_to_check(path, by_its_release=by_its_release)
+
+
+def _record_server(out: Path, command: list[str], options: set[str], quiet: bool) -> None:
+    """Run the server's command to its end and exit with its code. `options`: names of those that are given."""
+    if not options <= {"out", "command", "target", "quiet", "verbose"}:
         raise UserError(f"{SERVER} takes --out and a command only: its own clients drive a server")
     if not command:
         raise UserError(f"{SERVER} needs the command that starts the server: -- python -m sglang.launch_server ...")
@@ -140,8 +146,7 @@ def _record_server(out: Path, command: list[str], driven: bool, quiet: bool) -> 
 
 def _say_how_to_check(path: Path, *, by_its_release: bool) -> None:
     """By the model's rules alone what a release does by another design would be flagged."""
-    by = " --profile auto" if by_its_release else ""
-    say(f"check it: kvproof replay {shlex.quote(str(path))}{by}")
+    say(f"check it: {replay_command(path, profile='auto' if by_its_release else None)}")
 
 
 def _refuse_what_cannot_run(
@@ -152,6 +157,7 @@ def _refuse_what_cannot_run(
     page_size: int,
     scale: int,
     limit: int | None,
+    device: str | None,
 ) -> None:
     if target not in TARGETS:
         raise unknown("target", target, [*TARGETS, SERVER])
@@ -165,10 +171,11 @@ def _refuse_what_cannot_run(
         raise UserError(f"--workload drives the reference only; for {target} give --scenario NAME")
     if target != "reference" and faults:
         raise UserError(f"--fault works on the reference only: the code of {target} is recorded as it is")
-    if faults:
-        for name in faults:
-            if name not in FAULTS:
-                raise unknown("fault", name, FAULTS)
+    for name in faults:
+        if name not in FAULTS:
+            raise unknown("fault", name, FAULTS)
+    if device is not None and target != "reference":
+        raise UserError(f"--device is the reference's; {target} is run on the CPU")
 
 
 def _describe_workload(path: Path, requests: list[WorkloadRequest], scale: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace as but
 from pathlib import Path
@@ -47,52 +47,65 @@ from kvproof.conformance.replay.verdict import VIOLATES, Report
 from kvproof.conformance.report.formats.of_replay import events_of_replay
 from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.report.show_coverage import coverage_lines
-from kvproof.conformance.report.show_replay import as_json, checked, reason_lines, verdict_line, verdict_lines
-from kvproof.conformance.report.terminal import Progress, complain, out, say, write_json
+from kvproof.conformance.report.show_replay import (
+    as_json,
+    checked,
+    reason_lines,
+    replay_command,
+    verdict_line,
+    verdict_lines,
+)
+from kvproof.conformance.report.terminal import Progress, complain, say, say_lines, write_json
 from kvproof.conformance.traces.slices import Slice
+
+Traces = Annotated[
+    list[Path],
+    typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz, .kvtrace), folders of them, or patterns."),
+]
+CheckerName = Annotated[
+    str,
+    checker_option(
+        "Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large."
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Traces at a time, by processes; 0: one a core.")]
+First = Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="Show findings from this event on.")]
+Last = Annotated[
+    int | None, typer.Option("--to", metavar="SEQ", min=0, help="Judge up to this event: no verdict of the whole.")
+]
+Session = Annotated[str | None, typer.Option(help="Show the events of this session, too.")]
+Page = Annotated[int | None, typer.Option(help="Show the events that moved this page, and those of who held it, too.")]
+CheckpointFile = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="FILE", help="Save the state there at times and at the end.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the state that --checkpoint holds.")]
+EveryBranch = Annotated[bool, typer.Option("--coverage", help="List how often each branch of a guard was taken.")]
+RequiredCoverage = Annotated[
+    str | None,
+    typer.Option(
+        "--require-coverage",
+        metavar="KIND=NAME,...;...",
+        help="What a pass must have exercised: actions=, guards=, invariants=. Else the exit code is 2.",
+    ),
+]
 
 
 def replay(
     context: typer.Context,
-    traces: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz, .kvtrace), folders of them, or patterns."),
-    ],
+    traces: Traces,
     strict: Strict = False,
     profile: JudgedBy = None,
-    checker: Annotated[
-        str,
-        checker_option(
-            "Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large."
-        ),
-    ] = "auto",
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Traces at a time, by processes; 0: one a core.")
-    ] = 1,
+    checker: CheckerName = "auto",
+    jobs: Jobs = 1,
     ray: RayAddress = None,
-    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="Show findings from this event on.")] = 0,
-    last: Annotated[
-        int | None, typer.Option("--to", metavar="SEQ", min=0, help="Judge up to this event: no verdict of the whole.")
-    ] = None,
-    session: Annotated[str | None, typer.Option(help="Show the events of this session, too.")] = None,
-    page: Annotated[
-        int | None, typer.Option(help="Show the events that moved this page, and those of who held it, too.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="FILE", help="Save the state there at times and at the end.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the state that --checkpoint holds.")] = False,
-    coverage: Annotated[
-        bool, typer.Option("--coverage", help="List how often each branch of a guard was taken.")
-    ] = False,
-    required: Annotated[
-        str | None,
-        typer.Option(
-            "--require-coverage",
-            metavar="KIND=NAME,...;...",
-            help="What a pass must have exercised: actions=, guards=, invariants=. Else the exit code is 2.",
-        ),
-    ] = None,
+    first: First = 0,
+    last: Last = None,
+    session: Session = None,
+    page: Page = None,
+    checkpoint: CheckpointFile = None,
+    resume: Resume = False,
+    coverage: EveryBranch = False,
+    required: RequiredCoverage = None,
     json_file: JsonFile = None,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
@@ -121,13 +134,15 @@ def replay(
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
         if len(paths) == 1 and ray is None:
             answers: list[Judged] = [_judge_one(paths[0], checker, options, checkpoint, resume, quiet)]
-            _show_one(answers[0], options, first, coverage, quiet)
         else:
             answers = _judge_all(paths, checker, options, jobs, ray, quiet)
-            _show_all(answers, options, first, coverage, quiet)
         stream.tell(*events_of_replay(answers))
-        if session is not None or page is not None:
-            _show_timelines(answers, first, last, session, page, quiet)
+        if quiet:
+            _print_a_line_each(answers)
+        else:
+            _show(answers, options, first, coverage)
+            if session is not None or page is not None:
+                _show_timelines(reports_in(answers), Slice(first=first, last=last, session=session, page=page))
         if json_file is not None:
             write_json(json_file, [as_json(report) for report in reports_in(answers)])
         raise typer.Exit(_exit_code(answers, needed))
@@ -186,41 +201,12 @@ def _judge_all(
         return judge_in_turn(paths, but(options, checker=by), pace.of_many)
 
 
-def _show_one(answer: Judged, options: Options, first: int, coverage: bool, quiet: bool) -> None:
-    assert isinstance(answer, Report)
-    if quiet:
-        print(_one_line(answer))  # not by rich, which turns tabs into spaces
-        return
-    for line in verdict_lines(answer, first_event=first, coverage=coverage):
-        out().print(line, soft_wrap=True)
-    if answer.verdict == VIOLATES:
-        _say_again([answer.path], options)
-
-
-def _show_all(answers: Sequence[Judged], options: Options, first: int, coverage: bool, quiet: bool) -> None:
-    """One line for each trace, the reasons of those that do not conform, then all of them together."""
+def _print_a_line_each(answers: Sequence[Judged]) -> None:
     for answer in answers:
         if isinstance(answer, CouldNotJudge):
             complain(answer.message)
-        elif quiet:
-            print(_one_line(answer))
         else:
-            out().print(verdict_line(answer).append(f"  {checked(answer)}", "dim"), soft_wrap=True)
-            for line in reason_lines(answer, first_event=first):
-                out().print(line, soft_wrap=True)
-    if quiet:
-        return
-    reports = reports_in(answers)
-    counts = {
-        verdict: sum(r.verdict == verdict for r in reports) for verdict in dict.fromkeys(r.verdict for r in reports)
-    }
-    if failed := len(answers) - len(reports):
-        counts["could not be judged"] = failed
-    say(f"\n{len(answers)} traces: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
-    say(f"  {sum(r.events for r in reports)} events, {sum(r.pages_moved for r in reports)} page moves", "dim")
-    for line in coverage_lines(coverage_of(answers), [report.profile for report in reports], every=coverage):
-        out().print(line, soft_wrap=True)
-    _say_again([report.path for report in reports if report.verdict == VIOLATES], options)
+            print(_one_line(answer))  # not by rich, which turns tabs into spaces
 
 
 def _one_line(report: Report) -> str:
@@ -231,27 +217,44 @@ def _one_line(report: Report) -> str:
     )
 
 
-def _say_again(paths: Sequence[Path], options: Options) -> None:
-    if paths:
-        strict = " --strict" if options.strict else ""
-        by = f" --profile {options.profile}" if options.profile is not None else ""
-        say(f"\n  again: kvproof replay {shlex.join(map(str, paths))}{strict}{by}", "dim")
+def _show(answers: Sequence[Judged], options: Options, first: int, coverage: bool) -> None:
+    reports = reports_in(answers)
+    if len(answers) == 1 and reports:
+        say_lines(verdict_lines(reports[0], first_event=first, coverage=coverage))
+    else:
+        _show_many(answers, first, coverage)
+    if wrong := [report.path for report in reports if report.verdict == VIOLATES]:
+        say(f"\n  again: {replay_command(*wrong, strict=options.strict, profile=options.profile)}", "dim")
 
 
-def _show_timelines(
-    answers: Sequence[Judged], first: int, last: int | None, session: str | None, page: int | None, quiet: bool
-) -> None:
-    """Beside the verdict, which is of all events, those of a session or around a page."""
-    what = " and ".join([f"session {session}"] * (session is not None) + [f"page {page}"] * (page is not None))
-    for report in reports_in(answers):
-        if quiet or not report.events:
+def _show_many(answers: Sequence[Judged], first: int, coverage: bool) -> None:
+    """One line for each trace, the reasons of those that do not conform, then all of them together."""
+    for answer in answers:
+        if isinstance(answer, CouldNotJudge):
+            complain(answer.message)
+        else:
+            say_lines([verdict_line(answer).append(f"  {checked(answer)}", "dim")])
+            say_lines(reason_lines(answer, first_event=first))
+    reports = reports_in(answers)
+    counts = Counter(report.verdict for report in reports)
+    counts["could not be judged"] = len(answers) - len(reports)
+    say(f"\n{len(answers)} traces: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+    say(f"  {sum(r.events for r in reports)} events, {sum(r.pages_moved for r in reports)} page moves", "dim")
+    say_lines(coverage_lines(coverage_of(answers), [report.profile for report in reports], every=coverage))
+
+
+def _show_timelines(reports: Sequence[Report], wanted: Slice) -> None:
+    """The events of a session or around a page. The verdict before them is of all events."""
+    named = (("session", wanted.session), ("page", wanted.page))
+    what = " and ".join(f"{kind} {name}" for kind, name in named if name is not None)
+    for report in reports:
+        if not report.events:
             continue
-        judged_last = report.events - 1 if last is None else min(last, report.events - 1)
+        last = report.events - 1 if wanted.last is None else min(wanted.last, report.events - 1)
         say(f"\n{report.path}: events of {what}", "bold")
         shown = 0
-        if first <= judged_last:
-            for line in timeline(report.path, Slice(first=first, last=judged_last, session=session, page=page)):
-                say(f"  {line}")
-                shown += 1
+        for line in timeline(report.path, wanted.model_copy(update={"last": last})):
+            say(f"  {line}")
+            shown += 1
         if not shown:
             say("  none was judged", "yellow")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.finding_words import NO_FAULT
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import INCOMPLETE
+from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, complain, say
 from kvproof.conformance.shrink.shrink_trace import NothingToShrink, Shrunk, TraceShrinker
 from kvproof.conformance.whole_file import require_other_file, require_writable_file
@@ -80,5 +80,4 @@ def _show(shrunk: Shrunk, trace: Path, place: Path, profile: str | None, seconds
     say(f"  {place}: {len(shrunk.events):,} records, {shrunk.lives_left:,} sessions and requests, {seconds:.1f} s")
     if not shrunk.is_smallest:
         say("  the time was up: --seconds may make it smaller still", "yellow")
-    by = f" --profile {profile}" if profile is not None else ""
-    say(f"\n  see it: kvproof replay {shlex.quote(str(place))}{by}", "dim")
+    say(f"\n  see it: {replay_command(place, profile=profile)}", "dim")

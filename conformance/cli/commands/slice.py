@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli.commands.options import SilentButForErrors, profile_option
+from kvproof.conformance.cli.commands.options import Quiet, profile_option
 from kvproof.conformance.cli.progress_bar import ReadingPace, ReplayPace
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.slice_state import state_before
+from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.copying import replacing
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
@@ -43,7 +43,7 @@ def slice_(
         str | None,
         profile_option("With --with-state: judge by the rules of a release."),
     ] = None,
-    quiet: SilentButForErrors = False,
+    quiet: Quiet = False,
 ) -> None:
     """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
 
@@ -85,8 +85,7 @@ def slice_(
     if not quiet:
         say(f"cut {out}: {writer.events} events")
         if part.can_be_replayed:
-            by = f" --profile {profile}" if profile is not None else ""
-            say(f"check it: kvproof replay {shlex.quote(str(out))}{by}")
+            say(f"check it: {replay_command(out, profile=profile)}")
     if not cut.whole:
         if not quiet:
             say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")

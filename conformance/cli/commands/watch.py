@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +15,9 @@ from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES
 from kvproof.conformance.replay.rules_of_trace import require_profile
-from kvproof.conformance.report.show_replay import verdict_lines
+from kvproof.conformance.report.show_replay import replay_command, verdict_lines
 from kvproof.conformance.report.show_watch import LiveView, PlainLog, as_json
-from kvproof.conformance.report.terminal import out, say, write_json
+from kvproof.conformance.report.terminal import out, say, say_lines, write_json
 from kvproof.conformance.watch.alarm import Alarm
 from kvproof.conformance.watch.metrics import Metrics
 from kvproof.conformance.watch.watch import Options, Outcome, Watch
@@ -94,9 +93,7 @@ def watch(
 def _show(outcome: Outcome, trace: Path, strict: bool) -> None:
     report = outcome.report
     if report is not None:
-        # Each violation was told when it came.
-        for line in verdict_lines(dataclasses.replace(report, findings=[])):
-            out().print(line, soft_wrap=True)
+        say_lines(verdict_lines(dataclasses.replace(report, findings=[])))  # each violation was shown when it came
     if outcome.unjudged:
         say(f"  {outcome.unjudged} events came after the violation: counted, not judged", "yellow")
     if outcome.restarts:
@@ -104,8 +101,8 @@ def _show(outcome: Outcome, trace: Path, strict: bool) -> None:
     if outcome.interrupted:
         say(f"  interrupted after {outcome.events} events", "yellow")
     elif outcome.verdict == VIOLATES:
-        by = f" --profile {report.profile}" if report is not None and report.profile else ""
-        say(f"\n  again: kvproof replay {shlex.quote(str(trace))}{' --strict' if strict else ''}{by}", "dim")
+        profile = report.profile if report is not None else None
+        say(f"\n  again: {replay_command(trace, strict=strict, profile=profile)}", "dim")
 
 
 def _exit_code(outcome: Outcome, trace: Path) -> ExitCode:

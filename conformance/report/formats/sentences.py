@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from kvproof.conformance.errors import at
 from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words, page_lines
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import Cell, Found, Troubled
+from kvproof.conformance.report.show_replay import replay_command
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import every_invariant
 
@@ -38,8 +38,7 @@ def about_finding(found: Found) -> str:
     lines += [f"page: {line}" for line in page_lines(found.pages)]
     lines += [f"{invariant}: {sentence}" for invariant, sentence in found.invariants.items()]
     lines += [f"explained by {name}: {fault_in_words(FAULTS[name])}" for name in found.explained_by]
-    profile = f" --profile {found.profile}" if found.profile is not None else ""
-    return "\n".join([*lines, f"again: kvproof replay {shlex.quote(found.path)}{profile}"])
+    return "\n".join([*lines, f"again: {replay_command(found.path, profile=found.profile)}"])
 
 
 def about_cell(cell: Cell) -> str:

@@ -83,7 +83,7 @@ def telling(context: typer.Context, formats: Formats) -> Iterator[Stream]:
     """A command's stream from `started` to `ended`. Raises UserError at once for a file that cannot be written."""
     stream, command = Stream(formats), str(context.info_name)
     stream.begin()
-    stream.tell(Started(command=command, arguments=_given(context), versions=versions()))
+    stream.tell(Started(command=command, arguments=given(context), versions=versions()))
     code: int = ExitCode.COULD_NOT_RUN
     try:
         yield stream
@@ -105,7 +105,7 @@ def telling(context: typer.Context, formats: Formats) -> Iterator[Stream]:
         stream.end()
 
 
-def _given(context: typer.Context) -> dict[str, Any]:
+def given(context: typer.Context) -> dict[str, Any]:
     """What stands on the command line, by the name of the option."""
     given: dict[str, Any] = {}
     for name, value in context.params.items():

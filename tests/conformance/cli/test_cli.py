@@ -45,8 +45,7 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
 def test_the_help_of_all_commands_says_of_each_what_it_says_of_itself() -> None:
     """The table of commands is read without importing one; so what it says must be theirs."""
     for name, entry in cli.COMMANDS.items():
-        module, _, function = entry.where.partition(":")
-        command = getattr(import_module(f"kvproof.conformance.cli.commands.{module}"), function)
+        command = getattr(import_module(f"kvproof.conformance.cli.commands.{entry.module}"), entry.function)
         assert command.__doc__.startswith(entry.summary), name
 
 

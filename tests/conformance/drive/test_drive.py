@@ -19,7 +19,7 @@ from model_runs import SHOWN, steps_of_one_ledger
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
-from kvproof.conformance.drive.drive import OTHERWISE, SAME, CannotDrive, drive
+from kvproof.conformance.drive.drive import DIVERGES, SAME, CannotDrive, drive
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.traces.json_lines import TraceWriter
@@ -73,7 +73,7 @@ def test_without_it_the_implementation_does_otherwise_at_the_event_that_deviates
 ) -> None:
     deviating = replay(saved[fault]).first
     report = drive(saved[fault])
-    assert report.verdict == OTHERWISE
+    assert report.verdict == DIVERGES
     assert deviating is not None and report.first is not None and report.first.expected is not None
     assert report.first.expected.seq == deviating.event.seq
     # Who is retracted by force is a rule of its own (F994e): the right one takes nobody here.
@@ -151,7 +151,7 @@ def test_whatever_is_changed_in_a_trace_is_no_longer_the_same(page_size: int, tm
     for number, changed in random.Random(page_size).sample(changes, 150):
         path.write_text("".join(json.dumps(changed if n == number else line) + "\n" for n, line in enumerate(lines)))
         with suppress(CannotDrive):
-            assert drive(path).verdict == OTHERWISE, changed
+            assert drive(path).verdict == DIVERGES, changed
 
 
 def changes_of(number: int, line: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -355,7 +355,7 @@ def test_what_the_implementation_does_of_itself_at_the_end_is_a_difference(
     first = drive(path).first
     assert first is not None and first.expected is None
     assert first.seen is not None and first.seen.action == "close"
-    assert "and then of itself close" in run("drive", path).stdout
+    assert "and then on its own close" in run("drive", path).stdout
 
 
 def test_pages_may_have_other_names(saved: dict[str, Path], tmp_path: Path) -> None:
