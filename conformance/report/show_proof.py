@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -11,8 +12,8 @@ from kvproof.conformance.replay.ledger_words import changes, value
 from kvproof.conformance.report.show_effects import all_in_words
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
-from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS
-from kvproof.model.prove import WITNESS, Proof
+from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
+from kvproof.model.prove import WITNESS, Obligation, Proof
 from kvproof.spec.machine import MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
@@ -25,33 +26,31 @@ SCOPE = (
 
 def matrix(proof: Proof, machine: Machine) -> Table:
     """action x invariant of one machine, with the solver's time of each action."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("action" if machine.name == "ledger" else machine.name, no_wrap=True)
-    for invariant in machine.all_invariants:
-        table.add_column(invariant, justify="center", no_wrap=True)
-    table.add_column("ms", justify="right")
-    rows: dict[str, dict[str, str]] = {}
-    spent: dict[str, float] = {}
-    for o in (o for o in proof.obligations if o.machine == machine.name):
-        rows.setdefault(o.action, {})[o.invariant] = o.verdict
-        spent[o.action] = spent.get(o.action, 0.0) + o.seconds
-    for action, cells in rows.items():
-        marks = [Text(*MARKS[cells[i]]) for i in machine.all_invariants]
-        table.add_row(action, *marks, f"{1000 * spent[action]:.0f}")
-    return table
+    cells: dict[str, dict[str, Obligation]] = {}
+    for o in proof.obligations:
+        if o.machine == machine.name:
+            cells.setdefault(o.action, {})[o.invariant] = o
+    return _table("action" if machine.name == "ledger" else machine.name, machine.all_invariants, cells)
 
 
 def effects_table(proof: Proof) -> Table:
     """effect x page-identity lemma."""
+    cells = {effect: {lemma.goal: lemma for lemma in proof.lemmas if lemma.effect == effect} for effect in EFFECTS}
+    return _table("effect", J_STATEMENTS, cells)
+
+
+def _table(
+    corner: str, columns: Iterable[str], cells: Mapping[str, Mapping[str, Obligation] | Mapping[str, Lemma]]
+) -> Table:
+    names = list(columns)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("effect", no_wrap=True)
-    for name in J_STATEMENTS:
-        table.add_column(name, justify="center")
+    table.add_column(corner, no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="center", no_wrap=True)
     table.add_column("ms", justify="right")
-    for effect in EFFECTS:
-        lemmas = {lemma.goal: lemma for lemma in proof.lemmas if lemma.effect == effect}
-        marks = [Text(*MARKS[lemmas[j].verdict]) if j in lemmas else Text("·", "dim") for j in J_STATEMENTS]
-        table.add_row(effect, *marks, f"{1000 * sum(lemma.seconds for lemma in lemmas.values()):.0f}")
+    for row, of_row in cells.items():
+        marks = [Text(*MARKS[of_row[name].verdict]) if name in of_row else Text("·", "dim") for name in names]
+        table.add_row(row, *marks, f"{1000 * sum(cell.seconds for cell in of_row.values()):.0f}")
     return table
 
 

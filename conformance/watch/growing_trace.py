@@ -124,77 +124,55 @@ class LineSource(Source, TraceReader):
         if self.held > LONGEST_RECORD:
             raise self.too_long(self.line + whole.count(b"\n"))
         if whole:
-            yield from self._in_columns(whole) if columns else self._one_by_one(whole)
+            yield from self._parts(whole, columns)
 
     def unread(self) -> int:
         return max(0, super().unread() - len(self._end_line))
 
-    def _in_columns(self, lines: bytes) -> Iterator[Part]:
-        """Plain lines as a record batch, then the others as events, up to what is wrong or the end."""
-        columns, order, length = EventColumns(), self.order, 0
-
-        def taken() -> Events:
-            nonlocal length
-            part = Events(self.line - len(columns), complete(columns.take()))
-            self.file.make_firm(length)
-            length = 0
-            return part
-
-        for text in BytesIO(lines):
-            fields = fields_of_line(text)
-            seq: Any = fields.get("seq")
-            is_next = type(seq) is int and len(text) <= LONGEST_RECORD and order.wrong_with(seq, seq, 1) is None
-            if is_next and columns.add_fields(fields):
-                order.after(seq, seq, 1)
-                self.line += 1
-                length += len(text)
-                if columns.full:
-                    yield taken()
-                continue
-            if len(columns):
-                yield taken()
-            firm = self.file.firm
-            yield from self._one_by_one(text)
-            if self.end is not None or self.file.firm - firm < len(text):
-                return
-        if len(columns):
-            yield taken()
-
-    def _one_by_one(self, lines: bytes) -> Iterator[Part]:
+    def _parts(self, lines: bytes, in_columns: bool) -> Iterator[Part]:
         """The records of whole lines. What stands before something wrong is given first."""
-        events: list[Event] = []
-        length = 0
+        columns, events, length = EventColumns(), list[Event](), 0
 
-        def taken() -> Events:
+        def gathered() -> Iterator[Events]:
             nonlocal events, length
-            part = Events(self.line - len(events), events)
-            self.file.make_firm(length)
-            events, length = [], 0
-            return part
+            some = complete(columns.take()) if len(columns) else events
+            if len(some):
+                self.file.make_firm(length)
+                events, length = [], 0
+                yield Events(self.line - len(some), some)
 
         for text in BytesIO(lines):
-            try:
-                record = self._record(text)
-            except UserError:
-                if events:
-                    yield taken()
-                if self.file.open_part(len(text)) != text:
-                    return  # the writer took something back while it was read
-                raise
-            if isinstance(record, End):
-                if events:
-                    yield taken()
-                self.end, self._end_line = record, text
-                self.line += 1
-                yield record
-                return  # what stands behind it is looked at next time
-            events.append(record)
-            length += len(text)
+            if not (in_columns and self._is_added(columns, text)):
+                try:
+                    record = self._record(text)
+                    if isinstance(record, Event):
+                        (columns.add if in_columns else events.append)(record)
+                except UserError:
+                    yield from gathered()
+                    if self.file.open_part(len(text)) != text:
+                        return  # the writer took something back while it was read
+                    raise
+                if isinstance(record, End):
+                    yield from gathered()
+                    self.end, self._end_line = record, text
+                    self.line += 1
+                    yield record
+                    return  # what stands behind it is looked at next time
             self.line += 1
-            if len(events) == EVENTS_AT_ONCE:
-                yield taken()
-        if events:
-            yield taken()
+            length += len(text)
+            if columns.full or len(events) == EVENTS_AT_ONCE:
+                yield from gathered()
+        yield from gathered()
+
+    def _is_added(self, columns: EventColumns, text: bytes) -> bool:
+        """Add a line to the columns without checking it against the schema, if it is plain enough for that."""
+        fields = fields_of_line(text)
+        seq: Any = fields.get("seq")
+        is_next = type(seq) is int and len(text) <= LONGEST_RECORD and self.order.wrong_with(seq, seq, 1) is None
+        if not is_next or not columns.add_fields(fields):
+            return False
+        self.order.after(seq, seq, 1)
+        return True
 
     def _record(self, text: bytes) -> Event | End:
         if len(text) > LONGEST_RECORD:

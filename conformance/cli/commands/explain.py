@@ -116,7 +116,7 @@ def _told(subject: Subject, events: int, quiet: bool) -> Story:
     with Progress(f"telling {subject.path}", quiet=quiet) as progress:
         pace = ReplayPace(progress)
         story = story_of(subject, since=since, progress=pace)
-        if len(story.events.seq) > events:
+        if len(story.events) > events:
             story = story_of(subject, since=story.report.events - events, progress=pace)
         return story
 

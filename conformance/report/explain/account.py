@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvproof.conformance.compiled.choose import is_large
 from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
@@ -18,6 +18,7 @@ from kvproof.conformance.replay.timeline import pages_in_words
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.report.explain.story import Lengths
 from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.integers import Integers
 from kvproof.spec.state import FIELDS
@@ -27,15 +28,17 @@ EVENTS_BEFORE = 6
 FROM_THE_MODEL = "kvproof-model"
 
 
-@dataclass(frozen=True)
-class Value:
-    """A value of the ledger around the bad event, in words."""
+class Wrong(str):
+    """A word that is marked: the rule says otherwise."""
+
+
+class Value(NamedTuple):
+    """A value of the ledger around the bad event, in words. `seen`: marked where the rule says otherwise."""
 
     name: str
     before: str
     rule: str
-    seen: str
-    differs: bool
+    seen: str | Wrong
 
 
 def values_of(finding: Finding) -> list[Value]:
@@ -43,7 +46,7 @@ def values_of(finding: Finding) -> list[Value]:
     different = {d.name: d for d in finding.differences}
     seen = finding.event.after.model_dump(exclude_none=True)
     order = {f.name: (f.metadata["sort"] != "length", n) for n, f in enumerate(FIELDS)}
-    names = sorted({*seen, *different}, key=lambda name: order.get(name, (True, len(order))))
+    names = sorted(dict.fromkeys([*seen, *different]), key=lambda name: order.get(name, (True, len(order))))
     return [v for v in (_value(name, finding, different.get(name)) for name in names) if v is not None]
 
 
@@ -51,11 +54,11 @@ def _value(name: str, finding: Finding, difference: Difference | None) -> Value 
     before = getattr(finding.before, name, None)
     if difference is not None:
         was = difference.before if difference.before is not None else before
-        return Value(name, value(name, was), value(name, difference.expected), value(name, difference.seen), True)
+        return Value(name, value(name, was), value(name, difference.expected), Wrong(value(name, difference.seen)))
     seen = getattr(finding.event.after, name)
     if seen == before:
         return None
-    return Value(name, value(name, before), value(name, seen), value(name, seen), False)
+    return Value(name, value(name, before), value(name, seen), value(name, seen))
 
 
 def lengths_around(finding: Finding, page_size: int) -> list[tuple[str, Lengths]]:
@@ -72,22 +75,7 @@ def lengths_around(finding: Finding, page_size: int) -> list[tuple[str, Lengths]
     return rows if by_rule != seen else [rows[0], ("after", seen)]
 
 
-def where(finding: Finding) -> str:
-    """event 34, step 10, line 36"""
-    e = finding.event
-    step = f", step {e.step}" if e.step is not None else ""
-    return f"event {e.seq}{step}, {finding.path.name}:{finding.line}"
-
-
-def who(finding: Finding) -> str:
-    e = finding.event
-    turn = f", turn {e.turn}" if e.turn else ""
-    row = f", row {e.row} of req_to_token" if e.row is not None else ""
-    return f"{finding.ledger}{turn}{row}"
-
-
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One line of what is said of a finding: `name` stands out, `text` follows it."""
 
     label: str
@@ -98,8 +86,11 @@ class Fact:
 
 def facts_of(finding: Finding) -> Iterator[Fact]:
     """Where it is, whose, which rule, what it breaks, and the fault that does the same."""
-    yield Fact("where", where(finding))
-    yield Fact("who", who(finding))
+    e = finding.event
+    turn = f", turn {e.turn}" if e.turn else ""
+    row = f", row {e.row} of req_to_token" if e.row is not None else ""
+    yield Fact("where", f"{_named(e)}, {finding.path.name}:{finding.line}")
+    yield Fact("who", f"{finding.ledger}{turn}{row}")
     yield Fact("action", f": {finding.rule}", finding.action)
     for invariant, sentence in finding.invariants.items():
         yield Fact("breaks", f" {sentence}", invariant, is_bad=True)
@@ -133,21 +124,18 @@ def events_before(finding: Finding, most: int = EVENTS_BEFORE) -> list[str]:
     return [_in_short(event) for event in kept]
 
 
+def _named(event: Event) -> str:
+    return f"event {event.seq}" + (f", step {event.step}" if event.step is not None else "")
+
+
 def _in_short(event: Event) -> str:
     """Which event, whose, the pages that moved, and the lengths after it."""
-    step = f", step {event.step}" if event.step is not None else ""
-    moves = [f"{word} {pages_in_words(pages)}" for word, pages in _moves(event) if pages]
+    moved = (("takes", event.alloc), ("frees", event.free), ("shares", event.shared))
+    moves = "; ".join(f"{word} {pages_in_words(pages)}" for word, pages in moved if pages)
     seen = Lengths().seen_in(event)
-    lengths = f"C {seen.c}  A {seen.a}  R {seen.r}  E {seen.e}" if seen.told_by else ""
     whose = event.turn or event.session or ""
-    parts = (f"event {event.seq}{step}", f"{event.action:<7}", whose, lengths, "; ".join(moves))
-    return "  ".join(part for part in parts if part)
-
-
-def _moves(event: Event) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "takes", event.alloc
-    yield "frees", event.free
-    yield "shares", event.shared or ()
+    parts = (_named(event), f"{event.action:<7}", whose, str(seen) if seen.whose else "", moves)
+    return "  ".join(filter(None, parts))
 
 
 def _is_about(event: Event, finding: Finding, wrong: set[int]) -> bool:
@@ -157,8 +145,7 @@ def _is_about(event: Event, finding: Finding, wrong: set[int]) -> bool:
     return bool(moved or is_of_session or (mine.turn is not None and event.turn == mine.turn))
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """Something to do next, as it is typed."""
 
     what: str
@@ -167,24 +154,21 @@ class Command:
 
 def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Command]:
     """How to see it again, make it small, and look at the fault."""
-    options = (" --strict" if subject.strict else "") + _by(subject.profile)
     trace = shlex.quote(str(subject.path))
     if subject.finding is not None:
         target = Schedule.load(subject.finding / SCHEDULE).target
         yield Command("run it again", to_play_again(target, subject.finding))
         yield Command("as a test", f"pytest {shlex.quote(str(subject.finding / TEST))}")
-    yield Command("judge it again", f"kvproof replay {trace}{options}")
+    again = replay_command(subject.path, strict=subject.strict, profile=subject.profile)
+    yield Command("judge it again", again)
     if report.verdict != VIOLATES:
         return
     if header.producer.name != FROM_THE_MODEL and subject.finding is None:
-        yield Command("make it small", f"kvproof shrink {trace}{_by(subject.profile)}")
+        by = f" --profile {subject.profile}" if subject.profile is not None else ""
+        yield Command("make it small", f"kvproof shrink {trace}{by}")
     for fault in dict.fromkeys(fault.id for found in report.findings for fault in found.explained_by):
         yield Command("what the fault is", f"kvproof explain {fault}")
         yield Command("prove that it breaks", f"kvproof prove --fault {fault}")
-
-
-def _by(profile: str | None) -> str:
-    return f" --profile {shlex.quote(profile)}" if profile is not None else ""
 
 
 def is_shortest(subject: Subject, header: Header) -> bool:

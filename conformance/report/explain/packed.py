@@ -5,21 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from kvproof.conformance.replay.verdict import Finding
-from kvproof.conformance.report.explain.story import Changes, Columns, Story
+from kvproof.conformance.report.explain.story import LENGTH_FIELDS, Change, Moment, Story
 from kvproof.spec.state import PHASE_NAMES
-
-LENGTH_FIELDS = {
-    "kv_committed_len": "c",
-    "kv_allocated_len": "a",
-    "cache_protected_len": "r",
-    "swa_evicted_seqlen": "e",
-}
 
 
 def packed(story: Story) -> str:
@@ -29,11 +21,10 @@ def packed(story: Story) -> str:
 
 
 def _as_data(story: Story) -> Mapping[str, Any]:
-    columns = _columns(story.events)
-    first = story.events.seq[0] if story.events.seq else 0
+    columns = _columns(Moment, story.events)
     del columns["seq"]  # one more from event to event
     return {
-        "first_seq": first,
+        "first_seq": story.events[0].seq if story.events else 0,
         "page_size": story.header.config.page_size,
         "config": story.header.config.model_dump(mode="json"),
         "owners": list(story.owners),
@@ -42,31 +33,31 @@ def _as_data(story: Story) -> Mapping[str, Any]:
         "rules": list(story.rules),
         "phases": list(PHASE_NAMES),
         "events": columns,
-        "pages": _columns(story.pages),
-        "window_pages": _columns(story.window_pages),
+        "pages": _columns(Change, story.pages),
+        "window_pages": _columns(Change, story.window_pages),
         "bad": [_bad(story, index, finding) for index, finding in story.bad.items()],
     }
 
 
-def _columns(told: Columns | Changes) -> dict[str, list[int]]:
-    return {column.name: _differences(getattr(told, column.name)) for column in fields(told)}
+def _columns(kind: type[Moment] | type[Change], rows: Sequence[Moment] | Sequence[Change]) -> dict[str, list[int]]:
+    return {name: _differences(row[place] for row in rows) for place, name in enumerate(kind._fields)}
 
 
 def _differences(values: Iterable[int]) -> list[int]:
-    return [after - before for before, after in pairwise((0, *values))]
+    return [after - before for before, after in pairwise(chain((0,), values))]
 
 
 def _bad(story: Story, index: int, finding: Finding) -> Mapping[str, Any]:
     """What the charts mark. `expected`: lengths by the rule, of those that the chart of the row shows."""
     expected: dict[str, object] = {}
-    for name, letter in LENGTH_FIELDS.items():
+    for letter, name in LENGTH_FIELDS.items():
         for d in finding.differences:
             if d.name in (name, f"slot_{name}"):
                 expected.setdefault(letter, d.expected)
     return {
         "index": index,
         "action": finding.action,
-        "who": story.events.who[index],
+        "who": story.events[index].who,
         "pages": [wrong.page for wrong in finding.wrong],
         "expected": expected,
     }

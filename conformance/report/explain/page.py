@@ -19,6 +19,7 @@ from string import Template
 
 from kvproof.conformance.replay.verdict import VIOLATES, Finding
 from kvproof.conformance.report.explain.account import (
+    Wrong,
     commands_of,
     events_before,
     facts_of,
@@ -121,31 +122,25 @@ def _facts(finding: Finding) -> str:
 def _pages(finding: Finding) -> str:
     if not finding.wrong:
         return "".join(f"<p>{escape(line)}</p>" for line in finding.pages[:MOST_PAGES])
-    rows = [(str(one.page), one.owner, f"{one.became} ✗", one.rule) for one in finding.wrong[:MOST_PAGES]]
-    table = _table(("page", "owner before", "owner now", "by the rule"), rows, bad=2)
+    rows = [(str(one.page), one.owner, Wrong(one.became), one.rule) for one in finding.wrong[:MOST_PAGES]]
+    table = _table(("page", "owner before", "owner now", "by the rule"), rows)
     left = len(finding.wrong) - MOST_PAGES
     return table + (f'<p class="dim">and {left} more pages</p>' if left > 0 else "")
 
 
 def _values(finding: Finding) -> str:
     values = values_of(finding)
-    if not values:
-        return ""
-    rows = [(v.name, v.before, v.rule, v.seen + (" ✗" if v.differs else "")) for v in values]
-    return _table(("value", "before", "by the rule", "as seen"), rows, bad=3, only=[v.differs for v in values])
+    return _table(("value", "before", "by the rule", "as seen"), values) if values else ""
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], bad: int, only: Sequence[bool] | None = None) -> str:
-    """`bad`: the column that is marked, in all rows or in those of `only`."""
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     heads = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = []
-    for number, row in enumerate(rows):
-        marked = bad if only is None or only[number] else -1
-        cells = "".join(
-            f"<td{' class=differs' if n == marked else ''}>{escape(cell)}</td>" for n, cell in enumerate(row)
-        )
-        body.append(f"<tr>{cells}</tr>")
-    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    return f"<td class=differs>{escape(text)} ✗</td>" if isinstance(text, Wrong) else f"<td>{escape(text)}</td>"
 
 
 def _picture(finding: Finding, story: Story) -> str:

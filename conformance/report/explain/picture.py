@@ -23,7 +23,7 @@ LEGEND = (
 
 def pictures(rows: Sequence[tuple[str, Lengths]], page_size: int) -> list[Text]:
     """Rows of lengths under each other on one scale, each with its name and its numbers; then a legend of what is drawn."""
-    longest = max((max(s.c, s.a, s.r, s.e) for _, s in rows), default=0)
+    longest = max((max(lengths[1:]) for _, lengths in rows), default=0)
     if not longest:
         return []
     unit = max(1, -(-longest // WIDEST))
@@ -35,7 +35,7 @@ def pictures(rows: Sequence[tuple[str, Lengths]], page_size: int) -> list[Text]:
         line = Text(f"{name:<{wide}}  ")
         for letter in drawn:
             line.append(letter, STYLES.get(letter, ""))
-        numbers = f"C {lengths.c}  A {lengths.a}  R {lengths.r}  E {lengths.e}" if lengths.told_by else "no row"
+        numbers = str(lengths) if lengths.whose else "no row"
         lines.append(line.append(" " * (most - len(drawn) + 2)).append(numbers, "dim"))
     scale = f"a letter: {unit} tokens" if unit > 1 else "a letter: a token"
     used = {letter for _, drawn, _ in strips for letter in drawn}

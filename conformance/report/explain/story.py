@@ -1,4 +1,4 @@
-"""What happened in a trace, event by event, as columns: who did what, the lengths after it, and every change of a page's owner.
+"""What happened in a trace, event by event: who did what, the lengths after it, and every change of a page's owner.
 
 Nothing is judged here. The replayer judges; its page book is listened to, and its ledgers are read, after each event that it
 accepted. So the story ends where the replay does: what follows a broken state says nothing.
@@ -7,16 +7,14 @@ accepted. So the story ends where the replay does: what follows a broken state s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
 from kvproof.conformance.replay.replay import Progress, follow, follow_interpreted
 from kvproof.conformance.replay.replayer import Headed, Replayer
-from kvproof.conformance.replay.verdict import Finding, Report
+from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
 from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.traces.open_trace import read_trace
@@ -24,19 +22,30 @@ from kvproof.model.integers import Integers
 from kvproof.spec.faults import Fault
 from kvproof.spec.profiles import Profile
 from kvproof.spec.state import NONE, is_live, owner_is_slot
-from kvproof.spec.trace import Event, Header
+from kvproof.spec.trace import Event
 
 CHECKS = "memory check"
 OWNERS_FIRST = (FREE, TREE, CHECKS)
 """Codes 0, 1 and 2 of who acts or owns; the ledgers follow in the order in which they were met."""
-FROM_TURN, FROM_SLOT, NO_ROW = "turn", "slot", ""
+NO_ROW, FROM_TURN, FROM_SLOT = range(3)
+"""Whose fields hold the lengths of a row."""
+LENGTH_FIELDS = {
+    "c": "kv_committed_len",
+    "a": "kv_allocated_len",
+    "r": "cache_protected_len",
+    "e": "swa_evicted_seqlen",
+}
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """C, A, R and E of the row that a ledger holds, in tokens, and whether the turn's or the slot's fields tell them."""
+def _fields(whose: int) -> list[str]:
+    prefix = {FROM_TURN: "", FROM_SLOT: "slot_"}
+    return [prefix[whose] + name for name in LENGTH_FIELDS.values()] if whose in prefix else []
 
-    told_by: str = NO_ROW
+
+class Lengths(NamedTuple):
+    """C, A, R and E of the row that a ledger holds, in tokens, and whose fields they are."""
+
+    whose: int = NO_ROW
     c: int = 0
     a: int = 0
     r: int = 0
@@ -45,65 +54,49 @@ class Lengths:
     @staticmethod
     def of(d: Integers, s: Any) -> Lengths:
         """All zero where the ledger holds no row."""
-        if s is not None and is_live(d, s):
-            return Lengths(
-                FROM_TURN, s.kv_committed_len, s.kv_allocated_len, s.cache_protected_len, s.swa_evicted_seqlen
-            )
-        if s is not None and owner_is_slot(d, s):
-            return Lengths(
-                FROM_SLOT,
-                s.slot_kv_committed_len,
-                s.slot_kv_allocated_len,
-                s.slot_cache_protected_len,
-                s.slot_swa_evicted_seqlen,
-            )
-        return Lengths()
+        if s is None:
+            return Lengths()
+        whose = FROM_TURN if is_live(d, s) else FROM_SLOT if owner_is_slot(d, s) else NO_ROW
+        return Lengths(whose, *(getattr(s, name) for name in _fields(whose)))
 
     def seen_in(self, event: Event) -> Lengths:
-        """These lengths with what an event tells of them: the turn's where it tells those, else the slot's."""
-        after = event.after
-        prefix, told_by = ("", FROM_TURN) if after.kv_committed_len is not None else ("slot_", FROM_SLOT)
-        names = ("kv_committed_len", "kv_allocated_len", "cache_protected_len", "swa_evicted_seqlen")
-        seen = [getattr(after, prefix + name) for name in names]
+        """These lengths with those that an event shows: the turn's where it shows these, else the slot's."""
+        whose = FROM_TURN if event.after.kv_committed_len is not None else FROM_SLOT
+        seen = [getattr(event.after, name) for name in _fields(whose)]
         if seen[0] is None:
             return self
-        old = (self.c, self.a, self.r, self.e)
-        return Lengths(told_by, *(was if now is None else now for now, was in zip(seen, old, strict=True)))
+        return Lengths(whose, *(was if now is None else now for now, was in zip(seen, self[1:], strict=True)))
+
+    def __str__(self) -> str:
+        return f"C {self.c}  A {self.a}  R {self.r}  E {self.e}"
 
 
-@dataclass
-class Columns:
-    """One value for each event that is shown. `who`: a code of `Story.owners`; `turn`: of `Story.turns`, -1: none."""
+class Moment(NamedTuple):
+    """An event that is shown, and what it left. Names are codes of the story's tables; -1: none."""
 
-    seq: list[int] = field(default_factory=list)
-    step: list[int] = field(default_factory=list)
-    action: list[int] = field(default_factory=list)
-    rule: list[int] = field(default_factory=list)
-    who: list[int] = field(default_factory=list)
-    turn: list[int] = field(default_factory=list)
-    row: list[int] = field(default_factory=list)
-    phase: list[int] = field(default_factory=list)
-    told_by: list[int] = field(default_factory=list)
-    c: list[int] = field(default_factory=list)
-    a: list[int] = field(default_factory=list)
-    r: list[int] = field(default_factory=list)
-    e: list[int] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
-    freed: list[int] = field(default_factory=list)
+    seq: int
+    step: int
+    action: int
+    rule: int
+    who: int
+    turn: int
+    row: int
+    phase: int
+    told_by: int
+    c: int
+    a: int
+    r: int
+    e: int
+    taken: int
+    freed: int
 
 
-@dataclass
-class Changes:
-    """Pages that changed hands, in order. `event`: index into the columns, -1: before the first; `to`: who has it then."""
+class Change(NamedTuple):
+    """A page that changed hands. `event`: index of the moment, -1: before the first; `to`: who has it then."""
 
-    event: list[int] = field(default_factory=list)
-    page: list[int] = field(default_factory=list)
-    to: list[int] = field(default_factory=list)
-
-    def add(self, event: int, page: int, to: int) -> None:
-        self.event.append(event)
-        self.page.append(page)
-        self.to.append(to)
+    event: int
+    page: int
+    to: int
 
 
 class Names:
@@ -122,145 +115,115 @@ class Names:
 class Story:
     """The events that are shown, and what was judged of the trace."""
 
-    def __init__(self, path: Path, header: Header) -> None:
-        self.path = path
-        self.header = header
-        self.report = Report(path, header.config)
-        self.events = Columns()
-        self.pages = Changes()
+    def __init__(self, replayer: Replayer, trace: Headed) -> None:
+        self.path, self.header, self.report = replayer.path, trace.header, replayer.report
+        self.events: list[Moment] = []
+        self.pages: list[Change] = []
         """`to`: a code of `owners`."""
-        self.window_pages = Changes()
+        self.window_pages: list[Change] = []
         """`page` is of the window pool, `to` the page of the full pool that names it, 0: none."""
-        self.owners = Names(OWNERS_FIRST)
-        self.turns = Names()
-        self.actions = Names()
-        self.rules = Names()
+        self.owners, self.turns, self.actions, self.rules = Names(OWNERS_FIRST), Names(), Names(), Names()
         self.bad: dict[int, Finding] = {}
-        """Index of an event in the columns -> what is wrong with it."""
+        """Index of a moment -> what is wrong with it."""
+        self.now: int | None = None
+        """Index of the moment that happens; None: what happens is not shown yet."""
 
-    @property
-    def first_bad(self) -> tuple[int, Finding] | None:
-        return next(iter(self.bad.items()), None)
+    def page_goes(self, page: int, owner: str) -> None:
+        if self.now is not None:
+            self.pages.append(Change(self.now, page, self.owners.code(owner)))
+
+    def window_page_goes(self, window: int, page: int) -> None:
+        if self.now is not None:
+            self.window_pages.append(Change(self.now, window, page))
 
 
 class ListeningWindows(WindowBook):
-    """A map to the window pool that tells a story of each page that is named, or not named any more."""
+    """A map to the window pool that adds to a story each page that is named, or not named any more."""
 
-    def __init__(self, pool_pages: int, told: StoryListener) -> None:
+    def __init__(self, pool_pages: int, story: Story) -> None:
         super().__init__(pool_pages)
-        self._told = told
+        self._story = story
 
     def commit(self, moves: WindowMoves) -> None:
         super().commit(moves)
         for window, page in moves.behind.items():
-            self._told.window_page(window, page or 0)
+            self._story.window_page_goes(window, page or 0)
 
 
 class ListeningBook(PageBook):
-    """A page book that tells a story of each page that changes hands."""
+    """A page book that adds to a story each page that changes hands."""
 
-    def __init__(self, trace: Headed, d: Integers, told: StoryListener) -> None:
+    def __init__(self, trace: Headed, d: Integers, story: Story) -> None:
         config = trace.header.config
         super().__init__(config.pool_pages, d, config.window_pages)
-        self.window = ListeningWindows(config.window_pages, told)
-        self._told = told
-
-    def listen(self) -> None:
-        """From now on; what is held already is told as held before the first event."""
-        self._told.is_listening = True
-        for page, owner in self.owned():
-            self._told.page(page, owner)
-        for page, window in self.window.entries():
-            self._told.window_page(window, page)
+        self.window = ListeningWindows(config.window_pages, story)
+        self._story = story
 
     def _own(self, page: int, owner: str) -> None:
         if self.owner(page) != owner:
-            self._told.page(page, owner)
+            self._story.page_goes(page, owner)
         super()._own(page, owner)
 
 
-class StoryListener:
-    """Hands what a book does on to a story, once it is listened to."""
-
-    def __init__(self, story: Story) -> None:
-        self._story = story
-        self.is_listening = False
-        self._event = -1
-
-    def next_event(self) -> None:
-        self._event = len(self._story.events.seq)
-
-    def page(self, page: int, owner: str) -> None:
-        if self.is_listening:
-            self._story.pages.add(self._event, page, self._story.owners.code(owner))
-
-    def window_page(self, window: int, page: int) -> None:
-        if self.is_listening:
-            self._story.window_pages.add(self._event, window, page)
-
-
-class TellingReplayer(Replayer):
-    """A replayer that tells a story of each event, once it listens."""
+class ListeningReplayer(Replayer):
+    """A replayer that adds each event to a story, once it listens."""
 
     book: ListeningBook
 
-    def __init__(self, trace: Headed, known: Iterable[Fault], profile: Profile | None, story: Story) -> None:
+    def __init__(self, trace: Headed, known: Iterable[Fault], profile: Profile | None) -> None:
         super().__init__(trace, known, profile)
-        self._told = StoryListener(story)
-        self.book = ListeningBook(trace, self.d, self._told)
-        self.story = story
+        self.story = Story(self, trace)
+        self.book = ListeningBook(trace, self.d, self.story)
 
     def listen(self) -> None:
-        self.book.listen()
+        """From now on. What is held already is shown as held before the first event."""
+        self.story.now = -1
+        for page, owner in self.book.owned():
+            self.story.page_goes(page, owner)
+        for page, window in self.book.window.entries():
+            self.story.window_page_goes(window, page)
 
     def feed(self, line: int, event: Event) -> Finding | None:
-        if not self._told.is_listening:
+        story = self.story
+        if story.now is None:
             return super().feed(line, event)
-        self._told.next_event()
+        story.now = len(story.events)
         judged_before = self.report.actions.copy()
         finding = super().feed(line, event)
-        self._tell(event, finding, next(iter(self.report.actions - judged_before), event.action))
+        if finding is not None:
+            story.bad[story.now] = finding
+        rule = next(iter(self.report.actions - judged_before), event.action)
+        story.events.append(self._moment(event, rule, is_bad=finding is not None))
         return finding
 
-    def _tell(self, event: Event, finding: Finding | None, rule: str) -> None:
-        story, columns = self.story, self.story.events
-        if finding is not None:
-            story.bad[len(columns.seq)] = finding
+    def _moment(self, event: Event, rule: str, *, is_bad: bool) -> Moment:
+        story = self.story
         about = self.ledger_of(event) or (TREE if event.action == "evict" else CHECKS)
-        ledger = self.ledgers.get(about)
+        ledger, table = self.ledgers.get(about), self.book.table(about)
         lengths = Lengths.of(self.d, ledger)
-        if finding is not None:
+        if is_bad:
             lengths = lengths.seen_in(event)
-        table = self.book.table(about)
-        row = event.row if event.row is not None else table.row if table is not None else -1
-        columns.seq.append(event.seq)
-        columns.step.append(-1 if event.step is None else event.step)
-        columns.action.append(story.actions.code(event.action))
-        columns.rule.append(story.rules.code(rule))
-        columns.who.append(story.owners.code(about))
-        columns.turn.append(-1 if event.turn is None else story.turns.code(event.turn))
-        columns.row.append(row)
-        columns.phase.append(NONE if ledger is None else int(ledger.phase))
-        columns.told_by.append((NO_ROW, FROM_TURN, FROM_SLOT).index(lengths.told_by))
-        columns.c.append(lengths.c)
-        columns.a.append(lengths.a)
-        columns.r.append(lengths.r)
-        columns.e.append(lengths.e)
-        columns.taken.append(len(event.alloc))
-        columns.freed.append(len(event.free))
+        return Moment(
+            event.seq,
+            -1 if event.step is None else event.step,
+            story.actions.code(event.action),
+            story.rules.code(rule),
+            story.owners.code(about),
+            -1 if event.turn is None else story.turns.code(event.turn),
+            event.row if event.row is not None else table.row if table is not None else -1,
+            NONE if ledger is None else int(ledger.phase),
+            *lengths,
+            taken=len(event.alloc),
+            freed=len(event.free),
+        )
 
 
 def story_of(subject: Subject, *, since: int = 0, progress: Progress = lambda *_: None) -> Story:
     """Replay a trace and tell it from its event number `since` on. What is before is judged by whatever checker is faster."""
     reader = read_trace(subject.path)
-    story = Story(subject.path, reader.header)
-
-    def telling(trace: Headed, known: Iterable[Fault], profile: Profile | None) -> TellingReplayer:
-        return TellingReplayer(trace, known, profile, story)
-
-    replayer = replayer_of(reader, strict=subject.strict, profile=subject.profile, make=telling)
-    assert isinstance(replayer, TellingReplayer)
-    story.report = replayer.report
+    replayer = replayer_of(reader, strict=subject.strict, profile=subject.profile, make=ListeningReplayer)
+    assert isinstance(replayer, ListeningReplayer)
+    story = replayer.story
     if reader.slice is not None and not reader.slice.can_be_replayed:
         story.report.why = f"{subject.path}: {reader.slice.why_not_replayed}"
         return story

@@ -13,6 +13,7 @@ from kvproof.conformance.replay.wrong_pages import WrongPage
 from kvproof.conformance.report.explain.account import (
     Command,
     Value,
+    Wrong,
     commands_of,
     events_before,
     facts_of,
@@ -27,6 +28,7 @@ from kvproof.conformance.report.show_replay import checked, reason_lines, verdic
 from kvproof.spec.trace import Header
 
 LABEL = 10
+WIDEST_VALUE = 40
 
 
 def report_lines(subject: Subject, report: Report, header: Header, html: Path | None) -> Iterator[Text]:
@@ -38,7 +40,9 @@ def report_lines(subject: Subject, report: Report, header: Header, html: Path | 
     else:
         yield Text("")
         yield from finding_lines(report.first, header.config.page_size)
-        yield from _more(report)
+        if left := len(report.findings) - 1:
+            yield Text("")
+            yield Text(f"  and {left} more findings behind it: kvproof replay shows them", "dim")
     yield Text("")
     yield from _next(subject, report, header, html)
 
@@ -51,7 +55,9 @@ def finding_lines(finding: Finding, page_size: int) -> Iterator[Text]:
         yield _line(fact.label, name + Text(fact.text, "not bold not red" if fact.name else ""))
     yield from _pages(finding)
     yield from _values(values_of(finding))
-    yield from _picture(finding, page_size)
+    if drawn := pictures(lengths_around(finding, page_size), page_size):
+        yield Text("")
+        yield from (Text("  ") + line for line in drawn)
     if before := events_before(finding):
         yield Text("")
         yield Text("what led to it", "bold")
@@ -92,30 +98,17 @@ def _values(values: Sequence[Value]) -> Iterator[Text]:
     if not values:
         return
     head = ("", "before", "by the rule", "as seen")
-    rows = [(v.name, _short(v.before), _short(v.rule), _short(v.seen)) for v in values]
-    wide = [max(len(row[n]) for row in (head, *rows)) for n in range(4)]
+    rows = [(v.name, *map(_short, v[1:])) for v in values]
+    wide = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     yield Text("")
-    yield Text("  " + "  ".join(f"{name:<{wide[n]}}" for n, name in enumerate(head)), "dim")
-    for row, v in zip(rows, values, strict=True):
-        line = Text("  " + "  ".join(f"{cell:<{wide[n]}}" for n, cell in enumerate(row[:3])) + "  ")
-        yield line + Text(row[3] + (" ✗" if v.differs else ""), "bold red" if v.differs else "")
+    yield Text("  " + "  ".join(map(str.ljust, head, wide)), "dim")
+    for *cells, seen in rows:
+        line = Text("  " + "".join(f"{cell:<{w}}  " for cell, w in zip(cells, wide, strict=False)))
+        yield line + (Text(f"{seen} ✗", "bold red") if isinstance(seen, Wrong) else Text(seen))
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def _picture(finding: Finding, page_size: int) -> Iterator[Text]:
-    drawn = pictures(lengths_around(finding, page_size), page_size)
-    if drawn:
-        yield Text("")
-        yield from (Text("  ") + line for line in drawn)
-
-
-def _more(report: Report) -> Iterator[Text]:
-    if len(report.findings) > 1:
-        yield Text("")
-        yield Text(f"  and {len(report.findings) - 1} more findings behind it: kvproof replay shows them", "dim")
+    return text if len(text) <= WIDEST_VALUE else type(text)(f"{text[: WIDEST_VALUE - 1]}…")
 
 
 def _next(subject: Subject, report: Report, header: Header, html: Path | None) -> Iterator[Text]:

@@ -6,8 +6,9 @@ of Jenkins' `junit-10.xsd`, which GitLab, Jenkins, Buildkite and pytest's own to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -39,11 +40,17 @@ class Case:
 
     classname: str
     name: str
+    seconds: float = 0.0
     outcome: str | None = None
     kind: str = ""
     message: str = ""
     text: str = ""
-    seconds: float = 0.0
+
+    def failed(self, kind: str, message: str, text: str = "") -> Case:
+        return replace(self, outcome=FAILURE, kind=kind, message=message, text=text)
+
+    def without_verdict(self, kind: str, message: str) -> Case:
+        return replace(self, outcome=ERROR, kind=kind, message=message)
 
 
 def junit(events: Iterable[Any]) -> str:
@@ -52,7 +59,7 @@ def junit(events: Iterable[Any]) -> str:
     started = next(event for event in told if isinstance(event, Started))
     cases = list(_cases(told))
     if not cases:
-        cases = [Case("kvproof", started.command, ERROR, "nothing checked", "nothing was checked")]
+        cases = [Case("kvproof", started.command).without_verdict("nothing checked", "nothing was checked")]
     root = ElementTree.Element("testsuites", {"name": "kvproof", **_counts(cases, skipped=False)})
     of_command = {"name": f"kvproof {started.command}", **_counts(cases, skipped=True)}
     suite = ElementTree.SubElement(root, "testsuite", of_command)
@@ -66,13 +73,10 @@ def junit(events: Iterable[Any]) -> str:
 
 
 def _counts(cases: list[Case], *, skipped: bool) -> dict[str, str]:
-    counted = {"tests": len(cases), "failures": _number(cases, FAILURE), "errors": _number(cases, ERROR)}
-    counted |= {"skipped": _number(cases, SKIPPED)} if skipped else {}
+    number = Counter(case.outcome for case in cases)
+    counted = {"tests": len(cases), "failures": number[FAILURE], "errors": number[ERROR]}
+    counted |= {"skipped": number[SKIPPED]} if skipped else {}
     return {**{name: str(n) for name, n in counted.items()}, "time": f"{sum(c.seconds for c in cases):.3f}"}
-
-
-def _number(cases: list[Case], outcome: str) -> int:
-    return sum(case.outcome == outcome for case in cases)
 
 
 def _element(case: Case) -> ElementTree.Element:
@@ -96,88 +100,80 @@ def _cases(events: list[Any]) -> Iterator[Case]:
             yield _CASES[type(event)](event)
     ended = events[-1]
     if isinstance(ended, Ended) and ended.exit_code == ExitCode.INTERRUPTED:
-        yield Case("kvproof", "the whole run", ERROR, "interrupted", ended.meaning)
+        yield Case("kvproof", "the whole run").without_verdict("interrupted", ended.meaning)
 
 
 def _of_trace(judged: Judged, findings: list[Found]) -> Case:
     case = Case("kvproof.trace", judged.path)
     if findings:
         first = findings[0]
-        text = "\n\n".join(about_finding(finding) for finding in findings)
-        return Case(
-            case.classname, case.name, FAILURE, rule_of(first.invariants, first.explained_by), headline(first), text
-        )
+        rule = rule_of(first.invariants, first.explained_by)
+        return case.failed(rule, headline(first), "\n\n".join(map(about_finding, findings)))
     if judged.expected is not None and judged.expected != judged.verdict:
-        return Case(case.classname, case.name, FAILURE, "golden", f"{judged.verdict}; it must be: {judged.expected}")
+        return case.failed("golden", f"{judged.verdict}; it must be: {judged.expected}")
     if judged.verdict == "incomplete" and judged.expected is None:
-        return Case(case.classname, case.name, ERROR, "incomplete", judged.why)
+        return case.without_verdict("incomplete", judged.why)
     if not judged.events:
-        return Case(case.classname, case.name, ERROR, "nothing checked", f"no events in {judged.path}")
+        return case.without_verdict("nothing checked", f"no events in {judged.path}")
     return case
 
 
 def _of_cell(cell: Cell) -> Case:
-    classname, seconds = f"kvproof.proof.{cell.machine}.{cell.action}", cell.seconds
-    if cell.verdict == "proved":
-        return Case(classname, cell.invariant, seconds=seconds)
-    outcome, kind = (FAILURE, cell.invariant) if cell.verdict == "broken" else (ERROR, "unknown")
-    return Case(classname, cell.invariant, outcome, kind, about_cell(cell), seconds=seconds)
+    case = Case(f"kvproof.proof.{cell.machine}.{cell.action}", cell.invariant, cell.seconds)
+    if cell.verdict == "broken":
+        return case.failed(cell.invariant, about_cell(cell))
+    return case if cell.verdict == "proved" else case.without_verdict("unknown", about_cell(cell))
 
 
 def _of_lemma(lemma: LemmaSaid) -> Case:
-    classname, seconds = f"kvproof.proof.effects.{lemma.effect}", lemma.seconds
-    if lemma.verdict == "proved":
-        return Case(classname, lemma.lemma, seconds=seconds)
-    outcome = FAILURE if lemma.verdict == "broken" else ERROR
-    return Case(classname, lemma.lemma, outcome, lemma.verdict, f"{lemma.effect}: {lemma.lemma} is {lemma.verdict}")
+    case = Case(f"kvproof.proof.effects.{lemma.effect}", lemma.lemma, lemma.seconds)
+    said = f"{lemma.effect}: {lemma.lemma} is {lemma.verdict}"
+    if lemma.verdict == "broken":
+        return case.failed("broken", said)
+    return case if lemma.verdict == "proved" else case.without_verdict("unknown", said)
 
 
 def _of_proof(proof: Proved) -> Case:
     case = Case("kvproof.proof", proof.of)
     if proof.verdict in ("broken", "disputed"):
         why = "solvers disagree" if proof.verdict == "disputed" else "not every part holds"
-        return Case(case.classname, case.name, FAILURE, proof.verdict, f"{proof.of}: {why}")
+        return case.failed(proof.verdict, f"{proof.of}: {why}")
     if proof.verdict == "unknown" or not proof.complete:
-        return Case(case.classname, case.name, ERROR, "unknown", f"{proof.of}: the proof has no end")
+        return case.without_verdict("unknown", f"{proof.of}: the proof has no end")
     return case
 
 
 def _of_trouble(trouble: Troubled) -> Case:
     kind = rule_of(trouble.invariants, trouble.faults) if trouble.invariants else trouble.kind
-    return Case(
-        "kvproof.fuzz", trouble.signature, FAILURE, kind, trouble.sentence, about_trouble(trouble), trouble.seconds
-    )
+    case = Case("kvproof.fuzz", trouble.signature, trouble.seconds)
+    return case.failed(kind, trouble.sentence, about_trouble(trouble))
 
 
 def _of_campaign(campaign: Fuzzed) -> Case:
-    case = Case("kvproof.fuzz", f"{campaign.target}, seed {campaign.seed}", seconds=campaign.seconds)
-    if campaign.schedules:
-        return case
-    return Case(case.classname, case.name, ERROR, "nothing checked", "no schedule was played")
+    case = Case("kvproof.fuzz", f"{campaign.target}, seed {campaign.seed}", campaign.seconds)
+    return case if campaign.schedules else case.without_verdict("nothing checked", "no schedule was played")
 
 
 def _of_kill(kill: Killed) -> Case:
     case = Case("kvproof.kill", kill.fault)
-    if not kill.missed_by:
-        return case
-    return Case(
-        case.classname, case.name, FAILURE, "blind", f"{kill.fault} is not found by {' nor '.join(kill.missed_by)}"
+    return (
+        case.failed("blind", f"{kill.fault} is not found by {' nor '.join(kill.missed_by)}") if kill.missed_by else case
     )
 
 
 def _of_step(step: GateStep) -> Case:
     outcome = {"passed": None, "failed": FAILURE, "not asked for": SKIPPED}.get(step.verdict, ERROR)
-    return Case("kvproof.gate", step.name, outcome, step.verdict, step.detail, seconds=step.seconds)
+    return Case("kvproof.gate", step.name, step.seconds, outcome, step.verdict, step.detail)
 
 
 _CASES: dict[type, Callable[[Any], Case]] = {
     Cell: _of_cell,
     LemmaSaid: _of_lemma,
-    Vacuous: lambda v: Case("kvproof.proof", v.what, FAILURE, "vacuous", f"vacuous: {v.what}"),
+    Vacuous: lambda v: Case("kvproof.proof", v.what).failed("vacuous", f"vacuous: {v.what}"),
     Proved: _of_proof,
     Troubled: _of_trouble,
     Fuzzed: _of_campaign,
     Killed: _of_kill,
     GateStep: _of_step,
-    CouldNot: lambda c: Case("kvproof", c.what, ERROR, "could not", c.why),
+    CouldNot: lambda c: Case("kvproof", c.what).without_verdict("could not", c.why),
 }

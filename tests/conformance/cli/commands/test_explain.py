@@ -10,11 +10,11 @@ from command_line import UNTIL_FOUND, refusal, run
 from golden import of_sglang_0523
 
 from kvproof.conformance.replay.replay import replay
-from kvproof.conformance.report.explain.account import in_one_sentence, lengths_around, values_of
+from kvproof.conformance.report.explain.account import Wrong, in_one_sentence, lengths_around, values_of
 from kvproof.conformance.report.explain.picture import pictures, strip
-from kvproof.conformance.report.explain.story import Lengths
+from kvproof.conformance.report.explain.story import FROM_SLOT, FROM_TURN, Lengths
 
-BEHIND_A_PAGE = Lengths("turn", c=10, a=12, r=4, e=0)
+BEHIND_A_PAGE = Lengths(FROM_TURN, c=10, a=12, r=4, e=0)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,14 @@ def test_the_lengths_stand_before_by_the_rule_and_as_seen(trace: Path) -> None:
     assert finding is not None
     values = {v.name: v for v in values_of(finding)}
     committed = values["slot_kv_committed_len"]
-    assert (committed.before, committed.rule, committed.seen, committed.differs) == ("34", "33", "33", False)
+    assert (committed.before, committed.rule, committed.seen, isinstance(committed.seen, Wrong)) == (
+        "34",
+        "33",
+        "33",
+        False,
+    )
     freed = values["freed pages"]
-    assert (freed.rule, freed.seen, freed.differs) == ("[]", "[9]", True)
+    assert (freed.rule, freed.seen, isinstance(freed.seen, Wrong)) == ("[]", "[9]", True)
     assert "checkpoint_len" not in values, "it did not change"
     before, after = lengths_around(finding, 4)
     assert (before[0], before[1].c, after[0], after[1].c) == ("before", 34, "after", 33)
@@ -159,11 +164,11 @@ def test_a_strip_shows_the_trees_the_committed_and_the_allocated_tokens_with_bar
 
 
 def test_tokens_out_of_the_window_and_tokens_without_a_page_are_told_apart() -> None:
-    assert strip(Lengths("turn", c=6, a=4, r=1, e=2), page_size=1, longest=6, unit=1) == "▒×██!!"
+    assert strip(Lengths(FROM_TURN, c=6, a=4, r=1, e=2), page_size=1, longest=6, unit=1) == "▒×██!!"
 
 
 def test_long_rows_are_drawn_to_scale() -> None:
-    *rows, legend = pictures([("row", Lengths("slot", c=64_000, a=64_000, r=0, e=0))], page_size=256)
+    *rows, legend = pictures([("row", Lengths(FROM_SLOT, c=64_000, a=64_000, r=0, e=0))], page_size=256)
     assert rows[0].plain.count("█") == 64
     assert "a letter: 1000 tokens" in legend.plain
 

@@ -112,14 +112,12 @@ def book_before(trace: Path, seq: int) -> Any:
 
 def test_the_story_has_the_lengths_and_phases_of_the_ledgers(trace: Path) -> None:
     story = story_of(Subject(trace))
-    at = story.events.seq.index(363)
-    columns = story.events
-    assert (columns.c[at], columns.a[at], columns.r[at], columns.e[at]) == (14, 14, 4, 0)
-    assert list(story.owners)[columns.who[at]] == "session s7"
-    assert list(story.actions)[columns.action[at]] == "retract"
-    bad = columns.seq.index(364)
-    assert (columns.c[bad], columns.a[bad]) == (13, 13), "what was seen, of an event that was not accepted"
-    assert next(iter(story.bad)) == bad
+    retract, bad = (moment for moment in story.events if moment.seq in (363, 364))
+    assert (retract.c, retract.a, retract.r, retract.e) == (14, 14, 4, 0)
+    assert list(story.owners)[retract.who] == "session s7"
+    assert list(story.actions)[retract.action] == "retract"
+    assert (bad.c, bad.a) == (13, 13), "what was seen, of an event that was not accepted"
+    assert next(iter(story.bad)) == story.events.index(bad)
 
 
 def test_only_the_last_events_are_told_if_that_is_asked_for_with_the_owners_before_them(
@@ -148,10 +146,10 @@ def test_a_story_that_begins_behind_what_the_compiled_checker_judged_is_the_same
 
 def _told(story: Story) -> list[Any]:
     owners = list(story.owners)
-    pages = [(e, p, owners[to]) for e, p, to in zip(*vars(story.pages).values(), strict=True)]
+    pages = [(e, p, owners[to]) for e, p, to in story.pages]
     held = sorted(change for change in pages if change[0] == -1)
-    who = [owners[code] for code in story.events.who]
-    rest = {name: column for name, column in vars(story.events).items() if name != "who"}
+    who = [owners[moment.who] for moment in story.events]
+    rest = [moment._replace(who=0) for moment in story.events]
     return [held, [change for change in pages if change[0] >= 0], who, rest, [f.event.seq for f in story.bad.values()]]
 
 
@@ -161,7 +159,7 @@ def test_the_story_of_a_window_trace_has_its_window_pages(tmp_path: Path) -> Non
     story = story_of(Subject(path))
     assert story.report.verdict == "conforms"
     taken = sum(len(event.window_alloc) for event in read_trace(path).events_from(0))
-    assert taken <= sum(to > 0 for to in story.window_pages.to) <= taken + 20, (
+    assert taken <= sum(change.to > 0 for change in story.window_pages) <= taken + 20, (
         "handed on to the tree's own page at times"
     )
 
