@@ -9,7 +9,7 @@ from kvproof.conformance.traces.json_lines import TraceReader
 
 
 class ReplayPace:
-    """Called with the events so far and the share of the file that was read, where that is known."""
+    """Called with the events so far and the share of the work that is done, where that is known; `of`: the share in words."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -20,26 +20,22 @@ class ReplayPace:
         """From here, and from the first event, the rate and the time left are counted."""
         self._began = (time.monotonic(), 0, 0.0)
 
-    def __call__(self, events: int, share: float | None = None) -> None:
+    def __call__(self, events: int, share: float | None = None, of: str = "") -> None:
         now = time.monotonic()
         if self._began is None:
             self._began = (now, events, share or 0.0)
         began, events_before, share_before = self._began
         spent = max(now - began, 1e-6)
         line = f"{events:,} events, {(events - events_before) / spent:,.0f} events/s"
-        if share is not None and share > share_before:
-            left = spent * (1 - share) / (share - share_before)
-            line = f"{bar(share)} {share:.0%}, {line}, {in_time(left)} left"
+        if share is not None:
+            line = f"{bar(share)} {of or f'{share:.0%}'}, {line}"
+            if share > share_before:
+                line += f", {in_time(spent * (1 - share) / (share - share_before))} left"
         self._progress.show(line)
 
     def of_many(self, events: int, done: int, total: int) -> None:
         """Several traces at once: `events` so far, `done` traces of `total`."""
-        now = time.monotonic()
-        if self._began is None:
-            self._began = (now, events, 0.0)
-        spent = max(now - self._began[0], 1e-6)
-        line = f"{bar(done / total)} {done} of {total} traces, {events:,} events, {events / spent:,.0f} events/s"
-        self._progress.show(line + (f", {in_time(spent * (total - done) / done)} left" if done else ""))
+        self(events, done / total, f"{done} of {total} traces")
 
 
 class ReadingPace:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,10 @@ from kvproof.conformance.cli.variant import trusted_variant
 from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.report import show_proof, show_variant
+from kvproof.conformance.report import show_proof
 from kvproof.conformance.report.formats.itf import itf_of_run
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.stream import Stream
-from kvproof.conformance.report.show_certificate import certificate_lines
 from kvproof.conformance.report.terminal import Progress, detail, note, out, say, say_lines, write_json
 from kvproof.conformance.whole_file import write_whole
 from kvproof.model import certify as certificates
@@ -69,12 +69,8 @@ class Proving:
         """The built-in rules, or one of them broken on purpose."""
         machine = fault.machine if fault else LEDGER
         self._of = fault.id if fault else self._of
-        try:
-            with Progress("proving", quiet=self._quiet) as progress:
-                proof = prove(fault, StepsPace(progress, steps_of(fault)), asker=self._asker)
-        except Interrupted as stop:
-            self._tell_part(stop.proof)
-            raise
+        with self._progress(steps_of(fault)) as pace:
+            proof = prove(fault, pace, asker=self._asker)
         self._proved(proof, actions_with(fault, machine), machine)
         if fault is None:
             if not self._quiet:
@@ -98,15 +94,11 @@ class Proving:
     def _of_variant(self, chosen: Variant, where: str) -> None:
         """Other rules against the built-in ones. `where` they stand."""
         self._of, self._replaced, self._is_compared = where, chosen.replaced, True
-        steps = steps_of() + len(chosen.replaced) + 1
         try:
-            with Progress("proving", quiet=self._quiet) as progress:
-                comparison = prove_variant(chosen, StepsPace(progress, steps), asker=self._asker)
+            with self._progress(steps_of() + len(chosen.replaced) + 1) as pace:
+                comparison = prove_variant(chosen, pace, asker=self._asker)
         except NeverFires as error:
             raise UserError(f"{where}: {error}") from error
-        except Interrupted as stop:
-            self._tell_part(stop.proof)
-            raise
         proof = comparison.proof
         self._proved(proof, chosen.actions, LEDGER)
         if self._out_file is not None:
@@ -114,9 +106,24 @@ class Proving:
                 raise UserError(f"no trace of {where} to save: no run of the small instances breaks anything")
             extra = {"variant": chosen.name, "breaks": list(proof.counterexample.broken)}
             write_witness(witness_of(proof.counterexample), self._out_file, extra)
-        self._for_machines |= show_variant.as_json(comparison)
+        self._for_machines["variant"] = {
+            "file": chosen.name,
+            "summary": chosen.summary,
+            "replaces": list(chosen.replaced),
+            "changes": [vars(change) for change in comparison.changes],
+        }
         if not self._quiet:
-            say_lines(show_variant.variant_lines(comparison))
+            say_lines(show_proof.variant_lines(comparison))
+
+    @contextmanager
+    def _progress(self, steps: int) -> Iterator[StepsPace]:
+        """How far the proof is. What was found out before Ctrl-C is reported; no verdict follows from a part."""
+        try:
+            with Progress("proving", quiet=self._quiet) as progress:
+                yield StepsPace(progress, steps)
+        except Interrupted as stop:
+            self._report_part(stop.proof)
+            raise
 
     def _proved(self, proof: Proof, actions: Mapping[str, Action], machine: Machine) -> None:
         self._proof = proof
@@ -126,7 +133,7 @@ class Proving:
     def conclude(self, itf: Path | None, json_file: Path | None) -> None:
         """Say where answers came from and the verdict; save what was asked for. Raises typer.Exit unless all is proved."""
         proof = self._proof
-        self._tell_kept()
+        self._say_where_answers_are_from()
         verdict = self._with_certificate()
         self._stream.tell(*events_of_proof(proof, self._of, verdict, self._replaced))
         if itf is not None:
@@ -145,7 +152,7 @@ class Proving:
         if code != ExitCode.PASS:
             raise typer.Exit(code)
 
-    def _tell_kept(self) -> None:
+    def _say_where_answers_are_from(self) -> None:
         """Where answers came from."""
         asker = self._asker
         if not isinstance(asker, Remembering):
@@ -162,14 +169,13 @@ class Proving:
         asker, verdict = self._asker, self._proof.verdict
         if not isinstance(asker, Certifying):
             return verdict
-        say_lines(certificate_lines(asker.certificate))
+        say_lines(show_proof.certificate_lines(asker.certificate))
         self._for_machines["certificate"] = certificates.as_json(asker.certificate)
         if asker.certificate.verdict == "disagree":
             return "disputed"
         return "unknown" if asker.certificate.verdict == "unknown" and verdict == "proved" else verdict
 
-    def _tell_part(self, proof: Proof) -> None:
-        """What was found out before Ctrl-C. No verdict follows from a part."""
+    def _report_part(self, proof: Proof) -> None:
         self._stream.tell(*events_of_proof(proof, self._of, actions=self._replaced))
         if not self._quiet:
             _print_tables(proof)

@@ -1,8 +1,8 @@
-"""A proof and its counterexample, for people (text) and machines (JSON)."""
+"""A proof, its counterexample, what a variant changes and what a second solver says, for people (text) and machines (JSON)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -10,11 +10,14 @@ from rich.text import Text
 
 from kvproof.conformance.replay.ledger_words import changes, value
 from kvproof.conformance.report.show_effects import all_in_words
+from kvproof.model.certify import Certificate
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
 from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
 from kvproof.model.prove import WITNESS, Obligation, Proof
-from kvproof.spec.machine import MACHINES, Machine, every_invariant
+from kvproof.model.questions import POSSIBLE
+from kvproof.model.variant import Comparison
+from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
 NEVER_REACHED = "no run of the small instances shows it: perhaps it starts from a state that is never reached"
@@ -22,6 +25,9 @@ SCOPE = (
     "page sizes: every P >= 1; sessions, rows and pool pages: unbounded; "
     "every configuration of overlap, speculation v1 and v2, drafts, window, tree or chunk cache"
 )
+
+# What a verdict means for the question whether the assumptions have a model.
+POSSIBLE_WORDS = {"proved": "satisfiable", "broken": "contradictory", "unknown": "unknown"}
 
 
 def matrix(proof: Proof, machine: Machine) -> Table:
@@ -57,10 +63,9 @@ def _table(
 def summary(proof: Proof) -> list[str]:
     """The verdict in words, with its bounds."""
     goals = sum(o.goals for o in proof.obligations) + len(proof.lemmas)
-    shown = sum(o.verdict == "proved" for o in proof.obligations)
     auxiliary = sum(len(m.auxiliary) for m in MACHINES)
     lines = [
-        f"{shown} of {len(proof.obligations)} cells proved ({goals} goals, {proof.seconds:.1f} s): "
+        f"{_proved_cells(proof)} of {len(proof.obligations)} cells proved ({goals} goals, {proof.seconds:.1f} s): "
         f"{len(every_invariant())} invariants, {auxiliary} auxiliary (X: what induction needed)",
         SCOPE,
     ]
@@ -73,6 +78,10 @@ def summary(proof: Proof) -> list[str]:
             f"each of {len(proof.reachable[0].taken)} ledger actions happens, every turn can end"
         )
     return lines
+
+
+def _proved_cells(proof: Proof) -> int:
+    return sum(o.verdict == "proved" for o in proof.obligations)
 
 
 def failures(proof: Proof) -> list[str]:
@@ -122,6 +131,68 @@ def instance_in_words(run: Run) -> str:
 def call_in_words(taken: Taken) -> str:
     given = ", ".join(f"{name}={value(name, v)}" for name, v in taken.params.items() if v is not False)
     return f"{taken.outcome.action.name}({given})"
+
+
+def variant_lines(comparison: Comparison) -> Iterator[Text]:
+    """What is replaced, what changed its verdict, and the shortest run if there is one."""
+    variant, proof = comparison.variant, comparison.proof
+    yield Text(variant.name + (f": {variant.summary}" if variant.summary else ""), "bold")
+    for name in variant.replaced:
+        yield Text(f"replaces: {name} ({LEDGER.actions[name].summary})")
+    yield from _change_lines(comparison)
+    vacuous = [f"vacuous: {what}" for what in proof.vacuous]
+    for line in failures(proof) if not comparison.changes else vacuous:
+        yield Text(line, "red")
+    if proof.counterexample is not None:
+        yield from run_lines(proof.counterexample)
+    elif proof.broken:
+        yield Text(NEVER_REACHED, "yellow")
+    yield Text(
+        f"{_proved_cells(proof)} of {len(proof.obligations)} cells proved ({proof.seconds:.1f} s): "
+        f"{len(variant.replaced)} actions replaced, {len(variant.actions) - len(variant.replaced)} as they were"
+    )
+
+
+def _change_lines(comparison: Comparison) -> Iterator[Text]:
+    """By invariant: the verdict with the built-in rules, the verdict with these, and where it fails."""
+    if not comparison.changes:
+        yield Text("no invariant changed its verdict against the built-in rules")
+        return
+    yield Text("changed against the built-in rules:")
+    for invariant in LEDGER.all_invariants:
+        for change in (c for c in comparison.changes if c.invariant == invariant):
+            mark, style = MARKS[change.variant]
+            helper = " (X: what the induction needs; the rule may be safe and the helper too narrow)"
+            yield Text(f"  {mark} {invariant:4}", style) + Text(
+                f"{change.built_in} → {change.variant}, by {change.action}: {change.sentence}"
+                + (helper if invariant in LEDGER.auxiliary else "")
+            )
+
+
+def certificate_lines(certificate: Certificate) -> Iterator[Text]:
+    first, second = certificate.solvers
+    asked, disputed = len(certificate.opinions), certificate.disputed
+    yield Text(
+        f"{first} and {second} agree on {asked - len(disputed)} of {asked} questions "
+        f"({second} from the SMT-LIB text, {certificate.seconds:.1f} s)",
+        "red" if disputed or not asked else "",
+    )
+    for o in disputed:
+        words = POSSIBLE_WORDS if o.label == POSSIBLE else {}
+        said = f"{first}: {words.get(o.z3, o.z3)}, {second}: {words.get(o.cvc5, o.cvc5)}"
+        yield Text(f"{o.question}, {o.label[0]}, '{o.label[1]}': {said}", "red")
+    for error in certificate.errors:
+        yield Text(error, "red")
+    if certificate.confirmed:
+        yield Text(f"{certificate.confirmed} counterexamples evaluated by the oracle: each fails as said")
+    for what in certificate.refuted:
+        yield Text(f"the oracle does not see this counterexample: {what}", "red")
+    word, style = {
+        "agree": ("CERTIFIED", "bold green"),
+        "disagree": ("NOT CERTIFIED: the solvers, or a solver and the oracle, disagree", "bold red"),
+        "unknown": ("NOT CERTIFIED: a solver gave no answer", "bold yellow"),
+    }[certificate.verdict]
+    yield Text(word, style)
 
 
 def as_json(proof: Proof) -> dict[str, Any]:

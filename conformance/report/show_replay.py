@@ -14,6 +14,7 @@ from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, F
 from kvproof.conformance.report.show_coverage import as_json as coverage_as_json
 from kvproof.conformance.report.show_coverage import coverage_lines
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.trace import Config
 
 STYLES = {CONFORMS: "bold green", VIOLATES: "bold red", INCOMPLETE: "bold yellow"}
 
@@ -61,16 +62,20 @@ def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
     return lines
 
 
-def checked(report: Report) -> str:
-    c = report.config
-    window = [f"{c.window_pages} window pages"] if c.window_pages else []
-    kind = [
+def scheduling(c: Config) -> list[str]:
+    """What sets a configuration apart from the plainest one."""
+    return [
         *(["overlap"] if c.overlap else []),
         *([f"speculation {c.speculation}, {c.drafts} drafts"] if c.speculation else []),
         *([f"window {c.window}"] if c.window else []),
         *([] if c.tree else ["chunk cache"]),
     ]
-    facts = [f"page size {c.page_size}", f"{c.pool_pages} pages", *window, *kind]
+
+
+def checked(report: Report) -> str:
+    c = report.config
+    window = [f"{c.window_pages} window pages"] if c.window_pages else []
+    facts = [f"page size {c.page_size}", f"{c.pool_pages} pages", *window, *scheduling(c)]
     return (
         f"{report.events} events, {report.pages_moved} page moves, {', '.join(facts)}, "
         f"{len(report.actions)} kinds of action checked"

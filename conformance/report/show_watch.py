@@ -13,7 +13,7 @@ from rich.text import Text
 from kvproof.conformance.replay.finding_words import finding_lines
 from kvproof.conformance.replay.owner_counts import Pool
 from kvproof.conformance.replay.replay import VIOLATES, Finding
-from kvproof.conformance.report.show_replay import STYLES
+from kvproof.conformance.report.show_replay import STYLES, scheduling
 from kvproof.conformance.report.show_replay import as_json as report_json
 from kvproof.conformance.report.terminal import out
 from kvproof.conformance.watch.status import ENDED, FOLLOWING, IDLE, UNJUDGED, WAITING, Status
@@ -156,17 +156,11 @@ def screen(status: Status, width: int) -> Group:
 
 def configuration(header: Header) -> str:
     c = header.config
-    kind = [
-        *(["overlap"] if c.overlap else []),
-        *([f"speculation v{c.speculation}"] if c.speculation else []),
-        *([f"window {c.window}"] if c.window else []),
-        *([] if c.tree else ["chunk cache"]),
-    ]
     pages = [
         f"{c.pool_pages:,} pages of {c.page_size}",
         *([f"{c.window_pages:,} window pages"] if c.window_pages else []),
     ]
-    return ", ".join([header.producer.target, *pages, f"{c.rows} rows", *kind])
+    return ", ".join([header.producer.target, *pages, f"{c.rows} rows", *scheduling(c)])
 
 
 def verdict(status: Status) -> Text:

@@ -13,10 +13,11 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.judge import parameters
+from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.shrink.delta import without_any_stretch, without_stretches
-from kvproof.conformance.shrink.jury import Jury
 from kvproof.model.explore import Taken
+from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.model.witness import Witness, witness
 from kvproof.spec.actions import Action
@@ -40,6 +41,12 @@ class RecordedStep:
     params: tuple[tuple[str, Value], ...]
     of_another: bool = False
 
+    @staticmethod
+    def of(event: Event, action: Action, before: Ledger, of_another: bool) -> RecordedStep:
+        """Raises UserError where the event lacks a parameter of the action."""
+        params = parameters(event, action, before)
+        return RecordedStep(event.action, tuple((name, params[name]) for name in action.params), of_another)
+
 
 @dataclass(frozen=True)
 class Retold:
@@ -57,12 +64,12 @@ class Retold:
         for place, step in enumerate(self.steps):
             for changed in _smaller(step):
                 yield replace(self, steps=(*self.steps[:place], changed, *self.steps[place + 1 :]))
-        yield from self._in_less_room()
+        yield from self._in_smaller_sizes()
         if len(before) <= FEW:  # a turn begins where the one before it ends, so it is left out as a whole or not at all
             for fewer in without_any_stretch(before):
                 yield replace(self, steps=(*fewer, last))
 
-    def _in_less_room(self) -> Iterator[Retold]:
+    def _in_smaller_sizes(self) -> Iterator[Retold]:
         d = self.oracle.d
         for page_size in (1, 2, 3, 4, 8, 16, 64):
             if page_size < d.page_size:
@@ -90,43 +97,42 @@ class Retold:
             taken.append(("life", Taken(params, outcome)))
             s = outcome.after
         d = self.oracle.d
-        settings = {name: getattr(d, name) for name in ("overlap", "speculation", "drafts", "window", "tree")}
         try:
-            return witness(taken, d.page_size, d.row_width, **settings)
+            return witness(taken, d.page_size, d.row_width, **_settings(d))
         except (AssertionError, KeyError, IndexError, ValueError):
             return None  # what the last step took for granted cannot be told by the right rules
 
 
-def retellings_of(events: Sequence[Event], finding: Finding, jury: Jury) -> Retold | None:
-    """The life of a finding, as it was recorded; None where no fault of a life's rules explains it."""
+def retelling_of(events: Sequence[Event], finding: Finding, replayer: Replayer) -> Retold | None:
+    """The life of a finding, as it was recorded; None where no fault of a life's rules explains it.
+
+    `replayer`: at the beginning of the trace."""
     faults = [fault for fault in finding.explained_by if fault.machine is LEDGER]
     if not faults or finding.event.action in ("check", "evict"):
         return None
-    replayer, steps = jury.replayer(), []
+    deviating = faults[0].in_traces.get(finding.action)
+    if deviating is None:
+        return None
+    steps = []
     for event in events[:-1]:
         key = replayer._key(0, event) if event.session is not None or event.turn is not None else ""
         before = replayer.ledgers.get(key, pristine(replayer.d))
-        is_another = event.session is not None and event.action != "create" and event.turn in replayer.elsewhere
+        is_another = _is_of_another(event, replayer)
         action = replayer.oracle.applicable(event.action, before, is_another)
         if replayer.feed(0, event) is not None:
             return None
         if key == finding.ledger and action is not None:
-            steps.append(RecordedStep(event.action, _listed(parameters(event, action, before), action), is_another))
-    deviating = faults[0].in_traces.get(finding.action)
-    if deviating is None:
-        return None
-    event, before = finding.event, replayer.ledgers.get(finding.ledger, pristine(replayer.d))
+            steps.append(RecordedStep.of(event, action, before, is_another))
+    before = replayer.ledgers.get(finding.ledger, pristine(replayer.d))
     try:
-        given = parameters(event, deviating, before)
+        steps.append(RecordedStep.of(finding.event, deviating, before, _is_of_another(finding.event, replayer)))
     except UserError:
         return None
-    is_another = event.session is not None and event.action != "create" and event.turn in replayer.elsewhere
-    steps.append(RecordedStep(event.action, _listed(given, deviating), is_another))
     return Retold(replayer.oracle, faults[0], tuple(steps))
 
 
-def _listed(params: Mapping[str, Value], action: Action) -> tuple[tuple[str, Value], ...]:
-    return tuple((name, params[name]) for name in action.params)
+def _is_of_another(event: Event, replayer: Replayer) -> bool:
+    return event.session is not None and event.action != "create" and event.turn in replayer.elsewhere
 
 
 def _told(
@@ -155,6 +161,8 @@ def _smaller(step: RecordedStep) -> Iterator[RecordedStep]:
 
 
 def _oracle(oracle: Oracle, page_size: int, row_width: int) -> Oracle:
-    d = oracle.d
-    settings = {name: getattr(d, name) for name in ("overlap", "speculation", "drafts", "window", "tree")}
-    return Oracle.of(page_size, row_width, oracle.actions, **settings)
+    return Oracle.of(page_size, row_width, oracle.actions, **_settings(oracle.d))
+
+
+def _settings(d: Integers) -> dict[str, Any]:
+    return {name: getattr(d, name) for name in ("overlap", "speculation", "drafts", "window", "tree")}

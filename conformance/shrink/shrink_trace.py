@@ -23,13 +23,12 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.judge import check_terms
 from kvproof.conformance.replay.memory_check import is_about_holders, recounted
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES, replay
-from kvproof.conformance.replay.replayer import FIRST_LINE
+from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.replay.rules_of_trace import judged_by
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.shrink.delta import Limit, least, without_stretches
 from kvproof.conformance.shrink.first_cut import Lives, kept
-from kvproof.conformance.shrink.jury import Jury
-from kvproof.conformance.shrink.model_run import Retold, retellings_of
+from kvproof.conformance.shrink.model_run import Retold, retelling_of
 from kvproof.conformance.shrink.renumbering import renamed
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Event, Header
@@ -88,7 +87,6 @@ class TraceShrinker:
         reader = read_trace(path)
         if reader.slice is not None and not reader.slice.starts_from_nothing:
             raise UserError(f"{path}: {reader.slice.why_not_replayed}: shrink the whole trace")
-        told("looking for the first finding", 0)
         report = replay(path, profile=profile, progress=lambda events, _: told("looking for the first finding", events))
         if report.first is None:
             why = f" ({report.why})" if report.verdict == INCOMPLETE else ""
@@ -96,7 +94,8 @@ class TraceShrinker:
         assert report.verdict == VIOLATES
         self._first = report.first
         self._same = Same.of(self._first)
-        self._jury = Jury(path, reader.header, judged_by(reader.header, path, profile, strict=False))
+        self._rules = judged_by(reader.header, path, profile, strict=False)
+        self._header = reader.header.model_copy(update={"scenario": None, "extra": {}})
         self.best: Shrunk | None = None
         self._records = 0, 0
         self._candidate: list[_Of] = []
@@ -130,11 +129,10 @@ class TraceShrinker:
         return numbered
 
     def _recounted(self, events: Events) -> Event:
-        replayer = self._jury.replayer()
+        replayer = self._replayer(self._header)
         try:
-            for event in events[:-1]:
-                if replayer.feed(FIRST_LINE + event.seq, event) is not None:
-                    return events[-1]
+            if _first_finding(replayer, events[:-1]) is not None:
+                return events[-1]
         except UserError:
             return events[-1]
         true = check_terms(replayer.oracle, replayer.ledgers, frozenset())
@@ -144,15 +142,21 @@ class TraceShrinker:
         """Whether the first finding of a candidate is the same, and its last event; then it is the best so far."""
         if not events:
             return False
-        numbered = self._numbered(events)
-        return self.take(self._jury.header, numbered)
+        return self._is_taken(self._header, self._numbered(events))
 
-    def take(self, header: Header, events: Events) -> bool:
-        finding = self._jury.first_in(events, header)
+    def _is_taken(self, header: Header, events: Events) -> bool:
+        """Judge a candidate by the rules that the whole trace is judged by."""
+        try:
+            finding = _first_finding(self._replayer(header), events)
+        except UserError:  # no trace that could be judged
+            return False
         if finding is None or Same.of(finding) != self._same or finding.event.seq != events[-1].seq:
             return False
         self.best = Shrunk(header, events, finding, *self._records)
         return True
+
+    def _replayer(self, header: Header) -> Replayer:
+        return Replayer(Unwritten(self._path, header), self._rules.known, self._rules.profile)
 
     # -- 1. cut --
 
@@ -201,7 +205,7 @@ class TraceShrinker:
         """The smallest so far in place of what was cut."""
         assert self.best is not None
         lives = Lives()
-        self._first, self._jury.header = self.best.finding, self.best.header
+        self._first, self._header = self.best.finding, self.best.header
         self._candidate = [(lives.tell(event), event) for event in self.best.events]
         if self._stays:
             self._stays = {life for life, _ in self._candidate}
@@ -235,19 +239,19 @@ class TraceShrinker:
 
     def _retell(self) -> None:
         assert self.best is not None
-        first = retellings_of(self.best.events, self.best.finding, self._jury)
+        first = retelling_of(self.best.events, self.best.finding, self._replayer(self._header))
         if first is None:
             return
         before = len(self.best.events)
 
         def is_kept(story: Retold) -> bool:
             assert self.best is not None
-            self._told("telling it anew", len(self.best.events))
+            self._told("running it on the model", len(self.best.events))
             witness = story.witness()
             if witness is None:
                 return False
-            header = self._jury.header.model_copy(update={"config": witness.config})
-            return self.take(header, list(witness.events))
+            header = self._header.model_copy(update={"config": witness.config})
+            return self._is_taken(header, list(witness.events))
 
         captured = self.best
         if not is_kept(first):
@@ -269,6 +273,10 @@ class NothingToShrink(UserError):
     def __init__(self, message: str, verdict: str) -> None:
         super().__init__(message)
         self.verdict = verdict
+
+
+def _first_finding(replayer: Replayer, events: Sequence[Event]) -> Finding | None:
+    return next((f for e in events if (f := replayer.feed(FIRST_LINE + e.seq, e)) is not None), None)
 
 
 _Of = tuple["int | None", Event]

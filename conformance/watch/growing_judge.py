@@ -75,24 +75,17 @@ class LiveJudge:
         """Events since then."""
         slice = self.source.slice
         self.why_not = "" if slice is None or slice.can_be_replayed else f"{self.report.path}: {slice.why_not_replayed}"
+        """Why the trace cannot be followed: a replay starts from nothing, or from a state that a slice carries."""
         begin_with_state(self.replayer, cast(TraceReader, source))
         self._kinds: Counter[Kind] = Counter()
         self._note = note
         self._moved: MovedPages | None = None
         self._compiled: CompiledChecker | None = None
         self._preparation = Preparation(self.report.profile)
-        self._choose(checker)
-
-    def _choose(self, checker: str) -> None:
         self._may_compile = checker != INTERPRETED and is_installed(checker) and can_be_compiled(self.replayer, checker)
         if checker == COMPILED:
             self._note("the compiled checker is loaded; where it is not kept yet, that takes some seconds")
             self._take_over()
-
-    @property
-    def can_follow(self) -> bool:
-        """A replay starts from nothing, or from a state that a slice carries: without it nothing can be judged."""
-        return not self.why_not
 
     @property
     def is_compiled(self) -> bool:
@@ -162,7 +155,9 @@ class LiveJudge:
     def conclude(self) -> Report:
         """The verdict over what is there."""
         self._write_report()
-        return conclude(self.report, cast(TraceReader, self.source))
+        report = conclude(self.report, cast(TraceReader, self.source))
+        report.why = self.why_not or report.why
+        return report
 
     def stop(self) -> None:
         self._preparation.stop()

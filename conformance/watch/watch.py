@@ -96,14 +96,11 @@ class Watch:
     def _outcome(self, interrupted: bool) -> Outcome:
         judge = self._judge
         report = judge.conclude() if judge is not None else None
-        if report is not None and judge is not None and not judge.can_follow:
-            report.why = judge.why_not
-        self._tell_status(ENDED)
-        if judge is None or report is None:
+        self._show_status(ENDED)
+        if judge is None:
             return Outcome(None, self._earlier, 0, 0, self._restarts, interrupted)
-        return Outcome(
-            report, self._earlier + judge.violations, judge.events, judge.unjudged, self._restarts, interrupted
-        )
+        violations = self._earlier + judge.violations
+        return Outcome(report, violations, judge.events, judge.unjudged, self._restarts, interrupted)
 
     # --- waiting for a trace ----------------------------------------------------------------------------------------------
 
@@ -128,13 +125,9 @@ class Watch:
             self._judge.stop()
             self._earlier += self._judge.violations
         self._pace = Pace(now())
-        options = self.options
+        chosen = self.options
         self._judge = LiveJudge(
-            self._source,
-            strict=options.strict,
-            checker=options.checker,
-            note=self._show.say,
-            profile=options.profile,
+            self._source, strict=chosen.strict, checker=chosen.checker, note=self._show.say, profile=chosen.profile
         )
         report = self._judge.report
         if report.profile is not None:
@@ -160,7 +153,7 @@ class Watch:
         """Follow the trace. True: this is the end of the watch; False: another trace stands in its place."""
         file, source, judge = self._file, self._source, self._judge
         assert file is not None and source is not None and judge is not None
-        if not judge.can_follow:
+        if judge.why_not:
             return True
         self._show.say(f"following {self.path}")
         said_gone = False
@@ -225,9 +218,9 @@ class Watch:
             self._pace.saw(moment, size, size - self._source.unread(), self._judge.events)
         if at_once or moment >= self._next_status:
             self._next_status = moment + STATUS_SECONDS
-            self._tell_status()
+            self._show_status()
 
-    def _tell_status(self, phase: str | None = None) -> None:
+    def _show_status(self, phase: str | None = None) -> None:
         self.latest = self._status(phase)
         self._show.status(self.latest)
 
@@ -236,11 +229,11 @@ class Watch:
         if source is None or judge is None:
             return Status(str(self.path), phase or WAITING, violations=self._earlier, restarts=self._restarts)
         violations = self._earlier + judge.violations
-        first = judge.report.first
+        first, so_far = judge.report.first, CONFORMS if judge.events else ""
         return Status(
             str(self.path),
             phase=phase or self._phase(source, judge),
-            verdict=self._verdict(judge, violations, phase == ENDED),
+            verdict=VIOLATES if violations else judge.report.verdict if phase == ENDED else so_far,
             header=source.header,
             events=judge.events,
             unjudged=judge.unjudged,
@@ -259,13 +252,6 @@ class Watch:
             ends_taken_back=source.ends_taken_back,
             seconds=moment - self._begun,
         )
-
-    def _verdict(self, judge: LiveJudge, violations: int, at_the_end: bool) -> str:
-        if violations:
-            return VIOLATES
-        if at_the_end:
-            return judge.report.verdict
-        return CONFORMS if judge.events else ""
 
     def _phase(self, source: Source, judge: LiveJudge) -> str:
         if judge.ended_by is not None:

@@ -15,45 +15,50 @@ from kvproof.conformance.whole_file import require_writable_file
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.profiles import PROFILES
 
+BrokenRule = Annotated[
+    str | None,
+    typer.Option(
+        "--fault",
+        metavar="F",
+        help="Break one rule on purpose; see `kvproof list faults`.",
+        autocompletion=completions.faults,
+    ),
+]
+VariantFile = Annotated[
+    Path | None,
+    typer.Option("--variant", metavar="FILE", help="Prove or refute your own rule. The file is code and is executed."),
+]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Prove the rules of a release; see `kvproof list profiles`.",
+        autocompletion=completions.profiles,
+    ),
+]
+Certify = Annotated[
+    bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
+]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs a rule that is changed."),
+]
+ItfFile = Annotated[
+    Path | None,
+    typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for the viewers of TLA+."),
+]
+
 
 def prove(
     context: typer.Context,
-    fault: Annotated[
-        str | None,
-        typer.Option(
-            "--fault",
-            metavar="F",
-            help="Break one rule on purpose; see `kvproof list faults`.",
-            autocompletion=completions.faults,
-        ),
-    ] = None,
-    variant: Annotated[
-        Path | None,
-        typer.Option(
-            "--variant", metavar="FILE", help="Prove or refute your own rule. The file is code and is executed."
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="NAME",
-            help="Prove the rules of a release; see `kvproof list profiles`.",
-            autocompletion=completions.profiles,
-        ),
-    ] = None,
-    certify: Annotated[
-        bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
-    ] = False,
-    out_file: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs a rule that is changed."),
-    ] = None,
+    fault: BrokenRule = None,
+    variant: VariantFile = None,
+    profile: ProfileName = None,
+    certify: Certify = False,
+    out_file: TraceFile = None,
     json_file: JsonFile = None,
-    itf: Annotated[
-        Path | None,
-        typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for the viewers of TLA+."),
-    ] = None,
+    itf: ItfFile = None,
     cache: CacheFolder = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask everything anew and keep nothing.")] = False,
     junit: JUnitFile = None,

@@ -21,28 +21,28 @@ from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.slicing import Cut, turns_in
 
+InputTrace = Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to cut from, in lines or in columns.")]
+OutputTrace = Annotated[Path, typer.Option("--out", "-o", help="The slice to write: .jsonl, .jsonl.gz or .kvtrace.")]
+First = Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="The first event.")]
+Last = Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="The last event; without it, to the end.")]
+Page = Annotated[int | None, typer.Option(help="Only events that moved this page, and of who held it meanwhile.")]
+WithState = Annotated[
+    bool,
+    typer.Option(
+        "--with-state", help="Judge what is before the slice and carry the state there: then it can be replayed."
+    ),
+]
+
 
 def slice_(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to cut from, in lines or in columns.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The slice to write: .jsonl, .jsonl.gz or .kvtrace.")],
-    first: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="The first event.")] = 0,
-    last: Annotated[
-        int | None, typer.Option("--to", metavar="SEQ", min=0, help="The last event; without it, to the end.")
-    ] = None,
+    trace: InputTrace,
+    out: OutputTrace,
+    first: First = 0,
+    last: Last = None,
     session: Annotated[str | None, typer.Option(help="Only events of this session and of its turns.")] = None,
-    page: Annotated[
-        int | None, typer.Option(help="Only events that moved this page, and of who held it meanwhile.")
-    ] = None,
-    with_state: Annotated[
-        bool,
-        typer.Option(
-            "--with-state", help="Judge what is before the slice and carry the state there: then it can be replayed."
-        ),
-    ] = False,
-    profile: Annotated[
-        str | None,
-        profile_option("With --with-state: judge by the rules of a release."),
-    ] = None,
+    page: Page = None,
+    with_state: WithState = False,
+    profile: Annotated[str | None, profile_option("With --with-state: judge by the rules of a release.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.

@@ -22,39 +22,45 @@ from kvproof.conformance.watch.alarm import Alarm
 from kvproof.conformance.watch.metrics import Metrics
 from kvproof.conformance.watch.watch import Options, Outcome, Watch
 
+GrowingTrace = Annotated[
+    Path, typer.Argument(metavar="TRACE", help="The trace, .jsonl or .kvtrace; it need not be there yet.")
+]
+CheckerName = Annotated[
+    str,
+    checker_option(
+        "Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are."
+    ),
+]
+UntilEnd = Annotated[
+    bool, typer.Option("--until-end", help="Stop at the first end record, also one that an idle server writes.")
+]
+KeepGoing = Annotated[
+    bool, typer.Option("--keep-going", help="Go on after a violation: count events and pages, judge no more.")
+]
+AlarmCommand = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="Run for each violation, which it gets as JSON on stdin. No shell."),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(help="Serve metrics for Prometheus (kvproof\\[watch]); 0: on any free port.", min=0, max=65535),
+]
+NoView = Annotated[bool, typer.Option("--no-view", help="Plain lines, for logs; so is it where stdout is no terminal.")]
+
 
 def watch(
-    trace: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="The trace, .jsonl or .kvtrace; it need not be there yet.")
-    ],
+    trace: GrowingTrace,
     strict: Strict = False,
     profile: JudgedBy = None,
-    checker: Annotated[
-        str,
-        checker_option(
-            "Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are."
-        ),
-    ] = "auto",
+    checker: CheckerName = "auto",
     once: Annotated[bool, typer.Option("--once", help="Judge what is there by now, and stop.")] = False,
-    until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at the first end record, also one that an idle server writes.")
-    ] = False,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Go on after a violation: count events and pages, judge no more.")
-    ] = False,
-    alarm: Annotated[
-        str | None,
-        typer.Option(metavar="COMMAND", help="Run for each violation, which it gets as JSON on stdin. No shell."),
-    ] = None,
+    until_end: UntilEnd = False,
+    keep_going: KeepGoing = False,
+    alarm: AlarmCommand = None,
     alarm_seconds: Annotated[float, typer.Option(help="Time limit of one alarm.", min=0.1)] = 30.0,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Serve metrics for Prometheus (kvproof\\[watch]); 0: on any free port.", min=0, max=65535),
-    ] = None,
+    metrics_port: MetricsPort = None,
     metrics_host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
-    no_view: Annotated[
-        bool, typer.Option("--no-view", help="Plain lines, for logs; so is it where stdout is no terminal.")
-    ] = False,
+    no_view: NoView = False,
     json_file: JsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Violations and the verdict, nothing between.")] = False,
 ) -> None:

@@ -10,7 +10,7 @@ However the block ends, `ended` says it and every file is whole. Files that cann
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -58,9 +58,6 @@ class Stream:
             self._lines = self._formats.ndjson.open("w", encoding="utf-8")
 
     def tell(self, *events: Any) -> None:
-        self._tell_all(events)
-
-    def _tell_all(self, events: Iterable[Any]) -> None:
         for event in events:
             if self._formats.junit is not None or self._formats.sarif is not None:
                 self._said.append(event)
