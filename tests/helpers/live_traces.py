@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from waiting import wait_until
 
 from kvproof.conformance.adapters.live.assembly import DECODE, RESULT
 from kvproof.conformance.adapters.live.handover import Handover
 from kvproof.conformance.adapters.live.live_trace import is_being_written
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.readings import SESSION, TURN
-from kvproof.spec.trace import Config, Header, Producer
 
-HEADER = Header(
-    spec="1",
-    producer=Producer(name="test", version="0", target="none"),
-    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
-)
 OPEN = {"action": "open", "session": "s", "after": {"slot_held": False, "inflight": None}}
 CHECK = {"action": "check", "params": {"busy": False}}
 
@@ -48,12 +42,5 @@ def handover_to(pipe: int, **options: int) -> Handover:
     return handover
 
 
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def wait_until_written(path: Path, seconds: float = 30.0) -> None:
-    wait_until(lambda: not is_being_written(path), f"{path} is still being written", seconds)
+    wait_until(lambda: not is_being_written(path), f"the end of {path}", seconds)

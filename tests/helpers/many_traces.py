@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trace_events import HEADER
+
 from kvproof.conformance.drive.counterexample import save_counterexample
 from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.model.explore import counterexample
-from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import FAULTS
-from kvproof.spec.trace import Config, Header, Producer
-
-HEADER = Header(
-    spec=SPEC_VERSION,
-    producer=Producer(name="test", version="0", target="none"),
-    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
-)
 
 
 def sessions(path: Path, number: int = 3, *, closed: bool = True) -> Path:

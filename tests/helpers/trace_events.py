@@ -1,15 +1,18 @@
-"""A header, and events as Hypothesis draws them, for tests of whatever reads or writes traces."""
+"""A header, events as Hypothesis draws them, and traces of given events, for tests of whatever reads or writes traces."""
 
 from __future__ import annotations
 
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from kvproof.spec.trace import Config, EventName, Header, Observed, Producer
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
+from kvproof.spec import SPEC_VERSION
+from kvproof.spec.trace import Config, End, Event, EventName, Header, Observed, Producer
 
 HEADER = Header(
-    spec="1",
+    spec=SPEC_VERSION,
     producer=Producer(name="test", version="0", target="none"),
     config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
 )
@@ -33,3 +36,29 @@ EVENTS = st.fixed_dictionaries(
         "free_list": st.none() | PAGES,
     },
 )
+
+
+def written(path: Path, events: list[dict[str, Any]], header: Header = HEADER) -> Path:
+    """A trace of these events, in the form that its name asks for."""
+    with write_trace(path, header) as writer:
+        for fields in events:
+            writer.event(**fields)
+    return path
+
+
+def copied(source: Path, target: Path) -> Path:
+    """The same records, in the form that the target's name asks for."""
+    reader = read_trace(source)
+    with write_trace(target, reader.header) as writer:
+        for _, record in reader:
+            if isinstance(record, Event):
+                writer.write(record)
+            elif isinstance(record, End):
+                writer.close(record.reason, dropped=record.dropped)
+    return target
+
+
+def events_of(path: Path, *actions: str) -> list[Event]:
+    """All of a trace, or those of these actions."""
+    events = [record for _, record in read_trace(path) if isinstance(record, Event)]
+    return [event for event in events if not actions or event.action in actions]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -58,123 +58,118 @@ def swallows(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 WRAPPERS = [breaks_before, breaks_after, calls_twice, changes_arguments, changes_result, swallows]
 
 
+@pytest.fixture
+def errors() -> list[Exception]:
+    return []
+
+
+@pytest.fixture
+def hooks(errors: list[Exception]) -> Iterator[MethodHooks]:
+    """What goes wrong in a wrapper is in `errors`."""
+    hooks = MethodHooks(errors.append)
+    yield hooks
+    hooks.take_away()
+
+
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_caller_sees_the_original_whatever_the_wrapper_does(wrapper: Callable[..., Any]) -> None:
-    errors: list[Exception] = []
-    watch, pool = MethodHooks(errors.append), Pool()
-    watch.around(Pool, "take", wrapper)
-    try:
-        assert pool.take(3, urgent=True) == 6
-        with pytest.raises(ValueError, match="-1"):
-            pool.take(-1)
-        assert pool.take(4) == 8
-    finally:
-        watch.take_away()
+def test_caller_sees_the_original_whatever_the_wrapper_does(
+    wrapper: Callable[..., Any], hooks: MethodHooks, errors: list[Exception]
+) -> None:
+    pool = Pool()
+    hooks.around(Pool, "take", wrapper)
+    assert pool.take(3, urgent=True) == 6
+    with pytest.raises(ValueError, match="-1"):
+        pool.take(-1)
+    assert pool.take(4) == 8
     assert pool.calls == [(3, True), (-1, False), (4, False)]
     assert [str(error) for error in errors] == (["ours"] if wrapper in (breaks_before, breaks_after) else [])
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
-def test_a_listener_that_breaks_is_told_once_and_then_idle(place: str) -> None:
-    errors: list[Exception] = []
+@pytest.mark.parametrize("place", ["before", "after", "after alone"])
+def test_a_listener_that_breaks_is_told_of_once_and_then_idle(
+    place: str, hooks: MethodHooks, errors: list[Exception]
+) -> None:
     heard: list[Any] = []
 
-    def listener(*args: Any) -> None:
+    def listener(*args: Any, **_kwargs: Any) -> None:
         heard.append(args)
         raise RuntimeError("ours")
 
-    watch, pool = MethodHooks(errors.append), Pool()
-    watch.between(Pool, "take", listener if place == "before" else None, listener if place == "after" else None)
-    try:
-        assert [pool.take(1), pool.take(2)] == [2, 4]
-        with pytest.raises(ValueError, match="-5"):
-            pool.take(-5)
-    finally:
-        watch.take_away()
-    assert len(heard) == 1 and len(errors) == 1
+    if place == "after alone":
+        hooks.after(Pool, "take", listener)
+    else:
+        hooks.between(Pool, "take", *((listener, None) if place == "before" else (None, listener)))
+    pool = Pool()
+    assert [pool.take(1), pool.take(2)] == [2, 4]
+    with pytest.raises(ValueError, match="-5"):
+        pool.take(-5)
+    assert len(heard) == 1 and [str(error) for error in errors] == ["ours"]
 
 
-def test_after_an_error_every_wrapper_is_idle() -> None:
-    watch, pool = MethodHooks(lambda error: None), Pool()
+def test_after_an_error_every_wrapper_is_idle(hooks: MethodHooks) -> None:
     heard: list[str] = []
-    watch.around(Pool, "take", breaks_before)
-    watch.between(BiggerPool, "take", lambda *args: heard.append("before"), lambda *args: heard.append("after"))
-    try:
-        BiggerPool().take(1)
-        pool.take(1)
-        BiggerPool().take(1)
-    finally:
-        watch.take_away()
+    hooks.around(Pool, "take", breaks_before)
+    hooks.between(BiggerPool, "take", lambda *args: heard.append("before"), lambda *args: heard.append("after"))
+    BiggerPool().take(1)
+    Pool().take(1)
+    BiggerPool().take(1)
     assert heard == ["before"]  # its original was the broken wrapper's: from there on nothing is heard
 
 
-def test_an_interrupt_is_not_swallowed() -> None:
+def test_an_interrupt_is_not_swallowed(hooks: MethodHooks) -> None:
     def interrupted(original: Callable[..., Any], *args: Any) -> Any:
         raise KeyboardInterrupt
 
-    watch = MethodHooks(lambda error: None)
-    watch.around(Pool, "take", interrupted)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            Pool().take(1)
-    finally:
-        watch.take_away()
+    hooks.around(Pool, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Pool().take(1)
 
 
-def test_without_on_error_a_mistake_of_ours_is_raised() -> None:
-    watch = MethodHooks()
-    watch.around(Pool, "take", breaks_before)
-    try:
-        with pytest.raises(RuntimeError, match="ours"):
-            Pool().take(1)
-    finally:
-        watch.take_away()
+def test_without_on_error_a_mistake_of_ours_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pool, "take", Pool.take)  # put back afterwards
+    MethodHooks().around(Pool, "take", breaks_before)
+    with pytest.raises(RuntimeError, match="ours"):
+        Pool().take(1)
 
 
-def test_taking_away_leaves_what_others_put_there_since() -> None:
-    original = Pool.take
-    watch = MethodHooks(lambda error: None)
-    watch.around(Pool, "take", breaks_before)
-    watch.around(BiggerPool, "take", breaks_before)
+def test_taking_away_leaves_what_others_put_there_since(hooks: MethodHooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pool, "take", Pool.take)
+    hooks.around(Pool, "take", breaks_before)
+    hooks.around(BiggerPool, "take", breaks_before)
     ours = Pool.take
 
     def theirs(pool: Pool, size: int) -> int:
         return ours(pool, size) + 1
 
     Pool.take = theirs  # type: ignore[method-assign, assignment]
-    try:
-        watch.take_away()
-        assert Pool.take is theirs
-        assert Pool().take(5) == 11
-        assert "take" not in vars(BiggerPool)
-    finally:
-        Pool.take = original  # type: ignore[method-assign]
+    hooks.take_away()
+    assert Pool.take is theirs
+    assert Pool().take(5) == 11
+    assert "take" not in vars(BiggerPool)
 
 
-def test_a_listener_after_hears_of_calls_that_returned() -> None:
-    heard, errors = list[tuple[Any, ...]](), list[Exception]()
-    watch = MethodHooks(errors.append)
-    watch.after(Pool, "take", lambda pool, *args, **kwargs: heard.append(args))
-    try:
-        pool = Pool()
-        assert pool.take(3) == 6
-        with pytest.raises(ValueError, match="-1"):
-            pool.take(-1)
-        assert heard == [(3,)] and pool.calls == [(3, False), (-1, False)] and not errors
-    finally:
-        watch.take_away()
+def test_a_listener_after_hears_of_calls_that_returned(hooks: MethodHooks, errors: list[Exception]) -> None:
+    heard, pool = list[tuple[Any, ...]](), Pool()
+    hooks.after(Pool, "take", lambda pool, *args, **kwargs: heard.append(args))
+    assert pool.take(3) == 6
+    with pytest.raises(ValueError, match="-1"):
+        pool.take(-1)
+    assert heard == [(3,)] and pool.calls == [(3, False), (-1, False)] and not errors
+    hooks.take_away()
     assert pool.take(2) == 4 and heard == [(3,)]
 
 
-def test_a_listener_after_that_breaks_is_told_of_once_and_heard_no_more() -> None:
-    errors = list[Exception]()
-    watch = MethodHooks(errors.append)
-    watch.after(Pool, "take", breaks_before)
-    try:
-        assert Pool().take(3) == 6 and Pool().take(4) == 8
-        assert [str(error) for error in errors] == ["ours"]
-    finally:
-        watch.take_away()
+def test_who_cannot_even_hear_of_an_error_does_not_hurt_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No memory for a line in the log, say."""
+
+    def hears(_error: Exception) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Pool, "take", Pool.take)
+    hooks = MethodHooks(hears)
+    hooks.around(Pool, "take", breaks_before)
+    hooks.after(Pool, "take", lambda *_args, **_kwargs: 1 / 0)  # type: ignore[arg-type,return-value]
+    assert Pool().take(2) == 4
 
 
 # -- who calls --
@@ -196,35 +191,16 @@ class LargerGroup(Group):
         super().ends()
 
 
-def test_a_function_that_runs_further_up_is_found() -> None:
-    for group in (Group(), LargerGroup()):
-        group.free()
-        group.ends()
-        group.free()
-        assert group.asked == [False, True, False]
+@pytest.mark.parametrize("group", [Group(), LargerGroup()], ids=["itself", "below another"])
+def test_a_function_that_runs_further_up_is_found(group: Group) -> None:
+    group.free()
+    group.ends()
+    group.free()
+    assert group.asked == [False, True, False]
 
 
-def test_it_is_found_below_a_wrapper_of_somebody_else() -> None:
-    watch = MethodHooks()
-    watch.around(Group, "ends", lambda original, *args: original(*args))
-    try:
-        group = Group()
-        group.ends()
-        assert group.asked == [True]
-    finally:
-        watch.take_away()
-
-
-def test_who_cannot_even_hear_of_an_error_does_not_hurt_the_code() -> None:
-    """No memory for a line in the log, say."""
-
-    def hears(_error: Exception) -> None:
-        raise MemoryError
-
-    watch = MethodHooks(hears)
-    watch.around(Pool, "take", breaks_before)
-    watch.after(Pool, "take", lambda *_args, **_kwargs: 1 / 0)  # type: ignore[arg-type,return-value]
-    try:
-        assert Pool().take(2) == 4
-    finally:
-        watch.take_away()
+def test_it_is_found_below_a_wrapper_of_somebody_else(hooks: MethodHooks) -> None:
+    hooks.around(Group, "ends", lambda original, *args: original(*args))
+    group = Group()
+    group.ends()
+    assert group.asked == [True]

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import DOCS
+from trace_events import HEADER
 
 from kvproof.conformance.traces.open_trace import write_trace
-from kvproof.spec.trace import Config, Header, Producer
 
-PAGE = Path(__file__).parents[3] / "docs" / "columnar.md"
-HEADER = Header(
-    spec="1",
-    producer=Producer(name="test", version="0", target="none"),
-    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
-)
-
-
-def snippets() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+PAGE = (DOCS / "columnar.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +30,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         writer.event(action="extend", session="s", turn="c", alloc=(16, 18, 17))
     names: dict[str, Any] = {}
     found = []
-    for text in snippets():
+    for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         if "import duckdb" in text or "import polars" in text:
             continue
         *setup, last = text.replace("out/retract.kvtrace", str(path)).strip().rsplit("\n", 1)
@@ -53,24 +44,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return found
 
 
-def test_events_of_each_action(answers: list[Any]) -> None:
-    table = answers[0].to_pydict()
-    assert dict(zip(table["action"], table["seq_count"], strict=True)) == {"open": 1, "extend": 3, "finish": 1}
-
-
-def test_pages_that_each_event_took(answers: list[Any]) -> None:
-    assert answers[1].to_pydict() == {"event": [1, 4, 2], "pages_sum": [5, 3, 1]}
-
-
-def test_events_that_moved_a_page(answers: list[Any]) -> None:
-    assert answers[2].to_pydict() == {
+def test_each_query_of_the_page_has_its_answer(answers: list[Any]) -> None:
+    of_each_action, taken, that_moved_a_page, hold_less_than_committed = (answer.to_pydict() for answer in answers)
+    assert dict(zip(*of_each_action.values(), strict=True)) == {"open": 1, "extend": 3, "finish": 1}
+    assert taken == {"event": [1, 4, 2], "pages_sum": [5, 3, 1]}
+    assert that_moved_a_page == {
         "seq": [1, 4], "action": ["extend", "extend"], "session": ["t", "s"], "turn": ["a", "c"],
     }  # fmt: skip
-
-
-def test_slots_that_hold_less_than_they_committed(answers: list[Any]) -> None:
-    assert answers[3].to_pydict() == {"seq": [3], "action": ["finish"], "session": ["t"]}
-
-
-def test_every_query_of_the_page_is_tried(answers: list[Any]) -> None:
-    assert len(answers) == 4
+    assert hold_less_than_committed == {"seq": [3], "action": ["finish"], "session": ["t"]}

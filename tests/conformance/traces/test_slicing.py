@@ -9,30 +9,21 @@ from typing import Any
 
 import command_line
 import pytest
+from trace_events import HEADER as PLAIN_HEADER
+from trace_events import events_of, written
 
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES, replay
 from kvproof.conformance.traces.columnar import ColumnarWriter
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.slices import Slice
 from kvproof.spec import SPEC_VERSION
-from kvproof.spec.trace import Config, Event, Header, Producer
 
-HEADER = Header(
-    spec=SPEC_VERSION,
-    producer=Producer(name="test", version="0", target="none"),
-    config=Config(page_size=4, pool_pages=8, rows=2, row_width=32),
-    extra={"seed": 7},
-)
+HEADER = PLAIN_HEADER.model_copy(update={"extra": {"seed": 7}})
 # Not a run that any server made: what a slice keeps follows from names and pages alone.
 EVENTS: list[dict[str, Any]] = [
     {"action": "open", "session": "s"},  # 0
     {"action": "open", "session": "t"},  # 1
-    {
-        "action": "create",
-        "session": "s",
-        "turn": "a",
-        "params": {"admitted": False, "origin_len": 3, "logprob": False},
-    },  # 2
+    {"action": "create", "session": "s", "turn": "a", "params": {"admitted": False, "origin_len": 3}},  # 2
     {"action": "extend", "session": "t", "turn": "b", "alloc": (5, 6)},  # 3
     {"action": "arrive", "turn": "a"},  # 4
     {"action": "extend", "turn": "a", "alloc": (7,), "shared": (5,)},  # 5
@@ -64,11 +55,7 @@ def cut(trace: Path, *options: object, name: str = "o.jsonl") -> list[int]:
     """The seqs that a slice keeps."""
     result = run(trace, *options, "--out", trace.parent / name)
     assert result.exit_code == 0, result.output
-    return seqs_of(trace.parent / name)
-
-
-def seqs_of(path: Path) -> list[int]:
-    return [record.seq for _, record in read_trace(path) if isinstance(record, Event)]
+    return [event.seq for event in events_of(trace.parent / name)]
 
 
 @pytest.mark.parametrize("name", ["o.jsonl", "o.jsonl.gz", "o.kvtrace"])
@@ -90,10 +77,8 @@ def seqs_of(path: Path) -> list[int]:
 )
 def test_what_a_slice_keeps(trace: Path, options: tuple[object, ...], kept: list[int], name: str) -> None:
     assert cut(trace, *options, name=name) == list(kept)
-    original = {record.seq: record for _, record in read_trace(trace) if isinstance(record, Event)}
-    assert all(
-        record == original[record.seq] for _, record in read_trace(trace.parent / name) if isinstance(record, Event)
-    )
+    original = events_of(trace)
+    assert events_of(trace.parent / name) == [original[seq] for seq in kept]
 
 
 def test_the_header_says_what_was_cut_and_keeps_the_rest(trace: Path) -> None:
@@ -189,9 +174,7 @@ def read_all(path: Path) -> Any:
 
 
 def with_slice(path: Path, said: Any, events: str) -> Path:
-    with write_trace(path, HEADER):
-        pass
-    header, end = path.read_text().splitlines()
+    header, end = written(path, [], HEADER).read_text().splitlines()
     fields = json.loads(header)
     fields["extra"]["slice"] = said
     path.write_text("\n".join([json.dumps(fields), *events.splitlines(), end]) + "\n")
@@ -221,11 +204,9 @@ def test_a_slice_that_does_not_hold_what_its_header_says_is_refused(
 
 
 def test_who_held_a_page_is_left_when_the_page_is_freed(tmp_path: Path) -> None:
-    with write_trace(tmp_path / "t.jsonl", HEADER) as writer:
-        writer.event(action="extend", session="s", turn="a", alloc=(3,))
-        writer.event(action="result", session="s", turn="a")
-        writer.event(action="retract", session="s", turn="a", free=(3,))
-        writer.event(action="match", session="s", turn="a")
+    moved = {"extend": {"alloc": (3,)}, "result": {}, "retract": {"free": (3,)}, "match": {}}
+    events = [{"action": action, "session": "s", "turn": "a", **pages} for action, pages in moved.items()]
+    written(tmp_path / "t.jsonl", events)
     assert cut(tmp_path / "t.jsonl", "--page", 3) == [0, 1, 2]
 
 

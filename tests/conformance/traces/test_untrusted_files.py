@@ -19,7 +19,15 @@ from command_line import refusal, run
 from kvproof.conformance.adapters.workload import LONGEST_LINE, MOST_TOKENS, read_workload
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.campaign import Found
-from kvproof.conformance.fuzz.campaign_state import STATE, Plan, State, campaigns_of, load_state, save_state
+from kvproof.conformance.fuzz.campaign_state import (
+    STATE,
+    Plan,
+    State,
+    campaign_as_data,
+    campaigns_of,
+    load_state,
+    save_state,
+)
 from kvproof.conformance.fuzz.finding_folder import leave
 from kvproof.conformance.fuzz.play import Played, Trouble
 from kvproof.conformance.fuzz.schedule import Act, Schedule
@@ -111,38 +119,11 @@ def test_what_numba_compiled_is_not_taken_from_a_folder_that_others_can_write(
 
 def campaign(folder: Path, **changes: Any) -> None:
     """The state of a campaign with one finding, changed."""
-    found = {
-        "number": 1,
-        "times": 1,
-        "after_seconds": 0.5,
-        "after_schedules": 1,
-        "played": {
-            "schedule": {"target": "reference"},
-            "header": None,
-            "events": [],
-            "seen": 0,
-            "steps": 0,
-            "coverage": {"actions": {}, "branches": {}, "invariants": {}},
-            "states": [],
-            "trouble": {
-                "kind": "crash",
-                "signature": "s",
-                "sentence": "s",
-                "trace": "",
-                "faults": [],
-                "after": [],
-                "finding": None,
-            },
-        },
-    }
-    job = {
-        **dict.fromkeys(("job", "rounds", "schedules", "refused", "steps", "events", "elapsed", "seconds"), 0),
-        "known": ["s"],
-        "coverage": {"actions": {}, "branches": {}, "invariants": {}},
-        "seen_in": {},
-        "found": [found],
-    }
-    save_state(State(Plan("reference"), [job], {"s": 1}), folder)
+    pytest.importorskip("torch")
+    trouble = Trouble("crash", "s", "s")
+    of_one = Plan("reference").campaign(target_named("reference"), 0)
+    of_one.found["s"] = Found(1, trouble, Played(Schedule(target="reference"), None, None, 0, trouble))
+    save_state(State(Plan("reference"), [campaign_as_data(of_one)], {"s": 1}), folder)
     data = json.loads((folder / STATE).read_text())
     for place, value in changes.items():
         inner: Any = data
@@ -154,7 +135,6 @@ def campaign(folder: Path, **changes: Any) -> None:
 
 
 def gone_on_with(folder: Path) -> Any:
-    pytest.importorskip("torch")
     return campaigns_of(load_state(folder), target_named("reference"), folder)
 
 

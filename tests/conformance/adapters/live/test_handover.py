@@ -17,7 +17,9 @@ from typing import Any
 
 import live_traces
 import pytest
-from live_traces import CHECK, HEADER, OPEN, a_decode, a_result, handover_to, wait_until, wait_until_written
+from live_traces import CHECK, OPEN, a_decode, a_result, handover_to, wait_until_written
+from trace_events import HEADER
+from waiting import wait_until
 
 from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.live.assembly import Assembly
@@ -120,7 +122,7 @@ def wait_for_lines(path: Path, lines: int) -> None:
         text = path.read_bytes()
         return text.count(b"\n") == lines and text.endswith(b"\n")
 
-    wait_until(is_so, f"{path} has not {lines} lines")
+    wait_until(is_so, f"{lines} lines in {path}")
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
@@ -159,7 +161,8 @@ import resource, os, sys
 from kvproof.conformance.adapters.live.lines import Lines
 from kvproof.conformance.adapters.live.lines_file import LinesFile, header_line
 sys.path.insert(0, {str(Path(live_traces.__file__).parent)!r})
-from live_traces import CHECK, HEADER
+from live_traces import CHECK
+from trace_events import HEADER
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 file = os.open({str(tmp_path / "t.jsonl")!r}, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 trace, lines = LinesFile(file, header_line(HEADER)), Lines(4)

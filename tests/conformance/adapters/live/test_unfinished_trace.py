@@ -9,7 +9,8 @@ from pathlib import Path
 
 import live_traces
 import pytest
-from live_traces import CHECK, HEADER
+from live_traces import CHECK
+from trace_events import HEADER
 
 from kvproof.conformance.adapters.live.lines_file import LinesFile, header_line
 from kvproof.conformance.adapters.live.unfinished_trace import close_what_was_left
