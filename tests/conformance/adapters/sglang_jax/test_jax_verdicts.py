@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sglang_jax_checkouts import AFTER_1008, COMMITS, run_on
-from sglang_jax_verdicts import PAGE, VERDICTS, own_checks, table, verdicts_in
+from sglang_jax_verdicts import PAGE, VERDICTS, table, verdicts_in
 from verdict_page import Verdicts
 
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Finding, replay
@@ -24,14 +24,6 @@ def first_finding(traces: Path, scenario: str, page_size: int) -> Finding:
     report = replay(traces / f"{scenario}-p{page_size}.jsonl")
     assert report.verdict == VIOLATES and report.first is not None
     return report.first
-
-
-def conforms(traces: Path, scenario: str, page_size: int) -> bool:
-    return replay(traces / f"{scenario}-p{page_size}.jsonl").verdict == CONFORMS
-
-
-def names(finding: Finding) -> list[str]:
-    return [fault.id for fault in finding.explained_by]
 
 
 @pytest.mark.sglang_jax
@@ -50,107 +42,82 @@ def test_expected_verdicts_say_that_fixed_checkouts_keep_every_rule() -> None:
         assert {words for sizes in EXPECTED[commit].values() for words in sizes.values()} == {CONFORMS}
 
 
-@pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (1, 4, 16))
-def test_a_row_that_is_freed_between_chunks_is_f17850(recorded_on: RecordedOn, page_size: int) -> None:
-    found = first_finding(recorded_on("before #1008"), "two-chunks-no-tree", page_size)
-    assert found.event.action == "stash" and found.event.row is None
-    assert names(found) == ["F17850"]
-    assert conforms(recorded_on(AFTER_1008), "two-chunks-no-tree", page_size)
+ANY, PAGES = (1, 4, 16), (4, 16)
+SHOWN = [
+    ("two-chunks-no-tree", ANY, "before #1008", AFTER_1008, "stash, F17850"),
+    ("two-chunks", (1,), "before #1008", AFTER_1008, "insert, I5"),  # with a tree that row is seen at the insert
+    ("overtaken", PAGES, "before #994", "after #1401", "insert, I12"),  # F994a: a freed page stays in the row
+    ("overtaken", PAGES, "after #994", "after #1401", "extend, I12"),  # #994 does not end that
+    ("overtaken", PAGES, "before #1401", "after #1401", "extend, I12"),
+    ("window-late-result", PAGES, "before #994", "after #994", "finish, F994b"),
+    ("late-result", (1,), "before #994", "after #994", "result, I16"),  # F994c
+    ("late-result-mixed", PAGES, "before #994", "after #994", "result, I16"),  # F994c as a double free
+    ("many-chunks-overlap", ANY, "before #994", "after #994", "result, F994d"),
+    ("plain", PAGES, "before #994", "after #994", "finish, I16"),  # one release frees the open page twice
+]
+"""Scenario, page sizes, the checkout that has the fault, the one that has it no more, and what is found in the former."""
+
+
+@pytest.mark.parametrize(("scenario", "page_sizes", "faulty", "fixed", "found"), SHOWN)
+def test_a_fix_ends_what_it_is_for(
+    scenario: str, page_sizes: tuple[int, ...], faulty: str, fixed: str, found: str
+) -> None:
+    for size in map(str, page_sizes):
+        assert (EXPECTED[faulty][scenario][size], EXPECTED[fixed][scenario][size]) == (f"violates: {found}", CONFORMS)
+
+
+def test_what_the_faults_do_not_touch_conforms() -> None:
+    """Without overlap nothing is behind the slot that F994b strips; freeing any index of a page frees the page (F994a)."""
+    assert set(EXPECTED["before #994"]["window"].values()) == {CONFORMS}
+    for commit in ("before #994", "after #994"):
+        assert {EXPECTED[commit]["same-twice"][size] for size in ("4", "16")} == {CONFORMS}
 
 
 @pytest.mark.sglang_jax
-def test_with_a_tree_that_row_is_seen_at_the_insert_of_the_chunk(recorded_on: RecordedOn) -> None:
-    found = first_finding(recorded_on("before #1008"), "two-chunks", 1)
-    assert (found.event.action, set(found.invariants)) == ("insert", {"I5"})
-    assert conforms(recorded_on(AFTER_1008), "two-chunks", 1)
+def test_a_row_that_is_freed_between_chunks_is_not_in_the_event(recorded_on: RecordedOn) -> None:
+    assert first_finding(recorded_on("before #1008"), "two-chunks-no-tree", 4).event.row is None
 
 
 @pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (4, 16))
+@pytest.mark.parametrize("page_size", PAGES)
 def test_duplicates_from_len_of_prefix_indices_leave_a_freed_page_in_the_row(
     recorded_on: RecordedOn, page_size: int
 ) -> None:
     """F994a: the page is freed as a whole, but the row is written anew only behind the unaligned tail."""
     found = first_finding(recorded_on("before #994"), "overtaken", page_size)
-    assert all(own_checks(recorded_on("before #994") / f"overtaken-p{page_size}.jsonl")), "sums see nothing of it"
     (lost,) = found.pages
     page = int(lost.removeprefix("duplicate replaced by page ").removesuffix(" of free list"))
-    assert found.event.action == "insert"
     assert page in found.event.free and page in (found.event.shared or ())
 
 
 @pytest.mark.sglang_jax
 @pytest.mark.parametrize("commit", ("after #994", "before #1401"))
-@pytest.mark.parametrize("page_size", (4, 16))
-def test_994_does_not_end_that_and_1401_does(recorded_on: RecordedOn, commit: str, page_size: int) -> None:
-    found = first_finding(recorded_on(commit), "overtaken", page_size)
-    (difference,) = found.differences
-    assert (found.event.action, difference.name) == ("extend", "cache_protected_len")
+@pytest.mark.parametrize("page_size", PAGES)
+def test_994_leaves_a_length_within_a_page(recorded_on: RecordedOn, commit: str, page_size: int) -> None:
+    (difference,) = first_finding(recorded_on(commit), "overtaken", page_size).differences
+    assert difference.name == "cache_protected_len"
     assert difference.seen % page_size and difference.expected == difference.seen // page_size * page_size
-    assert conforms(recorded_on("after #1401"), "overtaken", page_size)
 
 
 @pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (4, 16))
-def test_a_finish_frees_the_page_of_an_unaligned_prefix_in_either_form(recorded_on: RecordedOn, page_size: int) -> None:
-    """The leak that F994a is in the catalogue does not come about here: freeing any index of a page frees the page."""
-    for commit in ("before #994", "after #994"):
-        traces = recorded_on(commit)
-        events = replay(traces / f"same-twice-p{page_size}.jsonl")
-        assert events.verdict == CONFORMS and events.actions["finish_plain"] == 2
-
-
-@pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (4, 16))
-def test_a_windowed_finish_that_strips_the_last_slot_is_f994b(recorded_on: RecordedOn, page_size: int) -> None:
-    found = first_finding(recorded_on("before #994"), "window-late-result", page_size)
-    assert found.event.action == "finish" and names(found) == ["F994b"]
-    assert conforms(recorded_on("after #994"), "window-late-result", page_size)
-
-
-@pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (1, 4, 16))
-def test_without_overlap_nothing_is_behind_the_slot_that_f994b_strips(recorded_on: RecordedOn, page_size: int) -> None:
-    assert conforms(recorded_on("before #994"), "window", page_size)
-
-
-@pytest.mark.sglang_jax
-def test_a_late_result_frees_a_slot_that_the_release_is_to_have(recorded_on: RecordedOn) -> None:
-    """F994c: the release hands all that is committed to the tree, the slot of the step in flight included."""
-    found = first_finding(recorded_on("before #994"), "late-result", 1)
+@pytest.mark.parametrize(
+    ("scenario", "page_size", "owner"),
+    [("late-result", 1, "tree"), ("late-result-mixed", 4, "free list"), ("late-result-mixed", 16, "free list")],
+)
+def test_a_late_result_frees_a_slot_of_another_owner(
+    recorded_on: RecordedOn, scenario: str, page_size: int, owner: str
+) -> None:
+    """F994c: the release hands all that is committed to the tree; of a double free the allocator drops the second."""
+    found = first_finding(recorded_on("before #994"), scenario, page_size)
     (page,) = found.event.free
-    assert found.event.action == "result" and found.pages == (f"page {page} was freed; the owner was tree",)
-    assert conforms(recorded_on("after #994"), "late-result", 1)
+    assert found.pages == (f"page {page} was freed; the owner was {owner}",)
 
 
 @pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (4, 16))
-def test_a_late_result_of_a_mixed_batch_frees_a_page_twice(recorded_on: RecordedOn, page_size: int) -> None:
-    """F994c as a double free; the allocator drops the second one unless the page was handed out in between."""
-    traces = recorded_on("before #994")
-    found = first_finding(traces, "late-result-mixed", page_size)
-    (page,) = found.event.free
-    assert found.event.action == "result" and found.pages == (f"page {page} was freed; the owner was free list",)
-    assert own_checks(traces / f"late-result-mixed-p{page_size}.jsonl") == [True, True]
-    assert conforms(recorded_on("after #994"), "late-result-mixed", page_size)
-
-
-@pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (1, 4, 16))
-def test_a_token_of_a_chunk_in_the_middle_is_f994d(recorded_on: RecordedOn, page_size: int) -> None:
-    found = first_finding(recorded_on("before #994"), "many-chunks-overlap", page_size)
-    assert found.event.action == "result" and names(found) == ["F994d"]
-    assert conforms(recorded_on("after #994"), "many-chunks-overlap", page_size)
-
-
-@pytest.mark.sglang_jax
-@pytest.mark.parametrize("page_size", (4, 16))
+@pytest.mark.parametrize("page_size", PAGES)
 def test_one_release_frees_the_open_page_twice_before_994(recorded_on: RecordedOn, page_size: int) -> None:
-    found = first_finding(recorded_on("before #994"), "plain", page_size)
-    page, again = found.event.free
-    assert found.event.action == "finish" and page == again
-    assert conforms(recorded_on("after #994"), "plain", page_size)
+    page, again = first_finding(recorded_on("before #994"), "plain", page_size).event.free
+    assert page == again
 
 
 @pytest.mark.sglang_jax
@@ -164,8 +131,9 @@ def test_the_schedules_bring_about_what_they_are_named_for(recorded_on: Recorded
         ("window-late-result", "evict_window"),
         ("two-chunks-no-tree", "stash"),
         ("many-chunks-overlap", "chunk_result"),
+        ("same-twice", "finish_plain"),
     ]:
-        for page_size in (1, 4, 16):
+        for page_size in ANY:
             assert replay(traces / f"{scenario}-p{page_size}.jsonl").actions[action], (scenario, page_size)
     assert replay(traces / "retract-p1.jsonl").actions["evict"], "what a retract evicts comes after it"
 
