@@ -94,9 +94,9 @@ bench-gpu: ## what the kernels cost on a CUDA device, beside the floor that its 
 	echo "== bench-gpu"
 	$(GPU_PYTHON) benchmarks/gpu.py
 
-test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, examples, the site without a broken link
+test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, examples, generated pages, the site without a broken link
 	@echo "== test-docs"
-	$(BIN)/python -m pytest -n auto tests/docs tests/test_examples.py
+	$(BIN)/python -m pytest -n auto tests/docs tests/test_examples.py tests/tools/test_documentation.py
 
 soak: $(STAMP) ## a million checked steps without a false alarm, whether the interpreters agree (SOAK="--seconds 60"); then SGLang
 	@echo "== soak: the reference"

@@ -13,7 +13,7 @@ import z3
 
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
-from kvproof.model.prove import induction_step, prove, step_question
+from kvproof.model.prove import WITNESS_CONFIGS, induction_step, prove, step_question
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
@@ -140,11 +140,13 @@ def test_the_folder_is_the_users_cache_unless_told(monkeypatch: pytest.MonkeyPat
     assert cache_folder({"XDG_CACHE_HOME": "/x", "KVPROOF_CACHE": "/y/z"}) == Path("/y/z")
 
 
-def test_a_warm_proof_says_the_same_and_asks_nothing(store: Store) -> None:
+def test_a_warm_proof_says_the_same_and_asks_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.model.prove.WITNESS_CONFIGS", WITNESS_CONFIGS[-1:])
     cold = prove(asker=Remembering(store))
     asker = Remembering(store, ask=forbidden)
     warm = prove(asker=asker)
-    assert warm.verdict == cold.verdict == "proved"
+    assert cold.reachable[0].states > 0 and cold.vacuous  # what only other configurations reach
+    assert warm.vacuous == cold.vacuous
     assert warm.obligations == cold.obligations
     assert warm.lemmas == cold.lemmas
     assert warm.reachable == cold.reachable
@@ -153,9 +155,8 @@ def test_a_warm_proof_says_the_same_and_asks_nothing(store: Store) -> None:
 
 def test_a_faulty_rule_never_finds_the_answers_of_the_right_one(store: Store) -> None:
     asker = Remembering(store)
-    for name, action in ACTIONS.items():
-        list(induction_step(action, [], asker, name))
-    for fault in FAULTS.values():
+    for fault in {fault.action: fault for fault in FAULTS.values() if fault.action in ACTIONS}.values():
+        list(induction_step(ACTIONS[fault.action], [], asker, fault.action))
         cells = induction_step(fault.deviate(), [], asker, f"{fault.action} with {fault.id}")
         assert "broken" in {cell.verdict for cell in cells}
 
