@@ -10,7 +10,6 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kvproof.conformance.adapters.reference import require_faults
 from kvproof.conformance.drive.counterexample import save_counterexample
@@ -99,7 +98,7 @@ def _kills(plan: Plan, faults: list[Fault]) -> tuple[list[Kill], list[Fault]]:
             left.append(fault)
             continue
         kills.append(Kill(fault, proof.verdict == "broken", _is_replayed(fault, proof), fuzzed))
-        plan.stream.tell(_told(kills[-1]))
+        plan.stream.tell(Killed.about(kills[-1], fault=fault.id, actions=tuple(fault.deviations)))
     return kills, left
 
 
@@ -173,14 +172,3 @@ class _Fuzzer:
 
 class _Named(KeyboardInterrupt):
     """Not an Exception: Hypothesis hands this on at once."""
-
-
-def _told(kill: Kill) -> Any:
-    return Killed(
-        fault=kill.fault.id,
-        actions=tuple(kill.fault.deviations),
-        refuted=kill.refuted,
-        replayed=kill.replayed,
-        fuzzed=kill.fuzzed,
-        missed_by=tuple(kill.missed_by),
-    )
