@@ -17,6 +17,7 @@ from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
 from kvproof.model.prove import WITNESS, Obligation, Proof
 from kvproof.model.questions import POSSIBLE
 from kvproof.model.variant import Comparison
+from kvproof.spec.faults import Fault
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
@@ -96,10 +97,17 @@ def failures(proof: Proof) -> list[str]:
     return lines + [f"vacuous: {what}" for what in proof.vacuous]
 
 
-def breaks_line(proof: Proof) -> str:
-    """What a deviating action does not keep, for arbitrary states and page sizes; auxiliary ones where it is only those."""
-    own = [i for i in proof.broken if i in every_invariant()]
-    return f"by induction it breaks {', '.join(own or proof.broken)} (every P >= 1, {proof.seconds:.1f} s)"
+def fault_lines(fault: Fault, proof: Proof) -> Iterator[Text]:
+    """What a fault deviates from, what it does not keep in arbitrary states, and the shortest run that shows it."""
+    yield Text(f"{fault.id} ({fault.source}): {fault.summary}", "bold")
+    for name in fault.deviations:
+        yield Text(f"deviates from: {name} ({fault.machine.actions[name].summary})")
+    own = [i for i in proof.broken if i in every_invariant()]  # auxiliary ones where it is only those
+    yield Text(f"by induction it breaks {', '.join(own or proof.broken)} (every P >= 1, {proof.seconds:.1f} s)")
+    if proof.counterexample is None:
+        yield Text(NEVER_REACHED, "yellow")
+    else:
+        yield from run_lines(proof.counterexample)
 
 
 def run_lines(run: Run) -> list[Text]:

@@ -24,8 +24,9 @@ def test_a_long_run_says_how_far_it_is_on_stderr(
 
 def test_a_quiet_run_says_nothing_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "SILENT_SECONDS", 0.0)
-    with Progress("recording", quiet=True) as progress:
+    with terminal.verbosity(verbose=False, quiet=True), Progress("recording") as progress:
         progress(100)
+        terminal.tell("recorded")
     assert capsys.readouterr() == ("", "")
 
 
