@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kvproof.conformance.replay.ledger_words import changes, value
+from kvproof.conformance.report.formats.of_proof import events_of_proof
+from kvproof.conformance.report.formats.run_events import Cell, LemmaSaid
 from kvproof.conformance.report.show_effects import all_in_words
 from kvproof.model.certify import Certificate
 from kvproof.model.explore import Run, Taken
@@ -204,28 +206,15 @@ def certificate_lines(certificate: Certificate) -> Iterator[Text]:
 
 
 def as_json(proof: Proof) -> dict[str, Any]:
-    run = proof.counterexample
+    said, run = list(events_of_proof(proof)), proof.counterexample
     return {
         "verdict": proof.verdict,
         "fault": proof.fault.id if proof.fault else None,
         "scope": {"page_sizes": "every P >= 1", "sessions": "unbounded", "pool": "unbounded"},
         "seconds": round(proof.seconds, 3),
         "broken": list(proof.broken),
-        "obligations": [
-            {
-                "machine": o.machine,
-                "action": o.action,
-                "invariant": o.invariant,
-                "verdict": o.verdict,
-                "seconds": round(o.seconds, 4),
-                "part": o.sentence,
-            }
-            for o in proof.obligations
-        ],
-        "effects": [
-            {"effect": m.effect, "lemma": m.goal, "verdict": m.verdict, "seconds": round(m.seconds, 4)}
-            for m in proof.lemmas
-        ],
+        "obligations": [cell.model_dump(exclude={"event", "path", "line"}) for cell in said if isinstance(cell, Cell)],
+        "effects": [lemma.model_dump(exclude={"event"}) for lemma in said if isinstance(lemma, LemmaSaid)],
         "vacuous": proof.vacuous,
         "reachable": [vars(r) for r in proof.reachable],
         "counterexample": run

@@ -156,10 +156,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 class Progress:
-    """Says how far a run is once it takes longer than two seconds: one live line on a terminal, else a line at times.
-
-    Call it with the number of events so far, and the number of work items done and in all where these are known.
-    """
+    """Says how far a run is once it takes longer than two seconds: one live line on a terminal, else a line at times."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -167,13 +164,6 @@ class Progress:
         self._began = time.monotonic()
         self._next = self._began + SILENT_SECONDS
         self._status: Status | None = None
-
-    def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None:
-        line = f"{events:,} events, {events / self.seconds:,.0f} events/s"
-        if done is not None and total:
-            line = f"{bar(done / total)} {done} of {total}, {line}"
-            line += f", {in_time(self.seconds * (total - done) / done)} left" if done else ""
-        self.show(line)
 
     @property
     def seconds(self) -> float:

@@ -10,6 +10,7 @@ import typer
 
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import JsonFile, fault_option
+from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.drive.drive import drive as run_drive
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.exit_codes import ExitCode
@@ -46,7 +47,7 @@ def drive(
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     with Progress(f"driving {target} along {trace}") as progress:
-        report = run_drive(trace, faults=tuple(fault or ()), progress=progress)
+        report = run_drive(trace, faults=tuple(fault or ()), progress=ReplayPace(progress))
     if out_file is not None:
         save_seen(report, out_file)
     if json_file is not None:

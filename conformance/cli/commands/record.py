@@ -15,6 +15,7 @@ from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import FaultsTurnedOn
+from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.formats.stream import given
 from kvproof.conformance.report.show_replay import replay_command
@@ -103,7 +104,7 @@ def record(
     if target == "reference":
         options["faults"] = faults
     with Progress(f"recording {target}") as progress:
-        options["progress"] = progress
+        options["progress"] = ReplayPace(progress).of_many
         if scenario is not None:
             require_scenario(target, scenario)
             named = f"scenario {scenario}"
