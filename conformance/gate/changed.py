@@ -88,10 +88,10 @@ def _forms(action: str) -> Iterator[tuple[str, list[Callable[..., Any]]]]:
 
 def _reach(function: Callable[..., Any]) -> set[Definition]:
     """Every definition that is reached by name from a function."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or not Path(code.co_filename).is_relative_to(RULES):
+    written = inspect.unwrap(function)
+    code, file = getattr(written, "__code__", None), _file_of(written.__module__)
+    if code is None or file is None:
         return set()
-    file = Path(code.co_filename).relative_to(RULES).as_posix()
     here = [name for name, node in _definitions(_source_now(file)).items() if _spans(node, code.co_firstlineno)]
     reached, frontier = set[Definition](), [(file, name) for name in here]
     while frontier:
@@ -154,10 +154,15 @@ def _imported(source: str) -> dict[str, Definition]:
     """What a file takes from other files of the rules, under the name that it has here."""
     found: dict[str, Definition] = {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE + "."):
-            file = (node.module or "").removeprefix(PACKAGE + ".").replace(".", "/") + ".py"
+        if isinstance(node, ast.ImportFrom) and (file := _file_of(node.module or "")) is not None:
             found.update({alias.asname or alias.name: (file, alias.name) for alias in node.names})
     return found
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a module of the rules; None for any other module."""
+    name = module.removeprefix(PACKAGE + ".")
+    return name.replace(".", "/") + ".py" if name != module else None
 
 
 def _differing(before: str, after: str) -> set[str]:

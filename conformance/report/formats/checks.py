@@ -100,12 +100,12 @@ def _of_trace(judged: Judged, findings: Sequence[Found]) -> Check:
     path, check = judged.path, Check("kvproof.trace", judged.path)
     for found in findings:
         check = _with_finding(check, found)
+    if judged.verdict == "incomplete" != judged.expected:
+        return check.without_verdict("incomplete", f"{path}: {judged.why}")
     if not findings and judged.expected not in (None, judged.verdict):
         rule = "blind" if judged.expected == "violates" else "golden"
         said = f"{path}: {judged.verdict}; it must be: {judged.expected}"
         check = check.with_problem(rule, said, path=path, line=1, same=(path,))
-    if judged.verdict == "incomplete" != judged.expected:
-        return check.without_verdict("incomplete", f"{path}: {judged.why}")
     return check if judged.events else check.without_verdict("nothing checked", f"no events in {path}")
 
 
