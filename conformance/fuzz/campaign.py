@@ -12,8 +12,8 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import hypothesis
@@ -27,10 +27,12 @@ from kvproof.conformance.fuzz.generate import schedules
 from kvproof.conformance.fuzz.isolation import InThisProcess, Player
 from kvproof.conformance.fuzz.judging import judging_by
 from kvproof.conformance.fuzz.play import EXIT, HANG, STEP_SECONDS, Played, Trouble
+from kvproof.conformance.fuzz.saved_play import FoundPlay
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.shrink import shrunk
 from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.kept_types import Count, Seconds
 
 ROUND, MOST_ROUNDS = 200, 1_000_003
 """Schedules of one round: each begins anew, so a search that is stuck is left. No campaign has so many rounds."""
@@ -46,12 +48,16 @@ HANGS_WHILE_SHRUNK = 10
 class Found:
     """One kind of trouble, with the simplest schedule that shows it."""
 
-    number: int
-    trouble: Trouble
-    played: Played
-    times: int = 1
-    after_seconds: float = 0.0
-    after_schedules: int = 0
+    number: Count
+    played: FoundPlay
+    times: Count = 1
+    after_seconds: Seconds = 0.0
+    after_schedules: Count = 0
+
+    @property
+    def trouble(self) -> Trouble:
+        assert self.played.trouble is not None
+        return self.played.trouble
 
     @property
     def schedule(self) -> Schedule:
@@ -165,24 +171,31 @@ def search(
         running.take_time()
 
 
+@dataclass
 class _Search:
-    def __init__(
-        self,
-        campaign: Campaign,
-        player: Player,
-        progress: OnSchedule,
-        found: OnFound,
-        database: ExampleDatabase | None,
-        step_seconds: float,
-    ) -> None:
-        self.campaign = campaign
-        self._player = player
-        self._progress = progress
-        self._found = found
-        self._database = database
-        self._step_seconds = step_seconds
-        self._begin = time.monotonic() - campaign.elapsed
-        self._is_first = True
+    campaign: Campaign
+    player: Player
+    progress: OnSchedule
+    found: OnFound
+    database: ExampleDatabase | None
+    step_seconds: float
+    is_first: bool = True
+
+    def __post_init__(self) -> None:
+        self._begin = time.monotonic() - self.campaign.elapsed
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """When the block ends, however it does, what is new in it is told; shrunk, unless somebody does not want to wait."""
+        is_stopped = True
+        try:
+            yield
+            is_stopped = False
+        except _TimeUp:
+            is_stopped = False
+            raise
+        finally:
+            self._tell_new(shrinks=not is_stopped)
 
     def take_time(self) -> None:
         self.campaign.elapsed = time.monotonic() - self._begin
@@ -190,7 +203,7 @@ class _Search:
     def play_seeds(self) -> None:
         """The seeds as they are, before anything is drawn."""
         campaign = self.campaign
-        with _Telling(self):
+        with self.telling():
             for seed in campaign.target.seeds:
                 settings = {**seed.settings, **campaign.pinned}
                 played = self._try_one(seed.model_copy(update={"settings": settings, "faults": campaign.faults}))
@@ -205,15 +218,15 @@ class _Search:
         test = hypothesis.settings(  # after the seed, which would turn the database off
             max_examples=ROUND,
             deadline=None,
-            database=self._database,
+            database=self.database,
             suppress_health_check=list(HealthCheck),
-            phases=(*((Phase.reuse,) if self._is_first else ()), Phase.generate, Phase.target),
+            phases=(*((Phase.reuse,) if self.is_first else ()), Phase.generate, Phase.target),
             verbosity=Verbosity.quiet,
             report_multiple_bugs=False,
         )(test)
         campaign.rounds += 1
-        self._is_first = False
-        with _Telling(self), suppress(_New):
+        self.is_first = False
+        with self.telling(), suppress(_New):
             test()
 
     def _try(self, schedule: Schedule) -> None:
@@ -235,7 +248,7 @@ class _Search:
             self._keep(played, played.trouble)
         return played
 
-    def tell_new(self, *, shrinks: bool) -> None:
+    def _tell_new(self, *, shrinks: bool) -> None:
         """What was found for the first time is shrunk and told; from now on it is known."""
         campaign = self.campaign
         for signature in [s for s in campaign.found if s not in campaign.known]:
@@ -245,7 +258,7 @@ class _Search:
                     self._shrink(found)
             finally:
                 campaign.known.add(signature)
-                self._found(found)
+                self.found(found)
 
     def _shrink(self, found: Found) -> None:
         signature = found.trouble.signature
@@ -256,21 +269,21 @@ class _Search:
         def take(played: Played | None) -> bool:
             if played is None or played.trouble is None or played.trouble.signature != signature:
                 return False
-            found.trouble, found.played = played.trouble, played
+            found.played = played
             return True
 
         seconds = SHRINK_SECONDS
         if found.trouble.kind == HANG:
-            seconds += HANGS_WHILE_SHRUNK * self._step_seconds
+            seconds += HANGS_WHILE_SHRUNK * self.step_seconds
         shrunk(found.schedule, still_fails, seconds)
         if found.trouble.kind in SLOW:
-            take(self._player.recorded(found.schedule))
+            take(self.player.recorded(found.schedule))
 
     def _play(self, schedule: Schedule) -> Played | None:
         """None: the target does not take the settings."""
         campaign = self.campaign
         try:
-            played = self._player.play(schedule.model_copy(update={"profile": campaign.profile}))
+            played = self.player.play(schedule.model_copy(update={"profile": campaign.profile}))
         except UserError:
             campaign.refused += 1
             return None
@@ -278,7 +291,7 @@ class _Search:
         campaign.steps += played.steps
         campaign.events += played.seen
         campaign.coverage.add(played.coverage)
-        self._progress(campaign)
+        self.progress(campaign)
         return played
 
     def _keep(self, played: Played, trouble: Trouble) -> None:
@@ -286,28 +299,12 @@ class _Search:
         campaign = self.campaign
         found = campaign.found.get(trouble.signature)
         if found is None:
-            number = len(campaign.found) + 1
-            campaign.found[trouble.signature] = Found(
-                number, trouble, played, after_seconds=campaign.elapsed, after_schedules=campaign.schedules
-            )
+            number, when = len(campaign.found) + 1, campaign.elapsed
+            campaign.found[trouble.signature] = Found(number, played, 1, when, campaign.schedules)
             return
         found.times += 1
         if played.schedule.size < found.schedule.size:
-            found.trouble, found.played = trouble, played
-
-
-class _Telling:
-    """When the block ends, however it does, what is new in it is told; shrunk, unless somebody does not want to wait."""
-
-    def __init__(self, running: _Search) -> None:
-        self._running = running
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        is_stopped = kind is not None and not issubclass(kind, _TimeUp)
-        self._running.tell_new(shrinks=not is_stopped)
+            found.played = played
 
 
 def exercised_in(played: Played) -> set[str]:

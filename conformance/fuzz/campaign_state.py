@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import PlainSerializer, TypeAdapter
 
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.fuzz.campaign import Campaign, Found
-from kvproof.conformance.fuzz.growth import Growth, Sample
-from kvproof.conformance.fuzz.saved_play import Data, played_as_data, played_from_data
+from kvproof.conformance.fuzz.growth import Growth
+from kvproof.conformance.fuzz.saved_play import Data
 from kvproof.conformance.fuzz.schedule import Setting
 from kvproof.conformance.fuzz.target import Target
-from kvproof.conformance.replay.serialization import coverage_as_data, coverage_from_data
-from kvproof.conformance.traces.data_file import (
-    LARGE,
-    WRONG_SHAPE,
-    count,
-    parsed,
-    read_text,
-    seconds,
-    text,
-    wrong_shape,
-)
+from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.kept_types import Count, Counts, Seconds, Text
+from kvproof.conformance.traces.data_file import LARGE, WRONG_SHAPE, parsed, read_text, wrong_shape
 from kvproof.conformance.whole_file import write_whole
 from kvproof.spec import SPEC_VERSION
 
@@ -39,11 +29,11 @@ STATE = "campaign.json"
 class Plan:
     """What a campaign is about: all that is chosen once and holds when it goes on."""
 
-    target: str
-    seed: int = 0
-    faults: tuple[str, ...] = ()
+    target: Text
+    seed: Count = 0
+    faults: tuple[Text, ...] = ()
     settings: dict[str, Setting] = field(default_factory=dict)
-    profile: str | None = None
+    profile: Text | None = None
 
     def for_target(self, target: Target) -> Plan:
         """With the target's own profile, unless another was chosen. Raises UserError for a setting that the target has not."""
@@ -61,10 +51,10 @@ class Plan:
 class State:
     plan: Plan
     jobs: list[Data] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
+    numbers: dict[Text, Count] = field(default_factory=dict)
     """Of each finding its folder."""
     growth: Growth = field(default_factory=Growth)
-    died: int = 0
+    died: Count = 0
     """Jobs that had to be begun again."""
 
 
@@ -97,12 +87,7 @@ def load_state(folder: Path) -> State:
             "which this kvproof goes on with; leave --resume out to begin anew"
         )
     try:
-        faults, settings = tuple(map(text, data["faults"])), _SETTINGS.validate_python(data["settings"])
-        profile = None if data.get("profile") is None else text(data["profile"])
-        plan = Plan(text(data["target"]), count(data["seed"]), faults, settings, profile)
-        growth = Growth([Sample(seconds(at), *map(count, counts)) for at, *counts in data["growth"]])
-        numbers = {text(signature): count(number) for signature, number in data["numbers"].items()}
-        return State(plan, list(data["jobs"]), numbers, growth, count(data["died"]))
+        return _STATE.validate_python({**data, "plan": data, "growth": {"samples": data["growth"]}})
     except WRONG_SHAPE as error:
         raise _not_ours(path, error) from error
 
@@ -118,54 +103,40 @@ def campaigns_of(state: State, target: Target, folder: Path) -> list[Campaign]:
         raise _not_ours(folder / STATE, error) from error
 
 
+@dataclass
+class SavedJob:
+    """What one job did: all of a campaign that its plan does not say."""
+
+    job: Count
+    rounds: Count
+    schedules: Count
+    refused: Count
+    steps: Count
+    events: Count
+    elapsed: Seconds
+    seconds: Seconds
+    known: Annotated[set[Text], PlainSerializer(sorted)]
+    coverage: Coverage
+    seen_in: Counts
+    found: list[Found]
+
+
+_STATE, _JOB = TypeAdapter(State), TypeAdapter(SavedJob)
+
+
 def campaign_as_data(campaign: Campaign) -> Data:
     """What one job did, as JSON."""
-    return {
-        **{name: getattr(campaign, name) for name in _NUMBERS},
-        "known": sorted(campaign.known),
-        "coverage": coverage_as_data(campaign.coverage),
-        "seen_in": dict(campaign.seen_in),
-        "found": [_found_as_data(found) for found in campaign.found.values()],
-    }
+    did = {f.name: getattr(campaign, f.name) for f in fields(SavedJob)}
+    data: Data = _JOB.dump_python(SavedJob(**{**did, "found": list(campaign.found.values())}), mode="json")
+    return data
 
 
 def campaign_from_data(data: Data, plan: Plan, target: Target) -> Campaign:
     """Raises what a wrong shape raises: KeyError, TypeError, ValueError."""
-    campaign = plan.campaign(target, count(data["job"]))
-    for name, number in _NUMBERS.items():
-        setattr(campaign, name, number(data[name]))
-    campaign.known = set(map(text, data["known"]))
-    campaign.coverage = coverage_from_data(data["coverage"])
-    campaign.seen_in = Counter({name: count(times) for name, times in data["seen_in"].items()})
-    for found in map(_found_from_data, data["found"]):
-        campaign.found[found.trouble.signature] = found
+    did = _JOB.validate_python(data)
+    campaign = plan.campaign(target, did.job)
+    vars(campaign).update({**vars(did), "found": {found.trouble.signature: found for found in did.found}})
     return campaign
-
-
-_SETTINGS = TypeAdapter(dict[str, Setting])
-_NUMBERS: dict[str, Callable[[Any], float]] = {
-    **dict.fromkeys(("job", "rounds", "schedules", "refused", "steps", "events"), count),
-    **dict.fromkeys(("elapsed", "seconds"), seconds),
-}
-_OF_FOUND: dict[str, Callable[[Any], Any]] = {
-    "number": count,
-    "times": count,
-    "after_seconds": seconds,
-    "after_schedules": count,
-}
-
-
-def _found_as_data(found: Found) -> Data:
-    return {**{name: getattr(found, name) for name in _OF_FOUND}, "played": played_as_data(found.played)}
-
-
-def _found_from_data(data: Data) -> Found:
-    played = played_from_data(data["played"])
-    if played.trouble is None:
-        raise ValueError("a finding without trouble")
-    return Found(
-        trouble=played.trouble, played=played, **{name: number(data[name]) for name, number in _OF_FOUND.items()}
-    )
 
 
 def _not_ours(path: Path, error: Any) -> UserError:

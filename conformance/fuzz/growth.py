@@ -6,20 +6,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvproof.conformance.fuzz.campaign import Campaign
+from kvproof.conformance.replay.kept_types import Count, Seconds
 
 SHORTEST, SHARE = 0.25, 1 / 100
 """Seconds between two samples: at least so many, and this share of the time so far."""
 
 
 class Sample(NamedTuple):
-    seconds: float
-    schedules: int
-    steps: int
-    actions: int
-    branches: int
-    invariants: int
-    states: int
-    found: int
+    seconds: Seconds
+    schedules: Count
+    steps: Count
+    actions: Count
+    branches: Count
+    invariants: Count
+    states: Count
+    found: Count
 
 
 @dataclass

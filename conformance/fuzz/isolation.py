@@ -7,9 +7,7 @@ process. What the dying one wrote to stdout and stderr, faulthandler's traceback
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
-import multiprocessing
 import os
 import re
 import signal
@@ -20,17 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.child_process import CONTEXT, HAS_FORK, Child
 from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.play import EXIT, HANG, START_SECONDS, STEP_SECONDS, Played, Trouble, play
-from kvproof.conformance.fuzz.saved_play import HeardElsewhere, played_as_data, played_from_data
+from kvproof.conformance.fuzz.saved_play import SavedPlay, played_as_data, played_from_data
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
 from kvproof.conformance.fuzz.target import Target, TargetRun, Tell
 from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.coverage import Coverage
-from kvproof.conformance.replay.serialization import coverage_from_data
 from kvproof.conformance.traces.json_lines import TraceWriter
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event, Header
@@ -39,7 +37,7 @@ GRACE_SECONDS = 2.0
 """Beyond the limit of a call: where Python still runs there, the alarm in the process itself was quicker."""
 LAST_WORDS, MOST_WORDS = 4000, 2**16
 """Characters that are kept of what a process wrote before it died, and bytes in which they are looked for."""
-POLL_SECONDS, DUMP_SECONDS, JOIN_SECONDS = 0.2, 0.5, 1.0
+POLL_SECONDS, DUMP_SECONDS = 0.2, 0.5
 START = "start"
 CALLS = (
     START,
@@ -56,8 +54,6 @@ CALLS = (
     "stop",
 )
 SAID, TOLD = "said.txt", "told.jsonl"
-PR_SET_PDEATHSIG = 1
-HAS_FORK = sys.platform == "linux"  # elsewhere fork exists, but what was loaded does not survive it
 
 
 class Player(Protocol):
@@ -92,16 +88,14 @@ class Isolated:
     def __init__(self, target: Target, step_seconds: float = STEP_SECONDS, new_judging: NewJudging = Judging) -> None:
         self._target, self._step_seconds = target, step_seconds
         self._new_judging = new_judging if HAS_FORK else Judging  # what is compiled goes along with a fork only
-        self._context: Any = multiprocessing.get_context("fork" if HAS_FORK else "spawn")
-        self._beats = self._context.RawArray("q", 3)
+        self._beats = CONTEXT.RawArray("q", 3)
         self._folder = tempfile.TemporaryDirectory(prefix="kvproof-player-")
-        self._process: Any = None
-        self._connection: Connection | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int | None:
         """Of the process that plays, if there is one now."""
-        return None if self._process is None else self._process.pid
+        return None if self._child is None else self._child.pid
 
     def play(self, schedule: Schedule) -> Played:
         return self._play(schedule, keeps_events=False)
@@ -121,55 +115,52 @@ class Isolated:
             raise
 
     def _answer(self, schedule: Schedule, keeps_events: bool) -> Played:
-        connection = self._begun()
+        child = self._begun()
         try:
-            connection.send((schedule.as_json(), keeps_events))
-            trouble = self._wait(connection)
-            if trouble is None and connection.poll():
-                return _played(schedule, connection.recv())
+            child.connection.send((schedule.as_json(), keeps_events))
+            trouble = self._wait(child)
+            if trouble is None and child.connection.poll():
+                refusal, data = child.connection.recv()
+                if refusal is not None:
+                    raise UserError(refusal)
+                return played_from_data(data)
             if trouble is None:
                 raise EOFError
         except (EOFError, OSError):
-            self._process.join(JOIN_SECONDS)
-            trouble = self._exited()
+            trouble = self._exited(child)
         header, events = _told(Path(self._folder.name) / TOLD) if keeps_events else (None, [])
-        return Played(
-            schedule, header, HeardElsewhere(events, len(events), Coverage(), frozenset()), self._beats[1], trouble
-        )
+        steps = self._beats[1]
+        return SavedPlay(schedule, header, events, len(events), steps, Coverage(), frozenset(), trouble).played
 
-    def _begun(self) -> Connection:
-        if self._connection is None:
-            here, there = self._context.Pipe()
+    def _begun(self) -> Child:
+        if self._child is None:
             target = self._target if HAS_FORK else self._target.name
-            arguments = (target, there, self._beats, self._folder.name, self._step_seconds, self._new_judging)
-            self._process = self._context.Process(target=_serve, args=arguments, name="kvproof-player")
-            self._process.start()
-            there.close()
-            self._connection = here
-        return self._connection
+            arguments = (target, self._beats, self._folder.name, self._step_seconds, self._new_judging)
+            self._child = Child("kvproof-player", _serve, *arguments)
+        return self._child
 
-    def _wait(self, connection: Connection) -> Trouble | None:
+    def _wait(self, child: Child) -> Trouble | None:
         """Until there is an answer, or the process died; None then. Else it hangs, and is ended."""
         seen, since = -1, time.monotonic()
-        while not wait([connection], POLL_SECONDS) and self._process.is_alive():
+        while not wait([child.connection], POLL_SECONDS) and child.is_alive:
             calls, _, name = self._beats
             if calls != seen:
                 seen, since = calls, time.monotonic()
             limit = START_SECONDS if CALLS[name] == START else self._step_seconds
             if time.monotonic() - since > limit + GRACE_SECONDS:
-                return self._hung(limit)
+                return self._hung(child, limit)
         return None
 
-    def _hung(self, limit: float) -> Trouble:
+    def _hung(self, child: Child, limit: float) -> Trouble:
         if hasattr(signal, "SIGUSR1"):
-            os.kill(self._process.pid, signal.SIGUSR1)
+            os.kill(child.pid, signal.SIGUSR1)
             time.sleep(DUMP_SECONDS)
         where, words = self._last_call(), self._last_words()
         self._end()
         return Trouble(HANG, HANG, f"{where} took more than {limit:g} s and does not heed signals", trace=words)
 
-    def _exited(self) -> Trouble:
-        code, where, words = self._process.exitcode, self._last_call(), self._last_words()
+    def _exited(self, child: Child) -> Trouble:
+        code, where, words = child.exit_code, self._last_call(), self._last_words()
         self._end()
         how = signal.Signals(-code).name if code is not None and code < 0 else f"code {code}"
         said_in = re.search(r"most recent call first\):\n  File .* in (\S+)", words)
@@ -188,22 +179,9 @@ class Isolated:
         return ""
 
     def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-def _played(schedule: Schedule, answer: Mapping[str, Any]) -> Played:
-    if "refused" in answer:
-        raise UserError(str(answer["refused"]))
-    if "played" in answer:
-        return played_from_data(answer["played"])
-    told = HeardElsewhere([], answer["seen"], coverage_from_data(answer["coverage"]), frozenset(answer["states"]))
-    return Played(schedule, None, told, answer["steps"])
+        if self._child is not None:
+            self._child.end()
+            self._child = None
 
 
 def _told(path: Path) -> tuple[Header | None, list[Event]]:
@@ -216,17 +194,14 @@ def _told(path: Path) -> tuple[Header | None, list[Event]]:
 
 
 def _serve(
-    target: Target | str,
     connection: Connection,
+    target: Target | str,
     beats: Any,
     folder: str,
     step_seconds: float,
     new_judging: NewJudging,
 ) -> None:
     """In the process: play what is asked for, until nobody asks any more."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     said = (Path(folder) / SAID).open("ab", buffering=0)
     _speak_into(said.fileno())
     faulthandler.enable(said)
@@ -234,35 +209,16 @@ def _serve(
         faulthandler.register(signal.SIGUSR1, said)
     watched = _Watched(target_named(target) if isinstance(target, str) else target, beats, Path(folder) / TOLD)
     while True:
-        try:
-            text, watched.keeps_events = connection.recv()
-        except (EOFError, OSError):
-            return
+        text, watched.keeps_events = connection.recv()
         said.truncate(0)
         beats[0] = beats[1] = beats[2] = 0
-        schedule = Schedule.model_validate_json(text)
         # Of a target that may die all is judged at once that is kept: what the model finds goes before how it ended.
         judging = Judging if watched.keeps_events else new_judging
-        connection.send(_answer_to(schedule, watched, step_seconds, judging))
-
-
-def die_with_parent() -> None:
-    """Let the system end this process with the one that forked it: a call that hangs would never notice that it is gone."""
-    if HAS_FORK:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _answer_to(schedule: Schedule, target: Any, step_seconds: float, new_judging: NewJudging) -> dict[str, Any]:
-    try:
-        played = play(schedule, target, step_seconds=step_seconds, new_judging=new_judging)
-    except UserError as error:
-        return {"refused": error.message}
-    data = played_as_data(played)
-    return (
-        {"played": data}
-        if played.trouble is not None
-        else {n: data[n] for n in ("steps", "seen", "coverage", "states")}
-    )
+        player = InThisProcess(cast(Target, watched), step_seconds, judging)
+        try:
+            connection.send((None, played_as_data(player.play(Schedule.model_validate_json(text)))))
+        except UserError as error:
+            connection.send((error.message, None))
 
 
 def _speak_into(descriptor: int) -> None:

@@ -1,51 +1,51 @@
 """The jobs of a campaign: one in this process, or several in processes of their own.
 
-A job searches for a slice of time and is given then what the others found meanwhile; in between it says where it stands. So
-whatever becomes of a process, little is lost: it is begun again with what was heard last.
+A job searches for a slice of time, says where it stands, and is given then what the others found meanwhile. So whatever becomes
+of a process, little is lost: the job goes on, in another process, from where it stood before the slice.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kvproof.conformance.fuzz.campaign import Campaign, search
 from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, database_of, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
-from kvproof.conformance.fuzz.isolation import HAS_FORK, Player, die_with_parent
+from kvproof.conformance.fuzz.child_process import CONTEXT, HAS_FORK, Child
+from kvproof.conformance.fuzz.isolation import Player
 from kvproof.conformance.fuzz.saved_play import Data
 from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.fuzz.targets import target_named
 
-SLICE_SECONDS, SAY_SECONDS = 5.0, 2.0
+SLICE_SECONDS = 5.0
 TRIES = 5
 """How often a job is begun that dies before it was heard of, until it is given up."""
 POLL_SECONDS, STOP_SECONDS = 0.2, 5.0
+Slice = TypeVar("Slice", bound=Hashable)
 
 
 def search_here(whole: CampaignJobs) -> None:
     """One job, in this process."""
-    player = player_of(whole.target, whole.how)
     campaign = whole.jobs[0]
-    try:
-        search(
-            campaign,
-            player,
-            is_enough=lambda _: whole.is_enough,
-            database=database_of(whole.folder, 0),
-            progress=whole.look,
-            found=lambda _: whole.took(campaign),
-            step_seconds=whole.how.step_seconds,
-        )
-    finally:
-        player.close()
-        whole.took(campaign)
+    with closing(player_of(whole.target, whole.how)) as player:
+        try:
+            search(
+                campaign,
+                player,
+                is_enough=lambda _: whole.is_enough,
+                database=database_of(whole.folder, 0),
+                progress=whole.look,
+                found=lambda _: whole.took(campaign),
+                step_seconds=whole.how.step_seconds,
+            )
+        finally:
+            whole.took(campaign)
 
 
 def go_on(
@@ -63,140 +63,91 @@ def go_on(
     )
 
 
+def search_by_slices(
+    whole: CampaignJobs,
+    begin: Callable[[int], Slice],
+    ended: Callable[[list[Slice]], Sequence[Slice]],
+    answer: Callable[[Slice], Data | None],
+    counted: Callable[[], tuple[int, int]] = lambda: (0, 0),
+) -> None:
+    """All jobs at once, slice by slice, until the seconds of each are over or what is found is enough.
+
+    `begin` a slice of a job; of those that run some `ended`, after a while; an `answer` is None where the process died.
+    `counted`: schedules and steps of the slices that run.
+    """
+    deaths: Counter[int] = Counter()
+    running = {begin(job): job for job in range(whole.how.jobs)}
+    while running and not whole.is_enough:
+        for slice in ended(list(running)):
+            job = running.pop(slice)
+            data = answer(slice)
+            if data is None:
+                whole.lost(job)
+                deaths[job] += 1
+                goes_on = deaths[job] < TRIES
+            else:
+                deaths[job] = 0
+                campaign = whole.said_by(data)
+                whole.took(campaign)
+                goes_on = campaign.elapsed < campaign.seconds
+            if goes_on:
+                running[begin(job)] = job
+        whole.tell(*counted())
+
+
 def search_by_processes(whole: CampaignJobs) -> None:
     """Each job in a process. A KeyboardInterrupt ends them; what was heard of them stays."""
-    workers = [_Worker(whole, job) for job in range(whole.how.jobs)]
-    try:
-        for worker in workers:
-            worker.begin()
-        while running := [worker for worker in workers if worker.is_running]:
-            ready = wait([worker.connection for worker in running], POLL_SECONDS)
-            for worker in running:
-                if worker.connection in ready or not worker.is_alive:
-                    worker.hear()
-            whole.tell(*map(sum, zip(*(worker.counted() for worker in workers), strict=True)))
-    finally:
-        for worker in workers:
-            worker.end()
-        for worker in workers:
-            worker.stop()
+    children: dict[int, Child] = {}
+    counts = CONTEXT.RawArray("q", 2 * whole.how.jobs)
+    target = whole.target if HAS_FORK else whole.plan.target
 
-
-class _Worker:
-    """One job and its process."""
-
-    def __init__(self, whole: CampaignJobs, job: int) -> None:
-        self._whole, self._job = whole, job
-        self._context: Any = multiprocessing.get_context("fork" if HAS_FORK else "spawn")
-        self._counts = self._context.RawArray("q", 2)
-        self._process: Any = None
-        self._deaths = 0
-        self.connection: Any = None
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process is not None and bool(self._process.is_alive())
-
-    def begin(self) -> None:
-        whole = self._whole
-        here, there = self._context.Pipe()
-        target = whole.target if HAS_FORK else whole.plan.target
-        arguments = (target, whole.plan, whole.how, whole.folder, there, self._counts)
-        self._process = self._context.Process(target=_work, args=arguments, name=f"kvproof-job-{self._job}")
-        self._process.start()
-        there.close()
-        self.connection = here
-        self._ask()
-
-    def hear(self) -> None:
-        """It says where it stands, or it died."""
-        try:
-            if not self.connection.poll():
-                raise EOFError  # who still holds the other end is not the job
-            data, is_over = self.connection.recv()
-        except (EOFError, OSError):
-            self._died()
-            return
-        self._deaths = 0
-        self._counts[0] = self._counts[1] = 0
-        campaign = self._whole.said_by(data)
-        self._whole.took(campaign)
-        if not is_over and not self._whole.is_enough:
-            return
-        if campaign.elapsed >= campaign.seconds or self._whole.is_enough:
-            self.stop()
-        else:
-            self._ask()
-
-    def counted(self) -> tuple[int, int]:
-        """Schedules and steps since it was heard of."""
-        return self._counts[0], self._counts[1]
-
-    def end(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self.end()
-            self.connection.close()
-            self._process.join(STOP_SECONDS)
-            self._process.kill()
-            self._process.join()
-            self._process = None
-
-    def _ask(self) -> None:
+    def begin(job: int) -> int:
+        if job not in children:
+            arguments = (target, whole.plan, whole.how, whole.folder, counts)
+            children[job] = Child(f"kvproof-job-{job}", _work, *arguments)
         with suppress(OSError):  # it died: that is heard next
-            self.connection.send(self._whole.asked_of(self._job))
+            children[job].connection.send(whole.asked_of(job))
+        return job
 
-    def _died(self) -> None:
-        self.stop()
-        self._whole.lost(self._job)
-        self._deaths += 1
-        if self._deaths < TRIES:
-            self.begin()
+    def ended(jobs: list[int]) -> list[int]:
+        ready = wait([children[job].connection for job in jobs], POLL_SECONDS)
+        return [job for job in jobs if children[job].connection in ready or not children[job].is_alive]
+
+    def answer(job: int) -> Data | None:
+        counts[2 * job] = counts[2 * job + 1] = 0
+        with suppress(EOFError, OSError):
+            if children[job].connection.poll():  # who still holds the other end of a dead one is not the job
+                data: Data = children[job].connection.recv()
+                return data
+        children.pop(job).end()
+        return None
+
+    try:
+        search_by_slices(whole, begin, ended, answer, lambda: (sum(counts[::2]), sum(counts[1::2])))
+    finally:
+        for child in children.values():
+            child.end(STOP_SECONDS)
 
 
 def _work(
-    target: Target | str, plan: Plan, how: SearchOptions, folder: Path, connection: Connection, counts: Any
+    connection: Connection, target: Target | str, plan: Plan, how: SearchOptions, folder: Path, counts: Any
 ) -> None:
     """In the process of a job: search where one is asked to go on, until nobody asks any more."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's, who ends its jobs
     signal.signal(signal.SIGTERM, _interrupt)
     if isinstance(target, str):
         target = target_named(target)
-    player = player_of(target, how)
-    saying = _Saying(connection, counts)
-    with suppress(KeyboardInterrupt, EOFError, OSError):
+    with suppress(KeyboardInterrupt), closing(player_of(target, how)) as player:
         while True:
-            asked: Data = connection.recv()
-            campaign = campaign_from_data(asked, plan, target)
-            saying.said(campaign)
-            go_on(campaign, player, how, folder, saying.say)
-            connection.send((campaign_as_data(campaign), True))
-    player.close()
+            campaign = campaign_from_data(connection.recv(), plan, target)
+            before = campaign.schedules, campaign.steps
 
+            def count(campaign: Campaign, before: tuple[int, int] = before) -> None:
+                of_job = 2 * campaign.job
+                counts[of_job] = campaign.schedules - before[0]
+                counts[of_job + 1] = campaign.steps - before[1]
 
-class _Saying:
-    """How a job stands: its numbers at once, all of it now and then."""
-
-    def __init__(self, connection: Connection, counts: Any) -> None:
-        self._connection, self._counts = connection, counts
-
-    def said(self, campaign: Campaign) -> None:
-        self._before = campaign.schedules, campaign.steps
-        self._next = time.monotonic() + SAY_SECONDS
-
-    def say(self, campaign: Campaign) -> None:
-        self._counts[0], self._counts[1] = campaign.schedules - self._before[0], campaign.steps - self._before[1]
-        if time.monotonic() >= self._next:
-            self._connection.send((campaign_as_data(campaign), False))
-            self.said(campaign)
+            go_on(campaign, player, how, folder, count)
+            connection.send(campaign_as_data(campaign))
 
 
 def _interrupt(*_: object) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, player_of
 from kvproof.conformance.fuzz.campaign_state import Plan, campaign_as_data, campaign_from_data
-from kvproof.conformance.fuzz.jobs import POLL_SECONDS, TRIES, go_on
+from kvproof.conformance.fuzz.jobs import POLL_SECONDS, go_on, search_by_slices
 from kvproof.conformance.fuzz.targets import target_named
 from kvproof.conformance.replay.many_traces_by_ray import cluster
 
@@ -23,42 +23,26 @@ def search_by_ray(whole: CampaignJobs, address: str) -> None:
     """Until the seconds of each job are over, or what is found is enough."""
     with cluster(address) as ray:
         task = ray.remote(num_cpus=1, max_retries=0)(search_slice)
-        deaths: Counter[int] = Counter()
 
         def begin(job: int) -> Any:
             return task.remote(json.dumps(whole.asked_of(job)), whole.plan, whole.how)
 
-        running = {begin(job): job for job in range(whole.how.jobs)}
-        while running:
-            ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
-            for slice in ended:
-                job = running.pop(slice)
-                if _took(ray, slice, whole, job, deaths) and not whole.is_enough:
-                    running[begin(job)] = job
-            whole.tell()
+        def ended(slices: list[Any]) -> Any:
+            return ray.wait(slices, num_returns=1, timeout=POLL_SECONDS)[0]
 
+        def answer(slice: Any) -> Any:
+            try:
+                return json.loads(ray.get(slice))
+            except ray.exceptions.RayError:
+                return None
 
-def _took(ray: Any, slice: Any, whole: CampaignJobs, job: int, deaths: Counter[int]) -> bool:
-    """Hear of a slice; whether its job is to go on."""
-    try:
-        campaign = whole.said_by(json.loads(ray.get(slice)))
-    except ray.exceptions.RayError:
-        whole.lost(job)
-        deaths[job] += 1
-        return deaths[job] < TRIES
-    deaths[job] = 0
-    whole.took(campaign)
-    return campaign.elapsed < campaign.seconds
+        search_by_slices(whole, begin, ended, answer)
 
 
 def search_slice(asked: str, plan: Plan, how: SearchOptions) -> str:
     """On a worker: go on with a job for a slice of time."""
     target = target_named(plan.target)
     campaign = campaign_from_data(json.loads(asked), plan, target)
-    player = player_of(target, how)
-    try:
-        with tempfile.TemporaryDirectory(prefix="kvproof-examples-") as folder:
-            go_on(campaign, player, how, Path(folder), lambda _: None)
-    finally:
-        player.close()
+    with closing(player_of(target, how)) as player, tempfile.TemporaryDirectory(prefix="kvproof-examples-") as folder:
+        go_on(campaign, player, how, Path(folder), lambda _: None)
     return json.dumps(campaign_as_data(campaign))

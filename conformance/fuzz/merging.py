@@ -41,4 +41,4 @@ def _merged(number: int, same: Sequence[Found]) -> Found:
     earliest = min(same, key=lambda found: found.after_seconds)
     times = sum(found.times for found in same)
     when = earliest.after_seconds, earliest.after_schedules
-    return Found(number, simplest.trouble, simplest.played, times, *when)
+    return Found(number, simplest.played, times, *when)

@@ -16,6 +16,7 @@ from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.target import Target, TargetRun
 from kvproof.conformance.replay.coverage import Coverage
+from kvproof.conformance.replay.kept_types import Text
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
@@ -34,15 +35,15 @@ EXIT = "exit"
 class Trouble:
     """What went wrong first. `signature` is the same for what is the same."""
 
-    kind: str
-    signature: str
-    sentence: str
-    faults: tuple[str, ...] = ()
+    kind: Text
+    signature: Text
+    sentence: Text
+    faults: tuple[Text, ...] = ()
     """Known faults that explain it."""
     finding: Finding | None = None
-    trace: str = ""
+    trace: Text = ""
     """Where it was raised, for what was raised; what waits for what, where nothing goes on."""
-    after: tuple[str, ...] = ()
+    after: tuple[Text, ...] = ()
     """Known deviations of the target that were met before, and followed: what nothing else explains may come of them."""
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from kvproof.conformance.replay.kept_types import Counts
 from kvproof.conformance.replay.term_printer import Printer
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Value
@@ -164,9 +165,9 @@ def exercised_by_step(d: Tracing, action: str, conditions: Iterable[Condition]) 
 class Coverage:
     """How often each action was judged, each branch of its guards taken, each invariant exercised."""
 
-    actions: Counter[str] = field(default_factory=Counter)
-    branches: Counter[str] = field(default_factory=Counter)
-    invariants: Counter[str] = field(default_factory=Counter)
+    actions: Counts = field(default_factory=Counter)
+    branches: Counts = field(default_factory=Counter)
+    invariants: Counts = field(default_factory=Counter)
 
     def add(self, other: Coverage) -> None:
         for mine, its in zip(vars(self).values(), vars(other).values(), strict=True):

@@ -6,9 +6,12 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay.kept_types import Text
 from kvproof.conformance.replay.page_book import Moves, PageBook
 from kvproof.conformance.replay.window_book import WindowMoves
 from kvproof.model.integers import Integers
@@ -26,14 +29,25 @@ TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
 SLOT_LENGTHS = tuple(f.name for f in FIELDS if f.metadata["group"] == "slot" and f.metadata["sort"] == "length")
 
 
+def _shown(value: object) -> object:
+    """What a file may hold as the value of a difference: pages, or one value. Raises ValueError for anything else."""
+    for one in value if isinstance(value, list) else [value]:
+        if type(one) not in (bool, int, str, type(None)):
+            raise ValueError(f"a finding shows {value!r:.60}")
+    return value
+
+
+Shown = Annotated[object, PlainValidator(_shown)]
+
+
 @dataclass(frozen=True)
 class Difference:
     """A value that was seen and is not what the rule says. `before` is None where it has no earlier value."""
 
-    name: str
-    before: object
-    expected: object
-    seen: object
+    name: Text
+    before: Shown
+    expected: Shown
+    seen: Shown
 
 
 # The invariant that a value is about: what is named when no rule of the catalogue predicts what was seen.

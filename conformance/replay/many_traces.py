@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.replay import Checker, follow_interpreted, replay
-from kvproof.conformance.replay.serialization import report_as_data, report_from_data
 from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES, Report
 from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
 
@@ -51,6 +52,8 @@ class CouldNotJudge:
 
 
 Judged = Report | CouldNotJudge
+ANSWER: TypeAdapter[Judged] = TypeAdapter(Judged)
+"""How an answer is sent between processes: as JSON, so a report is the same whoever made it."""
 Told = Callable[[int, int, int], None]
 """Is told the events so far, the traces that are done, and of how many."""
 
@@ -89,18 +92,6 @@ def judged(path: Path, options: Options, progress: Callable[..., None] = lambda 
         return CouldNotJudge(path, error.message)
 
 
-def as_data(answer: Judged) -> dict[str, Any]:
-    if isinstance(answer, CouldNotJudge):
-        return {"path": str(answer.path), "error": answer.message}
-    return report_as_data(answer)
-
-
-def from_data(data: dict[str, Any]) -> Judged:
-    if "error" in data:
-        return CouldNotJudge(Path(data["path"]), data["error"])
-    return report_from_data(data)
-
-
 def called(path: Path, answer: Judged) -> Judged:
     """The answer about a trace under the name that the user gave it, wherever it was judged."""
     there = str(answer.path)
@@ -120,11 +111,11 @@ def _begin_worker(events: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's, who ends its workers
 
 
-def _judge_in_worker(number: int, path: str, options: Options) -> dict[str, Any]:
+def _judge_in_worker(number: int, path: str, options: Options) -> Any:
     def progress(events: int, share: float | None = None) -> None:
         _events[number] = events
 
-    return as_data(judged(Path(path), options, progress))
+    return ANSWER.dump_python(judged(Path(path), options, progress), mode="json")
 
 
 def judge_in_turn(paths: Sequence[Path], options: Options, told: Told) -> list[Judged]:
@@ -149,7 +140,7 @@ def judge_by_processes(paths: Sequence[Path], options: Options, jobs: int, told:
             running = {pool.submit(_judge_in_worker, n, str(paths[n]), options): n for n in left}
             try:
                 for number, data in _as_they_end(running, lambda: told(sum(events), len(done), len(paths))):
-                    done[number] = from_data(data)
+                    done[number] = ANSWER.validate_python(data)
             except BaseException:
                 for process in list(pool._processes.values()):
                     process.terminate()

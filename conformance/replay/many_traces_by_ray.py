@@ -16,15 +16,14 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.many_traces import (
+    ANSWER,
     POLL_SECONDS,
     TRIES,
     CouldNotJudge,
     Judged,
     Options,
     Told,
-    as_data,
     called,
-    from_data,
     judged,
 )
 
@@ -50,12 +49,12 @@ def judge_by_ray(paths: Sequence[Path], options: Options, address: str, told: To
 
 def judge_trace(path: str, options: Options) -> str:
     """On a worker: the answer as JSON."""
-    return json.dumps(as_data(judged(Path(path), options)))
+    return json.dumps(ANSWER.dump_python(judged(Path(path), options), mode="json"))
 
 
 def _answer(ray: Any, task: Any, path: Path) -> Judged:
     try:
-        return called(path, from_data(json.loads(ray.get(task))))
+        return called(path, ANSWER.validate_python(json.loads(ray.get(task))))
     except ray.exceptions.RayError as error:
         why = str(error).strip().splitlines()[-1]
         return CouldNotJudge(path, f"{path}: its worker failed {TRIES} times on the Ray cluster: {why}")

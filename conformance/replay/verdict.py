@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.judge import Difference
+from kvproof.conformance.replay.kept_types import Counts, KeptEvent, KeptFault, KeptLedger, Line, Text, WholeNumber
 from kvproof.conformance.replay.wrong_pages import WrongPage
-from kvproof.spec.faults import Fault
-from kvproof.spec.state import Ledger
-from kvproof.spec.trace import Config, Event
+from kvproof.spec.trace import Config
 
 CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
+Sentences = Annotated[dict[Text, Text], BeforeValidator(dict), PlainSerializer(lambda said: list(said.items()))]
+"""Kept as pairs: what a checkpoint holds is sorted by key, and these have an order."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +25,17 @@ class Finding:
     """One event that the rules do not allow."""
 
     path: Path
-    line: int
-    event: Event
-    ledger: str
-    action: str
-    rule: str
-    before: Ledger | None = None
+    line: Line
+    event: KeptEvent
+    ledger: Text
+    action: Text
+    rule: Text
+    before: KeptLedger | None = None
     differences: tuple[Difference, ...] = ()
-    pages: tuple[str, ...] = ()
-    invariants: dict[str, str] = field(default_factory=dict)
-    explained_by: tuple[Fault, ...] = ()
-    profile: str | None = None
+    pages: tuple[Text, ...] = ()
+    invariants: Sentences = field(default_factory=dict)
+    explained_by: tuple[KeptFault, ...] = ()
+    profile: Text | None = None
     """The release whose rules it was judged by; None: the model's own."""
     wrong: tuple[WrongPage, ...] = ()
     """The pages of the full pool that moved wrongly, each with who had it and who has it now."""
@@ -43,17 +47,17 @@ class Report:
 
     path: Path
     config: Config
-    verdict: str = INCOMPLETE
-    why: str = ""
+    verdict: Text = INCOMPLETE
+    why: Text = ""
     findings: list[Finding] = field(default_factory=list)
-    followed: Counter[str] = field(default_factory=Counter)
+    followed: Counts = field(default_factory=Counter)
     coverage: Coverage = field(default_factory=Coverage)
-    events: int = 0
-    pages_moved: int = 0
-    gaps: tuple[str, ...] = ()
-    profile: str | None = None
+    events: WholeNumber = 0
+    pages_moved: WholeNumber = 0
+    gaps: tuple[Text, ...] = ()
+    profile: Text | None = None
     """The release whose rules it was judged by; None: the model's own."""
-    hint: str = ""
+    hint: Text = ""
     """What a user may want to ask for instead."""
 
     @property

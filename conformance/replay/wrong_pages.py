@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kvproof.conformance.replay.judge import Judgement
+from kvproof.conformance.replay.kept_types import Text, WholeNumber
 from kvproof.conformance.replay.page_book import FREE, PageBook, Problem
 from kvproof.spec.trace import Event
 
@@ -15,12 +16,12 @@ from kvproof.spec.trace import Event
 class WrongPage:
     """A page of the full pool that an event moved wrongly, and its owners in words."""
 
-    page: int
-    owner: str
+    page: WholeNumber
+    owner: Text
     """Before the event."""
-    became: str
+    became: Text
     """After it, as the event tells."""
-    rule: str
+    rule: Text
     """After it, by the rule."""
 
 

@@ -36,6 +36,7 @@ from kvproof.conformance.fuzz import campaign_state
 from kvproof.conformance.fuzz.campaign import Campaign, Found
 from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions, leave_summary
 from kvproof.conformance.fuzz.finding_folder import leave
+from kvproof.conformance.fuzz.growth import Sample
 from kvproof.conformance.fuzz.isolation import InThisProcess
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.gate import golden_traces, needs
@@ -114,10 +115,10 @@ def a_campaign(folder: Path) -> bytes:
     schedule = Schedule(target=TARGET.name, acts=(Act(do="open"), Act(do="send", new_tokens=3), Act(do="step")))
     played = InThisProcess(TARGET).play(schedule)
     assert played.trouble is not None
-    found.found[played.trouble.signature] = Found(1, played.trouble, played)
+    found.found[played.trouble.signature] = Found(1, played)
     found.known = set(found.found)
     state = campaign_state.State(plan, [campaign_state.campaign_as_data(found)], {played.trouble.signature: 1})
-    state.growth.samples.append(campaign_state.Sample(1.0, 2, 3, 4, 5, 6, 7, 1))
+    state.growth.samples.append(Sample(1.0, 2, 3, 4, 5, 6, 7, 1))
     campaign_state.save_state(state, folder)
     return (folder / campaign_state.STATE).read_bytes()
 

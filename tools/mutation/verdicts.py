@@ -18,7 +18,7 @@ from typing import Any
 
 from rule_mutation.mutant_results import Result
 
-from kvproof.conformance.fuzz.isolation import die_with_parent
+from kvproof.conformance.fuzz.child_process import die_with_parent
 from kvproof.conformance.fuzz.judging import NewJudging, Unjudged
 from kvproof.conformance.fuzz.play import EXIT, HANG, Trouble
 from mutation.in_place import exchange

@@ -29,7 +29,7 @@ def job_with(number: int, *found: tuple[str, int, float]) -> Campaign:
         schedule = Schedule(target="hostile", acts=(Act(do="step"),) * acts)
         trouble = Trouble(CRASH, signature, f"job {number}")
         played = Played(schedule, None, None, acts, trouble)
-        job.found[signature] = Found(place, trouble, played, times=number + 1, after_seconds=when)
+        job.found[signature] = Found(place, played, times=number + 1, after_seconds=when)
         job.known.add(signature)
     return job
 

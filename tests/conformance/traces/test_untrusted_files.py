@@ -82,7 +82,7 @@ def test_a_campaign_chooses_no_code(strangers_code: str, tmp_path: Path) -> None
 )
 def test_a_finding_writes_no_code_of_others_into_its_test(tmp_path: Path, signature: str) -> None:
     schedule = Schedule(target='a"""b\nimport os', settings={'"""': '"""\n'}, acts=(Act(do="open"),))
-    found = Found(1, Trouble("crash", signature, signature), Played(schedule, None, None, 0))
+    found = Found(1, Played(schedule, None, None, 0, Trouble("crash", signature, signature)))
     tree = ast.parse((leave(found, tmp_path) / "test_finding.py").read_text())
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {getattr(node, "module", None) for node in imported} == {
@@ -122,7 +122,7 @@ def campaign(folder: Path, **changes: Any) -> None:
     pytest.importorskip("torch")
     trouble = Trouble("crash", "s", "s")
     of_one = Plan("reference").campaign(target_named("reference"), 0)
-    of_one.found["s"] = Found(1, trouble, Played(Schedule(target="reference"), None, None, 0, trouble))
+    of_one.found["s"] = Found(1, Played(Schedule(target="reference"), None, None, 0, trouble))
     save_state(State(Plan("reference"), [campaign_as_data(of_one)], {"s": 1}), folder)
     data = json.loads((folder / STATE).read_text())
     for place, value in changes.items():
