@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from kvproof.conformance.adapters.event_loop import EventLoop
 from kvproof.conformance.adapters.headless_scheduler import MANY_STEPS, HeadlessScheduler
+from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.engine import build_scheduler, import_sglang
-from kvproof.conformance.adapters.sglang.releases import Release, full_pool
+from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.settings import Settings
 
 Checks = Literal["idle", "every"]
@@ -119,6 +120,11 @@ class Headless(HeadlessScheduler):
             yield
         finally:
             module.TEST_RETRACT, module.TEST_RETRACT_INTERVAL = before
+
+    def retract(self) -> None:
+        """One step that retracts if it decodes."""
+        with self.force_retract():
+            self.step()
 
     # -- what can be read --
 
