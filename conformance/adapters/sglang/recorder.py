@@ -121,15 +121,16 @@ class Recorder:
         yield request, "init_next_round_input", turns.match
         yield batch, "prepare_for_extend", turns.extend
         yield batch, "release_req", turns.retract
-        functions = {"release_kv_cache": turns.release}
+        functions: dict[str, Callable[..., Any]] = {"release_kv_cache": turns.release}
         if release.keeps_unfinished is None:
             yield type(scheduler.tree_cache), "cache_unfinished_req", of_a_method(turns.keep)
         else:
             functions[release.keeps_unfinished] = turns.keep
-        if self._observe.has_window and release.evicts_window is None:
-            yield batch, "_evict_swa", of_a_method(turns.evict_window)
-        elif self._observe.has_window:
-            functions[release.evicts_window] = turns.evict_window
+        if self._observe.has_window:
+            if release.evicts_window is None:
+                yield batch, "_evict_swa", of_a_method(turns.evict_window)
+            else:
+                functions[release.evicts_window] = turns.evict_window
         if self._verifying is not None:
             drafts = importlib.import_module("sglang.srt.speculative.eagle_info").EagleVerifyInput
             yield drafts, "prepare_for_verify", self._verifying.prepare
