@@ -30,7 +30,7 @@ def test_it(kvproof_recorder):
 """
 
 
-def played(pytester: pytest.Pytester, source: str, **outcomes: int) -> pytest.RunResult:
+def assert_played(pytester: pytest.Pytester, source: str, **outcomes: int) -> pytest.RunResult:
     """A test file that was run, with these outcomes."""
     pytester.makepyfile(source)
     result = pytester.runpytest_inprocess()
@@ -45,12 +45,12 @@ def marked(options: str, body: str = "pass", mark: str = "kvproof.conformance") 
 def test_a_fuzzed_target_without_a_mistake_is_green(pytester: pytest.Pytester) -> None:
     options = 'target="reference", seconds=1, seed=3, settings={"page_size": 4}'
     ran = "ran = []\n" + marked(options, "ran.append(1)") + "def test_the_test_itself_ran(): assert ran\n"
-    played(pytester, ran, passed=2)
+    assert_played(pytester, ran, passed=2)
 
 
 def test_a_fuzzed_target_with_a_mistake_is_red_and_says_how_to_see_it(pytester: pytest.Pytester) -> None:
     options = 'target="reference", seconds=15, faults=["F22862a"]'
-    result = played(pytester, marked(options, "raise NotImplementedError"), failed=1)
+    result = assert_played(pytester, marked(options, "raise NotImplementedError"), failed=1)
     result.stdout.fnmatch_lines(["*explained by*F22862a*", "*kvproof fuzz --replay *"])
     assert "NotImplementedError" not in result.stdout.str()
     (place,) = pytester.path.glob("out/kvproof/*test_it/1")
@@ -59,7 +59,7 @@ def test_a_fuzzed_target_with_a_mistake_is_red_and_says_how_to_see_it(pytester: 
 
 @pytest.mark.parametrize(("fault", "outcome"), [("", "passed"), ("F22862b", "failed")])
 def test_a_scenario_is_played_with_the_checks_on(pytester: pytest.Pytester, fault: str, outcome: str) -> None:
-    result = played(pytester, marked(f'scenario="retract", faults={[fault] if fault else []}'), **{outcome: 1})
+    result = assert_played(pytester, marked(f'scenario="retract", faults={[fault] if fault else []}'), **{outcome: 1})
     assert (fault in result.stdout.str()) and len(list(pytester.path.glob("out/kvproof/*/*.jsonl"))) == bool(fault)
 
 
@@ -76,25 +76,25 @@ def test_a_scenario_is_played_with_the_checks_on(pytester: pytest.Pytester, faul
 )
 def test_a_mistake_of_the_user_is_named(pytester: pytest.Pytester, options: str, said: str) -> None:
     mark = "kvproof.conformance" if "=" in options else "pytest.mark.kvproof_conformance"
-    result = played(pytester, marked(options, mark=mark), failed=1)
+    result = assert_played(pytester, marked(options, mark=mark), failed=1)
     assert said in result.stdout.str() and "Traceback" not in result.stdout.str()
 
 
 def test_the_trace_of_a_test_that_passes_is_removed(pytester: pytest.Pytester) -> None:
-    played(pytester, "FAULTS = ()" + RECORDED, passed=1)
+    assert_played(pytester, "FAULTS = ()" + RECORDED, passed=1)
     assert not (pytester.path / "out").exists()
 
 
 def test_the_trace_of_a_test_that_fails_is_kept_and_named(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nkvproof_dir = kept")
-    result = played(pytester, "FAULTS = ('F22862a',)" + RECORDED, failed=1)
+    result = assert_played(pytester, "FAULTS = ('F22862a',)" + RECORDED, failed=1)
     (trace,) = pytester.path.glob("kept/*/trace.jsonl")
     result.stdout.fnmatch_lines([f"trace: {trace}", f"kvproof replay {trace}"])
     assert "F22862a" in result.stdout.str()
 
 
 def test_an_event_before_the_header_is_refused(pytester: pytest.Pytester) -> None:
-    result = played(pytester, "def test_it(kvproof_recorder): kvproof_recorder(object())", failed=1)
+    result = assert_played(pytester, "def test_it(kvproof_recorder): kvproof_recorder(object())", failed=1)
     assert "begin(header) comes before the first event" in result.stdout.str()
 
 
