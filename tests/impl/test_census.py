@@ -48,7 +48,9 @@ def test_storms_on_other_machines_lose_nothing_either(seed: int) -> None:
         "max_running_requests": chance.choice((None, 2)),
         "retract_after_prepare": chance.random() < 0.5,
     }
-    play("storm", scenario_config("storm", page_size=page_size, seed=seed, settings=settings), Recorded())
+    scheduler = play("storm", scenario_config("storm", page_size=page_size, seed=seed, settings=settings), Recorded())
+    assert scheduler.state.rows.available_rows == scheduler.config.rows
+    assert scheduler.state.controller.sessions == {} and scheduler.state.cache.slots == {}
 
 
 @pytest.mark.parametrize(
