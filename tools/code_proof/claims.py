@@ -1,0 +1,286 @@
+"""Claims: a function of the code does what a rule says, in every state that the invariants allow.
+
+Each path of the function is compared with the rule: the fields after it, the pages, rows and locks that it gave back or took (as
+the specification's effects), and the conditions under which those effects are safe. Paths cover all states that the claim
+assumes, and each is asked of the solver, so agreement holds both ways: no path does what the rule does not say, and where the
+rule applies some path does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import z3
+
+from code_proof import arithmetic
+from code_proof.errors import InfeasibleError, NotUnderstoodError, Place, RaisedError
+from code_proof.interpreter import Interpreter
+from code_proof.library import LIBRARY
+from code_proof.paths import Branch, Paths
+from code_proof.source import Sources
+from code_proof.values import Library
+from kvproof.model.questions import checked, z3_solver
+from kvproof.model.symbolic import PagedLength, Symbols
+from kvproof.spec.actions import Action
+from kvproof.spec.effects import Condition, Effect, apply_effects
+from kvproof.spec.machine import LEDGER
+from kvproof.spec.state import GHOSTS, Ledger
+
+PROVED, DIFFERS, NOT_UNDERSTOOD, UNKNOWN, ABSENT = "proved", "differs", "not understood", "unknown", "absent"
+
+# The forward pass writes KV, and no function of the cache does.
+COMPARED_GHOSTS = sorted(GHOSTS - {"kv_valid", "turns", "success_len"})
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a rule says of one arbitrary state: what it assumes, and the state and the effects after it."""
+
+    assumptions: tuple[Any, ...]
+    after: Ledger
+    effects: tuple[Effect, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the scene observes beside fields of the ledger: a result, say."""
+
+
+Rule = Callable[[Symbols, Ledger, SimpleNamespace], Expected]
+
+
+class Scene(Protocol):
+    """The objects that a function works on, and what they show when it is done."""
+
+    effects: list[Effect]
+
+    def call(self) -> Any:
+        """Calls the function and gives its result."""
+        ...
+
+    def observed(self, result: Any) -> Mapping[str, Any]:
+        """Fields of the ledger, or names of `Expected.values`, with what the objects say of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`function` of `module` does what the rule `name` says. `scene` arranges its objects from the symbols of the state."""
+
+    name: str
+    module: str
+    function: str
+    rule: Rule
+    params: Mapping[str, str]
+    scene: Callable[[Interpreter, Ledger, SimpleNamespace], Scene]
+    assumes: tuple[str, ...] = ()
+    """What the scene takes for granted, as sentences."""
+
+
+def follows(action: Action, *, values: Callable[[Symbols, Ledger, Ledger], Mapping[str, Any]] | None = None) -> Rule:
+    """The rule of an action: its step wherever it applies and its guards hold."""
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        step = action.run(d, s, p)
+        assumptions = (action.applies(d, s), *(guard.holds for guard in step.guards))
+        return Expected(assumptions, step.after, step.effects, values(d, s, step.after) if values else {})
+
+    return rule
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a path does otherwise than the rule, in one state: `state` has the numbers of it."""
+
+    sentence: str
+    verdict: str
+    state: Mapping[str, int | bool] = field(default_factory=dict)
+    code: str = ""
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Path:
+    """One path: its branches, the lines that ran, how it ended, and in what it differs from the rule."""
+
+    branches: tuple[Branch, ...]
+    lines: tuple[Place, ...]
+    ended: str
+    place: Place | None = None
+    differences: tuple[Difference, ...] = ()
+    understood: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found out about one claim."""
+
+    claim: Claim
+    place: Place | None
+    paths: tuple[Path, ...]
+    cut: int
+    questions: int
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """As bad as the worst path. No path at all is not understood: nothing was checked."""
+        if self.place is None:
+            return ABSENT
+        found = {difference.verdict for path in self.paths for difference in path.differences}
+        if DIFFERS in found:
+            return DIFFERS
+        if not self.paths or self.cut or not all(path.understood for path in self.paths):
+            return NOT_UNDERSTOOD
+        return UNKNOWN if UNKNOWN in found else PROVED
+
+
+def check(claim: Claim, sources: Sources, library: Mapping[str, Library], given: Mapping[str, Any]) -> Verdict:
+    """Runs the function of a claim on every path and compares each with the rule. `given`: values of imported names."""
+    begin = time.perf_counter()
+    module = sources.module(claim.module)
+    definition = module.definition(claim.function) if module is not None else None
+    if module is None or definition is None:
+        return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
+    place = Place(module.path, definition.lineno)
+    d = Symbols()
+    before = d.ledger()
+    params = d.parameters(claim.params)
+    expected = claim.rule(d, before, params)
+    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
+    assumptions = [*d.domain_facts(before, params, claim.params), *invariants, *expected.assumptions]
+    paths = Paths(assumptions)
+    comparison = Comparison(d, before, expected, assumptions)
+
+    def run() -> Path | None:
+        interpreter = Interpreter(d, sources, paths, given, {**LIBRARY, **library})
+        return comparison.path(interpreter, paths, lambda: claim.scene(interpreter, before, params))
+
+    found = tuple(path for _, path in paths.all(run) if path is not None)
+    questions = paths.questions + comparison.questions
+    return Verdict(claim, place, found, paths.cut, questions, time.perf_counter() - begin)
+
+
+@dataclass
+class Comparison:
+    """Compares what a path did with what the rule says."""
+
+    d: Symbols
+    before: Ledger
+    expected: Expected
+    assumptions: Sequence[Any]
+    questions: int = 0
+
+    def path(self, run: Interpreter, paths: Paths, arrange: Callable[[], Scene]) -> Path | None:
+        """One path, from the arrangement of its objects to the comparison. None where no state takes it."""
+        try:
+            scene = arrange()
+            result = scene.call()
+            differences = self.differences(scene.observed(result), scene.effects, paths.branches)
+        except InfeasibleError:
+            return None
+        except NotUnderstoodError as unknown:
+            ended = f"not understood: {unknown.reason}: {unknown.expression}"
+            return Path(tuple(paths.branches), tuple(run.lines), ended, unknown.place, understood=False)
+        except RaisedError as raised:
+            sentence = f"{raised.name} is raised"
+            found = self._asked(paths.branches, {sentence: (z3.BoolVal(False), None, None)})
+            return Path(tuple(paths.branches), tuple(run.lines), sentence, raised.place, tuple(found))
+        return Path(tuple(paths.branches), tuple(run.lines), "returns", None, tuple(differences))
+
+    def differences(
+        self, observed: Mapping[str, Any], effects: Sequence[Effect], branches: Sequence[Branch]
+    ) -> list[Difference]:
+        d, expected = self.d, self.expected
+        goals: dict[str, tuple[Any, Any, Any]] = {}
+        wanted = {**vars(expected.after), **expected.values}
+        for name, value in observed.items():
+            goals[f"{name} is as the rule has it"] = (self._same(value, wanted[name]), value, wanted[name])
+        start = _with_ghosts_of(expected.after, self.before)
+        by_code, conditions = apply_effects(d, start, tuple(effects))
+        by_rule, _ = apply_effects(d, start, expected.effects)
+        for name in COMPARED_GHOSTS:
+            code, rule = getattr(by_code, name), getattr(by_rule, name)
+            goals[f"{GHOST_SENTENCES[name]}"] = (code == rule, code, rule)
+        for condition in conditions:
+            goals[_sentence(condition)] = (condition.holds, None, None)
+        return list(self._asked(branches, goals))
+
+    def _same(self, code: Any, rule: Any) -> Any:
+        if isinstance(rule, PagedLength):
+            return arithmetic.equal(self.d, code, rule)
+        if isinstance(rule, (bool, z3.BoolRef)) and not isinstance(code, (bool, z3.BoolRef)):
+            raise NotUnderstoodError("a flag that the code keeps in another form")
+        same = code == rule
+        return z3.BoolVal(same) if isinstance(same, bool) else same
+
+    def _asked(self, branches: Sequence[Branch], goals: Mapping[str, tuple[Any, Any, Any]]) -> list[Difference]:
+        solver = z3_solver()
+        solver.add(*self.assumptions, *(branch.condition for branch in branches))
+        found = []
+        for sentence, (goal, code, rule) in goals.items():
+            self.questions += 1
+            solver.push()
+            solver.add(z3.Not(goal))
+            answer = checked(solver)
+            if answer == "sat":
+                found.append(self._difference(solver, sentence, code, rule))
+            elif answer == "unknown":
+                found.append(Difference(sentence, UNKNOWN))
+            solver.pop()
+        return found
+
+    def _difference(self, solver: z3.Solver, sentence: str, code: Any, rule: Any) -> Difference:
+        """The state in which they differ, as small as a few tries make it."""
+        model = _small_model(solver, self.d)
+        state = {name: _number(model, value) for name, value in vars(self.before).items() if name not in GHOSTS}
+        state["P"] = _number(model, self.d.page_size)
+        return Difference(sentence, DIFFERS, state, _shown(model, code), _shown(model, rule))
+
+
+def _with_ghosts_of(after: Ledger, before: Ledger) -> Ledger:
+    return after.but(**{name: getattr(before, name) for name in GHOSTS})
+
+
+def _sentence(condition: Condition) -> str:
+    return f"{condition.invariant}: {condition.sentence}"
+
+
+def _small_model(solver: z3.Solver, d: Symbols) -> z3.ModelRef:
+    """A model with a small page size and short rows, where there is one."""
+    model = solver.model()
+    for bound in (1, 2, 3, 4):
+        solver.push()
+        solver.add(d.page_size <= bound, d.row_width.pages <= 4)
+        is_small = checked(solver) == "sat"
+        if is_small:
+            model = solver.model()
+        solver.pop()
+        if is_small:
+            break
+    return model
+
+
+def _number(model: z3.ModelRef, value: Any) -> Any:
+    """A value in numbers: a length in tokens."""
+    if isinstance(value, PagedLength):
+        return _number(model, value.pages) * _number(model, value.size) + _number(model, value.offset)
+    if isinstance(value, (bool, int)):
+        return value
+    found = model.eval(value, model_completion=True)
+    return bool(z3.is_true(found)) if isinstance(found, z3.BoolRef) else found.as_long()
+
+
+def _shown(model: z3.ModelRef, value: Any) -> str:
+    return "" if value is None else str(_number(model, value))
+
+
+GHOST_SENTENCES = {
+    "rows": "the row is taken or returned as the rule has it",
+    "locks": "the tree lock is as the rule has it",
+    "row_end": "the same pages are left behind the row",
+    "tree_end": "the tree owns the same pages of the row",
+    "window_start": "the same pages of the window pool are freed",
+    "orphans": "no page is lost",
+}

@@ -1,0 +1,320 @@
+"""Runs a function of the code under proof on one path: the meaning of Python's statements."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Any
+
+from code_proof import arithmetic
+from code_proof.errors import NotUnderstoodError, Place, RaisedError
+from code_proof.expressions import Expressions
+from code_proof.library import LONGEST_LOOP
+from code_proof.objects import Frame, Raisable
+from code_proof.source import imported_by
+from code_proof.values import Function, Known, Sum, Text
+
+MOST_STATEMENTS = 5_000
+
+
+class _ReturnError(Exception):
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class _BreakError(Exception):
+    pass
+
+
+class _ContinueError(Exception):
+    pass
+
+
+class Interpreter(Expressions):
+    """One run of one function. `lines` are the places of the statements that ran, in order."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.lines: list[Place] = []
+
+    def run_body(self, function: Function, frame: Frame) -> Any:
+        node = function.node
+        if isinstance(node, ast.FunctionDef):
+            frame.local = frozenset(_assigned(node))
+            if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node)):
+                raise NotUnderstoodError(f"{function.name} is a generator")
+        self.frames.append(frame)
+        try:
+            if isinstance(node, ast.Lambda):
+                return self.evaluate(node.body)
+            self.execute(node.body)
+        except _ReturnError as returned:
+            return returned.value
+        finally:
+            self.frames.pop()
+        return None
+
+    def execute(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            self.lines.append(self.place(statement))
+            if len(self.lines) > MOST_STATEMENTS:
+                raise NotUnderstoodError(f"more than {MOST_STATEMENTS} statements", self.place(statement))
+            method = getattr(self, f"_{type(statement).__name__}", None)
+            if method is None:
+                kind = type(statement).__name__
+                raise NotUnderstoodError(f"a statement of the kind {kind}", self.place(statement), kind)
+            try:
+                method(statement)
+            except NotUnderstoodError as unknown:
+                if unknown.place is None:
+                    unknown.place, unknown.expression = self.place(statement), ast.unparse(statement).partition("\n")[0]
+                raise
+            except RaisedError as raised:
+                raised.place = raised.place or self.place(statement)
+                raise
+
+    # Simple statements.
+
+    def _Pass(self, node: ast.Pass) -> None:
+        pass
+
+    def _Expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):
+            self.evaluate(node.value)
+
+    def _Return(self, node: ast.Return) -> None:
+        raise _ReturnError(self.evaluate(node.value) if node.value is not None else None)
+
+    def _Assign(self, node: ast.Assign) -> None:
+        value = self.evaluate(node.value)
+        for target in node.targets:
+            self.bind(target, value)
+
+    def _AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.bind(node.target, self.evaluate(node.value))
+
+    def _AugAssign(self, node: ast.AugAssign) -> None:
+        target = node.target
+        if isinstance(target, ast.Name):
+            old = self.name(target.id)
+            self._refuse_in_place(old, node)
+            self.frame.names[target.id] = self.operate(type(node.op), old, self.evaluate(node.value), node)
+        elif isinstance(target, ast.Attribute):
+            owner = self.evaluate(target.value)
+            old = self.attribute(owner, target.attr)
+            self._refuse_in_place(old, node)
+            self.set_attribute(owner, target.attr, self.operate(type(node.op), old, self.evaluate(node.value), node))
+        else:
+            raise NotUnderstoodError("an item that is changed in place")
+
+    def _refuse_in_place(self, old: Any, node: ast.AugAssign) -> None:
+        """`+=` on a list changes the list that others hold, too."""
+        if not (arithmetic.is_number(old) or arithmetic.is_flag(old) or isinstance(old, (str, Text, tuple))):
+            raise NotUnderstoodError("an object that is changed in place")
+
+    def bind(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.frame.names[target.id] = value
+        elif isinstance(target, ast.Attribute):
+            self.set_attribute(self.evaluate(target.value), target.attr, value)
+        elif isinstance(target, ast.Subscript):
+            self.set_item(self.evaluate(target.value), self.evaluate(target.slice), value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._bind_each(target.elts, self.elements(value))
+        else:
+            raise NotUnderstoodError(f"an assignment to {ast.unparse(target)}")
+
+    def _bind_each(self, targets: list[ast.expr], values: list[Any]) -> None:
+        if any(isinstance(target, ast.Starred) for target in targets):
+            raise NotUnderstoodError("an assignment to a starred name")
+        if len(targets) != len(values):
+            raise RaisedError("ValueError")
+        for target, value in zip(targets, values, strict=True):
+            self.bind(target, value)
+
+    def _Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if not isinstance(target, ast.Subscript):
+                raise NotUnderstoodError(f"the deletion of {ast.unparse(target)}")
+            self.delete_item(self.evaluate(target.value), self.evaluate(target.slice))
+
+    def _Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for local, (module, name) in imported_by(node, self.frame.module.name):
+            self.frame.names[local] = self.imported(module, name)
+
+    _ImportFrom = _Import
+
+    def _FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.frame.names[node.name] = self.decorated(Function(node, self.frame.module, None, self.frame))
+
+    # Branches and loops.
+
+    def _If(self, node: ast.If) -> None:
+        self.execute(node.body if self.truth(self.evaluate(node.test), node.test) else node.orelse)
+
+    def _For(self, node: ast.For) -> None:
+        iterated = self.evaluate(node.iter)
+        if isinstance(iterated, Sum):
+            self._add_up(node, iterated)
+            return
+        for element in self.elements(iterated):
+            self.bind(node.target, element)
+            try:
+                self.execute(node.body)
+            except _ContinueError:
+                continue
+            except _BreakError:
+                return
+        self.execute(node.orelse)
+
+    def _add_up(self, node: ast.For, iterated: Sum) -> None:
+        """A loop over all sessions, say. It runs on one of them, and what the others add is a symbol.
+
+        That is right only if no round of the loop sees another: whatever outlives a round is a total that each round adds to.
+        """
+        totals = _totals_of(node)
+        for element in iterated.present():
+            self.bind(node.target, element)
+            try:
+                self.execute(node.body)
+            except _ContinueError:
+                continue
+        for name in totals:
+            self.frame.names[name] = arithmetic.add(self.d, self.name(name), iterated.others)
+
+    def _While(self, node: ast.While) -> None:
+        for _ in range(LONGEST_LOOP):
+            if not self.truth(self.evaluate(node.test), node.test):
+                self.execute(node.orelse)
+                return
+            try:
+                self.execute(node.body)
+            except _ContinueError:
+                continue
+            except _BreakError:
+                return
+        raise NotUnderstoodError(f"a loop of more than {LONGEST_LOOP} rounds")
+
+    def _Break(self, node: ast.Break) -> None:
+        raise _BreakError
+
+    def _Continue(self, node: ast.Continue) -> None:
+        raise _ContinueError
+
+    # Exceptions.
+
+    def _Assert(self, node: ast.Assert) -> None:
+        if not self.truth(self.evaluate(node.test), node.test):
+            raise RaisedError("AssertionError", self.place(node))
+
+    def _Raise(self, node: ast.Raise) -> None:
+        if node.exc is None:
+            raise NotUnderstoodError("a raise without an exception")
+        value = self.evaluate(node.exc)
+        if isinstance(value, Raisable):
+            raise RaisedError(value.name, self.place(node), value)
+        if isinstance(value, Text | Known) and isinstance(node.exc, (ast.Call, ast.Name)):
+            named = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            if isinstance(named, ast.Name):
+                raise RaisedError(named.id, self.place(node))
+        raise NotUnderstoodError("what is raised")
+
+    def _Try(self, node: ast.Try) -> None:
+        try:
+            self._with_handlers(node)
+        except (RaisedError, _ReturnError, _BreakError, _ContinueError):
+            self.execute(node.finalbody)
+            raise
+        self.execute(node.finalbody)
+
+    def _with_handlers(self, node: ast.Try) -> None:
+        try:
+            self.execute(node.body)
+        except RaisedError as raised:
+            for handler in node.handlers:
+                if self._handles(handler, raised):
+                    if handler.name:
+                        self.frame.names[handler.name] = Text("an exception")
+                    self.execute(handler.body)
+                    return
+            raise
+        self.execute(node.orelse)
+
+    def _handles(self, handler: ast.ExceptHandler, raised: RaisedError) -> bool:
+        if handler.type is None:
+            return True
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        return any(self._is_raised(kind, raised) for kind in kinds)
+
+    def _is_raised(self, kind: ast.expr, raised: RaisedError) -> bool:
+        caught = getattr(builtins, ast.unparse(kind), None)
+        thrown = getattr(builtins, raised.name, None)
+        if isinstance(caught, type) and isinstance(thrown, type):
+            return issubclass(thrown, caught)
+        raise NotUnderstoodError("whether this handler catches the exception")
+
+
+def _totals_of(loop: ast.For) -> list[str]:
+    """The names that a loop only adds to. Raises NotUnderstoodError where its rounds depend on each other."""
+    totals = {n.target.id for n in ast.walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.AugAssign) and not (isinstance(node.op, ast.Add) and isinstance(node.target, ast.Name)):
+            raise NotUnderstoodError("a loop over all sessions or requests that does more than add up")
+        if isinstance(node, (ast.Break, ast.Return, ast.NamedExpr, ast.Delete)) or loop.orelse:
+            raise NotUnderstoodError("a loop over all sessions or requests that may end early")
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in totals:
+            raise NotUnderstoodError("a loop over all sessions or requests that reads its own total")
+    _refuse_memory(loop, totals)
+    return sorted(totals)
+
+
+def _refuse_memory(loop: ast.For, totals: set[str]) -> None:
+    """A name that a round assigns must be assigned before it is read in the same round, or it would remember the last one."""
+    assigned = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - totals
+    assigned -= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    bound: set[str] = set()
+    for statement in loop.body:
+        read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        if isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets):
+            if read & (assigned - bound):
+                break
+            bound |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
+        elif (read | {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}) & (assigned - bound):
+            break
+    else:
+        return
+    raise NotUnderstoodError("a loop over all sessions or requests whose rounds may depend on each other")
+
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, *COMPREHENSIONS)
+
+
+def _own_nodes(function: ast.FunctionDef) -> list[ast.AST]:
+    """The nodes of a function without those of scopes inside it."""
+    found: list[ast.AST] = []
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        if isinstance(node, SCOPES):
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _assigned(function: ast.FunctionDef) -> set[str]:
+    """Names that are local to a function because it binds them somewhere."""
+    found: set[str] = set()
+    for node in _own_nodes(function):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            raise NotUnderstoodError(f"{function.name} binds names outside of itself")
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    return found

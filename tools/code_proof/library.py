@@ -1,0 +1,250 @@
+"""What builtins and library modules mean. What is not here is not understood.
+
+The adapter of a server adds its own modules (torch's tensors, configuration); here is what any Python code uses.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from code_proof import arithmetic
+from code_proof.errors import NotUnderstoodError, RaisedError
+from code_proof.values import Class, Instance, Known, Library, Opaque, PartOfSum, StandIn, Text
+
+if TYPE_CHECKING:
+    from code_proof.objects import Objects
+
+NO_DEFAULT = object()
+NOWHERE = ast.Constant(value=None)
+"""Of a question that a builtin asks: it has no place of its own in the code."""
+
+
+def _len(run: Objects, value: Any) -> Any:
+    if isinstance(value, StandIn):
+        return value.length()
+    if isinstance(value, (list, tuple, dict, set)):
+        return len(value)
+    if isinstance(value, Instance) and value.kind.member("__len__"):
+        return run.call(run.attribute(value, "__len__"), [], {})
+    raise NotUnderstoodError("the length of this value")
+
+
+def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
+    def extreme(run: Objects, *values: Any) -> Any:
+        numbers = run.elements(values[0]) if len(values) == 1 else list(values)
+        if not numbers:
+            raise RaisedError("ValueError")
+        if not all(arithmetic.is_number(number) for number in numbers):
+            raise NotUnderstoodError("the smallest or largest of values that are no numbers")
+        return pick(run.d, numbers)
+
+    return extreme
+
+
+def _sum(run: Objects, values: Any) -> Any:
+    total: Any = values.others if isinstance(values, PartOfSum) else 0
+    for value in values.found if isinstance(values, PartOfSum) else run.elements(values):
+        if not arithmetic.is_number(value):
+            value = int(run.paths.decide(value)) if arithmetic.is_flag(value) else value
+        total = arithmetic.add(run.d, total, int(value) if isinstance(value, bool) else value)
+    return total
+
+
+def _any(run: Objects, values: Any) -> bool:
+    return any(run.truth(value, NOWHERE) for value in run.elements(values))
+
+
+def _all(run: Objects, values: Any) -> bool:
+    return all(run.truth(value, NOWHERE) for value in run.elements(values))
+
+
+def _isinstance(run: Objects, value: Any, kinds: Any) -> bool:
+    return any(_is_of(run, value, kind) for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+
+
+def _is_of(run: Objects, value: Any, kind: Any) -> bool:
+    if isinstance(kind, Class):
+        if isinstance(value, Instance):
+            if kind not in value.kind.ancestors() and value.kind.has_unknown_base():
+                raise NotUnderstoodError(f"whether a {value.kind.name} is a {kind.name}")
+            return kind in value.kind.ancestors()
+        if isinstance(value, StandIn):
+            return _is_described_as(value, kind.name)
+        return False
+    if isinstance(kind, Known) and kind.name in PYTHON_TYPES:
+        if isinstance(value, StandIn):
+            return _is_described_as(value, kind.name)
+        if arithmetic.is_flag(value):
+            return kind.name in ("bool", "int")
+        if arithmetic.is_number(value):
+            return kind.name == "int"
+        return isinstance(value, PYTHON_TYPES[kind.name])
+    raise NotUnderstoodError("whether a value is of this class")
+
+
+def _is_described_as(value: StandIn, name: str) -> bool:
+    if isinstance(value, Opaque) and not isinstance(value, Text):
+        raise NotUnderstoodError(f"whether {value.what} is a {name}")
+    return name in value.classes or (isinstance(value, Text) and name == "str")
+
+
+def _getattr(run: Objects, value: Any, name: Any, default: Any = NO_DEFAULT) -> Any:
+    if not isinstance(name, str):
+        raise NotUnderstoodError("an attribute whose name is computed")
+    if default is NO_DEFAULT:
+        return run.attribute(value, name)
+    return run.attribute(value, name) if run.has_attribute(value, name) else default
+
+
+def _hasattr(run: Objects, value: Any, name: Any) -> bool:
+    if not isinstance(name, str):
+        raise NotUnderstoodError("an attribute whose name is computed")
+    return run.has_attribute(value, name)
+
+
+def _int(value: Any = 0) -> Any:
+    if arithmetic.is_number(value):
+        return int(value) if isinstance(value, bool) else value
+    raise NotUnderstoodError("int() of something that is no integer")
+
+
+def _bool(run: Objects, value: Any = False) -> bool:
+    return run.truth(value, NOWHERE)
+
+
+def _range(*bounds: Any) -> list[int]:
+    if all(isinstance(bound, int) for bound in bounds):
+        numbers = range(*bounds)
+        if len(numbers) <= LONGEST_LOOP:
+            return list(numbers)
+    raise NotUnderstoodError("a loop whose number of rounds is not known, or is large")
+
+
+def _enumerate(run: Objects, values: Any, start: int = 0) -> list[Any]:
+    return [(number, value) for number, value in enumerate(run.elements(values), start)]
+
+
+def _zip(run: Objects, *collections: Any) -> list[Any]:
+    return list(zip(*(run.elements(c) for c in collections), strict=False))
+
+
+def _next(run: Objects, values: Any) -> Any:
+    found = run.elements(values)
+    if not found:
+        raise RaisedError("StopIteration")
+    return found[0]
+
+
+LONGEST_LOOP = 16
+PYTHON_TYPES: Mapping[str, type] = {
+    "int": int,
+    "str": str,
+    "bool": bool,
+    "list": list,
+    "dict": dict,
+    "tuple": tuple,
+    "set": set,
+}
+
+# Of these the interpreter itself is the first argument.
+ASKING: Mapping[str, Callable[..., Any]] = {
+    "len": _len,
+    "min": _extreme(arithmetic.smallest),
+    "max": _extreme(arithmetic.largest),
+    "sum": _sum,
+    "any": _any,
+    "all": _all,
+    "isinstance": _isinstance,
+    "getattr": _getattr,
+    "hasattr": _hasattr,
+    "bool": _bool,
+    "enumerate": _enumerate,
+    "zip": _zip,
+    "list": lambda run, values=(): run.elements(values),
+    "tuple": lambda run, values=(): tuple(run.elements(values)),
+    "set": lambda run, values=(): {run.key(value) for value in run.elements(values)},
+    "iter": lambda run, values: run.elements(values),
+    "next": _next,
+    "dict": lambda run, **items: dict(items),
+}
+PLAIN: Mapping[str, Callable[..., Any]] = {
+    "int": _int,
+    "range": _range,
+    "print": lambda *_, **__: None,
+    "str": lambda *_: Text("a string"),
+    "repr": lambda *_: Text("a string"),
+}
+
+
+def _no_result(*_: Any, **__: Any) -> None:
+    return None
+
+
+class Logger(StandIn):
+    """Logging changes nothing."""
+
+    members = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+
+    def attribute(self, name: str) -> Any:
+        return Known(name, _no_result) if name in self.members else super().attribute(name)
+
+
+def _copy(value: Any) -> Any:
+    """A shallow copy."""
+    if isinstance(value, Instance):
+        return Instance(value.kind, dict(value.fields), value.absent)
+    if value is None or isinstance(value, (list, dict)):
+        return value.copy() if value is not None else None
+    raise NotUnderstoodError("a copy of this value")
+
+
+def _opaque(what: str) -> Known:
+    return Known(what, lambda *_, **__: Opaque(what))
+
+
+LIBRARY: Mapping[str, Library] = {
+    "builtins": Library(
+        "builtins",
+        {name: Known(name, call) for name, call in {**ASKING, **PLAIN}.items()}
+        | {"NotImplementedError": Known("NotImplementedError", _no_result), "object": "object"},
+    ),
+    "logging": Library(
+        "logging", {"getLogger": Known("getLogger", lambda *_: Logger()), "warning": Known("warning", _no_result)}
+    ),
+    "time": Library("time", {name: _opaque(f"time.{name}()") for name in ("monotonic", "time", "perf_counter")}),
+    "copy": Library("copy", {"copy": Known("copy", _copy)}),
+    "typing": Library("typing", {"TYPE_CHECKING": False, "cast": Known("cast", lambda _, value: value)}),
+    "dataclasses": Library("dataclasses", {"dataclass": Known("dataclass", _no_result)}),
+}
+
+
+def _append(run: Objects, values: list[Any], value: Any) -> None:
+    values.append(value)
+
+
+def _extend(run: Objects, values: list[Any], more: Any) -> None:
+    values.extend(run.elements(more))
+
+
+def _pop(run: Objects, table: dict[Any, Any], key: Any, default: Any = NO_DEFAULT) -> Any:
+    known = run.known_key(table, key)
+    if known not in table and default is NO_DEFAULT:
+        raise RaisedError("KeyError")
+    return table.pop(known, default)
+
+
+METHODS: Mapping[tuple[type, str], Callable[..., Any]] = {
+    (list, "append"): _append,
+    (list, "extend"): _extend,
+    (list, "clear"): lambda run, values: values.clear(),
+    (list, "copy"): lambda run, values: list(values),
+    (dict, "get"): lambda run, table, key, default=None: table.get(run.known_key(table, key), default),
+    (dict, "pop"): _pop,
+    (dict, "values"): lambda run, table: list(table.values()),
+    (dict, "keys"): lambda run, table: list(table),
+    (dict, "items"): lambda run, table: list(table.items()),
+    (dict, "clear"): lambda run, table: table.clear(),
+    (set, "add"): lambda run, values, value: values.add(run.key(value)),
+}

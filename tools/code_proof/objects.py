@@ -1,0 +1,590 @@
+"""Objects of the code under proof: attributes, items, membership, calls and construction."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from code_proof import arithmetic
+from code_proof.errors import NotUnderstoodError, RaisedError
+from code_proof.library import ASKING, METHODS
+from code_proof.paths import Paths
+from code_proof.source import Module, Sources
+from code_proof.values import (
+    Bound,
+    Class,
+    Function,
+    Instance,
+    Known,
+    Library,
+    Opaque,
+    PartOfSum,
+    StandIn,
+    Sum,
+    Text,
+)
+from kvproof.model.symbolic import Symbols
+
+DEEPEST_CALL = 40
+
+
+@dataclass
+class Frame:
+    """The names of a call that runs. `local` are those that the function assigns somewhere: until then they are unbound."""
+
+    module: Module
+    function: Function | None
+    names: dict[str, Any] = field(default_factory=dict)
+    local: frozenset[str] = frozenset()
+    parent: Frame | None = None
+    is_comprehension: bool = False
+
+
+class Objects:
+    """What expressions and statements do with objects. `names` and `library` give values to imported names."""
+
+    def __init__(
+        self, d: Symbols, sources: Sources, paths: Paths, given: Mapping[str, Any], library: Mapping[str, Any]
+    ) -> None:
+        self.d, self.sources, self.paths = d, sources, paths
+        self.given, self.library = given, library
+        self.frames: list[Frame] = []
+        self._globals: dict[tuple[str, str], Any] = {}
+        self._classes: dict[tuple[str, str], Class] = {}
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    # What statements define (`interpreter.py`).
+
+    def evaluate(self, node: ast.expr) -> Any:
+        raise NotImplementedError
+
+    def run_body(self, function: Function, frame: Frame) -> Any:
+        raise NotImplementedError
+
+    def truth(self, value: Any, node: ast.expr) -> bool:
+        raise NotImplementedError
+
+    # Names.
+
+    def name(self, name: str) -> Any:
+        scope: Frame | None = self.frame
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            if name in scope.local:
+                raise RaisedError("UnboundLocalError")
+            scope = scope.parent
+        return self.global_name(self.frame.module, name)
+
+    def global_name(self, module: Module, name: str) -> Any:
+        given = self.given.get(f"{module.name}.{name}", MISSING)
+        if given is not MISSING:
+            return given
+        if (module.name, name) not in self._globals:
+            self._globals[module.name, name] = self._defined(module, name)
+        return self._globals[module.name, name]
+
+    def _defined(self, module: Module, name: str) -> Any:
+        if name in module.rebound:
+            raise NotUnderstoodError(f"{name!r} is bound or changed by a branch or a loop of {module.name}")
+        statement = module.definitions.get(name)
+        if isinstance(statement, ast.FunctionDef):
+            return self.decorated(Function(statement, module))
+        if isinstance(statement, ast.ClassDef):
+            return self.class_of(statement, module)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            with self.scope_of(module):
+                return self.evaluate(statement.value)
+        if name in module.imports:
+            return self.imported(*module.imports[name])
+        if name == "__name__":
+            return module.name
+        if name in self.library["builtins"].members:
+            return self.library["builtins"].members[name]
+        if _is_exception(name):
+            return Known(name, lambda *_, **__: Text(name))
+        raise NotUnderstoodError(f"the name {name!r}")
+
+    def imported(self, module_name: str, name: str) -> Any:
+        """The value of `from module import name`, or of `import module`."""
+        dotted = f"{module_name}.{name}" if name else module_name
+        if dotted in self.given:
+            return self.given[dotted]
+        if module_name in self.library:
+            library = self.library[module_name]
+            return self.attribute(library, name) if name else library
+        module = self.sources.module(module_name)
+        if module is not None and name and module.binds(name):
+            return self.global_name(module, name)
+        if self.sources.module(dotted) is not None:
+            return Library(dotted, _Submodule(self, dotted))
+        raise NotUnderstoodError(f"the import of {dotted}")
+
+    @contextmanager
+    def scope_of(self, module: Module, function: Function | None = None) -> Iterator[None]:
+        """Evaluates at the top level of a module."""
+        self.frames.append(Frame(module, function))
+        try:
+            yield
+        finally:
+            self.frames.pop()
+
+    @contextmanager
+    def nested_scope(self) -> Iterator[None]:
+        """The scope of a comprehension: its names end with it."""
+        self.frames.append(Frame(self.frame.module, self.frame.function, parent=self.frame, is_comprehension=True))
+        try:
+            yield
+        finally:
+            self.frames.pop()
+
+    # Classes.
+
+    def class_of(self, node: ast.ClassDef, module: Module) -> Class:
+        key = (module.name, node.name)
+        if key not in self._classes:
+            if node.keywords:
+                raise NotUnderstoodError(f"the class {node.name} with keywords (a metaclass?)")
+            for decorator in node.decorator_list:
+                if not is_decorator(module, decorator, "dataclass"):
+                    raise NotUnderstoodError(f"the class decorator {ast.unparse(decorator)}")
+            with self.scope_of(module):
+                self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
+        found = self._classes[key]
+        for magic in ("__setattr__", "__getattribute__", "__new__", "__slots__", "__init_subclass__"):
+            if found.member(magic):
+                raise NotUnderstoodError(f"the class {node.name} defines {magic}")
+        return found
+
+    def _base(self, node: ast.expr) -> Class | str:
+        try:
+            found = self.evaluate(node)
+        except NotUnderstoodError:
+            return ast.unparse(node)
+        return found if isinstance(found, Class) else ast.unparse(node)
+
+    def decorated(self, function: Function) -> Any:
+        """A function below decorators that change nothing of what it does."""
+        assert isinstance(function.node, ast.FunctionDef)
+        for decorator in function.node.decorator_list:
+            if not any(is_decorator(function.module, decorator, name) for name in HARMLESS_DECORATORS):
+                raise NotUnderstoodError(f"the decorator {ast.unparse(decorator)} of {function.name}")
+        return function
+
+    # Attributes.
+
+    def attribute(self, value: Any, name: str) -> Any:
+        if isinstance(value, Instance):
+            return self._attribute_of_instance(value, name)
+        if isinstance(value, StandIn):
+            return value.attribute(name)
+        if isinstance(value, Library):
+            if name not in value.members:
+                raise NotUnderstoodError(f"{value.name}.{name}")
+            return value.members[name]
+        if isinstance(value, Class):
+            return self._attribute_of_class(value, value, name)
+        if isinstance(value, SuperOf):
+            return self._attribute_of_class(value.cls, value.receiver, name)
+        if value is None:
+            raise RaisedError("AttributeError")
+        method = METHODS.get((type(value), name))
+        if method is None:
+            raise NotUnderstoodError(f"the attribute {name!r} of a value of the type {type(value).__name__}")
+        return Known(name, lambda *arguments, **keywords: method(self, value, *arguments, **keywords))
+
+    def _attribute_of_instance(self, value: Instance, name: str) -> Any:
+        found = value.kind.member(name)
+        if found is not None and isinstance(found[1], ast.FunctionDef) and _has(found[0].module, found[1], "property"):
+            owner, node = found
+            return self.call_function(self.decorated(Function(node, owner.module, owner)), [value], {})
+        if name in value.fields:
+            return value.fields[name]
+        if name in value.absent:
+            raise RaisedError("AttributeError")
+        if found is not None:
+            return self._attribute_of_class(value.kind, value, name)
+        forward = value.kind.member("__getattr__")
+        if forward is not None and isinstance(forward[1], ast.FunctionDef) and not value.kind.has_unknown_base():
+            owner, node = forward
+            return self.call_function(Function(node, owner.module, owner), [value, name], {})
+        raise NotUnderstoodError(f"the attribute {name!r} of a {value.kind.name} is not described")
+
+    def _attribute_of_class(self, kind: Class, receiver: Any, name: str) -> Any:
+        found = kind.member(name)
+        if found is None:
+            raise NotUnderstoodError(f"the attribute {name!r} of the class {kind.name}")
+        owner, node = found
+        if isinstance(node, ast.FunctionDef):
+            function = self.decorated(Function(node, owner.module, owner))
+            if _has(owner.module, node, "staticmethod"):
+                return function
+            if _has(owner.module, node, "classmethod"):
+                return Bound(function, receiver.kind if isinstance(receiver, Instance) else receiver)
+            return Bound(function, receiver) if not isinstance(receiver, Class) else function
+        assert isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+        if any(isinstance(n, ast.Name) and kind.member(n.id) for n in ast.walk(node.value)):
+            raise NotUnderstoodError(f"the class attribute {name!r}, made of another one")
+        with self.scope_of(owner.module):
+            made = self.evaluate(node.value)
+        if isinstance(made, (Function, Bound, Known, list, dict, set)):
+            raise NotUnderstoodError(f"the class attribute {name!r}: a function, or shared by all objects")
+        return made
+
+    def has_attribute(self, value: Any, name: str) -> bool:
+        if isinstance(value, StandIn):
+            return value.has(name)
+        if isinstance(value, Instance):
+            try:
+                self._attribute_of_instance(value, name)
+            except RaisedError as raised:
+                if raised.name != "AttributeError":
+                    raise
+                return False
+            return True
+        raise NotUnderstoodError("whether this value has an attribute")
+
+    def set_attribute(self, value: Any, name: str, new: Any) -> None:
+        if isinstance(value, StandIn):
+            value.set_attribute(name, new)
+            return
+        if not isinstance(value, Instance):
+            raise NotUnderstoodError("an attribute of this value is set")
+        setter = value.kind.setter(name)
+        found = value.kind.member(name)
+        if setter is not None:
+            owner, node = setter
+            self.call_function(Function(node, owner.module, owner), [value, new], {})
+        elif (
+            found is not None and isinstance(found[1], ast.FunctionDef) and _has(found[0].module, found[1], "property")
+        ):
+            raise RaisedError("AttributeError")
+        else:
+            value.fields[name] = new
+
+    # Items and membership.
+
+    def item(self, value: Any, key: Any) -> Any:
+        if isinstance(value, StandIn):
+            return value.item(key)
+        if isinstance(value, (list, tuple)) and isinstance(key, int):
+            if not -len(value) <= key < len(value):
+                raise RaisedError("IndexError")
+            return value[key]
+        if isinstance(value, (list, tuple)) and isinstance(key, slice) and _is_plain(key):
+            return value[key]
+        if isinstance(value, dict):
+            known = self.known_key(value, key)
+            if known not in value:
+                raise RaisedError("KeyError")
+            return value[known]
+        raise NotUnderstoodError("an item of this value")
+
+    def set_item(self, value: Any, key: Any, new: Any) -> None:
+        if isinstance(value, StandIn):
+            value.set_item(key, new)
+        elif isinstance(value, dict):
+            value[self.known_key(value, key)] = new
+        elif isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
+            value[key] = new
+        else:
+            raise NotUnderstoodError("an item of this value is set")
+
+    def delete_item(self, value: Any, key: Any) -> None:
+        if not isinstance(value, dict):
+            raise NotUnderstoodError("an item of this value is deleted")
+        known = self.known_key(value, key)
+        if known not in value:
+            raise RaisedError("KeyError")
+        del value[known]
+
+    def key(self, value: Any) -> Any:
+        """A value that can be a key: its equality with others is known."""
+        if isinstance(value, (str, int)) or value is None or isinstance(value, (Instance, Opaque)):
+            return value
+        raise NotUnderstoodError("a key of this type")
+
+    def known_key(self, table: Mapping[Any, Any], key: Any) -> Any:
+        """The key, if whether the table has it can be told. Two names that nobody knows may be the same."""
+        unknown = any(isinstance(k, Opaque) for k in (key, *table)) and key not in table and len(table) > 0
+        if unknown:
+            raise NotUnderstoodError("whether two unknown names are the same")
+        return self.key(key)
+
+    def contains(self, collection: Any, item: Any) -> Any:
+        if isinstance(collection, StandIn):
+            return collection.contains(item)
+        if isinstance(collection, (dict, set)):
+            return self.known_key(dict.fromkeys(collection), item) in collection
+        if isinstance(collection, (list, tuple)):
+            return any(self.paths.decide(self.is_equal(element, item)) for element in collection)
+        raise NotUnderstoodError("membership in this value")
+
+    def elements(self, value: Any) -> list[Any]:
+        if isinstance(value, (list, tuple)):
+            return list(value)
+        if isinstance(value, dict):
+            return list(value)
+        if isinstance(value, StandIn) and not isinstance(value, Sum):
+            return value.elements()
+        if isinstance(value, (Sum, PartOfSum)):
+            raise NotUnderstoodError("a collection of all sessions or requests, other than to sum over it")
+        raise NotUnderstoodError("an iteration over this value")
+
+    def is_same(self, left: Any, right: Any) -> Any:
+        if left is None or right is None or isinstance(left, bool) or isinstance(right, bool):
+            if arithmetic.is_flag(left) and arithmetic.is_flag(right) and left is not right:
+                return self.is_equal(left, right)
+            return left is right
+        comparable = (Instance, StandIn, Class, list, dict)
+        if isinstance(left, Opaque) and isinstance(right, Opaque) and left is not right:
+            raise NotUnderstoodError("whether two unknown values are the same")
+        if isinstance(left, comparable) and isinstance(right, comparable):
+            return left is right
+        raise NotUnderstoodError("the identity of these values")
+
+    def is_equal(self, left: Any, right: Any) -> Any:
+        if arithmetic.is_flag(left) and arithmetic.is_flag(right):
+            return left == right
+        if arithmetic.is_number(left) and arithmetic.is_number(right):
+            return arithmetic.equal(self.d, left, right)
+        if left is None or right is None:
+            return left is right
+        if isinstance(left, str) and isinstance(right, str):
+            return left == right
+        if isinstance(left, str | int) and isinstance(right, str | int):
+            return left == right
+        if isinstance(left, Opaque) and left is right:
+            return True
+        if isinstance(left, Instance) and isinstance(right, Instance) and not _compares_fields(left.kind):
+            return left is right
+        raise NotUnderstoodError("the equality of these values")
+
+    # Calls.
+
+    def call(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if isinstance(function, Bound):
+            return self.call_function(function.function, [function.receiver, *arguments], keywords)
+        if isinstance(function, Function):
+            return self.call_function(function, arguments, keywords)
+        if isinstance(function, Class):
+            return self.construct(function, arguments, keywords)
+        if isinstance(function, Instance):
+            return self.call(self.attribute(function, "__call__"), arguments, keywords)
+        if isinstance(function, StandIn):
+            function = function.attribute("__call__")
+        if isinstance(function, Known):
+            if function.name in ASKS_INTERPRETER:
+                return function.call(self, *arguments, **keywords)
+            return function.call(*arguments, **keywords)
+        if function is None:
+            raise RaisedError("TypeError")
+        if callable(function):
+            return self._call_described(function, arguments, keywords)
+        raise NotUnderstoodError("a call of this value")
+
+    def _call_described(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        """A method of a stand-in. Arguments that it does not take are not described."""
+        try:
+            inspect.signature(function).bind(*arguments, **keywords)
+        except TypeError as wrong:
+            raise NotUnderstoodError(f"this call of {function.__name__}: {wrong}") from wrong
+        return function(*arguments, **keywords)
+
+    def call_function(self, function: Function, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if len(self.frames) > DEEPEST_CALL:
+            raise NotUnderstoodError(f"calls more than {DEEPEST_CALL} deep")
+        frame = Frame(function.module, function, parent=function.scope)
+        self._bind_arguments(function, frame, list(arguments), dict(keywords))
+        return self.run_body(function, frame)
+
+    def _bind_arguments(self, function: Function, frame: Frame, given: list[Any], keywords: dict[str, Any]) -> None:
+        spec = function.node.args
+        positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+        for name in positional[: len(given)]:
+            if name in keywords:
+                raise RaisedError("TypeError")
+            frame.names[name] = given.pop(0)
+        if given and spec.vararg is None:
+            raise RaisedError("TypeError")
+        if spec.vararg is not None:
+            frame.names[spec.vararg.arg] = tuple(given)
+        defaults = dict(zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True))
+        defaults |= {a.arg: n for a, n in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if n is not None}
+        for name in (*positional, *(a.arg for a in spec.kwonlyargs)):
+            if name in frame.names:
+                continue
+            if name in keywords:
+                frame.names[name] = keywords.pop(name)
+            elif name in defaults:
+                frame.names[name] = self._default(function, defaults[name])
+            else:
+                raise RaisedError("TypeError")
+        if spec.kwarg is not None:
+            frame.names[spec.kwarg.arg] = keywords
+        elif keywords:
+            raise RaisedError("TypeError")
+
+    def _default(self, function: Function, node: ast.expr) -> Any:
+        """Python evaluates a default once. Only for constants and names is that the same as at each call."""
+        if not isinstance(node, (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp)):
+            raise NotUnderstoodError(f"the default {ast.unparse(node)} of {function.name}")
+        with self.scope_of(function.module):
+            return self.evaluate(node)
+
+    # Construction.
+
+    def construct(self, kind: Class, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if self.is_exception(kind):
+            return Raisable(kind.name, kind)
+        made = Instance(kind)
+        initialize = kind.member("__init__")
+        if initialize is not None and isinstance(initialize[1], ast.FunctionDef):
+            owner, node = initialize
+            self.call_function(Function(node, owner.module, owner), [made, *arguments], keywords)
+        elif kind.node.decorator_list or "NamedTuple" in kind.bases:  # of decorators `class_of` takes only `dataclass`
+            self._fill_dataclass(made, list(arguments), dict(keywords))
+        elif arguments or keywords or kind.has_unknown_base():
+            raise NotUnderstoodError(f"the construction of a {kind.name}")
+        return made
+
+    def _fill_dataclass(self, made: Instance, arguments: list[Any], keywords: dict[str, Any]) -> None:
+        for owner, field_node in dataclass_fields(made.kind):
+            assert isinstance(field_node.target, ast.Name)
+            name = field_node.target.id
+            if arguments:
+                made.fields[name] = arguments.pop(0)
+            elif name in keywords:
+                made.fields[name] = keywords.pop(name)
+            elif field_node.value is not None:
+                made.fields[name] = self._field_default(owner, field_node.value)
+            else:
+                raise RaisedError("TypeError")
+        if arguments or keywords:
+            raise RaisedError("TypeError")
+        if made.kind.member("__post_init__"):
+            self.call(self.attribute(made, "__post_init__"), [], {})
+
+    def _field_default(self, owner: Class, node: ast.expr) -> Any:
+        with self.scope_of(owner.module):
+            if isinstance(node, ast.Call) and _is_imported(owner.module, node.func, "dataclasses", "field"):
+                options = {keyword.arg: keyword.value for keyword in node.keywords}
+                if "default_factory" in options:
+                    return self.call(self.evaluate(options["default_factory"]), [], {})
+                if "default" in options:
+                    return self.evaluate(options["default"])
+                raise RaisedError("TypeError")
+            return self.evaluate(node)
+
+    def is_exception(self, kind: Class) -> bool:
+        return any(_is_exception(base) for c in kind.ancestors() for base in c.bases if isinstance(base, str))
+
+    def super_of_frame(self) -> SuperOf:
+        function = self.frame.function
+        if function is None or function.owner is None:
+            raise NotUnderstoodError("super() outside of a method")
+        bases = [base for base in function.owner.bases if isinstance(base, Class)]
+        if len(bases) != 1 or len(function.owner.bases) != 1:
+            raise NotUnderstoodError("super() of a class that has several bases, or one that is not known")
+        first = function.node.args.args[0].arg
+        return SuperOf(bases[0], self.frame.names[first])
+
+
+@dataclass(frozen=True, eq=False)
+class SuperOf:
+    """`super()`: the methods of a base class, with the object that runs."""
+
+    cls: Class
+    receiver: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Raisable:
+    """An exception that was made and not raised yet."""
+
+    name: str
+    kind: Class | None = None
+
+
+class _Submodule(dict[str, Any]):
+    """The names of a module of the tree that was imported whole."""
+
+    def __init__(self, objects: Objects, name: str) -> None:
+        super().__init__()
+        self._objects, self._module = objects, objects.sources.module(name)
+
+    def __contains__(self, name: object) -> bool:
+        assert self._module is not None
+        return self._module.binds(str(name))
+
+    def __getitem__(self, name: str) -> Any:
+        assert self._module is not None
+        return self._objects.global_name(self._module, name)
+
+
+MISSING = object()
+HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "setter", "abstractmethod", "override")
+DEFINED_IN = {
+    "dataclass": ("dataclasses",),
+    "abstractmethod": ("abc",),
+    "override": ("typing", "typing_extensions"),
+}
+"""Modules of decorators; those that are not here are builtins."""
+ASKS_INTERPRETER = frozenset(ASKING)
+
+
+def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:
+    """Annotated names of a dataclass, those of its bases first."""
+    found: dict[str, tuple[Class, ast.AnnAssign]] = {}
+    for ancestor in reversed(kind.ancestors()):
+        for statement in ancestor.node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                found[statement.target.id] = (ancestor, statement)
+    return [(owner, node) for owner, node in found.values() if "ClassVar" not in ast.unparse(node.annotation)]
+
+
+def is_decorator(module: Module, node: ast.expr, name: str) -> bool:
+    """Whether this is the library's decorator, and no other thing of that name."""
+    if name == "setter":
+        return isinstance(node, ast.Attribute) and node.attr == "setter"
+    if name not in DEFINED_IN:
+        return isinstance(node, ast.Name) and node.id == name and not module.binds(name)
+    made = node.func if isinstance(node, ast.Call) else node
+    return any(_is_imported(module, made, library, name) for library in DEFINED_IN[name])
+
+
+def _is_imported(module: Module, node: ast.expr, library: str, name: str) -> bool:
+    """`name` imported from a library, or `library.name`."""
+    if isinstance(node, ast.Name):
+        return module.imports.get(node.id) == (library, name) and node.id not in module.definitions
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.value, ast.Name)
+        and module.imports.get(node.value.id) == (library, "")
+    )
+
+
+def _has(module: Module, node: ast.FunctionDef, decorator: str) -> bool:
+    return any(is_decorator(module, found, decorator) for found in node.decorator_list)
+
+
+def _compares_fields(kind: Class) -> bool:
+    return kind.member("__eq__") is not None or any(c.node.decorator_list for c in kind.ancestors())
+
+
+def _is_plain(key: slice) -> bool:
+    return all(bound is None or isinstance(bound, int) for bound in (key.start, key.stop, key.step))
+
+
+def _is_exception(name: str) -> bool:
+    found = getattr(builtins, name, None)
+    return isinstance(found, type) and issubclass(found, BaseException)
