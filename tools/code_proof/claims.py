@@ -91,7 +91,7 @@ def follows(action: Action, *, values: Callable[[Symbols, Ledger, Ledger], Mappi
 
 @dataclass(frozen=True)
 class Difference:
-    """What a path does otherwise than the rule, in one state: `state` has the numbers of it."""
+    """Where a path differs from the rule, in one state: `state` has the numbers of it."""
 
     sentence: str
     verdict: str
@@ -208,7 +208,7 @@ class Comparison:
         return list(self._asked(branches, goals))
 
     def _same(self, code: Any, rule: Any) -> Any:
-        if isinstance(rule, PagedLength):
+        if isinstance(rule, PagedLength) or isinstance(code, PagedLength):
             return arithmetic.equal(self.d, code, rule)
         if isinstance(rule, (bool, z3.BoolRef)) and not isinstance(code, (bool, z3.BoolRef)):
             raise NotUnderstoodError("a flag that the code keeps in another form")

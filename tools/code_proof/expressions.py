@@ -11,7 +11,7 @@ import z3
 from code_proof import arithmetic
 from code_proof.errors import NotUnderstoodError, Place, RaisedError
 from code_proof.objects import Objects
-from code_proof.values import Bound, Class, Function, Instance, Opaque, PartOfSum, StandIn, Sum, Text
+from code_proof.values import Bound, Class, Function, Instance, Opaque, StandIn, Text
 
 ARITHMETIC: Mapping[type[ast.operator], Callable[..., Any]] = {
     ast.Add: arithmetic.add,
@@ -60,6 +60,9 @@ class Expressions(Objects):
 
     def place(self, node: ast.AST) -> Place:
         return Place(self.frame.module.path, getattr(node, "lineno", 0))
+
+    def bind(self, target: ast.expr, value: Any) -> None:
+        raise NotImplementedError
 
     # Names and literals.
 
@@ -122,7 +125,9 @@ class Expressions(Objects):
             return ARITHMETIC[operator](self.d, left, right)
         if operator is ast.Add and isinstance(left, str | Text) and isinstance(right, str | Text):
             return Text("a joined string")
-        if operator is ast.Add and isinstance(left, (list, tuple)) and type(left) is type(right):
+        if operator is ast.Add and isinstance(left, list) and isinstance(right, list):
+            return left + right
+        if operator is ast.Add and isinstance(left, tuple) and isinstance(right, tuple):
             return left + right
         found = NotImplemented
         if isinstance(left, StandIn):
@@ -228,28 +233,28 @@ class Expressions(Objects):
 
     # Comprehensions.
 
-    def _ListComp(self, node: ast.ListComp) -> Any:
+    def _ListComp(self, node: ast.ListComp) -> list[Any]:
         return self._comprehended(node)
 
     def _SetComp(self, node: ast.SetComp) -> set[Any]:
-        return {self.key(value) for value in self.elements(self._comprehended(node))}
+        return {self.key(value) for value in self._comprehended(node)}
 
-    def _GeneratorExp(self, node: ast.GeneratorExp) -> Any:
+    def _GeneratorExp(self, node: ast.GeneratorExp) -> list[Any]:
         """Taken whole at once: what the elements do, and in which order, is the same when each of them is asked for."""
         return self._comprehended(node)
 
-    def _comprehended(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Any:
+    def _comprehended(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> list[Any]:
         generator = node.generators[0]
         if len(node.generators) > 1 or generator.is_async:
             raise NotUnderstoodError("a comprehension over more than one collection")
         iterated = self.evaluate(generator.iter)
         found: list[Any] = []
         with self.nested_scope():
-            for element in iterated.present() if isinstance(iterated, Sum) else self.elements(iterated):
+            for element in self.elements(iterated):
                 self.bind(generator.target, element)
                 if all(self.truth(self.evaluate(test), test) for test in generator.ifs):
                     found.append(self.evaluate(node.elt))
-        return PartOfSum(found, iterated.others) if isinstance(iterated, Sum) else found
+        return found
 
 
 OPPOSITE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

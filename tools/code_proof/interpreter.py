@@ -12,7 +12,7 @@ from code_proof.expressions import Expressions
 from code_proof.library import LONGEST_LOOP
 from code_proof.objects import Frame, Raisable
 from code_proof.source import imported_by
-from code_proof.values import Function, Known, Sum, Text
+from code_proof.values import Function, Known, Text
 
 MOST_STATEMENTS = 5_000
 
@@ -155,11 +155,7 @@ class Interpreter(Expressions):
         self.execute(node.body if self.truth(self.evaluate(node.test), node.test) else node.orelse)
 
     def _For(self, node: ast.For) -> None:
-        iterated = self.evaluate(node.iter)
-        if isinstance(iterated, Sum):
-            self._add_up(node, iterated)
-            return
-        for element in self.elements(iterated):
+        for element in self.elements(self.evaluate(node.iter)):
             self.bind(node.target, element)
             try:
                 self.execute(node.body)
@@ -168,21 +164,6 @@ class Interpreter(Expressions):
             except _BreakError:
                 return
         self.execute(node.orelse)
-
-    def _add_up(self, node: ast.For, iterated: Sum) -> None:
-        """A loop over all sessions, say. It runs on one of them, and what the others add is a symbol.
-
-        That is right only if no round of the loop sees another: whatever outlives a round is a total that each round adds to.
-        """
-        totals = _totals_of(node)
-        for element in iterated.present():
-            self.bind(node.target, element)
-            try:
-                self.execute(node.body)
-            except _ContinueError:
-                continue
-        for name in totals:
-            self.frame.names[name] = arithmetic.add(self.d, self.name(name), iterated.others)
 
     def _While(self, node: ast.While) -> None:
         for _ in range(LONGEST_LOOP):
@@ -254,38 +235,6 @@ class Interpreter(Expressions):
         if isinstance(caught, type) and isinstance(thrown, type):
             return issubclass(thrown, caught)
         raise NotUnderstoodError("whether this handler catches the exception")
-
-
-def _totals_of(loop: ast.For) -> list[str]:
-    """The names that a loop only adds to. Raises NotUnderstoodError where its rounds depend on each other."""
-    totals = {n.target.id for n in ast.walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
-    for node in ast.walk(loop):
-        if isinstance(node, ast.AugAssign) and not (isinstance(node.op, ast.Add) and isinstance(node.target, ast.Name)):
-            raise NotUnderstoodError("a loop over all sessions or requests that does more than add up")
-        if isinstance(node, (ast.Break, ast.Return, ast.NamedExpr, ast.Delete)) or loop.orelse:
-            raise NotUnderstoodError("a loop over all sessions or requests that may end early")
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in totals:
-            raise NotUnderstoodError("a loop over all sessions or requests that reads its own total")
-    _refuse_memory(loop, totals)
-    return sorted(totals)
-
-
-def _refuse_memory(loop: ast.For, totals: set[str]) -> None:
-    """A name that a round assigns must be assigned before it is read in the same round, or it would remember the last one."""
-    assigned = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - totals
-    assigned -= {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
-    bound: set[str] = set()
-    for statement in loop.body:
-        read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        if isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets):
-            if read & (assigned - bound):
-                break
-            bound |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
-        elif (read | {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}) & (assigned - bound):
-            break
-    else:
-        return
-    raise NotUnderstoodError("a loop over all sessions or requests whose rounds may depend on each other")
 
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

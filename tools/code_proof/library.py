@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from code_proof import arithmetic
 from code_proof.errors import NotUnderstoodError, RaisedError
-from code_proof.values import Class, Instance, Known, Library, Opaque, PartOfSum, StandIn, Text
+from code_proof.values import Class, Instance, Known, Library, Opaque, StandIn, Text
 
 if TYPE_CHECKING:
     from code_proof.objects import Objects
@@ -44,8 +44,8 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sum(run: Objects, values: Any) -> Any:
-    total: Any = values.others if isinstance(values, PartOfSum) else 0
-    for value in values.found if isinstance(values, PartOfSum) else run.elements(values):
+    total: Any = 0
+    for value in run.elements(values):
         if not arithmetic.is_number(value):
             value = int(run.paths.decide(value)) if arithmetic.is_flag(value) else value
         total = arithmetic.add(run.d, total, int(value) if isinstance(value, bool) else value)
@@ -67,7 +67,7 @@ def _isinstance(run: Objects, value: Any, kinds: Any) -> bool:
 def _is_of(run: Objects, value: Any, kind: Any) -> bool:
     if isinstance(kind, Class):
         if isinstance(value, Instance):
-            if kind not in value.kind.ancestors() and value.kind.has_unknown_base():
+            if any(c.has_unknown_base() for c in value.kind.ancestors()):
                 raise NotUnderstoodError(f"whether a {value.kind.name} is a {kind.name}")
             return kind in value.kind.ancestors()
         if isinstance(value, StandIn):

@@ -23,9 +23,7 @@ from code_proof.values import (
     Known,
     Library,
     Opaque,
-    PartOfSum,
     StandIn,
-    Sum,
     Text,
 )
 from kvproof.model.symbolic import Symbols
@@ -93,8 +91,8 @@ class Objects:
         return self._globals[module.name, name]
 
     def _defined(self, module: Module, name: str) -> Any:
-        if name in module.rebound:
-            raise NotUnderstoodError(f"{name!r} is bound or changed by a branch or a loop of {module.name}")
+        if module.is_uncertain(name):
+            raise NotUnderstoodError(f"what {name!r} of {module.name} is by then")
         statement = module.definitions.get(name)
         if isinstance(statement, ast.FunctionDef):
             return self.decorated(Function(statement, module))
@@ -154,7 +152,8 @@ class Objects:
             if node.keywords:
                 raise NotUnderstoodError(f"the class {node.name} with keywords (a metaclass?)")
             for decorator in node.decorator_list:
-                if not is_decorator(module, decorator, "dataclass"):
+                is_known = any(is_decorator(module, decorator, name) for name in ("dataclass", "runtime_checkable"))
+                if isinstance(decorator, ast.Call) or not is_known:
                     raise NotUnderstoodError(f"the class decorator {ast.unparse(decorator)}")
             with self.scope_of(module):
                 self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
@@ -165,13 +164,16 @@ class Objects:
         return found
 
     def _base(self, node: ast.expr) -> Class | str:
+        """A class of the tree, or where another base is defined: "abc.ABC"."""
+        if isinstance(node, ast.Subscript):
+            node = node.value
         try:
             found = self.evaluate(node)
         except NotUnderstoodError:
-            return ast.unparse(node)
-        return found if isinstance(found, Class) else ast.unparse(node)
+            found = None
+        return found if isinstance(found, Class) else defined_at(self.frame.module, node)
 
-    def decorated(self, function: Function) -> Any:
+    def decorated(self, function: Function) -> Function:
         """A function below decorators that change nothing of what it does."""
         assert isinstance(function.node, ast.FunctionDef)
         for decorator in function.node.decorator_list:
@@ -182,6 +184,7 @@ class Objects:
     # Attributes.
 
     def attribute(self, value: Any, name: str) -> Any:
+        _refuse_private(name)
         if isinstance(value, Instance):
             return self._attribute_of_instance(value, name)
         if isinstance(value, StandIn):
@@ -201,35 +204,42 @@ class Objects:
             raise NotUnderstoodError(f"the attribute {name!r} of a value of the type {type(value).__name__}")
         return Known(name, lambda *arguments, **keywords: method(self, value, *arguments, **keywords))
 
+    def method(self, kind: Class, name: str) -> Function | None:
+        """The function that a class or a base of it defines by this name, if it defines one."""
+        owner, node = kind.member(name) or (kind, None)
+        if not isinstance(node, ast.FunctionDef):
+            return None
+        return self.decorated(Function(node, owner.module, owner))
+
     def _attribute_of_instance(self, value: Instance, name: str) -> Any:
-        found = value.kind.member(name)
-        if found is not None and isinstance(found[1], ast.FunctionDef) and _has(found[0].module, found[1], "property"):
-            owner, node = found
-            return self.call_function(self.decorated(Function(node, owner.module, owner)), [value], {})
+        method = self.method(value.kind, name)
+        if method is not None and _has(method, "property"):
+            return self.call_function(method, [value], {})
         if name in value.fields:
             return value.fields[name]
         if name in value.absent:
             raise RaisedError("AttributeError")
-        if found is not None:
+        if value.kind.member(name) is not None:
             return self._attribute_of_class(value.kind, value, name)
-        forward = value.kind.member("__getattr__")
-        if forward is not None and isinstance(forward[1], ast.FunctionDef) and not value.kind.has_unknown_base():
-            owner, node = forward
-            return self.call_function(Function(node, owner.module, owner), [value, name], {})
+        forward = self.method(value.kind, "__getattr__")
+        if forward is not None:
+            return self.call_function(forward, [value, name], {})
         raise NotUnderstoodError(f"the attribute {name!r} of a {value.kind.name} is not described")
 
     def _attribute_of_class(self, kind: Class, receiver: Any, name: str) -> Any:
+        method = self.method(kind, name)
+        if method is not None:
+            if _has(method, "property"):
+                raise NotUnderstoodError(f"the property {name!r} of the class {kind.name}")
+            if _has(method, "staticmethod"):
+                return method
+            if _has(method, "classmethod"):
+                return Bound(method, receiver.kind if isinstance(receiver, Instance) else receiver)
+            return Bound(method, receiver) if not isinstance(receiver, Class) else method
         found = kind.member(name)
         if found is None:
             raise NotUnderstoodError(f"the attribute {name!r} of the class {kind.name}")
         owner, node = found
-        if isinstance(node, ast.FunctionDef):
-            function = self.decorated(Function(node, owner.module, owner))
-            if _has(owner.module, node, "staticmethod"):
-                return function
-            if _has(owner.module, node, "classmethod"):
-                return Bound(function, receiver.kind if isinstance(receiver, Instance) else receiver)
-            return Bound(function, receiver) if not isinstance(receiver, Class) else function
         assert isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
         if any(isinstance(n, ast.Name) and kind.member(n.id) for n in ast.walk(node.value)):
             raise NotUnderstoodError(f"the class attribute {name!r}, made of another one")
@@ -253,19 +263,18 @@ class Objects:
         raise NotUnderstoodError("whether this value has an attribute")
 
     def set_attribute(self, value: Any, name: str, new: Any) -> None:
+        _refuse_private(name)
         if isinstance(value, StandIn):
             value.set_attribute(name, new)
             return
         if not isinstance(value, Instance):
             raise NotUnderstoodError("an attribute of this value is set")
         setter = value.kind.setter(name)
-        found = value.kind.member(name)
+        method = self.method(value.kind, name)
         if setter is not None:
             owner, node = setter
             self.call_function(Function(node, owner.module, owner), [value, new], {})
-        elif (
-            found is not None and isinstance(found[1], ast.FunctionDef) and _has(found[0].module, found[1], "property")
-        ):
+        elif method is not None and _has(method, "property"):
             raise RaisedError("AttributeError")
         else:
             value.fields[name] = new
@@ -333,10 +342,8 @@ class Objects:
             return list(value)
         if isinstance(value, dict):
             return list(value)
-        if isinstance(value, StandIn) and not isinstance(value, Sum):
+        if isinstance(value, StandIn):
             return value.elements()
-        if isinstance(value, (Sum, PartOfSum)):
-            raise NotUnderstoodError("a collection of all sessions or requests, other than to sum over it")
         raise NotUnderstoodError("an iteration over this value")
 
     def is_same(self, left: Any, right: Any) -> Any:
@@ -434,8 +441,9 @@ class Objects:
             raise RaisedError("TypeError")
 
     def _default(self, function: Function, node: ast.expr) -> Any:
-        """Python evaluates a default once. Only for constants and names is that the same as at each call."""
-        if not isinstance(node, (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp)):
+        """Python evaluates a default once, where the function is defined. Only for few is that the same as at each call."""
+        is_local = function.scope is not None and not isinstance(node, ast.Constant)
+        if is_local or not isinstance(node, (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp)):
             raise NotUnderstoodError(f"the default {ast.unparse(node)} of {function.name}")
         with self.scope_of(function.module):
             return self.evaluate(node)
@@ -446,13 +454,17 @@ class Objects:
         if self.is_exception(kind):
             return Raisable(kind.name, kind)
         made = Instance(kind)
-        initialize = kind.member("__init__")
-        if initialize is not None and isinstance(initialize[1], ast.FunctionDef):
-            owner, node = initialize
-            self.call_function(Function(node, owner.module, owner), [made, *arguments], keywords)
-        elif kind.node.decorator_list or "NamedTuple" in kind.bases:  # of decorators `class_of` takes only `dataclass`
+        initialize = self.method(kind, "__init__")
+        is_own = initialize is not None and initialize.owner is kind
+        if "typing.NamedTuple" in kind.bases or (is_dataclass(kind) and not is_own):
             self._fill_dataclass(made, list(arguments), dict(keywords))
-        elif arguments or keywords or kind.has_unknown_base():
+        elif any(map(is_dataclass, kind.ancestors())) and not is_own:
+            raise NotUnderstoodError(
+                f"the construction of a {kind.name}, which is no dataclass and has a base that is one"
+            )
+        elif initialize is not None:
+            self.call_function(initialize, [made, *arguments], keywords)
+        elif arguments or keywords:
             raise NotUnderstoodError(f"the construction of a {kind.name}")
         return made
 
@@ -477,6 +489,8 @@ class Objects:
         with self.scope_of(owner.module):
             if isinstance(node, ast.Call) and _is_imported(owner.module, node.func, "dataclasses", "field"):
                 options = {keyword.arg: keyword.value for keyword in node.keywords}
+                if node.args or not options.keys() <= {"default", "default_factory", "repr", "compare", "metadata"}:
+                    raise NotUnderstoodError(f"the field {ast.unparse(node)}")
                 if "default_factory" in options:
                     return self.call(self.evaluate(options["default_factory"]), [], {})
                 if "default" in options:
@@ -485,7 +499,8 @@ class Objects:
             return self.evaluate(node)
 
     def is_exception(self, kind: Class) -> bool:
-        return any(_is_exception(base) for c in kind.ancestors() for base in c.bases if isinstance(base, str))
+        bases = (base for c in kind.ancestors() for base in c.bases if isinstance(base, str))
+        return any(base.startswith("builtins.") and _is_exception(base.removeprefix("builtins.")) for base in bases)
 
     def super_of_frame(self) -> SuperOf:
         function = self.frame.function
@@ -536,6 +551,7 @@ DEFINED_IN = {
     "dataclass": ("dataclasses",),
     "abstractmethod": ("abc",),
     "override": ("typing", "typing_extensions"),
+    "runtime_checkable": ("typing",),
 }
 """Modules of decorators; those that are not here are builtins."""
 ASKS_INTERPRETER = frozenset(ASKING)
@@ -549,6 +565,10 @@ def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 found[statement.target.id] = (ancestor, statement)
     return [(owner, node) for owner, node in found.values() if "ClassVar" not in ast.unparse(node.annotation)]
+
+
+def is_dataclass(kind: Class) -> bool:
+    return any(is_decorator(kind.module, decorator, "dataclass") for decorator in kind.node.decorator_list)
 
 
 def is_decorator(module: Module, node: ast.expr, name: str) -> bool:
@@ -573,12 +593,30 @@ def _is_imported(module: Module, node: ast.expr, library: str, name: str) -> boo
     )
 
 
-def _has(module: Module, node: ast.FunctionDef, decorator: str) -> bool:
-    return any(is_decorator(module, found, decorator) for found in node.decorator_list)
+def defined_at(module: Module, node: ast.expr) -> str:
+    """The dotted name of something that the tree does not hold, as the module imports it. Else its text, which nothing knows."""
+    if isinstance(node, ast.Name) and node.id in module.imports and not module.is_uncertain(node.id):
+        return ".".join(part for part in module.imports[node.id] if part)
+    if isinstance(node, ast.Name) and not module.binds(node.id):
+        return f"builtins.{node.id}"
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{defined_at(module, node.value)}.{node.attr}"
+    return ast.unparse(node)
+
+
+def _refuse_private(name: str) -> None:
+    """Python spells `__name` by the class that reads it."""
+    if name.startswith("__") and not name.endswith("__"):
+        raise NotUnderstoodError(f"the private attribute {name!r}")
+
+
+def _has(method: Function, decorator: str) -> bool:
+    assert isinstance(method.node, ast.FunctionDef)
+    return any(is_decorator(method.module, found, decorator) for found in method.node.decorator_list)
 
 
 def _compares_fields(kind: Class) -> bool:
-    return kind.member("__eq__") is not None or any(c.node.decorator_list for c in kind.ancestors())
+    return kind.member("__eq__") is not None or any(map(is_dataclass, kind.ancestors()))
 
 
 def _is_plain(key: slice) -> bool:

@@ -32,7 +32,7 @@ def _scene(act: Act, shows: Shows) -> Callable[[Interpreter, Ledger, SimpleNames
 def _matched(scene: SessionScene, result: Any) -> dict[str, Any]:
     lengths = scene.turn_lengths()
     lengths["cache_protected_len"] = scene.run.attribute(result, "cache_protected_len")
-    return {**scene.slot_fields(), **scene.session_fields(), **lengths, "prefix_len": scene.prefix_of(result)}
+    return {**scene.slot_fields(), **scene.session_fields(), **lengths, **scene.prefix_of(result)}
 
 
 def _match(scene: SessionScene) -> Any:
@@ -86,7 +86,7 @@ def _action(name: str, **values: Any) -> tuple[Rule, Mapping[str, str]]:
 YES = z3.BoolVal(True)
 
 SESSION_CACHE: tuple[Claim, ...] = (
-    _claim("match_prefix", "match_slot", *_action("match_slot"), _match, _matched),
+    _claim("match_prefix", "match_slot", *_action("match_slot", **{"first position": 0}), _match, _matched),
     _claim("match_prefix", "detach", *_action("detach", **{"asked the tree": YES}), _match, _handed_on),
     _claim("cache_finished_req", "finish", *_action("finish", **{"row left the request": YES}), _finish, _ended),
     _claim(

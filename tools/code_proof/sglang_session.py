@@ -173,10 +173,9 @@ class SessionScene:
     def turn_lengths(self) -> dict[str, Any]:
         return {name: self.req.fields[name] for name in LENGTHS}
 
-    def prefix_of(self, result: Any) -> Any:
-        """`prefix_len` of a match: how many leading positions of the row it hands on."""
+    def prefix_of(self, result: Any) -> dict[str, Any]:
+        """What a match hands on: the leading positions of the row, and no others."""
         indices = self.run.attribute(result, "device_indices")
         if not isinstance(indices, Indices):
             raise NotUnderstoodError("a match that hands on something other than the row")
-        self.run.paths.assume(arithmetic.equal(self.d, indices.start, 0))
-        return indices.end
+        return {"first position": indices.start, "prefix_len": indices.end}

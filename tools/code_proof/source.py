@@ -81,21 +81,73 @@ class Module:
     def imports(self) -> dict[str, tuple[str, str]]:
         """(module, name in it) by the local name; the name is empty where the module itself is meant."""
         found: dict[str, tuple[str, str]] = {}
-        for statement in _with_branches(self.tree.body):
+        for statement in self.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 found.update(imported_by(statement, self.name))
         return found
 
     @cached_property
-    def rebound(self) -> frozenset[str]:
-        """Names that are bound or changed by other top-level statements than a definition: nobody can tell what they are."""
-        found: set[str] = set()
-        for statement in self.tree.body:
-            found.update(_changed_by(statement))
+    def uncertain(self) -> frozenset[str]:
+        """Names of which nobody can tell what they are when a function runs; "*" for all of them.
+
+        They are bound in other ways than by one plain definition or import, or handed to a call at import time.
+        """
+        found = set(self.definitions) & set(self.imports)
+        for statement in self._running():
+            found.update(set(bound_by(statement)) - set(_defined_by(statement)) - _imported_plainly(statement))
+            found.update(self._changed_by(statement))
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Global):
+                found.update(node.names)
         return frozenset(found)
 
+    def _running(self) -> Iterator[ast.stmt]:
+        """Top-level statements that run: not those for type checkers alone."""
+        for statement in self.tree.body:
+            if (
+                isinstance(statement, ast.If)
+                and isinstance(statement.test, ast.Name)
+                and self._is_never(statement.test.id)
+            ):
+                yield from statement.orelse
+            else:
+                yield statement
+
+    def _is_never(self, name: str) -> bool:
+        return self.imports.get(name) == ("typing", "TYPE_CHECKING") and name not in self.definitions
+
+    def _changed_by(self, statement: ast.stmt) -> Iterator[str]:
+        """Names whose objects a top-level statement may change: it sets attributes of them, or hands them to a call."""
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            return
+        of_others = {
+            node.func for node in ast.walk(statement) if isinstance(node, ast.Call) and self._patches_another(node)
+        }
+        for node in ast.walk(statement):
+            changed: list[ast.AST] = []
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+                changed = [node]
+            elif isinstance(node, ast.Call):
+                changed = [*node.args, *(keyword.value for keyword in node.keywords)]
+            elif isinstance(node, (ast.Name, ast.Attribute)) and _last_name(node) in MAGIC and node not in of_others:
+                yield "*"
+            names = (n.id for part in changed for n in ast.walk(part) if isinstance(n, ast.Name))
+            yield from (name for name in names if not name.startswith("__"))
+
+    def _patches_another(self, call: ast.Call) -> bool:
+        """`setattr(torch, "name", ...)`: an attribute of a module that was imported, and is not this one."""
+        is_setattr = isinstance(call.func, ast.Name) and call.func.id == "setattr" and bool(call.args)
+        target = call.args[0] if is_setattr else None
+        if not isinstance(target, ast.Name) or target.id in self.definitions:
+            return False
+        imported = ".".join(part for part in self.imports.get(target.id, ()) if part)
+        return bool(imported) and imported.partition(".")[0] != self.name.partition(".")[0]
+
+    def is_uncertain(self, name: str) -> bool:
+        return name in self.uncertain or "*" in self.uncertain
+
     def binds(self, name: str) -> bool:
-        return name in self.definitions or name in self.imports or name in self.rebound
+        return name in self.definitions or name in self.imports or self.is_uncertain(name)
 
     def definition(self, dotted: str) -> ast.stmt | None:
         """The definition of `Class.method` or of `function`."""
@@ -147,32 +199,34 @@ def _absolute(statement: ast.ImportFrom, importer: str) -> str:
     return ".".join([*package, statement.module] if statement.module else package)
 
 
-def _with_branches(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, and those of `if TYPE_CHECKING` and `try` at the top level."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, (ast.If, ast.Try)):
-            yield from _with_branches(statement.body)
-
-
-MAGIC = frozenset({"exec", "eval", "setattr", "globals", "vars", "locals", "delattr"})
-
-
-def _changed_by(statement: ast.stmt) -> Iterator[str]:
-    """Names that a top-level statement changes by a branch, a loop, a deletion, or an attribute that it sets."""
-    inner = list(ast.walk(statement))
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
-        return
-    is_definition = isinstance(statement, (ast.Assign, ast.AnnAssign))
-    for node in inner:
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            yield from (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and not is_definition:
+def bound_by(statement: ast.stmt) -> Iterator[str]:
+    """All names that a statement binds in the scope where it stands, whatever its form; "*" if it may bind any."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
             yield node.name
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAGIC:
-            yield from (n.id for n in inner if isinstance(n, ast.Name))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif not isinstance(node, ast.Lambda):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+MAGIC = frozenset({"exec", "eval", "setattr", "delattr", "globals", "vars", "locals", "__import__"})
+
+
+def _last_name(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _imported_plainly(statement: ast.stmt) -> set[str]:
+    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return set()
+    return {alias.asname or alias.name.partition(".")[0] for alias in statement.names} - {"*"}
 
 
 def _defined_by(statement: ast.stmt) -> Iterator[str]:

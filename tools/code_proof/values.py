@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from code_proof.errors import NotUnderstoodError
-from code_proof.source import Module
+from code_proof.source import Module, bound_by
 
 
 @dataclass(eq=False)
@@ -46,11 +47,12 @@ class Class:
         return self.node.name
 
     def ancestors(self) -> list[Class]:
-        """The class and its bases, depth first."""
+        """The class and its bases, depth first. Raises NotUnderstoodError where Python's order would be another one."""
         found: list[Class] = [self]
         for base in self.bases:
-            if isinstance(base, Class):
-                found += [c for c in base.ancestors() if c not in found]
+            found += base.ancestors() if isinstance(base, Class) else []
+        if len(set(map(id, found))) < len(found):
+            raise NotUnderstoodError(f"{self.name} has one base by two ways")
         return found
 
     def member(self, name: str) -> tuple[Class, ast.stmt] | None:
@@ -59,8 +61,10 @@ class Class:
             for statement in reversed(ancestor.node.body):
                 if name in _names(statement) and not _is_setter(statement):
                     return ancestor, statement
-                if _binds_by_branch(statement, name):
-                    raise NotUnderstoodError(f"the member {name!r} of {ancestor.name} depends on a branch")
+                if name in _names_otherwise(statement):
+                    raise NotUnderstoodError(f"how the member {name!r} of {ancestor.name} is bound")
+            if ancestor.has_unknown_base():
+                raise NotUnderstoodError(f"whether a base of {ancestor.name} has the member {name!r}")
         return None
 
     def setter(self, name: str) -> tuple[Class, ast.FunctionDef] | None:
@@ -72,11 +76,18 @@ class Class:
         return None
 
     def has_unknown_base(self) -> bool:
-        return any(base not in HARMLESS_BASES for c in self.ancestors() for base in c.bases if isinstance(base, str))
+        return any(isinstance(base, str) and base not in HARMLESS_BASES for base in self.bases)
 
 
-# Bases that add no attribute which code of a cache reads.
-HARMLESS_BASES = frozenset({"object", "ABC", "Protocol", "Generic", "NamedTuple"})
+# Bases that add no attribute which code of a cache reads, by where they are defined.
+HARMLESS_BASES = frozenset(
+    {"builtins.object", "abc.ABC", "typing.Protocol", "typing.Generic", "typing.NamedTuple"}
+    | {
+        f"builtins.{name}"
+        for name, found in vars(builtins).items()
+        if isinstance(found, type) and issubclass(found, BaseException)
+    }
+)
 
 
 @dataclass(eq=False)
@@ -167,24 +178,6 @@ class Record(StandIn):
         self.fields[name] = value
 
 
-class Sum(StandIn):
-    """A collection of which one element is looked at, standing for each of them. A loop over it may only add up.
-
-    `present` gives the elements that are there on this path, at most one. `others` is what all other elements add: a symbol.
-    """
-
-    def __init__(self, present: Callable[[], list[Any]], others: Any) -> None:
-        self.present, self.others = present, others
-
-
-@dataclass(frozen=True, eq=False)
-class PartOfSum:
-    """What a comprehension over a `Sum` gives for the one element. It can only be summed up."""
-
-    found: list[Any]
-    others: Any
-
-
 @dataclass(frozen=True)
 class Known:
     """A function of a library, whose meaning is given in Python."""
@@ -211,15 +204,10 @@ def _names(statement: ast.stmt) -> tuple[str, ...]:
     return ()
 
 
-def _binds_by_branch(statement: ast.stmt, name: str) -> bool:
-    """Whether a member is bound inside of an `if` or a loop of the class body."""
-    if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)):
-        return False
-    return any(
-        (isinstance(node, ast.FunctionDef) and node.name == name)
-        or (isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load))
-        for node in ast.walk(statement)
-    )
+def _names_otherwise(statement: ast.stmt) -> set[str]:
+    """Names that a statement of a class body binds in another way than `_names` knows: by a branch, an import, a tuple."""
+    declared = isinstance(statement, ast.AnnAssign) and statement.value is None
+    return set() if declared else {*bound_by(statement)} - {*_names(statement)}
 
 
 def _is_setter(statement: ast.stmt) -> bool:

@@ -123,6 +123,6 @@ ON_SCHEDULING: tuple[Review, ...] = (
             "flip comparison: req.prefix_len < req.kv_committed_len -> req.prefix_len <= req.kv_committed_len",
         ),
         ALLOWED,
-        "A chunk that waits for room is kept and told once more in each step: no page moves.",
+        "A chunk that waits for pages is kept and recorded once more in each step: no page moves.",
     ),
 )

@@ -129,3 +129,80 @@ def test_a_function_that_the_module_changes_is_not_taken_at_its_word(tmp_path: P
 
 def test_a_function_that_is_not_there_is_absent(tmp_path: Path) -> None:
     assert checked(tmp_path, RIGHT, "free_head").verdict == ABSENT
+
+
+REBINDS_A_NAME = {
+    "by a tuple": "len, x = helper, 1",
+    "by a walrus": "x = (len := helper)",
+    "by a star": "from evil import *",
+    "by an import after it": "from evil import helper as free_tail",
+    "by the import of another branch": "if x:\n    import os\nelse:\n    from evil import helper as len",
+    "by a function": "def other():\n    global len\n    len = helper",
+    "by a string": "import sys\nsetattr(sys.modules[__name__], 'len', helper)",
+    "by a call": "register(free_tail)",
+}
+
+
+@pytest.mark.parametrize("patch", REBINDS_A_NAME.values(), ids=REBINDS_A_NAME)
+def test_a_name_that_may_be_another_thing_is_never_a_pass(tmp_path: Path, patch: str) -> None:
+    code = RIGHT.replace("    start =", "    len([])\n    start =")
+    assert checked(tmp_path, code).verdict == PROVED
+    (tmp_path / "evil.py").write_text("def helper(x=None):\n    return 0\n")
+
+    assert checked(tmp_path, f"def helper(x=None):\n    return 0\n{code}\n{patch}\n").verdict != PROVED
+
+
+USES_A_CLASS = """
+class First:
+    def start(self, kept, page_size):
+        return (kept + page_size - 1) // page_size * page_size
+
+class Slot(First):
+    pass
+
+def free_tail(row, allocator, page_size, kept, end):
+    start = Slot().start(kept, page_size)
+    if start < end:
+        allocator.free(row[start:end])
+"""
+
+CHANGES_A_CLASS = {
+    "an import in its body": ("    pass", "    from evil import helper as start"),
+    "a tuple in its body": ("    pass", "    start, x = helper, 1"),
+    "a branch in its body": (
+        "    pass",
+        "    if True:\n        def start(self, kept, page_size):\n            return kept",
+    ),
+    "a base that nobody knows": ("Slot(First)", "Slot(Unknown, First)"),
+    "a diamond": (
+        "class Slot(First):\n    pass",
+        "class A(First):\n    pass\n\nclass B(First):\n    def start(self, kept, page_size):\n        return kept\n\n"
+        "class Slot(A, B):\n    pass",
+    ),
+    "a dataclass with options": ("class Slot", "from dataclasses import dataclass\n@dataclass(init=False)\nclass Slot"),
+    "a decorator that nobody knows": ("    def start", "    @helper\n    def start"),
+    "a property that is no property": ("    def start", "    property = helper\n    @other.property\n    def start"),
+    "a heir of a dataclass": (
+        "class Slot(First)",
+        "from dataclasses import dataclass\n@dataclass\nclass Data:\n    x: int = 0\n\nclass Slot(First, Data)",
+    ),
+    "a private name": (
+        "    pass",
+        "    __start = First.start\n    def start(self, kept, page_size):\n        return self.__start(kept)",
+    ),
+    "a foreign base of a harmless name": ("class Slot(First)", "from evil import ABC\nclass Slot(ABC, First)"),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong"), CHANGES_A_CLASS.values(), ids=CHANGES_A_CLASS)
+def test_a_member_that_may_be_another_one_is_never_a_pass(tmp_path: Path, right: str, wrong: str) -> None:
+    assert right in USES_A_CLASS and checked(tmp_path, USES_A_CLASS).verdict == PROVED
+
+    assert checked(tmp_path, USES_A_CLASS.replace(right, wrong)).verdict == NOT_UNDERSTOOD
+
+
+def test_the_default_of_an_inner_function_is_not_the_global_of_that_name(tmp_path: Path) -> None:
+    inner = "    rounded = kept\n    def start_of(x=rounded):\n        return x\n    start = start_of()"
+    code = RIGHT.replace("    start = (kept + page_size - 1) // page_size * page_size", inner)
+
+    assert checked(tmp_path, f"rounded = 0\n{code}").verdict == NOT_UNDERSTOOD

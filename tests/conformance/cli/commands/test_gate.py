@@ -212,7 +212,7 @@ def test_what_is_known_of_a_target_can_be_accepted(tmp_path: Path, monkeypatch: 
     said = map(json.loads, Path("g.ndjson").read_text().splitlines())
     (signature,) = [event["signature"] for event in said if event["event"] == "trouble"]
     accepted = tmp_path / "accepted.txt"
-    accepted.write_text(f"# known, not mended yet\n{signature}\n")
+    accepted.write_text(f"# known, unfixed\n{signature}\n")
     result = gate(*asked, "--accepted", accepted)
     assert result.exit_code == 0, result.output
     assert "nothing new, 1 kinds that are accepted" in result.stdout
