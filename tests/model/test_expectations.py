@@ -11,9 +11,9 @@ from kvproof.model.expectations import (
     Expectation,
     check_expectations,
     situations_of,
-    states,
     unmet,
 )
+from kvproof.model.explore import states
 from kvproof.model.oracle import Oracle
 from kvproof.model.prove import WITNESS_CONFIGS
 from kvproof.spec.faults import FAULTS, actions_with
