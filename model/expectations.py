@@ -7,16 +7,16 @@ predicate is written over the number domain, as the rules are. Runs that are exp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kvproof.model.expected_runs import unexpected
-from kvproof.model.explore import successors
+from kvproof.model.explore import states
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec.domain import Domain, Flag, is_aligned
-from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, holds_row, is_live, pristine
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, holds_row, is_live
 
 # The smallest instances that hold all of them: without, and with, positions inside a page.
 INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (2, 4))
@@ -187,17 +187,6 @@ def situations_of(config: Mapping[str, Any]) -> tuple[Expectation, ...]:
     """What is expected of one configuration, beside what is expected of the plain one."""
     words = [name if value is True else f"{name} {value}" for name, value in config.items()]
     return CONFIGURED.get("no tree" if config.get("tree") is False else ", ".join(words), ())
-
-
-def states(oracle: Oracle) -> Iterator[Ledger]:
-    """All reachable states of an instance, breadth first."""
-    start = pristine(oracle.d)
-    seen, frontier = {start}, [start]
-    while frontier:
-        yield from frontier
-        reached = dict.fromkeys(step.outcome.after for state in frontier for step in successors(oracle, state))
-        frontier = [state for state in reached if state not in seen]
-        seen.update(frontier)
 
 
 def check_expectations(explored: Iterable[tuple[Integers, Iterable[Ledger]]] | None = None) -> list[str]:

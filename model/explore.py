@@ -7,7 +7,7 @@ turn can still end, and the number of reachable states, which tests pin.
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +88,31 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
     return int(params.get("origin_len", 1)) <= d.row_width
 
 
+def breadth_first(oracle: Oracle, machine: Machine, depth: int | None = None) -> Iterator[tuple[Taken, bool]]:
+    """Every step from every state within `depth` steps of the start (None: all there are), and whether it leads to a new state.
+
+    A step is a shortest way to its new state: no state is met a step later than it can be.
+    """
+    seen = {machine.start(oracle.d)}
+    frontier = list(seen)
+    while frontier and depth != 0:
+        reached = []
+        for step in (step for state in frontier for step in successors(oracle, state)):
+            is_new = step.outcome.after not in seen
+            yield step, is_new
+            if is_new:
+                seen.add(step.outcome.after)
+                reached.append(step.outcome.after)
+        frontier = reached
+        depth = None if depth is None else depth - 1
+
+
+def states(oracle: Oracle, machine: Machine = LEDGER, depth: int | None = None) -> Iterator[Any]:
+    """The reachable states of a machine, breadth first, each once."""
+    yield machine.start(oracle.d)
+    yield from (step.outcome.after for step, is_new in breadth_first(oracle, machine, depth) if is_new)
+
+
 def reach(
     page_size: int,
     row_width: int,
@@ -102,28 +127,21 @@ def reach(
     oracle = Oracle.of(page_size, row_width, actions, **config)
     start = LEDGER.start(oracle.d)
     sources: dict[Any, list[Any]] = {start: []}
-    frontier, depth = [start], 0
+    depths = {start: 0}
     taken = dict.fromkeys(oracle.actions, 0)
-    while frontier:
-        reached = []
-        for state in frontier:
-            for step in successors(oracle, state):
-                taken[step.outcome.action.name] += 1
-                after = step.outcome.after
-                is_new = after not in sources
-                # A state that was met before keeps the invariants; what can still fail is this way of getting there.
-                broken = step.outcome.broken(oracle.d, INVARIANTS if is_new else {})
-                assert not broken, (step, broken)
-                if is_new:
-                    sources[after] = []
-                    reached.append(after)
-                sources[after].append(state)
-        frontier = reached
-        depth += bool(reached)
+    for step, is_new in breadth_first(oracle, LEDGER):
+        before, after = step.outcome.before, step.outcome.after
+        taken[step.outcome.action.name] += 1
+        # A state that was met before keeps the invariants; what can still fail is this way of getting there.
+        broken = step.outcome.broken(oracle.d, INVARIANTS if is_new else {})
+        assert not broken, (step, broken)
+        if is_new:
+            sources[after], depths[after] = [], depths[before] + 1
+        sources[after].append(before)
     for state in sources:
         visit(oracle.d, state)
     stuck = len(sources) - len(_can_end(sources))
-    return Reachable(page_size, row_width, config, len(sources), depth, taken, stuck)
+    return Reachable(page_size, row_width, config, len(sources), max(depths.values()), taken, stuck)
 
 
 @dataclass(frozen=True)
@@ -136,18 +154,9 @@ class Walk:
 
 def walk(machine: Machine) -> Walk:
     """The first states of a machine beside the ledger, and how often each of its actions was taken on the way."""
-    oracle = Oracle.of(1, 3, machine.actions)
-    seen, frontier = {machine.start(oracle.d)}, [machine.start(oracle.d)]
-    taken = dict.fromkeys(machine.actions, 0)
-    for _ in range(WALK_STEPS):
-        reached = []
-        for step in (step for state in frontier for step in successors(oracle, state)):
-            taken[step.outcome.action.name] += 1
-            if step.outcome.after not in seen:
-                seen.add(step.outcome.after)
-                reached.append(step.outcome.after)
-        frontier = reached
-    return Walk(len(seen), taken)
+    steps = list(breadth_first(Oracle.of(1, 3, machine.actions), machine, WALK_STEPS))
+    taken = Counter(step.outcome.action.name for step, _ in steps)
+    return Walk(1 + sum(is_new for _, is_new in steps), {name: taken[name] for name in machine.actions})
 
 
 def _can_end(sources: Mapping[Any, list[Any]]) -> set[Any]:
@@ -194,29 +203,21 @@ def shortest_run_of(
 
 def first_steps(oracle: Oracle, machine: Machine, is_wanted: Callable[[Taken], bool]) -> tuple[Taken, ...] | None:
     """The shortest run to a wanted step; None where no run of at most `MOST_STEPS` has one."""
-    start = machine.start(oracle.d)
-    parents: dict[Any, tuple[Any, Taken] | None] = {start: None}
-    frontier = [start]
-    for _ in range(MOST_STEPS):
-        reached = []
-        for state in frontier:
-            for step in successors(oracle, state):
-                if is_wanted(step):
-                    return (*_path(parents, state), step)
-                if step.outcome.after not in parents:
-                    parents[step.outcome.after] = (state, step)
-                    reached.append(step.outcome.after)
-        frontier = reached
-        if not frontier:
-            break
+    arrived_by: dict[Any, Taken] = {}
+    for step, is_new in breadth_first(oracle, machine, MOST_STEPS):
+        if is_wanted(step):
+            return (*_path(arrived_by, step.outcome.before), step)
+        if is_new:
+            arrived_by[step.outcome.after] = step
     return None
 
 
-def _path(parents: Mapping[Any, tuple[Any, Taken] | None], state: Any) -> tuple[Taken, ...]:
+def _path(arrived_by: Mapping[Any, Taken], state: Any) -> tuple[Taken, ...]:
+    """The steps from the start to a state."""
     steps: list[Taken] = []
-    while (link := parents[state]) is not None:
-        state, step = link
-        steps.append(step)
+    while state in arrived_by:
+        steps.append(arrived_by[state])
+        state = steps[-1].outcome.before
     return tuple(reversed(steps))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from kvproof.model.explore import WALK_STEPS, Run, Taken, first_steps, successors
+from kvproof.model.explore import WALK_STEPS, Run, Taken, first_steps, states
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
 from kvproof.model.witness import Scribe, Witness, witness, witness_of
@@ -39,11 +39,7 @@ def drifts(fault_id: str) -> frozenset[tuple[int, int]]:
     Of each way the sign by which evictable and protected pages together are off, and that by which the protected ones are.
     """
     oracle = Oracle.of(1, 3, actions_with(FAULTS[fault_id], TREE))
-    reached = frontier = {TREE.start(oracle.d)}
-    for _ in range(WALK_STEPS):
-        frontier = {step.outcome.after for state in frontier for step in successors(oracle, state)} - reached
-        reached = reached | frontier
-    off = (drift(oracle.d, state) for state in reached)
+    off = (drift(oracle.d, state) for state in states(oracle, TREE, WALK_STEPS))
     return frozenset((_sign(evictable + protected), _sign(protected)) for evictable, protected in off)
 
 

@@ -12,9 +12,9 @@ from kvproof.model.expectations import (
     INSTANCES,
     check_expectations,
     situations_of,
-    states,
     unmet,
 )
+from kvproof.model.explore import states
 from kvproof.model.oracle import Oracle
 from kvproof.model.prove import WITNESS_CONFIGS
 from kvproof.spec.faults import FAULTS, actions_with
