@@ -94,9 +94,9 @@ bench-gpu: ## what the kernels cost on a CUDA device, beside the floor that its 
 	echo "== bench-gpu"
 	$(GPU_PYTHON) benchmarks/gpu.py
 
-test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, examples, the site without a broken link
+test-docs: $(STAMP) ## what the documentation says, typed and run: tutorials, examples, generated pages, the site without a broken link
 	@echo "== test-docs"
-	$(BIN)/python -m pytest -n auto tests/docs tests/test_examples.py
+	$(BIN)/python -m pytest -n auto tests/docs tests/test_examples.py tests/tools/test_documentation.py
 
 soak: $(STAMP) ## a million checked steps without a false alarm, whether the interpreters agree (SOAK="--seconds 60"); then SGLang
 	@echo "== soak: the reference"
@@ -170,7 +170,7 @@ fuzz-traces: $(STAMP) ## hostile trace files, found by coverage: FUZZ_SECONDS=60
 	@echo "== fuzz-traces: $(FUZZ_SECONDS) s"
 	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "skipped: no atheris for this Python"; exit 0; fi
 	mkdir -p out/fuzz/corpus
-	$(BIN)/python tests/untrusted_input/fuzz_traces.py out/fuzz/corpus tests/untrusted_input/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
+	$(BIN)/python tests/untrusted_input/fuzz_by_coverage.py traces out/fuzz/corpus tests/untrusted_input/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz/ -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1
 
 test-versions: $(STAMP) ## Python 3.10 to 3.13 and the last three minor versions of z3-solver, each in an environment of its own (VERSIONS="--only 3.13 --prove")
 	@echo "== test-versions"
@@ -202,10 +202,9 @@ sbom: ## what an installed kvproof brings along, as CycloneDX: dist/kvproof.cdx.
 
 fuzz-files: $(STAMP) ## hostile files of every other kind (states, workloads, kept answers, names): FUZZ_SECONDS=600, FUZZ_SEED=1
 	@echo "== fuzz-files: $(FUZZ_SECONDS) s"
-	$(BIN)/python tests/untrusted_input/fuzz_files.py out/fuzz-files --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
-	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "not by coverage: no atheris for this Python"; exit 0; fi
+	if ! $(BIN)/python -c 'import atheris' 2>/dev/null; then echo "skipped: no atheris for this Python"; exit 0; fi
 	mkdir -p out/fuzz-files/corpus
-	$(BIN)/python tests/untrusted_input/fuzz_by_coverage.py out/fuzz-files/corpus -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz-files/ -rss_limit_mb=4096 -max_len=65536 -timeout=60 -print_final_stats=1
+	$(BIN)/python tests/untrusted_input/fuzz_by_coverage.py files out/fuzz-files/corpus -seed=$(FUZZ_SEED) -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=out/fuzz-files/ -rss_limit_mb=4096 -max_len=65536 -timeout=60 -print_final_stats=1
 
 lint: $(STAMP) installed ## ruff: rules and layout; import-linter: the direction of imports
 	@echo "== lint"

@@ -109,7 +109,6 @@ class RowPool:
     """Told of every write of indices that somebody has already, where the pools are on the device."""
 
     def __init__(self, rows: int, row_width: int, order: RowOrder) -> None:
-        self.rows = rows
         self.req_to_token = torch.zeros((rows + 1, row_width), dtype=torch.int32)
         self.table: KVIndices = self.req_to_token.numpy()
         """The same memory, for the host."""
@@ -125,7 +124,7 @@ class RowPool:
 
     def alloc(self) -> int:
         if not self._free_slots:
-            raise OutOfRows(f"all {self.rows} rows are taken")
+            raise OutOfRows("all rows are taken")
         return self._free_slots.popleft() if self._order == "fifo" else self._free_slots.pop()
 
     def free(self, row: int) -> None:

@@ -221,8 +221,7 @@ class StreamingSessionCache:
         slot.save_from_req(req, is_first=is_first)
 
     def free_kv(self, row: int, start: int, end: int) -> None:
-        if start < end:
-            self.inner.allocator.free(self.inner.rows.read(row, start, end))
+        self.inner.allocator.free(self.inner.rows.read(row, start, end))
 
 
 class UnknownSession(KeyError):

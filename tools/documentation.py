@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from seed_search import searched
@@ -16,11 +17,18 @@ from kvproof.conformance.fuzz.seeds import SEEDS
 from kvproof.conformance.report.formats import ndjson
 from kvproof.conformance.traces.records import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
-from kvproof.model.prove import prove
+from kvproof.model.prove import Proof, prove
 from kvproof.spec.faults import FAULTS, KINDS
 from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
 from kvproof.spec.profiles import PROFILES
 from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
+
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def proof_with(fault_id: str) -> Proof:
+    return prove(FAULTS[fault_id])
 
 
 def kill_matrix() -> str:
@@ -29,23 +37,15 @@ def kill_matrix() -> str:
     head = ["fault", "deviates", *invariants, "shortest run"]
     lines = [_row(head), _row(["---", "---", *(":-:" for _ in invariants), "---"])]
     for fault in FAULTS.values():
-        proof = prove(fault)
+        proof = proof_with(fault.id)
+        deviates = ", ".join(f"`{name}`" for name in fault.deviations)
         cells = ["✗" if i in proof.broken else "" for i in invariants]
-        lines.append(
-            _row(
-                [
-                    f"**{fault.id}**",
-                    ", ".join(f"`{name}`" for name in fault.deviations),
-                    *cells,
-                    _shortest(proof.counterexample),
-                ]
-            )
-        )
+        lines.append(_row([f"**{fault.id}**", deviates, *cells, _shortest(proof.counterexample)]))
     lines += [
         "",
         f"{len(FAULTS)} deviations, {len(invariants)} invariants; each deviation breaks at least one, each invariant is broken.",
     ]
-    return "\n".join(lines)
+    return _between_marks("\n".join(lines), ROOT / "docs" / "kill_matrix.md")
 
 
 def _shortest(run: Run | None) -> str:
@@ -151,35 +151,27 @@ def _between_marks(text: str, path: Path) -> str:
     return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
 
 
-def generated(root: Path) -> Iterator[tuple[Path, str]]:
-    """Every generated file with its text as of today."""
-    pages: dict[str, Callable[[], str]] = {
-        "docs/faults.md": faults_page,
-        "docs/rules.md": rules_page,
-        "docs/trace.md": trace_page,
-        "docs/trace.schema.json": schema,
-        "docs/run-events.schema.json": ndjson.schema,
-        f"conformance/fuzz/{SEEDS}": searched,
-    }
-    matrix = root / "docs" / "kill_matrix.md"
-    yield matrix, _between_marks(kill_matrix(), matrix)
-    for name, page in pages.items():
-        yield root / name, page()
+GENERATED: dict[str, Callable[[], str]] = {
+    "docs/kill_matrix.md": kill_matrix,
+    "docs/faults.md": faults_page,
+    "docs/rules.md": rules_page,
+    "docs/trace.md": trace_page,
+    "docs/trace.schema.json": schema,
+    "docs/run-events.schema.json": ndjson.schema,
+    f"conformance/fuzz/{SEEDS}": lambda: searched(lambda fault: proof_with(fault.id).counterexample),
+}
+"""Every generated file, and what makes its text as of today."""
 
 
 def main(arguments: list[str]) -> int:
-    root = Path.cwd()
-    if not (root / "README.md").exists():
-        print("run this from the root of the checkout, where README.md is", file=sys.stderr)
-        return 2
-    stale = [path for path, text in generated(root) if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if "--check" not in arguments:
-        for path, text in generated(root):
-            path.write_text(text, encoding="utf-8")
-        return 0
+    texts = {ROOT / name: made() for name, made in GENERATED.items()}
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
-        print(f"{path.relative_to(root)} is not what the specification says now: make docs", file=sys.stderr)
-    return 1 if stale else 0
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} is not what the specification says now: make docs", file=sys.stderr)
+        else:
+            path.write_text(texts[path], encoding="utf-8")
+    return 1 if stale and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ launched, and a step wherever anything happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from corner_runs import corner_runs
 
 from kvproof.conformance.fuzz.schedule import Act, Do, Schedule, Setting
 from kvproof.conformance.fuzz.settings_words import longest_row
-from kvproof.model.explore import Run, Taken, counterexample
-from kvproof.spec.faults import FAULTS
+from kvproof.model.explore import Run, Taken
+from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.machine import LEDGER
 
 LAUNCHES = frozenset({"extend", "decode", "verify"})
@@ -32,10 +32,10 @@ MOST_DRAFTS = 4
 OF_THE_ENGINE = {"overlap": "overlap", "speculation": "speculation", "drafts": "drafts", "tree": "radix_cache"}
 
 
-def searched() -> str:
-    """The same, searched for now: a schedule on each line."""
+def searched(shortest: Callable[[Fault], Run | None]) -> str:
+    """A schedule on each line: those of the shortest run of each fault of the ledger, then those of the corners."""
     faults = (fault for fault in FAULTS.values() if fault.machine is LEDGER)
-    of_faults = (run for fault in faults if (run := counterexample(fault)) is not None)
+    of_faults = (run for fault in faults if (run := shortest(fault)) is not None)
     runs = (*of_faults, *corner_runs().values())
     found = (schedule.as_json() for run in runs for steps in (LAUNCHES, STEPS) for schedule in schedules_of(run, steps))
     return "".join(f"{line}\n" for line in dict.fromkeys(found))

@@ -9,18 +9,22 @@ from types import TracebackType
 from typing import Any, Self
 
 from kvproof.conformance.adapters.event_loop import EventLoop
-from kvproof.conformance.adapters.scenario_run import drain
+from kvproof.conformance.adapters.scenario_run import NeverIdle
 
 # The forward never makes up a token that could end a request early: 0 to 2 are reserved, lengths alone decide.
 FIRST_ORDINARY_TOKEN, VOCABULARY = 3, 512
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS = 2000
+# A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
+MANY_IDLE_STEPS = 20
 
 
 class HeadlessScheduler(ABC):
     """One scheduler. `on_step` is called after each step. A subclass builds `scheduler` and takes hold of its `_loop`."""
 
     scheduler: Any
+    send_tokens: Callable[..., None]
+    """turn, token ids, most new tokens, and options that a subclass names"""
     _loop: EventLoop
     many_steps = MANY_STEPS
 
@@ -39,6 +43,10 @@ class HeadlessScheduler(ABC):
 
     def tokens(self, count: int) -> list[int]:
         return [self._random.randrange(FIRST_ORDINARY_TOKEN, VOCABULARY) for _ in range(count)]
+
+    def send(self, turn: str, new_tokens: int, max_new_tokens: int, **options: Any) -> None:
+        """A request, or a turn, of `new_tokens` random tokens."""
+        self.send_tokens(turn, self.tokens(new_tokens), max_new_tokens, **options)
 
     def step(self) -> bool:
         """One pass of the scheduler's event loop; False if it found nothing to do and checked its memory instead."""
@@ -59,7 +67,14 @@ class HeadlessScheduler(ABC):
 
     def drain(self) -> None:
         """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-        drain(self.step, self.waiting, self.running, self.many_steps)
+        idle_steps = 0
+        for _ in range(self.many_steps):
+            idle_steps = 0 if self.step() else idle_steps + 1
+            if idle_steps and not self.waiting():
+                return
+            if idle_steps == MANY_IDLE_STEPS:
+                raise NeverIdle(f"nothing runs any more, but {', '.join(self.waiting())} still wait")
+        raise NeverIdle(f"after {self.many_steps} steps {', '.join(self.running())} still run")
 
     def waiting(self) -> list[str]:
         return [req.rid for req in self.scheduler.waiting_queue]

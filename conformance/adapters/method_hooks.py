@@ -49,6 +49,11 @@ def importers_of(package: str, home: Any, function: str) -> list[Any]:
     return [module for module in modules if vars(module).get(function) is original]
 
 
+def of_a_method(handler: Wrapper) -> Wrapper:
+    """The handler of a function, for a method that does the same: the instance goes to the original alone."""
+    return lambda original, owner, *args, **kwargs: handler(functools.partial(original, owner), *args, **kwargs)
+
+
 class _Call:
     """One call of the original on behalf of a wrapper: made once, with the caller's arguments."""
 

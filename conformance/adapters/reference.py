@@ -7,8 +7,8 @@ to write them. torch is imported when something is recorded.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from importlib.metadata import version
@@ -34,6 +34,9 @@ _own_version = cache(partial(version, "kvproof"))
 RANKS = "ranks"
 """The setting that is no engine's: how many of them there are. They share nothing, and each leaves a trace of its own."""
 INSTALL = "pip install 'kvproof[reference]'"
+
+
+Settings = Mapping[str, Any]
 
 
 class TellRecorded(Protocol):
@@ -62,7 +65,7 @@ def record_scenario(
     page_size: int = 4,
     faults: Sequence[str] = (),
     seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     progress: TellRecorded | None = None,
 ) -> RecordResult:
     """Play one scenario and write its trace; with the setting `ranks`, that of each rank."""
@@ -72,19 +75,17 @@ def record_scenario(
 
     if name not in SCENARIOS:
         raise unknown("scenario of reference", name, SCENARIOS)
-    require_faults(faults)
-    _require_settings(settings or {})
-    ranks, of_engine = _ranks_apart(settings or {})
-    with _as_user_error():
-        config = scenario_config(name, page_size=page_size, seed=seed, faults=tuple(faults), settings=of_engine)
 
-    def run(recorders: Sequence[_Recorder]) -> None:
+    def configure(of_engine: Settings) -> EngineConfig:
+        return scenario_config(name, page_size=page_size, seed=seed, faults=tuple(faults), settings=of_engine)
+
+    def run(config: EngineConfig, recorders: Sequence[_Recorder]) -> None:
         if len(recorders) == 1:
             play(name, config, recorders[0])
         else:
             play_on(Ranks(config, len(recorders), recorders), name)
 
-    return _record(_Recording(config, ranks, name, settings or {}), out, progress, run)
+    return _record(configure, run, out, name, faults, settings or {}, progress)
 
 
 def record_workload(
@@ -94,7 +95,7 @@ def record_workload(
     page_size: int = 16,
     faults: Sequence[str] = (),
     seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     progress: TellRecorded | None = None,
 ) -> RecordResult:
     """Drive the implementation with a workload and write its trace. Unless the settings say so, no model runs."""
@@ -102,21 +103,18 @@ def record_workload(
     from kvproof.impl.ranks import Ranks
     from kvproof.impl.workload_driver import drive, run_workload
 
-    require_faults(faults)
-    _require_settings(settings or {})
-    ranks, of_engine = _ranks_apart(settings or {})
-    chosen = {**_workload_settings(requests, page_size), **of_engine}
-    with _as_user_error():
-        config = EngineConfig(page_size=page_size, seed=seed, faults=tuple(faults), **chosen)
+    def configure(of_engine: Settings) -> EngineConfig:
+        chosen = {**_workload_settings(requests, page_size), **of_engine}
+        return EngineConfig(page_size=page_size, seed=seed, faults=tuple(faults), **chosen)
 
-    def run(recorders: Sequence[_Recorder]) -> None:
+    def run(config: EngineConfig, recorders: Sequence[_Recorder]) -> None:
         if len(recorders) == 1:
             run_workload(requests, config, recorders[0], recorders[0].tell_progress)
         else:
             engine = Ranks(config, len(recorders), recorders)
             drive(requests, engine, len(recorders) * config.max_batch, recorders[0].tell_progress)
 
-    return _record(_Recording(config, ranks, None, settings or {}), out, progress, run)
+    return _record(configure, run, out, None, faults, settings or {}, progress)
 
 
 class _Recorder:
@@ -137,40 +135,38 @@ class _Recorder:
             self._progress(self._written(), done, total)
 
 
-@dataclass(frozen=True)
-class _Recording:
-    """What is recorded: `ranks` engines of one configuration."""
-
-    config: EngineConfig
-    ranks: int
-    scenario: str | None
-    settings: Mapping[str, Any]
-
-    def paths(self, out: str | Path) -> list[Path]:
-        if self.ranks == 1:
-            return [Path(out)]
-        return [of_rank(out, f"dp{rank}") for rank in range(self.ranks)]
-
-
 def _record(
-    recording: _Recording,
+    configure: Callable[[Settings], EngineConfig],
+    run: Callable[[EngineConfig, Sequence[_Recorder]], object],
     out: str | Path,
+    scenario: str | None,
+    faults: Sequence[str],
+    settings: Settings,
     progress: TellRecorded | None,
-    run: Callable[[Sequence[_Recorder]], object],
 ) -> RecordResult:
-    _require_device(recording.config.device)
-    paths = recording.paths(out)
+    """`settings`: those of the user. The header has them, as what is needed to record the same trace again."""
+    require_faults(faults)
+    _require_settings(settings)
+    ranks, of_engine = _ranks_apart(settings)
+    try:
+        config = configure(of_engine)
+    except ConfigError as error:  # what the engine refuses is the user's to change
+        raise UserError(str(error)) from error
+    _require_device(config.device)
+    names = [f"dp{rank}" for rank in range(ranks)] if ranks > 1 else []
+    paths = [of_rank(out, name) for name in names] or [Path(out)]
     reason = "finished"
     with ExitStack() as open_files:
-        writers = [
-            open_files.enter_context(write_trace(path, _header(recording, rank))) for rank, path in enumerate(paths)
-        ]
+        writers = []
+        for rank, path in enumerate(paths):
+            extra = {"settings": dict(settings), **({"rank": rank} if names else {})}
+            writers.append(open_files.enter_context(write_trace(path, header_of(config, scenario, **extra))))
 
         def written() -> int:
             return sum(writer.events for writer in writers)
 
         try:
-            run([_Recorder(writer, progress, written) for writer in writers])
+            run(config, [_Recorder(writer, progress, written) for writer in writers])
         except UserError:  # the trace cannot be written: that is no crash of the implementation
             raise
         except Exception as error:
@@ -179,21 +175,15 @@ def _record(
             reason = f"crashed: {type(error).__name__}: {error}"
             for writer in writers:
                 writer.close(reason)
-            if not recording.config.faults:
+            if not faults:
                 raise
         for writer in writers:
             writer.close(reason)
     return RecordResult(tuple(paths), written(), reason)
 
 
-def _header(recording: _Recording, rank: int) -> Header:
-    """`extra` holds what is needed to record the same trace again, and what the run was configured to in the end."""
-    of_rank = {"rank": rank} if recording.ranks > 1 else {}
-    return header_of(recording.config, recording.scenario, settings=dict(recording.settings), **of_rank)
-
-
 def header_of(config: EngineConfig, scenario: str | None = None, **extra: Any) -> Header:
-    """The header of a run of this engine."""
+    """The header of a run of this engine. `extra` holds what it was configured to in the end, too."""
     return Header(
         spec=SPEC_VERSION,
         producer=Producer(name="kvproof-reference", version=_own_version(), target="reference"),
@@ -248,7 +238,7 @@ def faults_of_the_reference() -> list[str]:
     return [fault for fault in CATALOGUE if fault in FAULTS]
 
 
-def _require_settings(settings: Mapping[str, Any]) -> None:
+def _require_settings(settings: Settings) -> None:
     from kvproof.impl.scenario_player import SETTINGS
 
     for name in settings:
@@ -256,7 +246,7 @@ def _require_settings(settings: Mapping[str, Any]) -> None:
             raise unknown("setting of reference", name, (*SETTINGS, RANKS))
 
 
-def _ranks_apart(settings: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def _ranks_apart(settings: Settings) -> tuple[int, dict[str, Any]]:
     """How many engines there are, and the settings of each."""
     ranks = settings.get(RANKS, 1)
     if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
@@ -278,12 +268,3 @@ def _require_device(device: str) -> None:
         torch.zeros(1, device=device)
     except Exception as error:  # what torch raises depends on how it was built
         raise UserError(f"device {device!r} is not usable here: {str(error).splitlines()[0]}") from error
-
-
-@contextmanager
-def _as_user_error() -> Iterator[None]:
-    """A configuration that the engine refuses is the user's to change."""
-    try:
-        yield
-    except ConfigError as error:
-        raise UserError(str(error)) from error

@@ -14,26 +14,8 @@ TellEvents = Callable[[int], Any]
 """Is told how many events were written so far."""
 
 
-# A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
-MANY_IDLE_STEPS = 20
-
-
 class NeverIdle(Exception):
     """Requests are left that the scheduler does not bring to an end."""
-
-
-def drain(
-    step: Callable[[], bool], waiting: Callable[[], list[str]], running: Callable[[], list[str]], most: int
-) -> None:
-    """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-    idle_steps = 0
-    for _ in range(most):
-        idle_steps = 0 if step() else idle_steps + 1
-        if idle_steps and not waiting():
-            return
-        if idle_steps == MANY_IDLE_STEPS:
-            raise NeverIdle(f"nothing runs any more, but {', '.join(waiting())} still wait")
-    raise NeverIdle(f"after {most} steps {', '.join(running())} still run")
 
 
 @dataclass(frozen=True)

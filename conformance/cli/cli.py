@@ -83,18 +83,23 @@ def imported(name: str) -> Any:
 
 
 def _answering(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `--verbose`, and with every way of failing mapped to its exit code.
+    """The command with `--verbose` and `--quiet`, and with every way of failing mapped to its exit code.
+
+    A command that prints something with `--quiet`, too, has that option itself and says what.
 
     Python itself exits with 1 on an uncaught exception, which here means "an invariant is broken": a bug in kvproof, a
     full disk or a closed pipe must not be mistaken for that.
     """
 
+    signature = inspect.signature(command, eval_str=True)
+    has_quiet = "quiet" in signature.parameters
+
     @functools.wraps(command)
-    def answered(*args: object, verbose: bool = False, **kwargs: object) -> None:
-        with terminal.verbosity(verbose):
+    def answered(*args: object, verbose: bool = False, quiet: bool = False, **kwargs: object) -> None:
+        with terminal.verbosity(verbose, quiet):
             try:
                 try:
-                    command(*args, **kwargs)
+                    command(*args, **kwargs, **({"quiet": quiet} if has_quiet else {}))
                 finally:
                     sys.stdout.flush()  # here, where a closed pipe still gets its exit code
             except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -102,10 +107,14 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
             except (Exception, KeyboardInterrupt) as error:
                 raise typer.Exit(_complained(error, verbose)) from error
 
-    signature = inspect.signature(command, eval_str=True)
-    option = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_VERBOSE)
-    with_verbose = signature.replace(parameters=[*signature.parameters.values(), option])
-    answered.__signature__ = with_verbose  # type: ignore[attr-defined]
+    added = {"verbose": _VERBOSE} if has_quiet else {"quiet": _QUIET, "verbose": _VERBOSE}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=a)
+        for name, a in added.items()
+    ]
+    answered.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *options]
+    )
     return answered
 
 
@@ -133,6 +142,7 @@ def _is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or is_of_ctypes
 
 
+_QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
 _VERBOSE = Annotated[
     bool,
     typer.Option("-v", "--verbose", help="Say on stderr what is done, how long it took, and why an error came up."),

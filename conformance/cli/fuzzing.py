@@ -20,7 +20,7 @@ from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.fuzz.targets import to_go_on, to_play_again
 from kvproof.conformance.report.formats.of_campaign import events_of_campaign
 from kvproof.conformance.report.formats.stream import Formats, telling
-from kvproof.conformance.report.terminal import Progress, note, say, say_lines
+from kvproof.conformance.report.terminal import Progress, note, say, say_lines, tell
 
 
 def run_campaign(
@@ -32,19 +32,18 @@ def run_campaign(
     formats: Formats,
     *,
     ray: str | None,
-    quiet: bool,
 ) -> None:
     """Search until the time is up. Raises typer.Exit with the code, UserError for what cannot start."""
     require_writable(folder)
     plan = state.plan
     with telling(context, formats) as stream:
         _require_start(target, plan, how)
-        with Progress(f"fuzzing {plan.target}", quiet=quiet) as progress:
+        with Progress(f"fuzzing {plan.target}") as progress:
             whole = CampaignJobs(target, state, how, folder, FuzzPace(progress, how.seconds))
             is_interrupted = _search(whole, ray)
         leave_summary(whole, folder)
         stream.tell(*events_of_campaign(whole.total, plan.target, folder))
-        _show(whole, folder, quiet)
+        _show(whole, folder)
         if is_interrupted:
             say(f"interrupted; go on: {to_go_on(plan.target, folder)}", "yellow")
             raise typer.Exit(ExitCode.INTERRUPTED)
@@ -78,21 +77,20 @@ def _search(whole: CampaignJobs, ray: str | None) -> bool:
     return False
 
 
-def _show(whole: CampaignJobs, folder: Path, quiet: bool) -> None:
+def _show(whole: CampaignJobs, folder: Path) -> None:
     campaign = whole.total
-    if not quiet:
-        coverage = campaign.coverage
-        by = f" by {whole.how.jobs} jobs" if whole.how.jobs > 1 else ""
-        say(
-            f"{campaign.schedules:,} schedules, {campaign.steps:,} steps, {campaign.events:,} events "
-            f"in {campaign.elapsed:.0f} s{by}, {campaign.steps / max(campaign.elapsed, 0.1):,.0f} steps/s, seed {campaign.seed}"
-        )
-        say(
-            f"  exercised {len(coverage.actions)} actions, {len(coverage.branches)} branches of guards, "
-            f"{len(coverage.invariants)} invariants, {campaign.states} abstract states",
-            "dim",
-        )
-        say(f"  summary: {folder / 'summary.html'}", "dim")
+    coverage = campaign.coverage
+    by = f" by {whole.how.jobs} jobs" if whole.how.jobs > 1 else ""
+    tell(
+        f"{campaign.schedules:,} schedules, {campaign.steps:,} steps, {campaign.events:,} events "
+        f"in {campaign.elapsed:.0f} s{by}, {campaign.steps / max(campaign.elapsed, 0.1):,.0f} steps/s, seed {campaign.seed}"
+    )
+    tell(
+        f"  exercised {len(coverage.actions)} actions, {len(coverage.branches)} branches of guards, "
+        f"{len(coverage.invariants)} invariants, {campaign.states} abstract states",
+        "dim",
+    )
+    tell(f"  summary: {folder / 'summary.html'}", "dim")
     if whole.died:
         note(f"{whole.died} jobs died and were begun again; what they did last is lost")
     for found in campaign.found.values():

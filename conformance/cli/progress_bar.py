@@ -33,9 +33,9 @@ class ReplayPace:
                 line += f", {in_time(spent * (1 - share) / (share - share_before))} left"
         self._progress.show(line)
 
-    def of_many(self, events: int, done: int, total: int) -> None:
-        """Several traces at once: `events` so far, `done` traces of `total`."""
-        self(events, done / total, f"{done} of {total} traces")
+    def of_many(self, events: int, done: int | None = None, total: int | None = None) -> None:
+        """Several traces, or requests, at once: `done` of `total`, where these are known."""
+        self(events, done / total if done is not None and total else None, f"{done} of {total}")
 
 
 class ReadingPace:

@@ -18,7 +18,7 @@ from kvproof.conformance.report import show_proof
 from kvproof.conformance.report.formats.itf import itf_of_run
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.stream import Stream
-from kvproof.conformance.report.terminal import Progress, detail, note, out, say, say_lines, write_json
+from kvproof.conformance.report.terminal import Progress, detail, note, say, say_lines, tell_lines, write_json
 from kvproof.conformance.whole_file import write_whole
 from kvproof.model import certify as certificates
 from kvproof.model.cache import Remembering, Store
@@ -55,8 +55,8 @@ def asker_of(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
 class Proving:
     """One proof: `of_built_in`, `of_file` or `of_profile`, then `conclude`."""
 
-    def __init__(self, asker: Asker, stream: Stream, out_file: Path | None, *, quiet: bool) -> None:
-        self._asker, self._stream, self._out_file, self._quiet = asker, stream, out_file, quiet
+    def __init__(self, asker: Asker, stream: Stream, out_file: Path | None) -> None:
+        self._asker, self._stream, self._out_file = asker, stream, out_file
         self._of = "the model's own rules"
         self._replaced: Mapping[str, Action] = {}
         self._is_compared = False
@@ -73,15 +73,13 @@ class Proving:
             proof = prove(fault, pace, asker=self._asker)
         self._proved(proof, actions_with(fault, machine), machine)
         if fault is None:
-            if not self._quiet:
-                _print_tables(proof)
+            _tell_tables(proof)
             _say_all(show_proof.summary(proof))
             _say_all(show_proof.failures(proof), "red")
             return
         if self._out_file is not None:
             save_counterexample(proof.counterexample, fault, self._out_file)
-        if not self._quiet:
-            _show_fault(fault, proof)
+        tell_lines(show_proof.fault_lines(fault, proof))
 
     def of_file(self, path: Path) -> None:
         """A maintainer's own rules."""
@@ -112,14 +110,13 @@ class Proving:
             "replaces": list(chosen.replaced),
             "changes": [vars(change) for change in comparison.changes],
         }
-        if not self._quiet:
-            say_lines(show_proof.variant_lines(comparison))
+        tell_lines(show_proof.variant_lines(comparison))
 
     @contextmanager
     def _progress(self, steps: int) -> Iterator[StepsPace]:
         """How far the proof is. What was found out before Ctrl-C is reported; no verdict follows from a part."""
         try:
-            with Progress("proving", quiet=self._quiet) as progress:
+            with Progress("proving") as progress:
                 yield StepsPace(progress, steps)
         except Interrupted as stop:
             self._report_part(stop.proof)
@@ -177,29 +174,16 @@ class Proving:
 
     def _report_part(self, proof: Proof) -> None:
         self._stream.tell(*events_of_proof(proof, self._of, actions=self._replaced))
-        if not self._quiet:
-            _print_tables(proof)
+        _tell_tables(proof)
         _say_all(show_proof.failures(proof), "red")
         actions = len({o.action for o in proof.obligations})
         say(f"stopped after {actions} actions and {len(proof.lemmas)} lemmas: a part is not a proof", "bold yellow")
 
 
-def _show_fault(fault: Fault, proof: Proof) -> None:
-    say(f"{fault.id} ({fault.source}): {fault.summary}", "bold")
-    for name in fault.deviations:
-        say(f"deviates from: {name} ({fault.machine.actions[name].summary})")
-    say(show_proof.breaks_line(proof))
-    if proof.counterexample is None:
-        say(show_proof.NEVER_REACHED, "yellow")
-    else:
-        say_lines(show_proof.run_lines(proof.counterexample))
-
-
-def _print_tables(proof: Proof) -> None:
+def _tell_tables(proof: Proof) -> None:
     # As wide as it is, also in a pipe: a table with its columns cut says nothing.
-    console = out(at_least=WIDEST_TABLE)
-    for table in (*(show_proof.matrix(proof, machine) for machine in MACHINES), show_proof.effects_table(proof)):
-        console.print(table, soft_wrap=True)
+    tables = [*(show_proof.matrix(proof, machine) for machine in MACHINES), show_proof.effects_table(proof)]
+    tell_lines(tables, at_least=WIDEST_TABLE)
 
 
 def _say_all(lines: Iterable[str], style: str = "") -> None:

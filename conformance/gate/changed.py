@@ -11,6 +11,7 @@ import ast
 import inspect
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def require_actions(names: Iterable[str]) -> tuple[str, ...]:
 
 def changed_since(revision: str) -> tuple[str, ...]:
     """The actions that differ between the rules here and where `revision` and HEAD parted. Raises UserError without git."""
-    base = _git("merge-base", "--end-of-options", revision, "HEAD", missing_is=None) or revision
+    base = _base_of(revision)
     files = _git("diff", "--name-only", "--relative", "--end-of-options", base, "--", ".").splitlines()
     files += _git("ls-files", "--others", "--exclude-standard", "--", ".").splitlines()
     changed: set[Definition] = set()
@@ -63,41 +64,34 @@ def changed_since(revision: str) -> tuple[str, ...]:
 
 
 def _concerning(action: str, changed: set[Definition]) -> set[Definition]:
-    """Those of the changed definitions that an action rests on."""
-    entries = {f"[{name}]" for name in _names_of_entries(action)}
-    of_tables = {(file, name) for file, name in changed if name.endswith(tuple(entries))}
-    return of_tables.union(*(_reach(function) & changed for function in _entries(action)))
+    """Those of the changed definitions that an action rests on: what its forms reach, and their entries in tables."""
+    concerned: set[Definition] = set()
+    for name, functions in _forms(action):
+        concerned |= {(file, entry) for file, entry in changed if entry.endswith(f"[{name}]")}
+        concerned = concerned.union(*(_reach(function) & changed for function in functions))
+    return concerned
 
 
-def _names_of_entries(action: str) -> Iterator[str]:
-    """What the entries of tables are called that are about this action."""
-    yield action
-    yield from (f.id for f in FAULTS.values() if action in f.deviations or action in f.in_traces)
-    yield from (p.name for p in PROFILES.values() if action in p.replaced)
-
-
-def _entries(action: str) -> Iterator[Callable[..., Any]]:
-    """All functions that are a form of this action."""
+def _forms(action: str) -> Iterator[tuple[str, list[Callable[..., Any]]]]:
+    """Each form of an action (the rule, a fault's, a profile's): what its entry in a table is called, and its functions."""
     for machine in MACHINES:
         if action in machine.actions:
-            yield machine.actions[action].run
-            yield machine.actions[action].applies
+            rule = machine.actions[action]
+            yield action, [rule.run, rule.applies]
     for fault in FAULTS.values():
-        for table in (fault.deviations, fault.in_traces):
-            if action in table:
-                yield table[action].run
+        if runs := [table[action].run for table in (fault.deviations, fault.in_traces) if action in table]:
+            yield fault.id, runs
     for profile in PROFILES.values():
         if action in profile.replaced:
-            yield profile.replaced[action].run
-            yield profile.replaced[action].applies
+            yield profile.name, [profile.replaced[action].run, profile.replaced[action].applies]
 
 
 def _reach(function: Callable[..., Any]) -> set[Definition]:
     """Every definition that is reached by name from a function."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or not Path(code.co_filename).is_relative_to(RULES):
+    written = inspect.unwrap(function)
+    code, file = getattr(written, "__code__", None), _file_of(written.__module__)
+    if code is None or file is None:
         return set()
-    file = Path(code.co_filename).relative_to(RULES).as_posix()
     here = [name for name, node in _definitions(_source_now(file)).items() if _spans(node, code.co_firstlineno)]
     reached, frontier = set[Definition](), [(file, name) for name in here]
     while frontier:
@@ -160,10 +154,15 @@ def _imported(source: str) -> dict[str, Definition]:
     """What a file takes from other files of the rules, under the name that it has here."""
     found: dict[str, Definition] = {}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE + "."):
-            file = (node.module or "").removeprefix(PACKAGE + ".").replace(".", "/") + ".py"
+        if isinstance(node, ast.ImportFrom) and (file := _file_of(node.module or "")) is not None:
             found.update({alias.asname or alias.name: (file, alias.name) for alias in node.names})
     return found
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a module of the rules; None for any other module."""
+    name = module.removeprefix(PACKAGE + ".")
+    return name.replace(".", "/") + ".py" if name != module else None
 
 
 def _differing(before: str, after: str) -> set[str]:
@@ -197,14 +196,20 @@ def _source_now(file: str) -> str:
 
 def _source_at(revision: str, file: str) -> str:
     """Empty where it was not there."""
-    return _git("show", "--end-of-options", f"{revision}:./{file}", missing_is="") or ""
+    with suppress(UserError):
+        return _git("show", "--end-of-options", f"{revision}:./{file}")
+    return ""
 
 
-_NO_DEFAULT = object()
+def _base_of(revision: str) -> str:
+    """Where a revision and HEAD parted; the revision itself where git knows of no such place."""
+    with suppress(UserError):
+        return _git("merge-base", "--end-of-options", revision, "HEAD").strip()
+    return revision
 
 
-def _git(*arguments: str, missing_is: Any = _NO_DEFAULT) -> str:
-    """`missing_is`: the answer where git has none. Raises UserError otherwise."""
+def _git(*arguments: str) -> str:
+    """Raises UserError where git has no answer."""
     hint = (
         "name what changed with --action, or leave --since out; it is for a checkout of kvproof that is installed by "
         "pip install -e ., with its history (in a workflow: actions/checkout with fetch-depth: 0)"
@@ -216,8 +221,6 @@ def _git(*arguments: str, missing_is: Any = _NO_DEFAULT) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"git cannot say what changed: {error}; {hint}") from error
     if done.returncode == 0:
-        return done.stdout.strip() if arguments[0] != "show" else done.stdout
-    if missing_is is not _NO_DEFAULT:
-        return str(missing_is) if missing_is is not None else ""
+        return done.stdout
     why = (done.stderr.strip().splitlines() or ["no reason given"])[0]
     raise UserError(f"git cannot say what changed in {RULES}: {why}; {hint}")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kvproof.conformance.adapters.reference import require_faults
 from kvproof.conformance.drive.counterexample import save_counterexample
@@ -33,21 +31,6 @@ SEEN_BY_NO_EVENT = ("M18",)
 """What an admission is charged is in no event of a trace."""
 
 
-@dataclass(frozen=True)
-class Kill:
-    """How a fault was found. None: not looked for, because nothing could see it or play it."""
-
-    fault: Fault
-    refuted: bool
-    replayed: bool | None
-    fuzzed: bool | None
-
-    @property
-    def missed_by(self) -> list[str]:
-        looked = {"the proof": self.refuted, "replay": self.replayed, "fuzzing": self.fuzzed}
-        return [who for who, found in looked.items() if found is False]
-
-
 def faults_of(actions: tuple[str, ...] | None) -> list[Fault]:
     """Those that deviate one of the actions, in a proof or in a trace; None: all."""
     return [
@@ -65,9 +48,7 @@ def kill_faults(plan: Plan) -> Outcome:
     if not faults:
         return Outcome(KILLS, SKIPPED, f"no fault of the catalogue deviates {about}")
     kills, left = _kills(plan, faults)
-    problems = tuple(
-        f"{kill.fault.id} is not found by {' nor '.join(kill.missed_by)}" for kill in kills if kill.missed_by
-    )
+    problems = tuple(f"{kill.fault} is not found by {' nor '.join(kill.missed_by)}" for kill in kills if kill.missed_by)
     by_fuzzing = f"{sum(bool(kill.fuzzed) for kill in kills)} by fuzzing"
     detail = (
         f"{about}: of {len(faults)} faults {sum(kill.refuted for kill in kills)} refuted by the proof, "
@@ -82,11 +63,11 @@ def kill_faults(plan: Plan) -> Outcome:
     return Outcome(KILLS, PASSED, detail)
 
 
-def _kills(plan: Plan, faults: list[Fault]) -> tuple[list[Kill], list[Fault]]:
+def _kills(plan: Plan, faults: list[Fault]) -> tuple[list[Killed], list[Fault]]:
     """What was looked at, and the faults for which there was no time."""
     fuzzer = _Fuzzer() if can_fuzz_the_reference() else None
     asker = asker_of(plan)
-    kills: list[Kill] = []
+    kills: list[Killed] = []
     left: list[Fault] = []
     for number, fault in enumerate(faults):
         if plan.seconds_left <= 0:
@@ -98,9 +79,22 @@ def _kills(plan: Plan, faults: list[Fault]) -> tuple[list[Kill], list[Fault]]:
         except _TimeUp:
             left.append(fault)
             continue
-        kills.append(Kill(fault, proof.verdict == "broken", _is_replayed(fault, proof), fuzzed))
-        plan.stream.tell(_told(kills[-1]))
+        kills.append(_killed(fault, proof, fuzzed))
+        plan.stream.tell(kills[-1])
     return kills, left
+
+
+def _killed(fault: Fault, proof: Proof, fuzzed: bool | None) -> Killed:
+    refuted, replayed = proof.verdict == "broken", _is_replayed(fault, proof)
+    found = {"the proof": refuted, "replay": replayed, "fuzzing": fuzzed}
+    return Killed(
+        fault=fault.id,
+        actions=tuple(fault.deviations),
+        refuted=refuted,
+        replayed=replayed,
+        fuzzed=fuzzed,
+        missed_by=tuple(who for who, did in found.items() if did is False),
+    )
 
 
 class _TimeUp(Exception):
@@ -173,14 +167,3 @@ class _Fuzzer:
 
 class _Named(KeyboardInterrupt):
     """Not an Exception: Hypothesis hands this on at once."""
-
-
-def _told(kill: Kill) -> Any:
-    return Killed(
-        fault=kill.fault.id,
-        actions=tuple(kill.fault.deviations),
-        refuted=kill.refuted,
-        replayed=kill.replayed,
-        fuzzed=kill.fuzzed,
-        missed_by=tuple(kill.missed_by),
-    )

@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kvproof.conformance.replay.ledger_words import changes, value
+from kvproof.conformance.report.formats.of_proof import events_of_proof
+from kvproof.conformance.report.formats.run_events import Cell, LemmaSaid
 from kvproof.conformance.report.show_effects import all_in_words
 from kvproof.model.certify import Certificate
 from kvproof.model.explore import Run, Taken
@@ -17,6 +19,7 @@ from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
 from kvproof.model.prove import WITNESS, Obligation, Proof
 from kvproof.model.questions import POSSIBLE
 from kvproof.model.variant import Comparison
+from kvproof.spec.faults import Fault
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
 
 MARKS = {"proved": ("✓", "green"), "broken": ("✗", "bold red"), "unknown": ("?", "bold yellow")}
@@ -96,10 +99,17 @@ def failures(proof: Proof) -> list[str]:
     return lines + [f"vacuous: {what}" for what in proof.vacuous]
 
 
-def breaks_line(proof: Proof) -> str:
-    """What a deviating action does not keep, for arbitrary states and page sizes; auxiliary ones where it is only those."""
-    own = [i for i in proof.broken if i in every_invariant()]
-    return f"by induction it breaks {', '.join(own or proof.broken)} (every P >= 1, {proof.seconds:.1f} s)"
+def fault_lines(fault: Fault, proof: Proof) -> Iterator[Text]:
+    """What a fault deviates from, what it does not keep in arbitrary states, and the shortest run that shows it."""
+    yield Text(f"{fault.id} ({fault.source}): {fault.summary}", "bold")
+    for name in fault.deviations:
+        yield Text(f"deviates from: {name} ({fault.machine.actions[name].summary})")
+    own = [i for i in proof.broken if i in every_invariant()]  # auxiliary ones where it is only those
+    yield Text(f"by induction it breaks {', '.join(own or proof.broken)} (every P >= 1, {proof.seconds:.1f} s)")
+    if proof.counterexample is None:
+        yield Text(NEVER_REACHED, "yellow")
+    else:
+        yield from run_lines(proof.counterexample)
 
 
 def run_lines(run: Run) -> list[Text]:
@@ -196,28 +206,15 @@ def certificate_lines(certificate: Certificate) -> Iterator[Text]:
 
 
 def as_json(proof: Proof) -> dict[str, Any]:
-    run = proof.counterexample
+    said, run = list(events_of_proof(proof)), proof.counterexample
     return {
         "verdict": proof.verdict,
         "fault": proof.fault.id if proof.fault else None,
         "scope": {"page_sizes": "every P >= 1", "sessions": "unbounded", "pool": "unbounded"},
         "seconds": round(proof.seconds, 3),
         "broken": list(proof.broken),
-        "obligations": [
-            {
-                "machine": o.machine,
-                "action": o.action,
-                "invariant": o.invariant,
-                "verdict": o.verdict,
-                "seconds": round(o.seconds, 4),
-                "part": o.sentence,
-            }
-            for o in proof.obligations
-        ],
-        "effects": [
-            {"effect": m.effect, "lemma": m.goal, "verdict": m.verdict, "seconds": round(m.seconds, 4)}
-            for m in proof.lemmas
-        ],
+        "obligations": [cell.model_dump(exclude={"event", "path", "line"}) for cell in said if isinstance(cell, Cell)],
+        "effects": [lemma.model_dump(exclude={"event"}) for lemma in said if isinstance(lemma, LemmaSaid)],
         "vacuous": proof.vacuous,
         "reachable": [vars(r) for r in proof.reachable],
         "counterexample": run

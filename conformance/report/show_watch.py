@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -146,7 +147,7 @@ def screen(status: Status, width: int) -> Group:
     rows.add_row("verdict", verdict(status))
     for name, pool in status.pools.items():
         rows.add_row("pages" if name == "full" else "window", bar(pool, room))
-        rows.add_row("", legend(pool, room))
+        rows.add_row("", legend(pool))
     rows.add_row("load", load(status))
     rows.add_row("rate", f"{status.rate:,.0f} events/s, checker {'compiled' if status.compiled else 'interpreted'}")
     rows.add_row("lag", lag(status))
@@ -199,22 +200,15 @@ def cells(pages: dict[str, int], width: int) -> dict[str, int]:
     return shares
 
 
-def legend(pool: Pool, width: int) -> Text:
+def legend(pool: Pool) -> Columns:
     """Who has how many pages. No entry is broken over two lines."""
-    whole, text, room = sum(pool.values()), Text(no_wrap=True), width
-    for owner, (name, mark, style) in OWNERS.items():
-        if owner in pool:
-            entry = f" {name} {pool[owner]:,} {100 * pool[owner] / whole:.0f}%"
-            length = len(mark + entry)
-            if text and length + 2 > room:
-                text.append("\n")
-                room = width
-            elif text:
-                text.append("  ")
-                room -= 2
-            text.append(mark, style).append(entry)
-            room -= length
-    return text
+    whole = sum(pool.values())
+    entries = [
+        Text.assemble((mark, style), f" {name} {pool[owner]:,} {100 * pool[owner] / whole:.0f}%", no_wrap=True)
+        for owner, (name, mark, style) in OWNERS.items()
+        if owner in pool
+    ]
+    return Columns(entries, padding=(0, 2))
 
 
 def load(status: Status) -> str:

@@ -27,7 +27,7 @@ PLAIN_SECONDS = 10.0
 BAR_WIDTH = 24
 
 # A process has one terminal, and one command runs at a time.
-_is_verbose = False
+_is_verbose = _is_quiet = False
 
 
 def out(at_least: int = 0) -> Console:
@@ -66,10 +66,22 @@ def say(text: str, style: str = "") -> None:
     out().print(Text(text.removeprefix("\n"), style), soft_wrap=True)
 
 
-def say_lines(lines: Iterable[Text]) -> None:
-    """Lines of a result with styles of their own, not wrapped either."""
+def say_lines(lines: Iterable[Text | Table], at_least: int = 0) -> None:
+    """Lines of a result with styles of their own, not wrapped either. `at_least`: as for `out`."""
     for line in lines:
-        out().print(line, soft_wrap=True)
+        out(at_least).print(line, soft_wrap=True)
+
+
+def tell(text: str, style: str = "") -> None:
+    """One line that is left out with --quiet."""
+    if not _is_quiet:
+        say(text, style)
+
+
+def tell_lines(lines: Iterable[Text | Table], at_least: int = 0) -> None:
+    """Lines, or tables of so many columns, that are left out with --quiet."""
+    if not _is_quiet:
+        say_lines(lines, at_least)
 
 
 def complain(message: str) -> None:
@@ -90,15 +102,16 @@ def write_json(path: Path, result: object) -> None:
 
 
 @contextmanager
-def verbosity(wanted: bool) -> Iterator[None]:
-    """Whether `detail` is said, for one command; if so, what it took is said in the end."""
-    global _is_verbose
-    before, _is_verbose, began = _is_verbose, wanted, time.monotonic()
+def verbosity(verbose: bool, quiet: bool) -> Iterator[None]:
+    """For one command: whether `detail` is said, and what it took in the end; whether what is told and `Progress` are not."""
+    global _is_verbose, _is_quiet
+    before, began = (_is_verbose, _is_quiet), time.monotonic()
+    _is_verbose, _is_quiet = verbose, quiet
     try:
         yield
     finally:
         detail(f"took {time.monotonic() - began:.2f} s{_peak_memory()}")
-        _is_verbose = before
+        _is_verbose, _is_quiet = before
 
 
 def detail(message: str) -> None:
@@ -143,25 +156,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 class Progress:
-    """Says how far a run is once it takes longer than two seconds: one live line on a terminal, else a line at times.
+    """Says how far a run is once it takes longer than two seconds: one live line on a terminal, else a line at times."""
 
-    Call it with the number of events so far, and the number of work items done and in all where these are known.
-    """
-
-    def __init__(self, what: str, *, quiet: bool = False) -> None:
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._quiet = quiet
         self._console = err()
         self._began = time.monotonic()
         self._next = self._began + SILENT_SECONDS
         self._status: Status | None = None
-
-    def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None:
-        line = f"{events:,} events, {events / self.seconds:,.0f} events/s"
-        if done is not None and total:
-            line = f"{bar(done / total)} {done} of {total}, {line}"
-            line += f", {in_time(self.seconds * (total - done) / done)} left" if done else ""
-        self.show(line)
 
     @property
     def seconds(self) -> float:
@@ -171,7 +173,7 @@ class Progress:
     def show(self, how_far: str) -> None:
         """Say in words how far the run is."""
         now = time.monotonic()
-        if self._quiet or now < self._next:
+        if _is_quiet or now < self._next:
             return
         line = f"{self._what}: {how_far}"
         if not self._console.is_terminal:

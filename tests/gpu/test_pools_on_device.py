@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from page_census import Recorded
+from engine import Recorded
 from soak.engine_soak import soak
 from test_device_census import CORRUPTIONS, corrupt, running
 

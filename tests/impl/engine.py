@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from page_census import Census, Recorded
-
 from kvproof.impl.config import EngineConfig
+from kvproof.impl.observe import Event
 from kvproof.impl.ranks import Ranks
 from kvproof.impl.scheduler import Scheduler
+
+
+class Recorded:
+    """An observer that keeps every event."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, action: str, **fields: Any) -> list[Event]:
+        return [
+            event
+            for event in self.events
+            if event.action == action and all(getattr(event, name) == value for name, value in fields.items())
+        ]
 
 
 def drain(scheduler: Scheduler | Ranks) -> None:
@@ -19,18 +35,14 @@ def drain(scheduler: Scheduler | Ranks) -> None:
 class Engine:
     def __init__(self, **settings: Any) -> None:
         self.recorded = Recorded()
-        self.scheduler = Scheduler(EngineConfig(forward="none", **settings), self.recorded)
-        self.census = Census()
+        self.scheduler = Scheduler(EngineConfig(forward="none", census_every_step=True, **settings), self.recorded)
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
             self.scheduler.step()
-            self.census(self.scheduler)
 
     def drain(self) -> None:
-        while not self.scheduler.is_idle:
-            self.step()
-        assert self.census.errors == []
+        drain(self.scheduler)
 
     def turn(self, rid: str, new: int, output: int, session: str = "s") -> bool:
         return self.scheduler.submit_turn(session, rid, list(range(1, new + 1)), output)

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from page_census import Recorded
+from engine import Recorded
 
 from kvproof.impl.scenario_player import play, scenario_config
 

@@ -1,14 +1,19 @@
-"""Every page, row and lock has the owner it should have, recounted after each step of every scenario."""
+"""Every page, row and lock has the owner it should have after each step of every scenario; the census notices what has not."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
-from page_census import Census, Recorded
+from engine import Engine, Recorded
 
+from kvproof.impl.census import CensusViolation, take_census
 from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
+from kvproof.impl.state import EngineState
+
+EVERY_STEP = {"census_every_step": True, "check_every_step": True}
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16, 256])
@@ -16,13 +21,9 @@ from kvproof.impl.scenarios import SCENARIOS
 def test_every_page_has_exactly_one_owner_after_every_step_and_is_free_or_evictable_at_the_end(
     name: str, page_size: int
 ) -> None:
-    """At 256 a recount takes long: the matrix has it."""
     recorded = Recorded()
-    census = Census(recorded)
-    forward = {"forward": "none"} if page_size == 256 else {}
-    config = scenario_config(name, page_size=page_size, settings=forward)
-    scheduler = play(name, config, recorded, (lambda _: None) if page_size == 256 else census)
-    assert census.errors == []
+    settings = {**EVERY_STEP, "forward": "none"} if page_size == 256 else EVERY_STEP
+    scheduler = play(name, scenario_config(name, page_size=page_size, settings=settings), recorded)
     terms = recorded.events[-1].terms
     assert terms is not None
     assert terms["available"] + terms["evictable"] == terms["total"]
@@ -36,6 +37,7 @@ def test_storms_on_other_machines_lose_nothing_either(seed: int) -> None:
     chance = random.Random(seed)
     page_size = chance.choice((1, 2, 3, 4, 8, 16))
     settings = {
+        **EVERY_STEP,
         "forward": "none",
         "rows": chance.randint(1, 9),
         "row_order": chance.choice(("fifo", "lifo")),
@@ -46,10 +48,7 @@ def test_storms_on_other_machines_lose_nothing_either(seed: int) -> None:
         "max_running_requests": chance.choice((None, 2)),
         "retract_after_prepare": chance.random() < 0.5,
     }
-    recorded = Recorded()
-    census = Census(recorded)
-    play("storm", scenario_config("storm", page_size=page_size, seed=seed, settings=settings), recorded, census)
-    assert census.errors == []
+    play("storm", scenario_config("storm", page_size=page_size, seed=seed, settings=settings), Recorded())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,53 @@ def test_storms_on_other_machines_lose_nothing_either(seed: int) -> None:
         ("F22862b", "retract", 16),
     ],
 )
-def test_the_census_sees_faults_that_lose_or_share_pages(fault: str, name: str, page_size: int) -> None:
-    census = Census()
-    play(name, scenario_config(name, page_size=page_size, faults=(fault,)), Recorded(), census)
-    assert census.errors
+def test_it_notices_faults_that_lose_or_share_pages(fault: str, name: str, page_size: int) -> None:
+    config = scenario_config(name, page_size=page_size, faults=(fault,), settings=EVERY_STEP)
+    with pytest.raises(CensusViolation):
+        play(name, config, Recorded())
+
+
+def give_a_row_two_users(state: EngineState) -> None:
+    state.rows.free(1)
+
+
+def lose_a_lock(state: EngineState) -> None:
+    state.prefixes.unlock(state.running[0].last_node)
+
+
+def miscount_evictable(state: EngineState) -> None:
+    state.prefixes.tree.evictable_size += 4
+
+
+def free_what_is_in_use(state: EngineState) -> None:
+    state.allocator.free(state.rows.read(1, 12, 13))
+
+
+def name_what_another_row_has(state: EngineState) -> None:
+    state.rows.table[1, 12:16] = state.rows.table[2, 12:16]
+
+
+def build_on_a_free_page(state: EngineState) -> None:
+    state.rows.table[1, 0] = state.config.pool_pages * 4
+
+
+@pytest.mark.parametrize(
+    ("hurt", "sentence"),
+    [
+        (give_a_row_two_users, "row 1 has 2 users"),
+        (lose_a_lock, "a node of 12 tokens has lock_ref 1 and 2 holders"),
+        (miscount_evictable, "the tree has 12 protected and 0 evictable tokens, its counters say 12 and 4"),
+        (free_what_is_in_use, r"page \d+ is free and in use: the free list and request a"),
+        (name_what_another_row_has, r"page \d+ has 2 owners: request a and request b"),
+        (build_on_a_free_page, r"request a builds on 1 leading page that the tree does not own: page 64"),
+    ],
+)
+def test_it_says_what_has_no_owner_or_more_than_one(hurt: Callable[[EngineState], None], sentence: str) -> None:
+    engine = Engine()
+    for rid in "ab":
+        engine.scheduler.submit(rid, list(range(1, 14)), 9)
+    engine.step(2)
+    take_census(engine.scheduler.state)
+    hurt(engine.scheduler.state)
+    with pytest.raises(CensusViolation, match=sentence):
+        take_census(engine.scheduler.state)

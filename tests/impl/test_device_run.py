@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 from command_line import completed
+from engine import Recorded
 from interpreted_run import digest
-from page_census import Recorded
 
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import cache
 
 import pytest
-from page_census import Recorded
+from engine import Recorded
 
 from kvproof.impl.census import CensusViolation
 from kvproof.impl.chunk_cache import ChunkCache

@@ -74,7 +74,7 @@ def test_fifo_reuses_the_row_that_was_free_for_the_longest_time_and_lifo_the_las
 def test_no_row_is_left_when_all_are_taken() -> None:
     rows = RowPool(1, 8, "fifo")
     rows.alloc()
-    with pytest.raises(OutOfRows, match="all 1 rows"):
+    with pytest.raises(OutOfRows, match="all rows are taken"):
         rows.alloc()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from page_census import Recorded
+from engine import Recorded
 
 from kvproof.impl.census import tables_of_books
 from kvproof.impl.page_ownership import Holdings, page_owners, window_page_owners

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from page_census import Census, Recorded
+from engine import Recorded, drain
 
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.ranks import Ranks
 from kvproof.impl.scheduler import Scheduler
 from kvproof.impl.session import UnknownSession
 
-CONFIG = EngineConfig(forward="none", overlap=True)
-
-
-def drain(ranks: Ranks) -> None:
-    census = Census()
-    while not ranks.is_idle:
-        ranks.step()
-        for scheduler in ranks.schedulers:
-            census(scheduler)
-    assert census.errors == []
+CONFIG = EngineConfig(forward="none", overlap=True, census_every_step=True)
 
 
 def test_a_session_stays_on_its_rank_and_inherits_there() -> None:

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from engine import engine_with_a_session
-from page_census import Recorded
+from engine import Recorded, engine_with_a_session
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.scheduler import Scheduler

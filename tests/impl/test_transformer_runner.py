@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from engine import drain
-from page_census import Recorded
+from engine import Recorded, drain
 from paged_rows import prompt
 
 from kvproof.impl.config import EngineConfig

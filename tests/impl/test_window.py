@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine import drain
-from page_census import Recorded
+from engine import Recorded, drain
 
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from page_census import Recorded
+from engine import Recorded
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.workload_driver import run_workload

@@ -1,7 +1,8 @@
 """Every kind of data file that kvproof reads beside traces: an example of each, what is done with one, and how one is spoilt.
 
 The promise is the same for all: it is taken, or refused with one sentence; nothing else is raised, nothing is written outside
-its folder, and it takes seconds at most. `fuzz_files.py` looks for files that break it, `test_fuzz_files.py` tries some in CI.
+its folder, and it takes seconds at most. `fuzz_by_coverage.py` looks for files that break it, and CI tries some
+(`test_strange_files.py`).
 """
 
 from __future__ import annotations

@@ -23,9 +23,13 @@ def of_the_reference(target: Reference) -> Iterator[tuple[str, Schedule]]:
     for overlap in (False, True):
         yield f"aborts between the halves of a step, overlap {overlap}", aborts_between_halves(overlap)
         yield f"an abort between two chunks, overlap {overlap}", abort_between_chunks(overlap)
+        yield f"a retract between the halves of a step, overlap {overlap}", retract_between_halves(overlap)
     for steps in (3, 4, 5):
         yield f"an abort in the queue behind a result in flight, after {steps} steps", abort_behind_late_result(steps)
     yield "a prompt that waits for the output that another one is expected to have", expected_output()
+    yield "a prompt that fits with the few tokens that are left of the output", little_output_left()
+    yield "a retract of a request that speculates, prepared", retract_of_a_speculating_one()
+    yield "chunks in flight under a window", chunks_in_flight_under_a_window()
     for overlap, prepared in ((False, False), (False, True), (True, False)):
         yield (
             f"retracts under a window, overlap {overlap}, prepared {prepared}",
@@ -50,6 +54,12 @@ def aborts_between_halves(overlap: bool) -> Schedule:
     return _of(acts, page_size=4, overlap=overlap)
 
 
+def retract_between_halves(overlap: bool) -> Schedule:
+    request = Act(do="send", new_tokens=8, max_new_tokens=9)
+    acts = (request, Act(do="step", times=2), Act(do="launch"), Act(do="retract"), TO_THE_END, TO_THE_END)
+    return _of(acts, page_size=4, overlap=overlap)
+
+
 def abort_between_chunks(overlap: bool) -> Schedule:
     prompt = Act(do="send", new_tokens=26, max_new_tokens=3)
     acts = (prompt, Act(do="step", times=2), Act(do="launch"), Act(do="abort"), TO_THE_END)
@@ -68,6 +78,24 @@ def expected_output() -> Schedule:
     first, second = (Act(do="send", new_tokens=count, max_new_tokens=9) for count in (40, 12))
     acts = (first, Act(do="step"), second, TO_THE_END, TO_THE_END)
     return _of(acts, page_size=4, pool="tight", new_token_estimate=6)
+
+
+def little_output_left() -> Schedule:
+    """Fewer tokens are left to each than are expected of a request, and one more would not fit."""
+    first, second = (Act(do="send", new_tokens=count, max_new_tokens=5) for count in (36, 12))
+    return _of((first, Act(do="step"), second, TO_THE_END), page_size=4, pool="tight", new_token_estimate=6)
+
+
+def retract_of_a_speculating_one() -> Schedule:
+    """Speculation prepares no single step, also where retracts are set to find one prepared."""
+    acts = (Act(do="send", new_tokens=8, max_new_tokens=9), Act(do="step", times=2), Act(do="retract"), TO_THE_END)
+    return _of(acts, page_size=4, speculation=1, retract_after_prepare=True)
+
+
+def chunks_in_flight_under_a_window() -> Schedule:
+    """Chunks of several pages, so that one in flight still reads pages that the token behind it does not look back to."""
+    turn = Act(do="turn", new_tokens=18, max_new_tokens=3)
+    return _of((Act(do="open"), turn, TO_THE_END), page_size=1, window=1, chunk="odd", overlap=True)
 
 
 def retracts_under_a_window(overlap: bool, prepared: bool) -> Schedule:

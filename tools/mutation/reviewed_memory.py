@@ -170,4 +170,32 @@ ON_MEMORY: tuple[Review, ...] = (
         EQUIVALENT,
         "A short cut is not taken; token by token comes to the same.",
     ),
+    Review(
+        SESSION,
+        "SessionSlot.save_from_req",
+        ("drop statement: req.req_pool_idx = None -> (dropped)",),
+        EQUIVALENT,
+        OVER_OR_RESET,
+    ),
+    Review(
+        REQUEST,
+        "Request.reset_for_retract",
+        ("drop statement: self.lent = False -> (dropped)",),
+        EQUIVALENT,
+        "It is matched before it runs again, which sets the flag, and nobody asks for it in between.",
+    ),
+    Review(
+        POOLS,
+        "KVAllocator.free",
+        ("drop statement: return -> (dropped)",),
+        EQUIVALENT,
+        "To free nothing changes nothing.",
+    ),
+    Review(
+        POOLS,
+        "RowPool.alloc",
+        ("fix condition: not self._free_slots -> False",),
+        EQUIVALENT,
+        PRIVATE_GUARD,
+    ),
 )

@@ -10,6 +10,7 @@ RESULTS = "impl/results.py"
 REQUEST_EXIT = "impl/request_exit.py"
 STATE = "impl/state.py"
 REQUEST = "impl/request.py"
+PREFILL = "impl/prefill.py"
 
 ON_SCHEDULING: tuple[Review, ...] = (
     Review(
@@ -29,7 +30,7 @@ ON_SCHEDULING: tuple[Review, ...] = (
     Review(
         STATE,
         "EngineState.back",
-        ("other sign: start + 1 -> start - 1",),
+        ("other sign: start + 1 -> start - 1", "fix condition: is_decode and end == start + 1 -> False"),
         EQUIVALENT,
         "A decode takes its one page as an extend does, by which it gets the same index.",
     ),
@@ -85,5 +86,43 @@ ON_SCHEDULING: tuple[Review, ...] = (
         ("flip comparison: self.config.pool_pages <= FREE_LIST_LIMIT -> self.config.pool_pages < FREE_LIST_LIMIT",),
         ALLOWED,
         "A check of a pool of exactly so many pages does not list the free ones.",
+    ),
+    Review(
+        STATE,
+        "EngineState.make_available",
+        ("drop operand: self.config.radix_cache -> (dropped)",),
+        EQUIVALENT,
+        "Without a tree nothing can be evicted, and nobody takes more pages than are free.",
+    ),
+    Review(
+        STATE,
+        "EngineState.is_idle",
+        ("drop operand: self.launched -> (dropped)",),
+        ALLOWED,
+        "A server whose last step in flight carries only requests that are over calls itself idle one step earlier.",
+    ),
+    Review(
+        SCHEDULER,
+        "Scheduler.__init__",
+        ("fix condition: self.state.device is None -> True",),
+        EQUIVALENT,
+        "Only the check differs: it counts the books in place of the device's pools, which agree.",
+    ),
+    Review(
+        PREFILL,
+        "Prefill.extend",
+        ("drop operand: req.lent -> (dropped)",),
+        EQUIVALENT,
+        "The prefix of a turn that was lent its row was read from that row: it is written back as it was.",
+    ),
+    Review(
+        PREFILL,
+        "Prefill.keep_chunk",
+        (
+            "drop operand: req.prefix_len < req.kv_committed_len -> (dropped)",
+            "flip comparison: req.prefix_len < req.kv_committed_len -> req.prefix_len <= req.kv_committed_len",
+        ),
+        ALLOWED,
+        "A chunk that waits for room is kept and told once more in each step: no page moves.",
     ),
 )

@@ -35,6 +35,7 @@ class RetractsAndAborts:
         tap(scheduler.decoding, "prepare_round", self._prepare_round)
         tap(scheduler.decoding, "make_room", self._make_room)
         tap(scheduler.decoding, "retract_at_interval", self._retract_at_interval)
+        tap(scheduler.state.reporter, "window", self._window)
         tap(scheduler.state.cache, "finish_turn", self._finish_turn)
         tap(scheduler.state.cache, "retract_turn", self._retract_turn)
 
@@ -117,11 +118,21 @@ class RetractsAndAborts:
 
     def _retract(self, inner: Callable[[Request], None], req: Request) -> None:
         require(_has_output(req), f"{req.rid} goes back to the queue, and its prefill was in vain")
+        lies_ready = self._steps.between_halves and self._steps.carries(req)
+        require(not lies_ready, f"{req.rid} goes back to the queue, and the result that lies ready for it is lost")
         self._retracted.append(req)
         self._cursor_before[req.rid] = req.swa_evicted_seqlen
         inner(req)
 
     # -- windows --
+
+    def _window(self, inner: Callable[[Request, int], None], req: Request, pre_len: int) -> None:
+        computed = self._computed(req)
+        require(
+            pre_len <= computed,
+            f"the window of {req.rid} moves as if {pre_len} tokens were computed, and {computed} are: a step in flight reads it",
+        )
+        inner(req, pre_len)
 
     def _end(self, inner: Callable[[Request], None], req: Request) -> None:
         self._cursor_before[req.rid] = req.swa_evicted_seqlen

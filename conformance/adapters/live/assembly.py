@@ -46,7 +46,7 @@ class Assembly:
         self._session_of: dict[str, str] = {}
 
     def events(self, record: Any) -> Iterator[Values]:
-        """The fields of each event of a record, in the names of `spec.trace.Event`, in order."""
+        """The fields of each event of a record, in the names of `spec.trace.Event`; of a batch also in their order there."""
         if not isinstance(record, dict):
             kind, *values = record
             yield from (self._decodes if kind == DECODE else self._results)(*values)
@@ -75,34 +75,39 @@ class Assembly:
         reserved: list[tuple[list[int], list[int]]] | None,
     ) -> Iterator[Values]:
         for place, turn in enumerate(turns):
+            event: Values = {"step": step, "action": DECODE}
             after = {**named(TURN, lengths[place]), "output_len": output_lens[place]}
-            event: Values = {"action": DECODE, "step": step, "turn": turn, "row": rows[place], "after": after}
             reading = sessions[place] if sessions is not None else None
             if reading is not None:
-                event["session"] = self._session_of[turn] = reading[0]
-                event["after"] = {**named(SESSION, reading[1]), **after}
+                self._session_of[turn] = reading[0]
+                after = {**named(SESSION, reading[1]), **after}
             elif sessions is not None:
                 self._session_of.pop(turn, None)
-            elif turn in self._session_of:
+            if turn in self._session_of:
                 event["session"] = self._session_of[turn]
-            if opened is not None and self.opens_page(opened, place):
+            event["turn"], event["row"] = turn, rows[place]
+            if opened is not None and self._opens_page(opened, place):
                 _, pages, window_pages = opened
                 event["alloc"] = [pages[place]]
                 if window_pages is not None:
                     event["window_alloc"] = [window_pages[place]]
-            if reserved is not None and reserved[place][0]:
-                event["alloc"], event["window_alloc"] = reserved[place]
+            elif reserved is not None and reserved[place][0]:
+                event["alloc"], window_pages = reserved[place]
+                if window_pages:
+                    event["window_alloc"] = window_pages
+            event["after"] = after
             yield event
 
-    def opens_page(self, opened: Opened, place: int) -> bool:
+    def _opens_page(self, opened: Opened, place: int) -> bool:
         seq_lens = opened[0]
         return seq_lens is None or (seq_lens[place] - 1) % self._page_size == 0
 
     def _results(self, step: int, turns: list[str], before: list[int], output_lens: list[int]) -> Iterator[Values]:
         for turn, earlier, output_len in zip(turns, before, output_lens, strict=True):
             if output_len != earlier:
-                event: Values = {"action": RESULT, "step": step, "turn": turn, "after": {"output_len": output_len}}
-                event["params"] = {"tokens": output_len - earlier}
+                event: Values = {"step": step, "action": RESULT}
                 if turn in self._session_of:
                     event["session"] = self._session_of[turn]
+                event["turn"], event["params"] = turn, {"tokens": output_len - earlier}
+                event["after"] = {"output_len": output_len}
                 yield event

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 Values = dict[str, Any]
-# The values of a reading, in order. In a reading None means that the value was not observed.
+# The values of a reading, in the order of `spec.trace.Observed`. In a reading None means that the value was not observed.
 TURN = ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
 SESSION = (
-    "closing",
     "inflight",
+    "closing",
     "checkpoint_len",
     "slot_held",
     "slot_kv_committed_len",

@@ -17,9 +17,10 @@ from typing import Any
 
 from kvproof.conformance.adapters.live.handover import TraceLost
 from kvproof.conformance.adapters.live.live_trace import PATH_VARIABLE, LiveTrace, sentence
+from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.header import header_of
 from kvproof.conformance.adapters.sglang.recorder import Recorder
-from kvproof.conformance.adapters.sglang.releases import full_pool, installed_release
+from kvproof.conformance.adapters.sglang.releases import installed_release
 
 # An idle check lists the free pages of pools up to this size; of larger ones it would be most of the trace.
 LISTED_PAGES = 4096

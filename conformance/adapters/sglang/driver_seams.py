@@ -61,49 +61,30 @@ DRIVING: tuple[Seam, ...] = (
     Seam(
         "publish",
         "where the process keeps the server's arguments",
-        (
-            Way(
-                "runtime_context, with ranks",
-                "0.5.23",
-                takes("sglang.srt.runtime_context:publish", "ranks"),
-                _publish_with_ranks,
-            ),
-            Way("runtime_context", "0.5.17", has("sglang.srt.runtime_context:publish"), _publish),
-            Way(
-                "server_args",
-                "0.5.10.post1",
-                has("sglang.srt.server_args:set_global_server_args_for_scheduler"),
-                _set_global,
-            ),
-        ),
+        Way("runtime_context, with ranks", takes("sglang.srt.runtime_context:publish", "ranks"), _publish_with_ranks),
+        Way("runtime_context", has("sglang.srt.runtime_context:publish"), _publish),
+        Way("server_args", has("sglang.srt.server_args:set_global_server_args_for_scheduler"), _set_global),
     ),
     Seam(
         "receive",
         "where the event loop gets its requests",
-        (
-            Way("request_receiver", "0.5.14", has(_RECEIVER), _receive_from_component),
-            Way("Scheduler.recv_requests", "0.5.10.post1", has(f"{_SCHEDULER}.recv_requests"), _receive_itself),
-        ),
+        Way("request_receiver", has(_RECEIVER), _receive_from_component),
+        Way("Scheduler.recv_requests", has(f"{_SCHEDULER}.recv_requests"), _receive_itself),
     ),
     Seam(
         "send",
         "where replies go",
-        (
-            Way(
-                "ipc_channels",
-                "0.5.14",
-                has("sglang.srt.managers.scheduler_components.ipc_channels:SchedulerIpcChannels"),
-                _send_through_channels,
-            ),
-            Way("Scheduler", "0.5.10.post1", has(_SCHEDULER), _send_itself),
+        Way(
+            "ipc_channels",
+            has("sglang.srt.managers.scheduler_components.ipc_channels:SchedulerIpcChannels"),
+            _send_through_channels,
         ),
+        Way("Scheduler", has(_SCHEDULER), _send_itself),
     ),
     Seam(
         "input_ids",
         "what a request's token ids come as",
-        (
-            Way("array", "0.5.14", is_annotated(_INPUT, "input_ids", "array"), lambda ids: array("q", ids)),
-            Way("list", "0.5.10.post1", has(_INPUT), list),
-        ),
+        Way("array", is_annotated(_INPUT, "input_ids", "array"), lambda ids: array("q", ids)),
+        Way("list", has(_INPUT), list),
     ),
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, Literal
 
-from kvproof.conformance.adapters.sglang.releases import Release, full_pool
+from kvproof.conformance.adapters.row_pages import full_pool
+from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.window_pool import window_allocator
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import Config, Header, Producer

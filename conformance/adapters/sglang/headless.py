@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from kvproof.conformance.adapters.event_loop import EventLoop
 from kvproof.conformance.adapters.headless_scheduler import MANY_STEPS, HeadlessScheduler
+from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.engine import build_scheduler, import_sglang
-from kvproof.conformance.adapters.sglang.releases import Release, full_pool
+from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.settings import Settings
 
 Checks = Literal["idle", "every"]
@@ -46,13 +47,7 @@ class Headless(HeadlessScheduler):
     def open(self, session: str) -> None:
         from sglang.srt.managers.io_struct import OpenSessionReqInput
 
-        self._receive(OpenSessionReqInput(capacity_of_str_len=1 << 20, session_id=session, streaming=True))
-
-    def send(
-        self, turn: str, new_tokens: int, max_new_tokens: int, *, session: str | None = None, **options: bool
-    ) -> None:
-        """A turn that appends `new_tokens` random tokens to its session, or an ordinary request without one."""
-        self.send_tokens(turn, self.tokens(new_tokens), max_new_tokens, session=session, **options)
+        self._inbox.append(OpenSessionReqInput(capacity_of_str_len=1 << 20, session_id=session, streaming=True))
 
     def send_tokens(
         self,
@@ -64,7 +59,10 @@ class Headless(HeadlessScheduler):
         logprob: bool = False,
         ignore_eos: bool = False,
     ) -> None:
-        """`ignore_eos` changes no length, as no end token is ever made up; but SGLang admits such requests by other rules."""
+        """A turn that appends these tokens to its session, or an ordinary request without one.
+
+        `ignore_eos` changes no length, as no end token is ever made up; but SGLang admits such requests by other rules.
+        """
         from sglang.srt.managers.io_struct import SessionParams, TokenizedGenerateReqInput
         from sglang.srt.sampling.sampling_params import SamplingParams
 
@@ -83,18 +81,18 @@ class Headless(HeadlessScheduler):
             "time_stats": _time_stats(),
         }
         others = dict.fromkeys(_required_fields(TokenizedGenerateReqInput) - fields.keys())
-        self._receive(TokenizedGenerateReqInput(**others, **fields))
+        self._inbox.append(TokenizedGenerateReqInput(**others, **fields))
 
     def abort(self, turn: str) -> None:
         """Abort by request id. SGLang aborts every id that starts with it: no id here may be the prefix of another."""
         from sglang.srt.managers.io_struct import AbortReq
 
-        self._receive(AbortReq(rid=turn))
+        self._inbox.append(AbortReq(rid=turn))
 
     def close(self, session: str) -> None:
         from sglang.srt.managers.io_struct import CloseSessionReqInput
 
-        self._receive(CloseSessionReqInput(session_id=session))
+        self._inbox.append(CloseSessionReqInput(session_id=session))
 
     # -- the event loop, one turn of the crank at a time --
 
@@ -119,6 +117,11 @@ class Headless(HeadlessScheduler):
             yield
         finally:
             module.TEST_RETRACT, module.TEST_RETRACT_INTERVAL = before
+
+    def retract(self) -> None:
+        """One step that retracts if it decodes."""
+        with self.force_retract():
+            self.step()
 
     # -- what can be read --
 
@@ -154,9 +157,6 @@ class Headless(HeadlessScheduler):
         return next((req for req in [*reqs, *self.scheduler.waiting_queue] if req.rid == turn), None)
 
     # -- underneath --
-
-    def _receive(self, message: Any) -> None:
-        self._inbox.append(message)
 
     def _take_hold_of_the_loop(self) -> EventLoop:
         scheduler = self.scheduler

@@ -11,27 +11,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.live.readings import SESSION, TURN, Values, named
+from kvproof.conformance.adapters.row_pages import RowPages, full_pool
 from kvproof.conformance.adapters.sglang.header import speculation_of
-from kvproof.conformance.adapters.sglang.releases import Release, full_pool, layers_of
+from kvproof.conformance.adapters.sglang.releases import Release, layers_of
 from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
 from kvproof.conformance.adapters.sglang.window_pool import window_pool
 
 
-class Observer:
+class Observer(RowPages):
     def __init__(self, release: Release, scheduler: Any, rounds: Rounds | None = None) -> None:
+        super().__init__(scheduler, has_window=scheduler.is_hybrid_swa, device=str(scheduler.device))
         self._release = release
         self._lengths = release.lengths if rounds is None else rounds.lengths
         self.has_drafts = speculation_of(scheduler) > 0
-        self._scheduler = scheduler
-        self.page_size: int = scheduler.page_size
         _, self._sessions = layers_of(scheduler.tree_cache)
-        self.has_window: bool = scheduler.is_hybrid_swa
         # session id -> the turn that ran last on the session's slot
         self._borrowers: dict[str, Any] = {}
         self._open_sessions: dict[str, Any] = scheduler.session_controller.sessions
-        self.page_ids = PageIds(scheduler.page_size, device_is_host=str(scheduler.device) == "cpu")
         self.window_pool = window_pool(release, scheduler, self.page_ids)
         # session id -> (the node that names its last turn, that turn's tokens when the node was first seen)
         self._checkpoints: dict[str, tuple[Any, int]] = {}
@@ -52,10 +49,10 @@ class Observer:
         checkpoint = self._checkpoint_len(session) if may_see else None
         slot = self.held_slot(session_id)
         if slot is None:
-            return (closing, marker, checkpoint, False, None, None, None, None)
+            return (marker, closing, checkpoint, False, None, None, None, None)
         if release.one_record and self._is_lent(session_id, slot):
-            return (closing, marker, checkpoint, None, None, None, None, None)
-        return (closing, marker, checkpoint, True, *release.lengths_of(slot), self._cursor(slot))
+            return (marker, closing, checkpoint, None, None, None, None, None)
+        return (marker, closing, checkpoint, True, *release.lengths_of(slot), self._cursor(slot))
 
     def sessions_of(self, reqs: list[Any]) -> list[tuple[str, tuple[Any, ...]] | None]:
         """For each request its session's id and reading, or None for an ordinary request."""
@@ -110,40 +107,22 @@ class Observer:
             del seen["cache_protected_len"]
         return seen
 
-    def turn(self, req: Any, *, prefix: bool) -> Values:
-        seen = {**self.lengths(req), "output_len": len(req.output_ids)}
-        if prefix:
-            seen["prefix_len"] = self._release.prefix_len(req)
-        return seen
+    def prefix_len(self, req: Any) -> int:
+        return self._release.prefix_len(req)
 
     def runs_on_slot_row(self, req: Any) -> bool:
         slot = self.held_slot(req.session.session_id) if session_of(req) else None
         return slot is not None and self._release.row(req) == self._release.row(slot)
 
-    def pages_of_row(self, row: int, start: int, end: int) -> list[int]:
-        """Pages behind the row positions [start, end) that begin in it: position `start` is the first of its page."""
-        if start >= end:
+    def window_pages_of_row(self, row: int | None, start: int, end: int) -> list[int]:
+        """The window page behind each page of the row positions [start, end); 0 where there is none."""
+        if self.window_pool is None or row is None or start >= end:
             return []
-        return self.page_ids.read(self._scheduler.req_to_token_pool.req_to_token[row, start : end : self.page_size])
-
-    def new_pages(self, row: int, start: int, end: int) -> list[int]:
-        """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
-        return self.pages_of_row(row, -(-start // self.page_size) * self.page_size, end)
-
-    def window_pages_of_row(self, row: int | None, end: int) -> list[int]:
-        """The window page behind each page of the row up to position `end`; 0 where there is none."""
-        if self.window_pool is None or row is None:
-            return []
-        return self.window_pool.behind(self._scheduler.req_to_token_pool.req_to_token[row, 0 : end : self.page_size])
+        return self.window_pool.behind(self.indices_of_row(row, start, end))
 
     def new_window_pages(self, row: int, start: int, end: int) -> list[int]:
         """The window page behind each of the `new_pages`."""
-        start = -(-start // self.page_size) * self.page_size
-        if self.window_pool is None or start >= end:
-            return []
-        return self.window_pool.behind(
-            self._scheduler.req_to_token_pool.req_to_token[row, start : end : self.page_size]
-        )
+        return self.window_pages_of_row(row, self.whole_pages(start), end)
 
     def free_pages(self) -> list[int]:
         """Every free page of the full-attention pool."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
+from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.scheduler_actions import SchedulerAction, SchedulerActions
 from kvproof.conformance.adapters.sglang.observe import Observer
-from kvproof.conformance.adapters.sglang.releases import full_pool
 
 # Methods of an allocator that take pages back, as far as a release has them. One may call another: the outermost counts.
 # Of two pools those of the first line take back pages of both, of the second line of the full pool, of the third of the window's.

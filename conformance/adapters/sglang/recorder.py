@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from kvproof.conformance.adapters.live.page_ids import PageIds
-from kvproof.conformance.adapters.method_hooks import MethodHooks, OnError, importers_of
+from kvproof.conformance.adapters.method_hooks import MethodHooks, OnError, importers_of, of_a_method
 from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
 from kvproof.conformance.adapters.sglang.arrivals import Arrivals
 from kvproof.conformance.adapters.sglang.event_records import EventRecords, Put
@@ -121,23 +121,23 @@ class Recorder:
         yield request, "init_next_round_input", turns.match
         yield batch, "prepare_for_extend", turns.extend
         yield batch, "release_req", turns.retract
+        functions: dict[str, Callable[..., Any]] = {"release_kv_cache": turns.release}
         if release.keeps_unfinished is None:
-            yield type(scheduler.tree_cache), "cache_unfinished_req", turns.cache_unfinished_req
+            yield type(scheduler.tree_cache), "cache_unfinished_req", of_a_method(turns.keep)
         else:
-            for module in importers_of("sglang", common, release.keeps_unfinished):
-                yield module, release.keeps_unfinished, turns.keep_unfinished
+            functions[release.keeps_unfinished] = turns.keep
         if self._observe.has_window:
             if release.evicts_window is None:
-                yield batch, "_evict_swa", turns.evict_swa
+                yield batch, "_evict_swa", of_a_method(turns.evict_window)
             else:
-                for module in importers_of("sglang", common, release.evicts_window):
-                    yield module, release.evicts_window, turns.evict_window
+                functions[release.evicts_window] = turns.evict_window
         if self._verifying is not None:
             drafts = importlib.import_module("sglang.srt.speculative.eagle_info").EagleVerifyInput
             yield drafts, "prepare_for_verify", self._verifying.prepare
             yield type(scheduler.model_worker), "verify", self._verifying.verify
-        for module in importers_of("sglang", common, "release_kv_cache"):
-            yield module, "release_kv_cache", turns.release
+        for name, handler in functions.items():
+            for module in importers_of("sglang", common, name):
+                yield module, name, handler
 
     def check(self, *, busy: bool, passed: bool, free_list: bool = True) -> None:
         """The terms of the release's own memory check as they are now; `passed`: what its check said."""

@@ -16,19 +16,15 @@ from typing import Any
 @dataclass(frozen=True)
 class Way:
     name: str
-    since: str
-    """the first release, of those looked at, that does it so"""
     is_there: Callable[[], bool]
     value: Any
 
 
-@dataclass(frozen=True)
 class Seam:
-    name: str
-    what: str
-    ways: tuple[Way, ...]
-    otherwise: str | None = None
-    """what the trace lacks where no way is there; None: without it nothing can be driven or recorded"""
+    def __init__(self, name: str, what: str, *ways: Way, otherwise: str | None = None) -> None:
+        """`ways`: newest first. `otherwise`: what the trace lacks where none of them is there; None: without it nothing can be
+        driven or recorded."""
+        self.name, self.what, self.ways, self.otherwise = name, what, ways, otherwise
 
 
 def named(place: str) -> Any:
@@ -72,5 +68,5 @@ def is_not(check: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: not check()
 
 
-def class_at(place: str, since: str) -> Way:
-    return Way(place.rpartition(":")[0].removeprefix("sglang.srt."), since, has(place), place)
+def class_at(place: str) -> Way:
+    return Way(place.rpartition(":")[0].removeprefix("sglang.srt."), has(place), place)

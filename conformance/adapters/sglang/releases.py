@@ -21,7 +21,7 @@ INSTALL_HINT = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Known:
     """What is known of one release by having run it."""
 
@@ -59,15 +59,10 @@ ONE_RECORD_GAP = (
 )
 
 
-@dataclass(frozen=True)
-class Release:
+@dataclass(frozen=True, kw_only=True)
+class Release(Known):
     """One release with the ways in which it does things; `seams.py` says what each field is."""
 
-    version: str
-    checkpoint_is_stable: bool
-    retract_clears_protected_len: bool
-    known_deviations: tuple[str, ...]
-    gaps: tuple[str, ...]
     ways: dict[str, str | None]
     """seam -> name of the way that was found"""
     publish: Callable[[Any], None]
@@ -140,30 +135,18 @@ def release_of(version: str, found: dict[str, Way | None]) -> Release:
             f"SGLang {version} cannot be driven: nothing known is there for {'; '.join(needed)}. "
             f"Found: {kept or 'nothing'}"
         )
-    known = next((known for known in RELEASES if known.version == version), None)
     gaps = [seam.otherwise for seam in missing if seam.otherwise is not None]
+    known = next((known for known in RELEASES if known.version == version), None)
     if known is None:
+        known = Known(version=version)
         gaps.insert(0, f"SGLang {version} is not among the releases that were looked at; it is driven by what it has")
-        known = Known(version, known_deviations=())
     values: dict[str, Any] = {name: way.value if way is not None else None for name, way in found.items()}
     if values["one_record"]:
         gaps.append(ONE_RECORD_GAP)
-    return Release(
-        version=version,
-        checkpoint_is_stable=known.checkpoint_is_stable,
-        retract_clears_protected_len=known.retract_clears_protected_len,
-        known_deviations=known.known_deviations,
-        gaps=(*gaps, *known.gaps),
-        ways={name: way.name if way is not None else None for name, way in found.items()},
-        **values,
-    )
+    of_release = {**vars(known), **values, "gaps": (*gaps, *known.gaps)}
+    return Release(**of_release, ways={name: way.name if way is not None else None for name, way in found.items()})
 
 
 def read_terms(release: Release, scheduler: Any, *, busy: bool) -> dict[str, TokenTerms]:
     """The terms of each pool, `full` and `window`. While busy the tokens of live batches count, as in the release's check."""
     return release.terms(scheduler, busy) if release.terms is not None else {}
-
-
-def full_pool(allocator: Any) -> Any:
-    """The allocator of the full-attention pool; with a sliding window it is one of two."""
-    return getattr(allocator, "full_attn_allocator", allocator)

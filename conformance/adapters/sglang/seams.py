@@ -63,265 +63,180 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "session_cache",
         "the cache layer that keeps the slots of streaming sessions",
-        (class_at(_STREAMING, "0.5.11"), class_at(_AWARE, "0.5.10.post1")),
+        class_at(_STREAMING),
+        class_at(_AWARE),
     ),
     Seam(
         "session",
         "a session",
-        (
-            class_at("sglang.srt.session.session_controller:Session", "0.5.11"),
-            class_at("sglang.srt.managers.session_controller:Session", "0.5.10.post1"),
-        ),
+        class_at("sglang.srt.session.session_controller:Session"),
+        class_at("sglang.srt.managers.session_controller:Session"),
     ),
     Seam(
         "session_controller",
         "all sessions",
-        (
-            class_at("sglang.srt.session.session_controller:SessionController", "0.5.11"),
-            class_at("sglang.srt.managers.session_controller:SessionController", "0.5.10.post1"),
-        ),
+        class_at("sglang.srt.session.session_controller:SessionController"),
+        class_at("sglang.srt.managers.session_controller:SessionController"),
     ),
     Seam(
         "keeps_unfinished",
         "the function that keeps the KV of a request that goes on; modules imported it by name",
-        (
-            Way("checkpoint_kv_cache", "0.5.23", has(f"{_COMMON}:checkpoint_kv_cache"), "checkpoint_kv_cache"),
-            Way("a method of the cache", "0.5.10.post1", _cache_has_cache_unfinished, None),
-        ),
+        Way("checkpoint_kv_cache", has(f"{_COMMON}:checkpoint_kv_cache"), "checkpoint_kv_cache"),
+        Way("a method of the cache", _cache_has_cache_unfinished, None),
     ),
     Seam(
         "is_chunk",
         "whether what is kept ends in the middle of the input",
-        (
-            Way(
-                "extend_end",
-                "0.5.23",
-                has(f"{_COMMON}:checkpoint_kv_cache"),
-                lambda req, kwargs: req.extend_end < len(req.full_untruncated_fill_ids),
-            ),
-            Way(
-                "chunked=True",
-                "0.5.10.post1",
-                _cache_has_cache_unfinished,
-                lambda req, kwargs: bool(kwargs.get("chunked")),
-            ),
+        Way(
+            "extend_end",
+            has(f"{_COMMON}:checkpoint_kv_cache"),
+            lambda req, kwargs: req.extend_end < len(req.full_untruncated_fill_ids),
         ),
+        Way("chunked=True", _cache_has_cache_unfinished, lambda req, kwargs: bool(kwargs.get("chunked"))),
     ),
     Seam(
         "kept_len",
         "the tokens whose KV is kept",
-        (
-            Way("get_fill_ids", "0.5.14", has(f"{_REQ}.get_fill_ids"), lambda req: len(req.get_fill_ids())),
-            Way("fill_ids", "0.5.10.post1", _the_request, lambda req: len(req.fill_ids)),
-        ),
+        Way("get_fill_ids", has(f"{_REQ}.get_fill_ids"), lambda req: len(req.get_fill_ids())),
+        Way("fill_ids", _the_request, lambda req: len(req.fill_ids)),
     ),
     Seam(
         "has_tree",
         "whether the cache is a tree; else a chunk cache",
-        (
-            Way(
-                "supports_prefix_sharing",
-                "0.5.23",
-                has(f"{_CACHE}.supports_prefix_sharing"),
-                lambda cache: bool(cache.supports_prefix_sharing()),
-            ),
-            Way(
-                "is_chunk_cache",
-                "0.5.10.post1",
-                has(f"{_CACHE}.is_chunk_cache"),
-                lambda cache: not cache.is_chunk_cache(),
-            ),
+        Way(
+            "supports_prefix_sharing",
+            has(f"{_CACHE}.supports_prefix_sharing"),
+            lambda cache: bool(cache.supports_prefix_sharing()),
         ),
+        Way("is_chunk_cache", has(f"{_CACHE}.is_chunk_cache"), lambda cache: not cache.is_chunk_cache()),
     ),
     Seam(
         "row",
         "the row of a request or a slot",
-        (
-            Way("kv.req_pool_idx", "0.5.20", _record_has_all, attrgetter("kv.req_pool_idx")),
-            Way("req_pool_idx", "0.5.10.post1", _the_request, attrgetter("req_pool_idx")),
-        ),
+        Way("kv.req_pool_idx", _record_has_all, attrgetter("kv.req_pool_idx")),
+        Way("req_pool_idx", _the_request, attrgetter("req_pool_idx")),
     ),
     Seam(
         "lengths",
         "kv_committed_len, kv_allocated_len and cache_protected_len of each of some requests or slots",
-        (
-            Way("all in its kv record", "0.5.20", _record_has_all, _lengths_in_records),
-            Way("allocated length in its kv record", "0.5.17", _record_has_some, _lengths_beside_records),
-            Way("its own", "0.5.10.post1", _the_request, _their_own_lengths),
-        ),
+        Way("all in its kv record", _record_has_all, _lengths_in_records),
+        Way("allocated length in its kv record", _record_has_some, _lengths_beside_records),
+        Way("its own", _the_request, _their_own_lengths),
     ),
     Seam(
         "window_cursor",
         "how far slots behind the window were freed, of a request or a slot",
-        (
-            Way(
-                "kv.max_evicted_seqlen",
-                "0.5.23",
-                has(f"{_KV_INFO}.max_evicted_seqlen"),
-                attrgetter("kv.max_evicted_seqlen"),
-            ),
-            Way(
-                "kv.swa_evicted_seqlen",
-                "0.5.17",
-                _record_has_some,
-                lambda owner: owner.kv.swa_evicted_seqlen if owner.kv is not None else 0,
-            ),
-            Way("swa_evicted_seqlen", "0.5.10.post1", _the_request, attrgetter("swa_evicted_seqlen")),
+        Way("kv.max_evicted_seqlen", has(f"{_KV_INFO}.max_evicted_seqlen"), attrgetter("kv.max_evicted_seqlen")),
+        Way(
+            "kv.swa_evicted_seqlen",
+            _record_has_some,
+            lambda owner: owner.kv.swa_evicted_seqlen if owner.kv is not None else 0,
         ),
+        Way("swa_evicted_seqlen", _the_request, attrgetter("swa_evicted_seqlen")),
     ),
     Seam(
         "evicts_window",
         "the function that frees a request's slots behind the window; modules imported it by name",
-        (
-            Way(
-                "free_swa_out_of_window_slots",
-                "0.5.14",
-                has(f"{_COMMON}:free_swa_out_of_window_slots"),
-                "free_swa_out_of_window_slots",
-            ),
-            Way("ScheduleBatch._evict_swa", "0.5.10.post1", has(f"{_BATCH}._evict_swa"), None),
+        Way(
+            "free_swa_out_of_window_slots",
+            has(f"{_COMMON}:free_swa_out_of_window_slots"),
+            "free_swa_out_of_window_slots",
         ),
+        Way("ScheduleBatch._evict_swa", has(f"{_BATCH}._evict_swa"), None),
     ),
     Seam(
         "window_map",
         "the map of an allocator of two pools, from each full index to its window index",
-        (
-            Way(
-                "full_to_swa_index_mapping",
-                "0.5.10.post1",
-                any_of(has(f"{_TWO_POOLS}.free_swa"), has(f"{_TWO_POOLS_BEFORE_0514}.free_swa")),
-                lambda allocator: getattr(allocator, "full_to_swa_index_mapping", None),
-            ),
+        Way(
+            "full_to_swa_index_mapping",
+            any_of(has(f"{_TWO_POOLS}.free_swa"), has(f"{_TWO_POOLS_BEFORE_0514}.free_swa")),
+            lambda allocator: getattr(allocator, "full_to_swa_index_mapping", None),
         ),
         otherwise="the map from full to window pages",
     ),
     Seam(
         "holds_row",
         "whether a slot holds a row",
-        (
-            Way("kv.holds_kv", "0.5.20", _record_has_all, attrgetter("kv.holds_kv")),
-            Way("is_holding_kv", "0.5.10.post1", is_not(_record_has_all), attrgetter("is_holding_kv")),
-        ),
+        Way("kv.holds_kv", _record_has_all, attrgetter("kv.holds_kv")),
+        Way("is_holding_kv", is_not(_record_has_all), attrgetter("is_holding_kv")),
     ),
     Seam(
         "one_record",
         "whether a turn that runs on its session's slot shares the slot's record of lengths",
-        (
-            Way("one record", "0.5.20", _record_has_all, True),
-            Way("a copy", "0.5.10.post1", is_not(_record_has_all), False),
-        ),
+        Way("one record", _record_has_all, True),
+        Way("a copy", is_not(_record_has_all), False),
     ),
     Seam(
         "prefix_len",
         "the tokens whose KV the next extend reuses",
-        (
-            Way(
-                "prefix_len",
-                "0.5.23",
-                takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "device_prefix_len"),
-                attrgetter("prefix_len"),
-            ),
-            Way("prefix_indices", "0.5.10.post1", _the_request, lambda req: len(req.prefix_indices)),
+        Way(
+            "prefix_len",
+            takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "device_prefix_len"),
+            attrgetter("prefix_len"),
         ),
+        Way("prefix_indices", _the_request, lambda req: len(req.prefix_indices)),
     ),
     Seam(
         "parts",
         "whether a prompt that parts from one without its window pages is at first inserted up to there only",
-        (
-            Way(
-                "swa_branching_seqlen",
-                "0.5.20",
-                takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "swa_branching_seqlen"),
-                True,
-            ),
-            Way("it is inserted whole", "0.5.10.post1", _the_request, False),
+        Way(
+            "swa_branching_seqlen",
+            takes("sglang.srt.mem_cache.base_prefix_cache:MatchResult", "swa_branching_seqlen"),
+            True,
         ),
+        Way("it is inserted whole", _the_request, False),
     ),
     Seam(
         "fill_len",
         "the tokens that a request is to have KV for",
-        (
-            Way(
-                "full_untruncated_fill_ids",
-                "0.5.14",
-                has(f"{_REQ}.get_fill_ids"),
-                lambda req: len(req.full_untruncated_fill_ids),
-            ),
-            Way("fill_ids", "0.5.10.post1", _the_request, lambda req: len(req.fill_ids)),
-        ),
+        Way("full_untruncated_fill_ids", has(f"{_REQ}.get_fill_ids"), lambda req: len(req.full_untruncated_fill_ids)),
+        Way("fill_ids", _the_request, lambda req: len(req.fill_ids)),
     ),
     Seam(
         "free_pages",
         "the ids of an allocator's free pages",
-        (
-            Way(
-                "get_all_free_pages",
-                "0.5.20",
-                has(f"{_ALLOCATOR}.get_all_free_pages"),
-                lambda allocator: allocator.get_all_free_pages().tolist(),
-            ),
-            Way(
-                "free_pages and release_pages",
-                "0.5.10.post1",
-                lambda: True,
-                lambda allocator: [*allocator.free_pages.tolist(), *allocator.release_pages.tolist()],
-            ),
+        Way(
+            "get_all_free_pages",
+            has(f"{_ALLOCATOR}.get_all_free_pages"),
+            lambda allocator: allocator.get_all_free_pages().tolist(),
+        ),
+        Way(
+            "free_pages and release_pages",
+            lambda: True,
+            lambda allocator: [*allocator.free_pages.tolist(), *allocator.release_pages.tolist()],
         ),
     ),
     Seam(
         "idle_check",
         "the idle branch of the event loop, which checks the memory",
-        (
-            Way("on_idle", "0.5.11", has(f"{_SCHEDULER}.on_idle"), "on_idle"),
-            Way(
-                "self_check_during_idle",
-                "0.5.10.post1",
-                has(f"{_SCHEDULER}.self_check_during_idle"),
-                "self_check_during_idle",
-            ),
-        ),
+        Way("on_idle", has(f"{_SCHEDULER}.on_idle"), "on_idle"),
+        Way("self_check_during_idle", has(f"{_SCHEDULER}.self_check_during_idle"), "self_check_during_idle"),
     ),
     Seam(
         "busy_check",
         "the memory check after every step, from the scheduler",
-        (
-            Way(
-                "invariant_checker",
-                "0.5.14",
-                has(f"{_CHECKER}.self_check_during_busy"),
-                "invariant_checker.self_check_during_busy",
-            ),
-            Way("Scheduler", "0.5.10.post1", has(f"{_SCHEDULER}.self_check_during_busy"), "self_check_during_busy"),
-        ),
+        Way("invariant_checker", has(f"{_CHECKER}.self_check_during_busy"), "invariant_checker.self_check_during_busy"),
+        Way("Scheduler", has(f"{_SCHEDULER}.self_check_during_busy"), "self_check_during_busy"),
         otherwise="the release's own memory check while busy",
     ),
     Seam(
         "terms",
         "how the terms of the memory check are computed",
-        (
-            Way("invariant_checker", "0.5.14", has(f"{_CHECKER}._get_total_uncached_sizes"), terms_by_components),
-            Way("get_pool_stats", "0.5.11", has(f"{_SCHEDULER}._get_total_uncached_sizes"), terms_by_scheduler),
-            Way("_get_token_info", "0.5.10.post1", has(f"{_SCHEDULER}._get_batch_uncached_size"), terms_of_last_batch),
-        ),
+        Way("invariant_checker", has(f"{_CHECKER}._get_total_uncached_sizes"), terms_by_components),
+        Way("get_pool_stats", has(f"{_SCHEDULER}._get_total_uncached_sizes"), terms_by_scheduler),
+        Way("_get_token_info", has(f"{_SCHEDULER}._get_batch_uncached_size"), terms_of_last_batch),
         otherwise="the terms of the memory check",
     ),
     Seam(
         "marker",
         "a session's in-flight marker",
-        (Way("_inflight", "0.5.11", has("sglang.srt.session.session_controller:Session.finish_req"), "_inflight"),),
+        Way("_inflight", has("sglang.srt.session.session_controller:Session.finish_req"), "_inflight"),
         otherwise="inflight: this release has no in-flight marker",
     ),
     Seam(
         "closing",
         "whether a close waits for a turn",
-        (
-            Way(
-                "close_on_finish",
-                "0.5.11",
-                has("sglang.srt.session.session_controller:Session.finish_req"),
-                "close_on_finish",
-            ),
-        ),
+        Way("close_on_finish", has("sglang.srt.session.session_controller:Session.finish_req"), "close_on_finish"),
         otherwise="closing: this release does not say whether a close waits",
     ),
 )

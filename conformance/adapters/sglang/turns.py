@@ -68,7 +68,7 @@ class Turns:
             after={
                 "attached": session is not None,
                 "lent": lent,
-                "prefix_len": self._release.prefix_len(req),
+                "prefix_len": self._observe.prefix_len(req),
                 **self._observe.lengths(req),
             },
         )
@@ -95,22 +95,14 @@ class Turns:
             )
         return result
 
-    def cache_unfinished_req(
-        self, cache: Callable[..., Any], tree_cache: Any, req: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        return self._keep(req, kwargs, lambda: cache(tree_cache, req, *args, **kwargs))
-
-    def keep_unfinished(self, keep: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._keep(req, kwargs, lambda: keep(req, *args, **kwargs))
-
-    def _keep(self, req: Any, kwargs: dict[str, Any], keep: Callable[[], Any]) -> Any:
+    def keep(self, keep: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
         """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._steps.write_results_up_to(req)
         release, session = self._release, session_of(req)
         row, is_chunk = release.row(req), release.is_chunk(req, kwargs)
         self._windows_behind = []
         with self._actions.open(KEEP) as action:
-            result = keep()
+            result = keep(req, *args, **kwargs)
         windows, self._windows_behind = self._windows_behind, []
         if action.inserted is not None:
             params = {"dup_len": action.inserted.prefix_len}
@@ -143,19 +135,11 @@ class Turns:
         page_size = self._observe.page_size
         return key_len if key_len // page_size < whole // page_size else whole
 
-    def evict_swa(
-        self, evict: Callable[..., Any], batch: Any, req: Any, pre_len: int, *args: Any, **kwargs: Any
-    ) -> Any:
-        return self._window(req, pre_len, lambda: evict(batch, req, pre_len, *args, **kwargs))
-
     def evict_window(self, evict: Callable[..., Any], req: Any, pre_len: int, *args: Any, **kwargs: Any) -> Any:
-        return self._window(req, pre_len, lambda: evict(req, pre_len, *args, **kwargs))
-
-    def _window(self, req: Any, pre_len: int, evict: Callable[[], Any]) -> Any:
         """Slots behind the window are freed; most calls find none to free, and those are no event."""
         before = self._release.window_cursor(req)
         with self._actions.open("window") as action:
-            result = evict()
+            result = evict(req, pre_len, *args, **kwargs)
         if self._release.window_cursor(req) != before or action.window_free:
             window = _Window(req, pre_len, action.window_free, before, self._observe.lengths(req))
             around = self._actions.innermost
@@ -184,7 +168,7 @@ class Turns:
         self._steps.write_results_up_to(req)
         session, whole = session_of(req), self._observe.lengths(req)["kv_committed_len"]
         params: Values = {"finished_len": _finished_len(req)}
-        windows = self._observe.window_pages_of_row(self._release.row(req), whole)
+        windows = self._observe.window_pages_of_row(self._release.row(req), 0, whole)
         with self._actions.open(RELEASE) as action:
             result = release(req, *args, **kwargs)
         self._steps.over(req)

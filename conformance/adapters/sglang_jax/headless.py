@@ -38,10 +38,7 @@ class Headless(HeadlessScheduler):
 
     # -- what a client does --
 
-    def send(self, turn: str, new_tokens: int, max_new_tokens: int) -> None:
-        self.send_tokens(turn, self.tokens(new_tokens), max_new_tokens)
-
-    def send_tokens(self, turn: str, input_ids: Sequence[int], max_new_tokens: int) -> None:
+    def send_tokens(self, turn: str, input_ids: list[int], max_new_tokens: int) -> None:
         messages = importlib.import_module("sgl_jax.srt.managers.io_struct")
         sampling = importlib.import_module("sgl_jax.srt.sampling.sampling_params").SamplingParams(
             max_new_tokens=max_new_tokens, temperature=0.0
@@ -51,7 +48,7 @@ class Headless(HeadlessScheduler):
             messages.TokenizedGenerateReqInput(
                 rid=turn,
                 text="",
-                input_ids=list(input_ids),
+                input_ids=input_ids,
                 sampling_params=sampling,
                 return_logprob=False,
                 return_output_logprob_only=False,

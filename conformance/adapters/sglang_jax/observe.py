@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-Values = dict[str, Any]
-LENGTHS = ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
+from kvproof.conformance.adapters.live.readings import TURN, Values
+from kvproof.conformance.adapters.row_pages import RowPages, full_pool
+
 NO_LENGTHS = "kv_committed_len, kv_allocated_len and cache_protected_len: this checkout's requests do not keep them"
 NO_PROTECTED_LEN = "cache_protected_len: on a chunk cache the tree owns nothing, and nothing reads the value"
 WINDOW_PAGES = "pages of the window pool: the trace has the cursor and the terms of the check, not the page ids"
 
 
-class Observer:
+class Observer(RowPages):
     def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
-        self._page_size: int = scheduler.page_size
-        self.has_window: bool = scheduler.is_hybrid
+        super().__init__(scheduler, has_window=scheduler.is_hybrid)
         self.has_tree = hasattr(scheduler.tree_cache, "root_node") and not scheduler.tree_cache.disable
 
     def gaps(self, req_class: type) -> tuple[str, ...]:
@@ -26,36 +25,17 @@ class Observer:
 
     def lengths(self, req: Any) -> Values:
         """Those that the checkout keeps; before its pull request 994 it infers them from the tokens, where it needs them."""
-        seen = {name: int(getattr(req, name)) for name in LENGTHS if hasattr(req, name)}
+        seen = {name: int(getattr(req, name)) for name in TURN if hasattr(req, name)}
         if not self.has_tree:
             seen.pop("cache_protected_len", None)
         if self.has_window:
             seen["swa_evicted_seqlen"] = int(req.swa_evicted_seqlen)
         return seen
 
-    def turn(self, req: Any, *, prefix: bool) -> Values:
-        seen = {**self.lengths(req), "output_len": len(req.output_ids)}
-        if prefix:
-            seen["prefix_len"] = len(req.prefix_indices)
-        return seen
-
-    def pages_of(self, indices: Any) -> list[int]:
-        """The page of each index, each page once, in order."""
-        return list(dict.fromkeys(int(index) // self._page_size for index in indices))
-
-    def pages_of_row(self, row: int, start: int, end: int) -> list[int]:
-        """Pages behind the row positions [start, end) that begin in it: position `start` is the first of its page."""
-        named = self._scheduler.req_to_token_pool.req_to_token[row, start : max(start, end) : self._page_size]
-        return [int(index) // self._page_size for index in named]
-
-    def new_pages(self, row: int, start: int, end: int) -> list[int]:
-        """Pages that an allocation for [start, end) opened: the page that holds `start - 1` was there before."""
-        return self.pages_of_row(row, -(-start // self._page_size) * self._page_size, end)
-
     def free_pages(self) -> list[int]:
         """Every free page of the full-attention pool; one that was freed twice stands twice where the pool lets it."""
         pool = full_pool(self._scheduler.token_to_kv_pool_allocator)
-        if self._page_size == 1:
+        if self.page_size == 1:
             return [int(slot) for slot in pool.free_slots[0]]
         return [int(page) for page in (*pool.free_pages[0], *pool.release_pages[0])]
 
@@ -74,9 +54,4 @@ class Observer:
 
     def _in_pages(self, available: int, evictable: int, protected: int, total: int) -> Values:
         tokens = {"available": available, "evictable": evictable, "protected": protected, "total": total}
-        return {**{name: int(of) // self._page_size for name, of in tokens.items()}, "session_held": 0, "uncached": 0}
-
-
-def full_pool(allocator: Any) -> Any:
-    """The allocator of the full-attention pool; with a sliding window it is one of two."""
-    return getattr(allocator, "full_attn_allocator", allocator)
+        return {**{name: int(of) // self.page_size for name, of in tokens.items()}, "session_held": 0, "uncached": 0}

@@ -7,9 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.scenario_run import RecordResult, TellEvents, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
-from kvproof.conformance.adapters.sglang_jax.observe import full_pool
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
 from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS, Scenario
 from kvproof.conformance.adapters.sglang_jax.settings import Settings

@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.conformance.adapters.method_hooks import MethodHooks, importers_of
+from kvproof.conformance.adapters.live.readings import Values
+from kvproof.conformance.adapters.method_hooks import MethodHooks, importers_of, of_a_method
 from kvproof.conformance.adapters.scheduler_actions import RETRACT, SchedulerActions
-from kvproof.conformance.adapters.sglang_jax.observe import Observer, Values
+from kvproof.conformance.adapters.sglang_jax.observe import Observer
 
 Put = Callable[..., Any]
 
@@ -73,10 +74,10 @@ class Recorder:
             yield tree, "insert", self._actions.insert
         yield tree, "evict", self._actions.evict
         yield tree, "cache_unfinished_req", self._keep
-        yield tree, "cache_finished_req", self._cache_finished_req
+        yield tree, "cache_finished_req", of_a_method(self._release)
         if hasattr(common, "release_kv_cache"):
             for module in importers_of("sgl_jax", common, "release_kv_cache"):
-                yield module, "release_kv_cache", self._release_kv_cache
+                yield module, "release_kv_cache", self._release
         yield type(scheduler), "process_batch_result", self._process_batch_result
         yield type(scheduler), "_add_request_to_queue", self._arrives
         yield Req, "init_next_round_input", self._match
@@ -91,7 +92,7 @@ class Recorder:
     def _free(self, free: Callable[..., Any], allocator: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
         if self._is_inside_free or allocator is not self._scheduler.token_to_kv_pool_allocator or not len(indices):
             return free(allocator, indices, *args, **kwargs)
-        pages = self.observe.pages_of(indices)
+        pages = self.observe.page_ids.read(indices, once=True)
         if self._actions.innermost is not None:
             self._actions.innermost.free += pages
         elif self._results is not None:
@@ -236,19 +237,13 @@ class Recorder:
 
     # -- ends --
 
-    def _release_kv_cache(self, release: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._release(req, lambda: release(req, *args, **kwargs))
-
-    def _cache_finished_req(self, cache: Callable[..., Any], tree: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._release(req, lambda: cache(tree, req, *args, **kwargs))
-
-    def _release(self, req: Any, release: Callable[[], Any]) -> Any:
+    def _release(self, release: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
         """The outermost call releases; what it calls, or a retract that calls it, is part of one event."""
         if self._actions.innermost is not None:
-            return release()
+            return release(req, *args, **kwargs)
         self._write_results_through(req)
         with self._actions.open("release") as action:
-            result = release()
+            result = release(req, *args, **kwargs)
         inserted = action.inserted is not None
         params = {"finished_len": len(req.output_ids), "inserted": inserted, "dup_len": int(action.inserted or 0)}
         self._prefill_is_over.pop(req.rid, None)

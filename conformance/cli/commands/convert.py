@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli.commands.options import Quiet
 from kvproof.conformance.cli.progress_bar import ReadingPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
@@ -15,7 +14,7 @@ from kvproof.conformance.report.formats.followed import Followed
 from kvproof.conformance.report.formats.itf import itf_of_trace
 from kvproof.conformance.report.formats.perfetto import perfetto
 from kvproof.conformance.report.show_replay import replay_command
-from kvproof.conformance.report.terminal import Progress, say
+from kvproof.conformance.report.terminal import Progress, tell
 from kvproof.conformance.traces.columnar import ColumnarWriter
 from kvproof.conformance.traces.copying import replacing
 from kvproof.conformance.traces.hashed_names import HashedNames
@@ -53,7 +52,6 @@ def convert(
             "--hash-names", help="To give a trace away: sessions and requests become salted hashes, extras go."
         ),
     ] = False,
-    quiet: Quiet = False,
 ) -> None:
     """Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.
 
@@ -71,39 +69,35 @@ def convert(
     if form in PICTURES.values():
         if hash_names:
             raise UserError(f"--hash-names is for a trace: hash that first, then draw {out}")
-        return _draw(form, trace, out, profile, quiet)
+        return _draw(form, trace, out, profile)
     if profile is not None:
         raise UserError(
             f"--profile says whose rules a picture follows; {out} is a trace, which nobody follows to copy it"
         )
-    return _copy(form, trace, out, hash_names, quiet)
+    return _copy(form, trace, out, hash_names)
 
 
-def _draw(form: str, trace: Path, out: Path, profile: str | None, quiet: bool) -> None:
+def _draw(form: str, trace: Path, out: Path, profile: str | None) -> None:
     require_other_file(out, trace)
     followed = Followed(trace, profile)
     require_writable_file(out)
     write_whole(out, itf_of_trace(followed) if form == "itf" else perfetto(followed))
-    if not quiet:
-        where = {"itf": "a viewer of ITF traces", "perfetto": "https://ui.perfetto.dev"}[form]
-        say(f"drawn {out}: {followed.events} events; open it in {where}")
-        if followed.bad is not None:
-            again = replay_command(trace, profile=profile)
-            say(
-                f"  it ends at event {followed.bad.event.seq}, which violates {followed.bad.violates}: {again}",
-                "yellow",
-            )
-    if followed.bad is None:
-        _require_complete(followed.reader, quiet)
+    where = {"itf": "a viewer of ITF traces", "perfetto": "https://ui.perfetto.dev"}[form]
+    tell(f"drawn {out}: {followed.events} events; open it in {where}")
+    if (bad := followed.bad) is not None:
+        again = replay_command(trace, profile=profile)
+        tell(f"  it ends at event {bad.event.seq}, which violates {bad.violates}: {again}", "yellow")
+    else:
+        _require_complete(followed.reader)
 
 
-def _copy(form: str, trace: Path, out: Path, hash_names: bool, quiet: bool) -> None:
+def _copy(form: str, trace: Path, out: Path, hash_names: bool) -> None:
     begin: type[TraceWriter] = ColumnarWriter if form == "columnar" else TraceWriter
     reader = read_trace(trace)
     names = HashedNames() if hash_names else None
     header = reader.header if names is None else names.header_of(reader)
     with (
-        Progress(f"converting {trace}", quiet=quiet) as progress,
+        Progress(f"converting {trace}") as progress,
         replacing(out, trace, lambda partial: begin(partial, header)) as writer,
     ):
         pace = ReadingPace(progress, reader)
@@ -114,17 +108,15 @@ def _copy(form: str, trace: Path, out: Path, hash_names: bool, quiet: bool) -> N
         if reader.end is not None:
             reason = reader.end.reason
             writer.close(reason if names is None else names.reason(reason), dropped=reader.end.dropped)
-    if not quiet:
-        before, after = trace.stat().st_size, out.stat().st_size
-        say(f"converted {out}: {writer.events} events, {before} bytes to {after}")
-        say(f"check it: {replay_command(out)}")
-    _require_complete(reader, quiet)
+    before, after = trace.stat().st_size, out.stat().st_size
+    tell(f"converted {out}: {writer.events} events, {before} bytes to {after}")
+    tell(f"check it: {replay_command(out)}")
+    _require_complete(reader)
 
 
-def _require_complete(reader: TraceReader, quiet: bool) -> None:
+def _require_complete(reader: TraceReader) -> None:
     if reader.end is None:
-        if not quiet:
-            say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
+        tell(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 

@@ -10,11 +10,12 @@ import typer
 
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import JsonFile, fault_option
+from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.drive.drive import drive as run_drive
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
-from kvproof.conformance.report.terminal import Progress, say, say_lines, write_json
+from kvproof.conformance.report.terminal import Progress, say_lines, tell, write_json
 
 TARGETS = ("reference",)
 """Implementations that can be driven, event by event."""
@@ -45,8 +46,8 @@ def drive(
     """
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
-    with Progress(f"driving {target} along {trace}", quiet=quiet) as progress:
-        report = run_drive(trace, faults=tuple(fault or ()), progress=progress)
+    with Progress(f"driving {target} along {trace}") as progress:
+        report = run_drive(trace, faults=tuple(fault or ()), progress=ReplayPace(progress))
     if out_file is not None:
         save_seen(report, out_file)
     if json_file is not None:
@@ -56,9 +57,8 @@ def drive(
     else:
         say_lines(verdict_lines(report))
     if report.first is not None:
-        if not quiet:
-            faults = "".join(f" --fault {name}" for name in report.faults)
-            say(f"\n  again: kvproof drive {shlex.quote(str(trace))}{faults}", "dim")
+        faults = "".join(f" --fault {name}" for name in report.faults)
+        tell(f"\n  again: kvproof drive {shlex.quote(str(trace))}{faults}", "dim")
         raise typer.Exit(ExitCode.VIOLATION)
     if report.why_incomplete:
         raise typer.Exit(ExitCode.INCONCLUSIVE)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import JudgedBy, Quiet, Strict
+from kvproof.conformance.cli.commands.options import JudgedBy, Strict
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.compiled.choose import Chosen, is_large
 from kvproof.conformance.errors import UserError
@@ -21,7 +21,7 @@ from kvproof.conformance.report.explain.page import page_of
 from kvproof.conformance.report.explain.story import Story, story_of
 from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.report.explain.text import report_lines
-from kvproof.conformance.report.terminal import Progress, complain, say_lines
+from kvproof.conformance.report.terminal import Progress, complain, tell_lines
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.whole_file import writing
 
@@ -46,7 +46,6 @@ def explain(
     ] = 200_000,
     strict: Strict = False,
     profile: JudgedBy = None,
-    quiet: Quiet = False,
 ) -> None:
     """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.
 
@@ -66,13 +65,12 @@ def explain(
         if not is_name(what):
             raise unknown_subject(what)
         _require_none_of_a_trace(html, strict, profile)
-        with Progress(f"looking for the shortest run of {what}", quiet=quiet) as progress:
+        with Progress(f"looking for the shortest run of {what}") as progress:
             lines = list(rule_lines(what, lambda: progress.show("searching")))
-        if not quiet:
-            say_lines(lines)
+        tell_lines(lines)
         return
     require_profile(profile)
-    raise typer.Exit(_explain_trace(place, html, events, strict, profile, quiet))
+    raise typer.Exit(_explain_trace(place, html, events, strict, profile))
 
 
 def _require_none_of_a_trace(html: Path | None, strict: bool, profile: str | None) -> None:
@@ -80,40 +78,37 @@ def _require_none_of_a_trace(html: Path | None, strict: bool, profile: str | Non
         raise UserError("--html, --strict and --profile are for traces: a rule is explained as text")
 
 
-def _explain_trace(
-    place: Path, html: Path | None, events: int, strict: bool, profile: str | None, quiet: bool
-) -> ExitCode:
+def _explain_trace(place: Path, html: Path | None, events: int, strict: bool, profile: str | None) -> ExitCode:
     subject = Subject.of(place, strict=strict, profile=profile)
     if html is None:
-        report = _judged(subject, quiet)
+        report = _judged(subject)
         header = read_trace(subject.path).header
     else:
         _require_other_file(html, subject)
-        story = _told(subject, events, quiet)
+        story = _told(subject, events)
         report, header = story.report, story.header
         with writing(html):
             html.parent.mkdir(parents=True, exist_ok=True)
             html.write_text(page_of(story, subject), encoding="utf-8")
-    if not quiet:
-        say_lines(report_lines(subject, report, header, html))
+    tell_lines(report_lines(subject, report, header, html))
     code = exit_code([report])
     if report.events == 0 and code == ExitCode.COULD_NOT_RUN:
         complain(f"nothing was checked: no events in {subject.path}")
     return code
 
 
-def _judged(subject: Subject, quiet: bool) -> Report:
-    with Progress(f"replaying {subject.path}", quiet=quiet) as progress:
+def _judged(subject: Subject) -> Report:
+    with Progress(f"replaying {subject.path}") as progress:
         checker = Chosen(waits=progress.show_at_once)
         return replay(
             subject.path, strict=subject.strict, profile=subject.profile, progress=ReplayPace(progress), checker=checker
         )
 
 
-def _told(subject: Subject, events: int, quiet: bool) -> Story:
+def _told(subject: Subject, events: int) -> Story:
     """The story of a trace. Of a large one the verdict comes first, for the story is told more slowly than it is judged."""
-    since = _judged(subject, quiet).events - events if is_large(subject.path) else 0
-    with Progress(f"telling {subject.path}", quiet=quiet) as progress:
+    since = _judged(subject).events - events if is_large(subject.path) else 0
+    with Progress(f"telling {subject.path}") as progress:
         pace = ReplayPace(progress)
         story = story_of(subject, since=since, progress=pace)
         if len(story.events) > events:

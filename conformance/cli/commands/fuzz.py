@@ -129,7 +129,7 @@ def fuzz(
     jobs = jobs or cores()
     isolates = isolate if isolate is not None else jobs > 1 or ray is not None or state.plan.target != "reference"
     how = SearchOptions(seconds, jobs, isolates, step_seconds, most, checker)
-    run_campaign(context, chosen, state, how, folder, Formats(junit, sarif, ndjson), ray=ray, quiet=quiet)
+    run_campaign(context, chosen, state, how, folder, Formats(junit, sarif, ndjson), ray=ray)
 
 
 def _refuse_what_is_chosen(context: typer.Context, folder: Path) -> None:

@@ -41,7 +41,7 @@ from kvproof.conformance.gate.steps import (
 from kvproof.conformance.gate.summary import HEADS, markdown
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats, telling, versions
-from kvproof.conformance.report.terminal import Progress, note, say, say_lines
+from kvproof.conformance.report.terminal import Progress, note, say, say_lines, tell
 from kvproof.conformance.whole_file import require_writable_file, write_whole
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def gate(
     known = accepted_in(accepted) if accepted is not None else frozenset()
     if markdown_file is not None:
         require_writable_file(markdown_file)
-    with telling(context, Formats(junit, sarif, ndjson)) as stream, Progress("gate", quiet=quiet) as progress:
+    with telling(context, Formats(junit, sarif, ndjson)) as stream, Progress("gate") as progress:
         rules = _loaded(variant) if variant is not None else None
         plan = Plan(
             stream=stream,
@@ -160,7 +160,7 @@ def gate(
             folder=folder,
             show=progress.show,
         )
-        raise typer.Exit(_conclude(_run(plan, skipped, quiet), markdown_file))
+        raise typer.Exit(_conclude(_run(plan, skipped), markdown_file))
 
 
 def _conclude(outcomes: Sequence[Outcome], markdown_file: Path | None) -> ExitCode:
@@ -215,13 +215,13 @@ def _about(rules: Variant | None, since: str | None, actions: list[str] | None) 
     return tuple(dict.fromkeys([*named, *(rules.replaced if rules is not None else ())]))
 
 
-def _run(plan: Plan, skipped: set[str], quiet: bool) -> list[Outcome]:
+def _run(plan: Plan, skipped: set[str]) -> list[Outcome]:
     """The outcomes in the order of `STEPS`; what takes longest runs last."""
     steps: dict[str, StepFunction] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
     done = {}
     for name, step in steps.items():
         done[name] = run_step(name, None if name in skipped else step, plan)
-        _show_step(done[name], quiet)
+        _show_step(done[name])
     return [done[name] for name in STEPS]
 
 
@@ -249,11 +249,11 @@ def _fuzz(plan: Plan) -> Outcome:
 STYLES = {"passed": "green", "failed": "bold red", "not asked for": "dim"}
 
 
-def _show_step(outcome: Outcome, quiet: bool) -> None:
+def _show_step(outcome: Outcome) -> None:
     line = Text(f"{outcome.verdict:<14}", STYLES.get(outcome.verdict, "bold yellow"))
     say_lines([line + Text(f" {outcome.name}: {outcome.detail} ({outcome.seconds:.1f} s)", "not bold")])
-    for problem in outcome.problems if not quiet else ():
-        say(f"    {problem}", "red")
+    for problem in outcome.problems:
+        tell(f"    {problem}", "red")
 
 
 def _add_to_github(page: str) -> None:

@@ -33,7 +33,7 @@ def info(
     all_complete = True
     for path in traces:
         trace = read_trace(path)
-        with Progress(f"reading {path}", quiet=quiet) as progress:
+        with Progress(f"reading {path}") as progress:
             totals = count(trace, ReadingPace(progress, trace))
         all_complete = all_complete and _is_whole(trace)
         for line in [_one_line(trace, totals)] if quiet else _lines(trace, totals):

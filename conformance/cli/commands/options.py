@@ -54,7 +54,6 @@ RayAddress = Annotated[
         "--ray", metavar="ADDRESS", help="Spread the work over a Ray cluster (kvproof\\[ray]); local: one made here."
     ),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")]
 JUnitFile = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML (docs/formats.md).")

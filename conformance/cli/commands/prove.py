@@ -91,7 +91,7 @@ def prove(
         require_writable_file(itf)
     asker = asker_of(cache, no_cache=no_cache, certify=certify)
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
-        proving = Proving(asker, stream, out_file, quiet=quiet)
+        proving = Proving(asker, stream, out_file)
         if variant is not None:
             proving.of_file(variant)
         elif profile is not None:

@@ -14,11 +14,12 @@ from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import FaultsTurnedOn, Quiet
+from kvproof.conformance.cli.commands.options import FaultsTurnedOn
+from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.formats.stream import given
 from kvproof.conformance.report.show_replay import replay_command
-from kvproof.conformance.report.terminal import Progress, note, say
+from kvproof.conformance.report.terminal import Progress, note, tell
 from kvproof.spec.faults import FAULTS
 
 # No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
@@ -81,7 +82,6 @@ def record(
     limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
     device: Device = None,
     settings: Settings = None,
-    quiet: Quiet = False,
 ) -> None:
     """Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.
 
@@ -93,7 +93,7 @@ def record(
     Example: [bold]kvproof record --target sglang-server --out out/live.jsonl -- python -m sglang.launch_server ...[/bold]
     """
     if target == SERVER:
-        _record_server(out, command or [], set(given(context)), quiet)
+        _record_server(out, command or [], set(given(context)))
         return
     if command:
         raise UserError(f"a command ({shlex.join(command)}) is run with --target {SERVER} only")
@@ -103,8 +103,8 @@ def record(
     options = {"page_size": page_size, "seed": seed, "settings": {**parse_settings(settings or []), **placed}}
     if target == "reference":
         options["faults"] = faults
-    with Progress(f"recording {target}", quiet=quiet) as progress:
-        options["progress"] = progress
+    with Progress(f"recording {target}") as progress:
+        options["progress"] = ReplayPace(progress).of_many
         if scenario is not None:
             require_scenario(target, scenario)
             named = f"scenario {scenario}"
@@ -114,21 +114,20 @@ def record(
             requests = read_workload(workload, scale=scale, limit=limit)
             named = _describe_workload(workload, requests, scale)
             recording = load(target, TARGETS[target].adapter).record_workload(requests, out, **options)
-    if not quiet:
-        _show(recording, faults, f"page size {page_size}, {named}", by_its_release=target == "sglang")
+    _tell_of(recording, faults, f"page size {page_size}, {named}", by_its_release=target == "sglang")
 
 
-def _show(recording: Recording, faults: Sequence[str], how: str, *, by_its_release: bool) -> None:
-    say(f"recorded {', '.join(map(str, recording.paths))}: {recording.events} events, {how}")
+def _tell_of(recording: Recording, faults: Sequence[str], how: str, *, by_its_release: bool) -> None:
+    tell(f"recorded {', '.join(map(str, recording.paths))}: {recording.events} events, {how}")
     if faults:
-        say(f"  with {', '.join(faults)} turned on")
+        tell(f"  with {', '.join(faults)} turned on")
     if recording.reason != "finished":
-        say(f"  the run ended early: {recording.reason}", "yellow")
+        tell(f"  the run ended early: {recording.reason}", "yellow")
     for path in recording.paths:
-        _say_how_to_check(path, by_its_release=by_its_release)
+        _tell_how_to_check(path, by_its_release=by_its_release)
 
 
-def _record_server(out: Path, command: list[str], options: set[str], quiet: bool) -> None:
+def _record_server(out: Path, command: list[str], options: set[str]) -> None:
     """Run the server's command to its end and exit with its code. `options`: names of those that are given."""
     if not options <= {"out", "command", "target", "quiet", "verbose"}:
         raise UserError(f"{SERVER} takes --out and a command only: its own clients drive a server")
@@ -138,15 +137,14 @@ def _record_server(out: Path, command: list[str], options: set[str], quiet: bool
     if not launched.traces:
         note(f"nothing was recorded into {out}: no scheduler came up that can be recorded; `kvproof sglang-env` checks")
     for path in launched.traces:
-        if not quiet:
-            say(f"recorded {path}")
-            _say_how_to_check(path, by_its_release=True)
+        tell(f"recorded {path}")
+        _tell_how_to_check(path, by_its_release=True)
     raise typer.Exit(launched.exit_code)
 
 
-def _say_how_to_check(path: Path, *, by_its_release: bool) -> None:
+def _tell_how_to_check(path: Path, *, by_its_release: bool) -> None:
     """By the model's rules alone what a release does by another design would be flagged."""
-    say(f"check it: {replay_command(path, profile='auto' if by_its_release else None)}")
+    tell(f"check it: {replay_command(path, profile='auto' if by_its_release else None)}")
 
 
 def _refuse_what_cannot_run(

@@ -133,9 +133,9 @@ def replay(
 
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
         if len(paths) == 1 and ray is None:
-            answers: list[Judged] = [_judge_one(paths[0], checker, options, checkpoint, resume, quiet)]
+            answers: list[Judged] = [_judge_one(paths[0], checker, options, checkpoint, resume)]
         else:
-            answers = _judge_all(paths, checker, options, jobs, ray, quiet)
+            answers = _judge_all(paths, checker, options, jobs, ray)
         stream.tell(*events_of_replay(answers))
         if quiet:
             _print_a_line_each(answers)
@@ -172,10 +172,8 @@ def _refuse_what_needs_one_trace(
         raise UserError("--jobs is for processes of this machine; Ray has its own: give one of the two")
 
 
-def _judge_one(
-    path: Path, checker: str, options: Options, checkpoint: Path | None, resume: bool, quiet: bool
-) -> Report:
-    with Progress(f"replaying {path}", quiet=quiet) as progress:
+def _judge_one(path: Path, checker: str, options: Options, checkpoint: Path | None, resume: bool) -> Report:
+    with Progress(f"replaying {path}") as progress:
         return run_replay(
             path,
             strict=options.strict,
@@ -188,10 +186,8 @@ def _judge_one(
         )
 
 
-def _judge_all(
-    paths: Sequence[Path], checker: str, options: Options, jobs: int, ray: str | None, quiet: bool
-) -> list[Judged]:
-    with Progress(f"replaying {len(paths)} traces", quiet=quiet) as progress:
+def _judge_all(paths: Sequence[Path], checker: str, options: Options, jobs: int, ray: str | None) -> list[Judged]:
+    with Progress(f"replaying {len(paths)} traces") as progress:
         pace = ReplayPace(progress)
         if ray is not None:
             return judge_by_ray(paths, options, ray, pace.of_many)

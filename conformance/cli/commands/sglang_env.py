@@ -12,7 +12,7 @@ import typer
 from kvproof.conformance.adapters.sglang.releases import RELEASES
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.report.terminal import note, say
+from kvproof.conformance.report.terminal import note, tell
 
 GROUP, NAME = "sglang.srt.plugins", "kvproof"
 
@@ -37,23 +37,22 @@ def sglang_env(
     is_known = _is_known(sglang.version)
     if has_plugins:
         _check_plugin()
-    if not quiet:
-        _show(sglang.version, is_known, has_plugins)
+    _tell_how(sglang.version, is_known, has_plugins)
     if not is_known:
         note("what an unknown release shares with known ones is recorded; the log of the server says what came of it")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
-def _show(version: str, is_known: bool, has_plugins: bool) -> None:
-    say(f"SGLang {version}: {'known' if is_known else 'not among the known releases'}")
+def _tell_how(version: str, is_known: bool, has_plugins: bool) -> None:
+    tell(f"SGLang {version}: {'known' if is_known else 'not among the known releases'}")
     if has_plugins:
-        say("kvproof's plugin is installed; it is idle unless KVPROOF_TRACE is set")
-        say("to record a server, set in its environment (a name may hold {pid} and {rank}):")
-        say("  export KVPROOF_TRACE=out/trace.jsonl")
+        tell("kvproof's plugin is installed; it is idle unless KVPROOF_TRACE is set")
+        tell("to record a server, set in its environment (a name may hold {pid} and {rank}):")
+        tell("  export KVPROOF_TRACE=out/trace.jsonl")
     else:
-        say("this release has no plugins; to record a server, start it by kvproof:")
-        say("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
-    say("when it has been stopped: kvproof replay out/trace.jsonl --profile auto")
+        tell("this release has no plugins; to record a server, start it by kvproof:")
+        tell("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
+    tell("when it has been stopped: kvproof replay out/trace.jsonl --profile auto")
 
 
 def _is_known(version: str) -> bool:

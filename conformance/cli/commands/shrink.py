@@ -45,7 +45,7 @@ def shrink(
     require_other_file(place, trace)
     require_writable_file(place)
     began, is_interrupted = time.monotonic(), False
-    with Progress(f"shrinking {trace}", quiet=quiet) as progress:
+    with Progress(f"shrinking {trace}") as progress:
         shrinker: TraceShrinker | None = None
         try:
             shrinker = TraceShrinker(trace, profile, seconds, lambda what, n: progress.show(f"{what}: {n} records"))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli.commands.options import Quiet, profile_option
+from kvproof.conformance.cli.commands.options import profile_option
 from kvproof.conformance.cli.progress_bar import ReadingPace, ReplayPace
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
@@ -15,7 +15,7 @@ from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.slice_state import state_before
 from kvproof.conformance.report.show_replay import replay_command
-from kvproof.conformance.report.terminal import Progress, say
+from kvproof.conformance.report.terminal import Progress, tell
 from kvproof.conformance.traces.copying import replacing
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.slices import Slice
@@ -43,7 +43,6 @@ def slice_(
     page: Page = None,
     with_state: WithState = False,
     profile: Annotated[str | None, profile_option("With --with-state: judge by the rules of a release.")] = None,
-    quiet: Quiet = False,
 ) -> None:
     """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
 
@@ -68,9 +67,9 @@ def slice_(
     except ValueError as error:
         raise UserError(f"{trace}: {error}") from error
     if with_state:
-        part = _with_state(part, trace, profile, quiet)
+        part = _with_state(part, trace, profile)
     with (
-        Progress(f"cutting {trace}", quiet=quiet) as progress,
+        Progress(f"cutting {trace}") as progress,
         replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
     ):
         pace, cut = ReadingPace(progress, reader), Cut(reader, part)
@@ -82,24 +81,22 @@ def slice_(
         if cut.whole:
             reason, dropped = cut.end
             writer.close(reason, dropped=dropped)
-    if not quiet:
-        say(f"cut {out}: {writer.events} events")
-        if part.can_be_replayed:
-            say(f"check it: {replay_command(out, profile=profile)}")
+    tell(f"cut {out}: {writer.events} events")
+    if part.can_be_replayed:
+        tell(f"check it: {replay_command(out, profile=profile)}")
     if not cut.whole:
-        if not quiet:
-            say(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
+        tell(f"  incomplete as the trace is: {reader.broken_off or 'it has no end record'}", "yellow")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
-def _with_state(part: Slice, trace: Path, profile: str | None, quiet: bool) -> Slice:
+def _with_state(part: Slice, trace: Path, profile: str | None) -> Slice:
     """The slice with the state before its first event."""
     if part.has_gaps:
         raise UserError("--with-state is for a window of all events: leave --session and --page out")
     if part.starts_from_nothing:
         return part
     turns = turns_in(read_trace(trace), part)
-    with Progress(f"judging {trace} up to event {part.first}", quiet=quiet) as progress:
+    with Progress(f"judging {trace} up to event {part.first}") as progress:
         state = state_before(
             trace, part.first, turns, ReplayPace(progress), profile, Chosen(waits=progress.show_at_once)
         )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from rich.text import Text
 
 from kvproof.conformance.compiled.choose import is_large
 from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.targets import to_play_again
-from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words
+from kvproof.conformance.replay.finding_words import MAX_PAGE_LINES, NO_FAULT, by_the_rule, fault_in_words, page_lines
 from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.timeline import pages_in_words
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
+from kvproof.conformance.replay.wrong_pages import WrongPage
+from kvproof.conformance.report.explain.picture import pictures
 from kvproof.conformance.report.explain.story import Lengths
 from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.report.show_replay import replay_command
@@ -84,7 +89,37 @@ class Fact(NamedTuple):
     is_bad: bool = False
 
 
-def facts_of(finding: Finding) -> Iterator[Fact]:
+@dataclass(frozen=True)
+class Account:
+    """What is told of the first bad event."""
+
+    sentence: str
+    facts: Sequence[Fact]
+    values: Sequence[Value]
+    picture: Sequence[Text]
+    """The row around the event, and last the legend; empty where the event is of no row."""
+    before: Sequence[str]
+    """What led to it, and last the event itself."""
+    notes: Sequence[str]
+
+
+def account_of(finding: Finding, report: Report, subject: Subject, header: Header) -> Account:
+    before, page_size, notes = events_before(finding), header.config.page_size, []
+    if left := len(report.findings) - 1:
+        notes.append(f"and {left} more findings behind it: kvproof replay shows them")
+    if _is_shortest(subject, header):
+        notes.append("this trace is as short as they get that show it")
+    return Account(
+        in_one_sentence(finding),
+        [*_facts_of(finding), *_pages_of(finding)],
+        values_of(finding),
+        pictures(lengths_around(finding, page_size), page_size),
+        [*before, f"event {finding.event.seq} is the bad one"] if before else [],
+        notes,
+    )
+
+
+def _facts_of(finding: Finding) -> Iterator[Fact]:
     """Where it is, whose, which rule, what it breaks, and the fault that does the same."""
     e = finding.event
     turn = f", turn {e.turn}" if e.turn else ""
@@ -99,6 +134,20 @@ def facts_of(finding: Finding) -> Iterator[Fact]:
         yield Fact("", f"with {fault.id} on, the model accepts this event")
     if not finding.explained_by:
         yield Fact("fault", f"{NO_FAULT} does this: it is new, or another rule than the model's")
+
+
+def _pages_of(finding: Finding) -> Iterator[Fact]:
+    """The two owners of each page that moved wrongly; pages that differ in nothing but their id stand in one line."""
+    if not finding.wrong:
+        yield from (Fact("page", line) for line in page_lines(finding.pages))
+    alike: dict[tuple[str, str, str], list[WrongPage]] = {}
+    for one in finding.wrong:
+        alike.setdefault((one.owner, one.became, one.rule), []).append(one)
+    for (owner, became, rule), pages in alike.items():
+        named = ", ".join(str(one.page) for one in pages[:MAX_PAGE_LINES])
+        left = len(pages) - MAX_PAGE_LINES
+        named += f" and {left} more" if left > 0 else ""
+        yield Fact("page", f": {owner} had it, {became} has it now; by the rule: {rule}", named, is_bad=True)
 
 
 def in_one_sentence(finding: Finding) -> str:
@@ -171,6 +220,6 @@ def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Co
         yield Command("prove that it breaks", f"kvproof prove --fault {fault}")
 
 
-def is_shortest(subject: Subject, header: Header) -> bool:
+def _is_shortest(subject: Subject, header: Header) -> bool:
     """A counterexample of the model, and a finding of the fuzzer, are as small as they get."""
     return header.producer.name == FROM_THE_MODEL or subject.finding is not None

@@ -17,32 +17,25 @@ from importlib.metadata import version
 from importlib.resources import files
 from string import Template
 
-from kvproof.conformance.replay.verdict import VIOLATES, Finding
-from kvproof.conformance.report.explain.account import (
-    Wrong,
-    commands_of,
-    events_before,
-    facts_of,
-    in_one_sentence,
-    is_shortest,
-    lengths_around,
-    values_of,
-)
+from kvproof.conformance.replay.verdict import Report
+from kvproof.conformance.report.explain.account import Account, Command, Value, Wrong, account_of, commands_of
 from kvproof.conformance.report.explain.packed import packed
-from kvproof.conformance.report.explain.picture import pictures
 from kvproof.conformance.report.explain.story import Story
 from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.report.show_replay import checked
 from kvproof.spec import SPEC_VERSION
 
 SCRIPTS = ("model.js", "paint.js", "charts.js", "page.js")
-MOST_PAGES = 12
 FORBIDDEN = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
 def page_of(story: Story, subject: Subject) -> str:
     """The whole page."""
-    report = story.report
+    report, commands = story.report, commands_of(subject, story.report, story.header)
+    if report.first is None:
+        broke = _unbroken(report, commands)
+    else:
+        broke = _broke(account_of(report.first, report, subject, story.header), commands)
     parts = {
         "uplot": _asset("uplot/uPlot.iife.min.js"),
         "uplot_style": _asset("uplot/uPlot.min.css"),
@@ -56,7 +49,7 @@ def page_of(story: Story, subject: Subject) -> str:
         headline=escape(_headline(story)),
         verdict=escape(report.verdict),
         facts=escape(_facts_of_run(story)),
-        broke=_broke(report.first, story, subject) if report.first is not None else _unbroken(story, subject),
+        broke=broke,
         footer=escape(
             f"kvproof {version('kvproof')}, specification {SPEC_VERSION}. This page holds all that it shows."
         ),
@@ -95,82 +88,61 @@ def _facts_of_run(story: Story) -> str:
     return f"{by}{producer.name} {producer.version} ({producer.target}{of}); {checked(story.report)}"
 
 
-def _broke(finding: Finding, story: Story, subject: Subject) -> str:
+def _broke(account: Account, commands: Iterable[Command]) -> str:
     """What broke, in words and tables."""
-    left = [f'<p class="lead bad">{escape(in_one_sentence(finding))}</p>', _facts(finding)]
-    right = [_pages(finding), _values(finding), _picture(finding, story)]
-    rest = [_before(finding), _others(story), _commands(story, subject)]
-    columns = f'<div class="columns"><div>{"".join(left)}</div><div>{"".join(right)}</div></div>'
-    return f'<section class="broke" id="broke"><h2>What broke</h2>{columns}{"".join(rest)}</section>'
+    left = f'<p class="lead bad">{escape(account.sentence)}</p>{_facts(account)}'
+    right = f"{_values(account.values)}{_picture(account)}"
+    notes = "".join(f'<p class="dim">{escape(note)}</p>' for note in account.notes)
+    return (
+        f'<section class="broke" id="broke"><h2>What broke</h2><div class="columns"><div>{left}</div><div>{right}</div></div>'
+        f"{_before(account)}{notes}{_commands(commands)}</section>"
+    )
 
 
-def _unbroken(story: Story, subject: Subject) -> str:
-    report = story.report
+def _unbroken(report: Report, commands: Iterable[Command]) -> str:
     why = [report.why, report.hint, *(f"not checked: {gap}" for gap in report.gaps)]
     said = "".join(f"<p>{escape(line)}</p>" for line in why if line)
-    return f"<section id='broke'><h2>Nothing broke</h2>{said}{_commands(story, subject)}</section>"
+    return f"<section id='broke'><h2>Nothing broke</h2>{said}{_commands(commands)}</section>"
 
 
-def _facts(finding: Finding) -> str:
+def _facts(account: Account) -> str:
     rows = []
-    for fact in facts_of(finding):
+    for fact in account.facts:
         name = f"<strong{' class=bad' if fact.is_bad else ''}>{escape(fact.name)}</strong>" if fact.name else ""
         rows.append(f"<dt>{fact.label}</dt><dd>{name}{escape(fact.text)}</dd>")
     return f'<dl class="facts">{"".join(rows)}</dl>'
 
 
-def _pages(finding: Finding) -> str:
-    if not finding.wrong:
-        return "".join(f"<p>{escape(line)}</p>" for line in finding.pages[:MOST_PAGES])
-    rows = [(str(one.page), one.owner, Wrong(one.became), one.rule) for one in finding.wrong[:MOST_PAGES]]
-    table = _table(("page", "owner before", "owner now", "by the rule"), rows)
-    left = len(finding.wrong) - MOST_PAGES
-    return table + (f'<p class="dim">and {left} more pages</p>' if left > 0 else "")
-
-
-def _values(finding: Finding) -> str:
-    values = values_of(finding)
-    return _table(("value", "before", "by the rule", "as seen"), values) if values else ""
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    heads = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+def _values(values: Sequence[Value]) -> str:
+    if not values:
+        return ""
+    heads = "".join(f"<th>{name}</th>" for name in ("value", "before", "by the rule", "as seen"))
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in values)
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _cell(text: str) -> str:
     return f"<td class=differs>{escape(text)} ✗</td>" if isinstance(text, Wrong) else f"<td>{escape(text)}</td>"
 
 
-def _picture(finding: Finding, story: Story) -> str:
-    page_size = story.header.config.page_size
-    drawn = pictures(lengths_around(finding, page_size), page_size)
-    if not drawn:
+def _picture(account: Account) -> str:
+    if not account.picture:
         return ""
-    *rows, legend = (escape(line.plain) for line in drawn)
+    *rows, legend = (escape(line.plain) for line in account.picture)
     return f'<pre class="scroll">{chr(10).join(rows)}</pre><p class="dim small">{legend.strip()}</p>'
 
 
-def _before(finding: Finding) -> str:
-    lines = events_before(finding)
-    if not lines:
+def _before(account: Account) -> str:
+    if not account.before:
         return ""
-    listed = "\n".join([*lines, f"event {finding.event.seq} is the bad one"])
-    return f'<details><summary>what led to it</summary><pre class="scroll">{escape(listed)}</pre></details>'
+    listed = escape("\n".join(account.before))
+    return f'<details><summary>what led to it</summary><pre class="scroll">{listed}</pre></details>'
 
 
-def _others(story: Story) -> str:
-    left = len(story.report.findings) - 1
-    return f"<p class='dim'>and {left} more findings behind it, marked in the charts</p>" if left > 0 else ""
-
-
-def _commands(story: Story, subject: Subject) -> str:
+def _commands(commands: Iterable[Command]) -> str:
     lines = [
         f'<div class="command"><span>{escape(c.what)}</span><code>{escape(c.line)}</code>'
         '<button type="button" class="copy">copy</button></div>'
-        for c in commands_of(subject, story.report, story.header)
+        for c in commands
     ]
-    if story.report.verdict == VIOLATES and is_shortest(subject, story.header):
-        lines.append('<p class="dim">this trace is as short as they get that show it</p>')
     return f"<h2>Do it again</h2>{''.join(lines)}"

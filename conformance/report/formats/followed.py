@@ -13,7 +13,7 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import Finding
-from kvproof.conformance.report.formats.sentences import ORDER, rule_of
+from kvproof.conformance.report.formats.checks import ORDER, rule_of
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event

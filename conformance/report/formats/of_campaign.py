@@ -18,38 +18,23 @@ def events_of_campaign(campaign: Campaign, target: str, folder: Path) -> Iterato
     for found in campaign.found.values():
         yield _troubled(found, target, folder / str(found.number))
     yield covered(campaign.coverage)
-    yield Fuzzed(
-        target=target,
-        seed=campaign.seed,
-        faults=campaign.faults,
-        settings=dict(campaign.pinned),
-        profile=campaign.profile,
-        schedules=campaign.schedules,
-        steps=campaign.steps,
-        events=campaign.events,
-        found=len(campaign.found),
-        seconds=round(campaign.elapsed, 1),
-    )
+    pinned = dict(campaign.pinned)
+    yield Fuzzed.about(campaign, target=target, settings=pinned, found=len(campaign.found), seconds=campaign.elapsed)
 
 
 def _troubled(found: Found, target: str, place: Path) -> Troubled:
     """What a target raised may quote what it worked on; that stays in the report of the finding."""
     trouble, finding = found.trouble, found.trouble.finding
-    in_trace = finding is not None and found.played.header is not None
-    return Troubled(
-        number=found.number,
-        kind=trouble.kind,
-        signature=trouble.signature,
-        sentence=trouble.sentence,
-        faults=trouble.faults,
-        after=trouble.after,
-        times=found.times,
+    in_trace = finding if found.played.header is not None else None
+    return Troubled.about(
+        found,
+        trouble,
         acts=len(found.schedule.acts),
-        seconds=round(found.after_seconds, 2),
+        seconds=found.after_seconds,
         folder=str(place),
         again=to_play_again(target, place),
-        path=str(place / (TRACE if in_trace else REPORT)),
-        line=finding.line if finding is not None and in_trace else 1,
-        seq=finding.event.seq if finding is not None and in_trace else None,
-        invariants=finding.invariants if finding is not None else {},
+        path=str(place / (REPORT if in_trace is None else TRACE)),
+        line=1 if in_trace is None else in_trace.line,
+        seq=None if in_trace is None else in_trace.event.seq,
+        invariants={} if finding is None else finding.invariants,
     )

@@ -6,19 +6,10 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from kvproof.conformance.replay.ledger_words import value
-from kvproof.conformance.report.formats.run_events import (
-    Answer,
-    Cell,
-    Counterexample,
-    LemmaSaid,
-    Proved,
-    Step,
-    Vacuous,
-    Whole,
-)
+from kvproof.conformance.report.formats.run_events import Cell, Counterexample, LemmaSaid, Proved, Step, Vacuous
 from kvproof.model.explore import Run
 from kvproof.model.prove import Proof
 from kvproof.spec.actions import Action
@@ -34,28 +25,12 @@ def events_of_proof(
     table.update(actions)
     for o in proof.obligations:
         path, line = place_of(table[o.action]) if o.action in table else (None, None)
-        yield Cell(
-            machine=o.machine,
-            action=o.action,
-            invariant=o.invariant,
-            verdict=cast(Answer, o.verdict),
-            part=o.sentence,
-            seconds=round(o.seconds, 4),
-            path=path,
-            line=line,
-        )
-    for m in proof.lemmas:
-        yield LemmaSaid(effect=m.effect, lemma=m.goal, verdict=cast(Answer, m.verdict), seconds=round(m.seconds, 4))
+        yield Cell.about(o, part=o.sentence, path=path, line=line)
+    yield from (LemmaSaid.about(m, lemma=m.goal) for m in proof.lemmas)
     yield from (Vacuous(what=what) for what in proof.vacuous)
     if proof.counterexample is not None:
         yield _counterexample(proof.counterexample)
-    yield Proved(
-        of=of,
-        verdict=cast(Whole, verdict or proof.verdict),
-        cells=len(proof.obligations),
-        seconds=round(proof.seconds, 3),
-        complete=proof.complete,
-    )
+    yield Proved.about(proof, of=of, verdict=verdict or proof.verdict, cells=len(proof.obligations))
 
 
 def place_of(action: Action) -> tuple[str | None, int | None]:
@@ -68,16 +43,11 @@ def place_of(action: Action) -> tuple[str | None, int | None]:
 
 
 def _counterexample(run: Run) -> Counterexample:
-    return Counterexample(
-        page_size=run.page_size,
-        row_width=run.row_width,
-        config=dict(run.config),
-        broken=run.broken,
-        steps=tuple(
-            Step(action=t.outcome.action.name, params=dict(t.params), after=_changed(t.outcome.before, t.outcome.after))
-            for t in run.steps
-        ),
+    steps = tuple(
+        Step(action=t.outcome.action.name, params=dict(t.params), after=_changed(t.outcome.before, t.outcome.after))
+        for t in run.steps
     )
+    return Counterexample.about(run, config=dict(run.config), steps=steps)
 
 
 def _changed(before: Any, after: Any) -> dict[str, Any]:

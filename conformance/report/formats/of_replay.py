@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.many_traces import CouldNotJudge, coverage_of
 from kvproof.conformance.replay.many_traces import Judged as Answer
 from kvproof.conformance.replay.verdict import Finding, Report
-from kvproof.conformance.report.formats.run_events import CouldNot, Covered, Differs, Found, Judged, Verdict
+from kvproof.conformance.report.formats.run_events import CouldNot, Covered, Found, Judged
 
 
 def events_of_replay(answers: Iterable[Answer]) -> Iterator[Any]:
@@ -29,35 +29,22 @@ def events_of_trace(answer: Answer) -> Iterator[Any]:
 
 
 def found(finding: Finding) -> Found:
-    event = finding.event
-    return Found(
+    return Found.about(
+        finding,
+        finding.event,
         path=str(finding.path),
-        line=finding.line,
-        seq=event.seq,
-        action=finding.action,
-        ledger=finding.ledger,
-        turn=event.turn,
-        row=event.row,
-        rule=finding.rule,
-        differences=tuple(Differs(**vars(d)) for d in finding.differences),
-        pages=finding.pages,
-        invariants=finding.invariants,
-        explained_by=tuple(fault.id for fault in finding.explained_by),
-        profile=finding.profile,
+        differences=[vars(d) for d in finding.differences],
+        explained_by=[fault.id for fault in finding.explained_by],
     )
 
 
 def judged(report: Report) -> Judged:
-    return Judged(
+    return Judged.about(
+        report,
         path=str(report.path),
-        verdict=cast(Verdict, report.verdict),
-        why=report.why,
-        events=report.events,
         page_moves=report.pages_moved,
         findings=len(report.findings),
-        profile=report.profile,
         config=report.config.model_dump(mode="json"),
-        gaps=report.gaps,
         known_deviations=dict(sorted(report.followed.items())),
     )
 

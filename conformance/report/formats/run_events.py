@@ -7,9 +7,9 @@ anything that a trace's producer wrote freely. `docs/run-events.schema.json` is 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from kvproof.conformance.printable import for_json
 
@@ -18,6 +18,7 @@ Verdict = Literal["conforms", "violates", "incomplete"]
 Answer = Literal["proved", "broken", "unknown"]
 GateVerdict = Literal["passed", "failed", "could not run", "no verdict", "not asked for"]
 Whole = Literal["proved", "broken", "unknown", "disputed"]
+Seconds = Annotated[float, AfterValidator(lambda seconds: round(seconds, 4))]
 
 
 class _Said(BaseModel):
@@ -28,6 +29,13 @@ class _Said(BaseModel):
     def _is_text(cls, data: Any) -> Any:
         """A file name may hold bytes that are no text: they are written as Python would."""
         return for_json(data)
+
+    @classmethod
+    def about(cls, *told_of: Any, **given: Any) -> Self:
+        """The event with the values that are given; each other one is that of the first thing told of that has its name."""
+        names = cls.model_fields.keys() - given.keys() - {"event"}
+        taken = {name: getattr(one, name) for one in reversed(told_of) for name in names if hasattr(one, name)}
+        return cls.model_validate({**taken, **given})
 
 
 class Started(_Said):
@@ -111,7 +119,7 @@ class Cell(_Said):
     invariant: str
     verdict: Answer
     part: str = Field(default="", description="the sentence that was not shown")
-    seconds: float
+    seconds: Seconds
     path: str | None = Field(default=None, description="of the rule; null: it has none (the initial state)")
     line: int | None = None
 
@@ -123,7 +131,7 @@ class LemmaSaid(_Said):
     effect: str
     lemma: str
     verdict: Answer
-    seconds: float
+    seconds: Seconds
 
 
 class Vacuous(_Said):
@@ -157,7 +165,7 @@ class Proved(_Said):
     of: str = Field(description="the model's own rules, or the fault, variant or profile that changes them")
     verdict: Whole
     cells: int
-    seconds: float
+    seconds: Seconds
     complete: bool = Field(description="false: it was stopped, and what was not said was not looked at")
 
 
@@ -173,7 +181,7 @@ class Troubled(_Said):
     after: tuple[str, ...] = Field(description="known deviations of the target that were met before")
     times: int
     acts: int
-    seconds: float = Field(description="after which it was found first")
+    seconds: Seconds = Field(description="after which it was found first")
     folder: str
     again: str = Field(description="the command that plays it once more")
     path: str = Field(description="in the folder: the trace where there is one, else the report")
@@ -195,7 +203,7 @@ class Fuzzed(_Said):
     steps: int
     events: int
     found: int
-    seconds: float
+    seconds: Seconds
 
 
 class Killed(_Said):
@@ -217,7 +225,7 @@ class GateStep(_Said):
     name: str
     verdict: GateVerdict
     detail: str
-    seconds: float
+    seconds: Seconds
 
 
 class Ended(_Said):

@@ -50,7 +50,7 @@ def test_of_a_packed_file_no_share_is_claimed(shown: Any) -> None:
 def test_of_many_traces_those_that_are_done_are_said(shown: Any) -> None:
     shown.of_many(0, 0, 4)
     shown.of_many(2000, 1, 4)
-    assert shown.lines[-1] == "[######..................] 1 of 4 traces, 2,000 events, 200 events/s, 0:30 left"
+    assert shown.lines[-1] == "[######..................] 1 of 4, 2,000 events, 200 events/s, 0:30 left"
 
 
 def test_bars_and_times_have_their_bounds() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from functools import partial
 from pathlib import Path
 
@@ -35,9 +34,9 @@ prove = partial(run, "prove")
 
 @pytest.fixture
 def variant(tmp_path: Path):
-    def write(body: str, head: str = HEAD) -> Path:
+    def write(body: str) -> Path:
         path = tmp_path / "my_fix.py"
-        path.write_text(head + textwrap.dedent(body))
+        path.write_text(HEAD + body)
         return path
 
     return write
@@ -82,8 +81,8 @@ def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_p
 
 
 def test_that_the_file_is_executed_is_said_first(variant) -> None:
-    result = prove("--variant", variant("print('hello from the file')\nREPLACES = 7\n"))
-    assert result.output.index("is executed now") < result.output.index("hello from the file")
+    output = prove("--variant", variant("print('hello from the file')\nREPLACES = 7\n")).output
+    assert output.index("is executed now") < output.index("hello from the file")
 
 
 def test_a_faulty_rule_as_a_variant_breaks_what_the_fault_breaks(variant) -> None:
@@ -112,29 +111,23 @@ def test_the_run_of_a_variant_is_saved_as_a_trace(tmp_path: Path) -> None:
 
 
 def test_when_a_rule_applies_can_be_replaced_too(variant) -> None:
-    path = variant(
-        """
-        REPLACES = "match_slot"
-        run = ACTIONS["match_slot"].run
+    applies = "d.every(ACTIONS[REPLACES].applies(d, s), d.no(s.matched))"
+    body = f"REPLACES = 'match_slot'\nrun = ACTIONS[REPLACES].run\ndef applies(d, s): return {applies}\n"
+    assert prove("--variant", variant(body)).exit_code == 0
 
-        def applies(d, s):
-            return d.every(ACTIONS["match_slot"].applies(d, s), d.no(s.matched))
-        """
-    )
-    assert prove("--variant", path).exit_code == 0
+
+def guarded(action: str, guard: str) -> str:
+    """A file that adds a guard to an action."""
+    return f"""REPLACES = {action!r}
+def run(d, s, p):
+    step = ACTIONS[REPLACES].run(d, s, p)
+    return Step(step.after, (*step.guards, Guard("a guard more", {guard})), step.effects)
+"""
 
 
 def test_an_action_that_the_variant_makes_impossible_is_no_proof(variant) -> None:
     """No session turn ever runs: all invariants hold, of nothing."""
-    path = variant(
-        """
-        REPLACES = "extend"
-        def run(d, s, p):
-            step = ACTIONS["extend"].run(d, s, p)
-            return Step(step.after, (*step.guards, Guard("only ordinary requests", s.plain)), step.effects)
-        """
-    )
-    result = prove("--variant", path)
+    result = prove("--variant", variant(guarded("extend", "s.plain")))
     assert result.exit_code == 1
     assert "vacuous: retract: never happens any more" in result.stdout
 
@@ -159,106 +152,77 @@ def test_no_rule_of_the_specification_branches_on_a_symbol() -> None:
 
 # --- mistakes in the file -------------------------------------------------------------------------------------------
 
-RULE = "def run(d, s, p):\n    {}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
-MISTAKES = {
-    "syntax": ("REPLACES = 'close'\ndef run(d, s, p)\n    pass\n", "my_fix.py:7: syntax error: expected ':'"),
-    "nothing": ("", "my_fix.py: no REPLACES: name the action"),
-    "no run": ("REPLACES = 'close'\n", "my_fix.py:6: no function run(d, s, p)"),
-    "wrong type": ("REPLACES = 7\n", "my_fix.py:6: REPLACES is the name of an action"),
-    "empty": ("REPLACES = {}\n", "my_fix.py:6: REPLACES is the name of an action"),
-    "no function": ("REPLACES = {'close': 7}\n", "my_fix.py:6: REPLACES['close'] is not a function"),
-    "unknown action": (
-        "REPLACES = 'match_slots'\n" + RULE.format("pass"),
-        "my_fix.py:6: unknown action 'match_slots'; did you mean match_slot",
-    ),
-    "summary": ("REPLACES = 'close'\nSUMMARY = 7\n" + RULE.format("pass"), "my_fix.py: SUMMARY is a sentence, not int"),
-    "fails when read": ("REPLACES = undefined\n", "my_fix.py:6: NameError: name 'undefined'"),
-    "leaves": ("REPLACES = 'close'\nraise SystemExit(0)\n", "my_fix.py:7: SystemExit: 0"),
-    "raises": ("REPLACES = 'close'\n" + RULE.format("1 / 0"), "my_fix.py:8: ZeroDivisionError"),
-    "no such field": ("REPLACES = 'close'\n" + RULE.format("s.row_ends"), "my_fix.py:8: AttributeError: 'Ledger'"),
-    "no such parameter": (
-        "REPLACES = 'finish'\n" + RULE.format("p.kept_len"),
-        "(parameters of finish: finished_len",
-    ),
-    "few arguments": (
-        "REPLACES = 'close'\ndef run(d, s):\n    return None\n",
-        "my_fix.py:7: TypeError: run() takes 2 positional arguments but 3 were given",
-    ),
-    "no step": ("REPLACES = 'close'\ndef run(d, s, p):\n    return s\n", "my_fix.py:7: a rule returns Step(...)"),
-    "no state": ("REPLACES = 'close'\ndef run(d, s, p):\n    return Step(7)\n", "my_fix.py:7: Step takes the state"),
-    "number for a length": (
-        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s.but(prefix_len=0))\n",
-        "my_fix.py:7: prefix_len is a length, not int: use d.zero",
-    ),
-    "number in an effect": (
-        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, effects=(Free(0, s.prefix_len),))\n",
-        "my_fix.py:7: ",
-    ),
-    "length and number": (
-        "REPLACES = 'close'\n" + RULE.format("s.prefix_len == 0"),
-        "my_fix.py:8: AssertionError (lengths",
-    ),
-    "length plus number": ("REPLACES = 'close'\n" + RULE.format("s.prefix_len + 1"), "my_fix.py:8: AttributeError"),
-    "if": (
-        "REPLACES = 'close'\n" + RULE.format("if s.phase == WAITING: s = s.but(turns=0)"),
-        "my_fix.py:8: a rule cannot branch on the state",
-    ),
-    "and": ("REPLACES = 'close'\n" + RULE.format("s.slot_held and s.lent"), "my_fix.py:8: a rule cannot branch"),
-    "min": ("REPLACES = 'close'\n" + RULE.format("min(s.turns, s.rows)"), "my_fix.py:8: a rule cannot branch"),
-    "applies": (
-        "REPLACES = 'close'\n" + RULE.format("pass") + "def applies(d, s):\n    return s.opened\n",
-        "my_fix.py:11: AttributeError",
-    ),
-    "guards by name": (
-        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, guards={'a turn runs': s.inflight})\n",
-        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag), not dict',
-    ),
-    "a bare guard": (
-        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, (s.inflight,))\n",
-        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag); one is ',
-    ),
-    "a bare effect": (
-        "REPLACES = 'close'\ndef run(d, s, p):\n    return Step(s, effects=('free',))\n",
-        "my_fix.py:7: effects are a tuple of those of kvproof.spec.effects; one is str",
-    ),
-    "contradiction": (
-        """REPLACES = "close"
-def run(d, s, p):
-    step = ACTIONS["close"].run(d, s, p)
-    return Step(step.after, (*step.guards, Guard("a turn runs", s.inflight)), step.effects)
-""",
-        "close can never happen: its guards contradict the invariants",
-    ),
-    "never reached": (
-        """REPLACES = "close"
-def run(d, s, p):
-    step = ACTIONS["close"].run(d, s, p)
-    wide = d.tokens(d.floor_pages(d.row_width)) < d.zero + d.one
-    return Step(step.after, (*step.guards, Guard("a row is narrower than a page", wide)), step.effects)
-""",
-        "close can never happen: not in any state of the instances P=1 row width 3",
+FILES = {
+    "": "my_fix.py: no REPLACES: name the action",
+    "def run(d, s, p)\n    pass\n": "my_fix.py:6: syntax error: expected ':'",
+    "REPLACES = 'close'\n": "my_fix.py:6: no function run(d, s, p)",
+    "REPLACES = 7\n": "my_fix.py:6: REPLACES is the name of an action",
+    "REPLACES = {}\n": "my_fix.py:6: REPLACES is the name of an action",
+    "REPLACES = {'close': 7}\n": "my_fix.py:6: REPLACES['close'] is not a function",
+    "REPLACES = undefined\n": "my_fix.py:6: NameError: name 'undefined'",
+    "REPLACES = 'close'\nraise SystemExit(0)\n": "my_fix.py:7: SystemExit: 0",
+    "REPLACES = 'match_slots'\nrun = print\n": "my_fix.py:6: unknown action 'match_slots'; did you mean match_slot",
+    "REPLACES = 'close'\nSUMMARY = 7\nrun = print\n": "my_fix.py: SUMMARY is a sentence, not int",
+    "REPLACES = 'close'\ndef run(d, s):\n    pass\n": "my_fix.py:7: TypeError: run() takes 2 positional arguments",
+    "REPLACES = 'close'\nrun = ACTIONS['close'].run\ndef applies(d, s):\n    return s.opened\n": (
+        "my_fix.py:9: AttributeError"
     ),
 }
+RULES = {
+    "1 / 0": "my_fix.py:8: ZeroDivisionError",
+    "s.row_ends": "my_fix.py:8: AttributeError: 'Ledger'",
+    "p.kept_len": "(parameters of finish: finished_len",
+    "return s": "my_fix.py:7: a rule returns Step(...)",
+    "return Step(7)": "my_fix.py:7: Step takes the state",
+    "return Step(s.but(prefix_len=0))": "my_fix.py:7: prefix_len is a length, not int: use d.zero",
+    "return Step(s, effects=(Free(0, s.prefix_len),))": "my_fix.py:7: ",
+    "s.prefix_len == 0": "my_fix.py:8: AssertionError (lengths",
+    "s.prefix_len + 1": "my_fix.py:8: AttributeError",
+    "if s.phase == WAITING: s = s.but(turns=0)": "my_fix.py:8: a rule cannot branch on the state",
+    "s.slot_held and s.lent": "my_fix.py:8: a rule cannot branch",
+    "min(s.turns, s.rows)": "my_fix.py:8: a rule cannot branch",
+    "return Step(s, guards={'a turn runs': s.inflight})": (
+        'my_fix.py:7: guards are a tuple of Guard("a sentence", flag), not dict'
+    ),
+    "return Step(s, (s.inflight,))": 'my_fix.py:7: guards are a tuple of Guard("a sentence", flag); one is ',
+    "return Step(s, effects=('free',))": (
+        "my_fix.py:7: effects are a tuple of those of kvproof.spec.effects; one is str"
+    ),
+    "if isinstance(d.zero, int): raise ValueError('only of numbers')": "my_fix.py:8: ValueError: only of numbers",
+}
+GUARDS = {
+    "s.inflight": "close can never happen: its guards contradict the invariants",
+    "d.tokens(d.floor_pages(d.row_width)) < d.zero + d.one": (
+        "close can never happen: not in any state of the instances P=1 row width 3"
+    ),
+}
+"""Of a guard that is added to `close`."""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_answered_with_its_line(mistake: str, variant) -> None:
-    body, answer = MISTAKES[mistake]
-    assert answer in refusal(variant(body))
+@pytest.mark.parametrize("body", FILES)
+def test_a_mistake_of_a_file_is_answered_with_its_line(body: str, variant) -> None:
+    assert FILES[body] in refusal(variant(body))
+
+
+@pytest.mark.parametrize("line", RULES)
+def test_a_mistake_of_a_rule_is_answered_with_its_line(line: str, variant) -> None:
+    action = "finish" if "parameters of finish" in RULES[line] else "close"
+    body = f"REPLACES = {action!r}\ndef run(d, s, p):\n    {line}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
+    assert RULES[line] in refusal(variant(body))
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_rule_that_can_never_happen_is_refused(guard: str, variant) -> None:
+    assert GUARDS[guard] in refusal(variant(guarded("close", guard)))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "null.py").write_bytes(b"x = 1\x00")
     assert "cannot read" in refusal(tmp_path / "missing.py")
     assert "cannot read" in refusal(tmp_path)
-    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
     assert "not a Python file in UTF-8" in refusal(tmp_path / "bytes.py")
-    (tmp_path / "null.py").write_bytes(b"x = 1\x00")
     assert "null.py" in refusal(tmp_path / "null.py")
-
-
-def test_an_error_that_only_numbers_meet_has_its_line_too(variant) -> None:
-    path = variant("REPLACES = 'close'\n" + RULE.format("if isinstance(d.zero, int): raise ValueError('only here')"))
-    assert "my_fix.py:8: ValueError: only here" in refusal(path)
 
 
 def test_branches_are_watched_only_while_a_rule_runs() -> None:

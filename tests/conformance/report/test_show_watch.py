@@ -80,18 +80,26 @@ def test_every_kind_of_owner_that_is_counted_is_drawn() -> None:
         assert set(pool) <= set(OWNERS)
 
 
-def test_a_violation_and_what_came_after_it_are_told_apart() -> None:
-    after = replace(
-        STATUS, phase=UNJUDGED, verdict="violates", violations=1, unjudged=500, first_violation="event 3: extend (s)"
-    )
-    text = " ".join(" ".join(drawn(after, 100)).split())
-    assert "VIOLATES 1 in 1,234,567 events; the first: event 3: extend (s)" in text
-    assert "500 events came after it and are counted, not judged" in text
+AFTER_A_VIOLATION = {
+    "phase": UNJUDGED,
+    "verdict": "violates",
+    "violations": 1,
+    "unjudged": 500,
+    "first_violation": "event 3: extend (s)",
+}
 
 
-def test_an_idle_server_and_a_file_that_is_not_there_are_said() -> None:
-    assert "complete as it stands; the server is idle" in " ".join(drawn(replace(STATUS, phase=IDLE), 120))
-    assert "waiting for the trace" in "\n".join(drawn(Status("x.jsonl", WAITING), 80))
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (replace(STATUS, **AFTER_A_VIOLATION), "VIOLATES 1 in 1,234,567 events; the first: event 3: extend (s)"),
+        (replace(STATUS, **AFTER_A_VIOLATION), "500 events came after it and are counted, not judged"),
+        (replace(STATUS, phase=IDLE), "complete as it stands; the server is idle"),
+        (Status("x.jsonl", WAITING), "waiting for the trace"),
+    ],
+)
+def test_the_phase_is_said(status: Status, said: str) -> None:
+    assert said in " ".join(" ".join(drawn(status, 120)).split())
 
 
 def test_a_line_of_a_log_says_the_same() -> None:

@@ -71,11 +71,19 @@ def test_a_torn_tail_is_cut_off_and_what_is_missing_counted(tmp_path: Path, form
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_trace_of_nothing_but_its_header_is_closed(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("events", [0, 2])
+def test_an_end_that_is_no_longer_true_is_taken_back_and_a_header_alone_gets_one(
+    tmp_path: Path, form: str, events: int
+) -> None:
+    """The process that writes may die while the server is idle, and the server goes on."""
     path = tmp_path / f"t{form}"
-    new_file(path).close()
-    assert close_what_was_left(path, "gone", 3) == (0, 3)
-    assert read(path) == (0, End(events=0, dropped=3, reason="gone"), None)
+    file = new_file(path)
+    if events:
+        file.add(checks(0, events))
+        file.idle()
+    file.close()
+    assert close_what_was_left(path, "gone", 3) == (events, 3 - events)
+    assert read(path) == (events, End(events=events, dropped=3 - events, reason="gone"), None)
 
 
 @pytest.mark.parametrize("form", FORMS)

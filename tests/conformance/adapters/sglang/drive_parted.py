@@ -1,18 +1,14 @@
-"""A prompt whose prefix the tree still has, but not its window pages; for SGLang's environment.
-
-    python drive_parted.py FOLDER
+"""A prompt whose prefix the tree still has, but not its window pages; runs in SGLang's environment.
 
 Newer releases hand the tree such a prompt only up to where it parts from the other. And when a request ends whose copy of that
-prefix has its window pages, their tree takes those. Captures it as a server is, and prints what is found in each trace, by the
-release's own rules and by the model's.
+prefix has its window pages, their tree takes those.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from captured import captured
 
@@ -36,48 +32,32 @@ def parts_and_ends(headless: Headless) -> None:
 def one_behind_the_other(headless: Headless, generated: int) -> None:
     for name, prompt, tokens in (("first", FIRST, 3), ("second", SECOND, generated)):
         headless.send_tokens(name, prompt, tokens)
-        steps(headless, 12)
+        headless.run(12)
 
 
 def ends_beside_one_that_lost_its_window(headless: Headless) -> None:
     """The first one runs, its window has gone, and its prefix is locked when the second one ends."""
     headless.send_tokens("first", FIRST, 2)
     headless.send_tokens("second", FIRST[:1], 1)
-    steps(headless, 12)
+    headless.run(12)
 
 
-def steps(headless: Headless, count: int) -> None:
-    for _ in range(count):
-        headless.step()
-
-
-DRIVES: tuple[Callable[[Headless], None], ...] = (
-    parts_and_goes_on,
-    parts_and_ends,
-    ends_beside_one_that_lost_its_window,
-)
-
-
-def main() -> None:
-    for drive in DRIVES:
-        path = Path(sys.argv[1]) / f"{drive.__name__}.jsonl"
-        with captured(SETTINGS, path) as headless:
+def runs(folder: str) -> list[dict[str, Any]]:
+    """What is found in each trace where it is captured as a server is, by the release's own rules and by the model's."""
+    found = []
+    for drive in (parts_and_goes_on, parts_and_ends, ends_beside_one_that_lost_its_window):
+        path = Path(folder) / f"{drive.__name__}.jsonl"
+        with captured(Headless(SETTINGS), path, own_idle_check=True) as headless:
             drive(headless)
         result = replay(path, profile="auto")
         told = [json.loads(line) for line in path.read_text().splitlines()]
-        print(
-            json.dumps(
-                {
-                    "drive": drive.__name__,
-                    "verdict": result.verdict,
-                    "found": [one.rule for one in result.findings],
-                    "by the model": replay(path).verdict,
-                    "parts": [one["params"]["key_len"] for one in told if "key_len" in one.get("params", {})],
-                    "taken over": [one["shared"] for one in told if one.get("action") == "finish" and "shared" in one],
-                }
-            )
+        found.append(
+            {
+                "verdict": result.verdict,
+                "found": [one.rule for one in result.findings],
+                "by the model": replay(path).verdict,
+                "parts": [one["params"]["key_len"] for one in told if "key_len" in one.get("params", {})],
+                "taken over": [one["shared"] for one in told if one.get("action") == "finish" and "shared" in one],
+            }
         )
-
-
-if __name__ == "__main__":
-    main()
+    return found

@@ -1,15 +1,7 @@
-"""A prompt in chunks for which the window pool is too small: it stands still with what it has; for SGLang's environment.
-
-    python drive_standstill.py FOLDER
-
-Prints what is found in the trace of a run in the headless driver, and how often the scheduler found nothing to run in it; then
-what is found where it is captured as a server is.
-"""
+"""A prompt in chunks for which the window pool is too small: it stands still with what it has; runs in SGLang's environment."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 from captured import captured
@@ -36,27 +28,14 @@ def stands_still(headless: Headless) -> int:
     return sum(not headless.step() for _ in range(12))
 
 
-def driven(path: Path) -> int:
-    with Headless(SETTINGS) as headless, write_trace(path, header_of_run(headless, "standstill")) as writer:
-        with recording(headless, writer) as recorder:
-            headless.on_check = lambda busy, passed: recorder.check(busy=busy, passed=passed)
+def found(folder: str) -> tuple[int, list[str], list[str]]:
+    """How often a driven scheduler found nothing to run, and what is found in its trace, and in that of a captured one."""
+    driven, served = Path(folder) / "driven.jsonl", Path(folder) / "captured.jsonl"
+    with Headless(SETTINGS) as headless, write_trace(driven, header_of_run(headless, "standstill")) as writer:
+        with recording(headless, writer):
             idle = stands_still(headless)
         writer.close("stuck: s/1")
-    return idle
-
-
-def served(path: Path) -> None:
-    with captured(SETTINGS, path) as headless:
+    with captured(Headless(SETTINGS), served, own_idle_check=True) as headless:
         stands_still(headless)
-
-
-def main() -> None:
-    for name, run in (("driven", driven), ("captured", served)):
-        path = Path(sys.argv[1]) / f"{name}.jsonl"
-        idle = run(path)
-        found = [finding.rule for finding in replay(path, profile="auto").findings]
-        print(json.dumps({"run": name, "idle": idle, "found": found}))
-
-
-if __name__ == "__main__":
-    main()
+    of_driven, of_served = ([one.rule for one in replay(path, profile="auto").findings] for path in (driven, served))
+    return idle, of_driven, of_served

@@ -1,14 +1,11 @@
 """Runs the scripts of docs/findings on the SGLang of this environment, each in a fork, so that SGLang is imported once.
 
-    python tests/conformance/adapters/sglang/run_findings.py [NAME ...]
-
-prints one JSON object: script -> {what it looked for: whether it is there}. The scripts need nothing but sglang; on a machine
-without a GPU it is what they import, with stand-ins for its GPU packages, that they find already there.
+The scripts need nothing but sglang; on a machine without a GPU it is what they import, with stand-ins for its GPU packages, that
+they find already there.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import sys
@@ -18,14 +15,14 @@ FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
 HELPERS = ("harness", "drafts")
 
 
-def main() -> None:
+def found() -> dict[str, dict[str, bool]]:
+    """Of each script what it looked for: whether it is there."""
     from kvproof.conformance.adapters.sglang.engine import import_sglang
 
     import_sglang()
     sys.path.insert(0, str(FINDINGS))
-    names = sys.argv[1:] or sorted(path.stem for path in FINDINGS.glob("*.py") if path.stem not in HELPERS)
-    found = {name: lines_of(FINDINGS / f"{name}.py") for name in names}
-    print(json.dumps({name: answers(lines) for name, lines in found.items()}))
+    scripts = sorted(path for path in FINDINGS.glob("*.py") if path.stem not in HELPERS)
+    return {script.stem: answers(lines_of(script)) for script in scripts}
 
 
 def lines_of(script: Path) -> list[str]:
@@ -49,13 +46,5 @@ def lines_of(script: Path) -> list[str]:
 
 def answers(lines: list[str]) -> dict[str, bool]:
     """`there: what` and `not there: what` of what a script printed."""
-    found = {}
-    for line in lines:
-        answer, colon, what = line.partition(": ")
-        if colon and answer in ("there", "not there"):
-            found[what] = answer == "there"
-    return found
-
-
-if __name__ == "__main__":
-    main()
+    said = [line.partition(": ") for line in lines]
+    return {what: answer == "there" for answer, colon, what in said if colon and answer in ("there", "not there")}

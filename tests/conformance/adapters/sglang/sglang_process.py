@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterable
@@ -23,11 +24,6 @@ RELEASES = ("0.5.10.post1", "0.5.11")
 # Later ones: only the newest is run often, the others by `make test-sglang-full`.
 LATER = ("0.5.12", "0.5.14", "0.5.17", "0.5.20", "0.5.23")
 IN_BETWEEN = LATER[:-1]
-EACH_RELEASE = [
-    *(pytest.param(release, marks=pytest.mark.sglang) for release in (*RELEASES, LATER[-1])),
-    *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-]
-"""As parameters of a test."""
 PAGE_SIZES = (1, 4)
 HAVE_SPECULATION_V1 = (*RELEASES, "0.5.12")
 SPECULATION_V1 = "matrix-speculation-v1"
@@ -64,14 +60,31 @@ def each_on(releases: Iterable[Any], scenarios: Iterable[str]) -> list[Any]:
     ]
 
 
+def often_and_in_full(often: Iterable[str]) -> list[Any]:
+    """These releases, and those in between where all are run: as parameters `release`."""
+    return [
+        *(pytest.param(release, marks=pytest.mark.sglang) for release in often),
+        *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
+    ]
+
+
+EACH_RELEASE = often_and_in_full((*RELEASES, LATER[-1]))
+
+
+def called(release: str, function: str, *arguments: Any) -> Any:
+    """What `module:function` of this folder gives for these arguments on a release. All of them are JSON."""
+    module, _, name = function.partition(":")
+    script = f"import json, sys, {module}; print(json.dumps({module}.{name}(*json.loads(sys.argv[1]))))"
+    return json.loads(run_with_sglang(release, "-c", script, json.dumps(arguments, default=str)).splitlines()[-1])
+
+
 def run_with_sglang(release: str, *arguments: str) -> str:
     """Run the environment's Python on a release; its output."""
     site = ENVIRONMENT / "site" / release
     if not site.exists():
         pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
     command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", *arguments]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(Path(__file__).parent)))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from run_findings import HELPERS
-from sglang_process import IN_BETWEEN, LATER, run_with_sglang
+from sglang_process import LATER, called, often_and_in_full
 
 FOUND = Path(__file__).with_name("findings.json")
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "findings"
@@ -44,13 +44,6 @@ def test_each_script_has_a_page_and_the_table_is_what_was_found() -> None:
     assert text.partition(MARK)[2].strip() == table(known())
 
 
-@pytest.mark.parametrize(
-    "release",
-    [
-        *(pytest.param(release, marks=pytest.mark.sglang) for release in QUICK),
-        *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-    ],
-)
+@pytest.mark.parametrize("release", often_and_in_full(QUICK))
 def test_the_scripts_find_what_is_known(release: str) -> None:
-    script = Path(__file__).with_name("run_findings.py")
-    assert json.loads(run_with_sglang(release, str(script)).splitlines()[-1]) == known()[release]
+    assert called(release, "run_findings:found") == known()[release]

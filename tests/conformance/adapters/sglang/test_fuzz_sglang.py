@@ -6,11 +6,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from sglang_process import ENVIRONMENT, RELEASES, run_with_sglang
+from command_line import completed, of_its_own
+from sglang_process import ENVIRONMENT, RELEASES, called, run_with_sglang
 
 from kvproof.spec.faults import FAULTS
 
@@ -22,9 +22,8 @@ def fuzz(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     site = ENVIRONMENT / "site" / release
     if not site.exists():
         pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
-    command = [str(ENVIRONMENT / "bin" / "kvproof"), "fuzz", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=400)
+    command = [ENVIRONMENT / "bin" / "kvproof", "fuzz", *arguments]
+    return completed(command, env={**os.environ, "PYTHONPATH": str(site)}, timeout=400)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +53,8 @@ def test_seed_faults_of_the_old_release_are_found_and_named(found: Path) -> None
     named = places_of(found)
     assert {"S0510e", "F22213", "F22790e"} <= set(named)
     for place in named.values():
-        assert {path.name for path in place.iterdir()} >= {
-            "schedule.json",
-            "trace.jsonl",
-            "report.txt",
-            "test_finding.py",
-        }
+        files = {path.name for path in place.iterdir()}
+        assert files >= {"schedule.json", "trace.jsonl", "report.txt", "test_finding.py"}
 
 
 @pytest.mark.sglang
@@ -86,8 +81,8 @@ def test_a_finding_is_played_again(found: Path, tmp_path: Path) -> None:
 @pytest.mark.sglang
 def test_each_schedule_has_a_scheduler_as_if_it_were_the_first() -> None:
     """One schedule, in a process of its own and after others of other settings, tells the same events."""
-    script = Path(__file__).with_name("drive_fuzzed.py")
-    assert run_with_sglang(NEW, str(script)).splitlines()[-1] == "the same"
+    told = called(NEW, "drive_fuzzed:told_again")
+    assert len(told) == 5 and all(events > 20 and is_same for events, is_same in told)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +91,8 @@ def test_each_schedule_has_a_scheduler_as_if_it_were_the_first() -> None:
 )
 def test_a_release_that_says_that_a_session_holds_kv_and_none_does_is_noticed(release: str) -> None:
     """It would leave out the check of its tree."""
-    script = Path(__file__).with_name("drive_holders.py")
-    *_, right, wrong = run_with_sglang(release, str(script)).splitlines()
-    assert (right, wrong) == ("nothing", "it says that a session holds KV, and 0 do")
+    found = called(release, "drive_fuzzed:holders")
+    assert found == ["nothing", "it says that a session holds KV, and 0 do"]
 
 
 @pytest.mark.sglang
@@ -109,18 +103,9 @@ def test_no_fault_can_be_turned_on_in_real_sglang(tmp_path: Path) -> None:
 
 
 def test_without_sglang_it_says_what_to_do(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from kvproof.conformance.cli.program import main; main()",
-        "fuzz",
-        "--target",
-        "sglang",
-    ]
-    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False)
+    done = completed(of_its_own("fuzz", "--target", "sglang", "--out", tmp_path))
     assert done.returncode == 2
-    assert "SGLang is not installed" in done.stderr
-    assert "make test-sglang" in done.stderr
+    assert "SGLang is not installed" in done.stderr and "make test-sglang" in done.stderr
 
 
 def test_what_was_found_without_a_name_is_told_in_words() -> None:

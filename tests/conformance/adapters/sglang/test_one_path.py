@@ -68,19 +68,36 @@ def test_a_name_that_is_taken_is_never_touched_and_the_next_is_found(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A container gives a server that is started again the same process id, so that name too may be taken."""
-    wanted, made = tmp_path / "live.jsonl.gz", []
+    wanted, made = tmp_path / "a" / "live.jsonl.gz", []
+    wanted.parent.mkdir()
     wanted.write_text("of an earlier run")
     with caplog.at_level(logging.WARNING, "kvproof"):
         for _ in range(3):
             path, file = live_trace.new_file(str(wanted), None)
-            made.append(path.name)
+            assert live_trace.is_being_written(path)
             os.close(file)
+            assert not live_trace.is_being_written(path)
+            made.append(path.name)
     own = os.getpid()
     assert made == [f"live.{own}.jsonl.gz", f"live.{own}-2.jsonl.gz", f"live.{own}-3.jsonl.gz"]
     assert wanted.read_text() == "of an earlier run"
-    assert [
-        f"this server's trace is {tmp_path / name}" in said for name, said in zip(made, caplog.messages, strict=True)
-    ]
+    for name, said in zip(made, caplog.messages, strict=True):
+        assert f"this server's trace is {wanted.with_name(name)}" in said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rank", "name"),
+    [
+        ("t.jsonl", None, "t.jsonl"),
+        ("t.jsonl", "dp0-tp1", "t.dp0-tp1.jsonl"),
+        ("t-{rank}.jsonl", "dp0-tp1", "t-dp0-tp1.jsonl"),
+        ("t-{rank}-{pid}.jsonl", None, "t-0-{pid}.jsonl"),
+    ],
+)
+def test_name_of_the_trace(tmp_path: Path, wanted: str, rank: str | None, name: str) -> None:
+    path, file = live_trace.new_file(str(tmp_path / wanted), rank)
+    os.close(file)
+    assert path == tmp_path / name.format(pid=os.getpid())
 
 
 def test_where_all_names_are_taken_nothing_is_recorded_and_the_server_goes_on(

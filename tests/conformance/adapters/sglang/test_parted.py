@@ -9,29 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sglang_process import IN_BETWEEN, LATER, run_with_sglang
+from sglang_process import LATER, called, often_and_in_full
 
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 
 INSERTED_WHOLE = ("0.5.11", "0.5.12", "0.5.14", "0.5.17")
-OFTEN = ("0.5.11", LATER[-1])
 PARTS, TAKES_OVER = "parts_and_goes_on", "ends_beside_one_that_lost_its_window"
 
 
-def runs(release: str, folder: Path) -> list[dict[str, Any]]:
-    output = run_with_sglang(release, str(Path(__file__).with_name("drive_parted.py")), str(folder))
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-
-
-@pytest.mark.parametrize(
-    "release",
-    [
-        *(pytest.param(release, marks=pytest.mark.sglang) for release in OFTEN),
-        *(pytest.param(release, marks=pytest.mark.sglang_full) for release in IN_BETWEEN),
-    ],
-)
+@pytest.mark.parametrize("release", often_and_in_full(("0.5.11", LATER[-1])))
 def test_what_a_release_does_by_a_rule_of_its_own_conforms(release: str, tmp_path: Path) -> None:
-    found = runs(release, tmp_path)
+    found = called(release, "drive_parted:runs", tmp_path)
     assert [(run["verdict"], run["found"]) for run in found] == [(CONFORMS, [])] * 3
     is_whole = release in INSERTED_WHOLE
     assert [run["parts"] for run in found] == [[]] * 3 if is_whole else [[1], [1], []]
@@ -81,5 +69,5 @@ def test_what_is_told_of_it_is_judged(
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parted")
-    runs(LATER[-1], folder)
+    called(LATER[-1], "drive_parted:runs", folder)
     return folder

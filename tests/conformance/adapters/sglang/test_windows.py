@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from drive_windows import PAGE_SIZES, SOUND
-from sglang_process import RELEASES, run_with_sglang
+from sglang_process import RELEASES, called
 
 from kvproof.conformance.adapters.live.assembly import DECODE, Assembly
 from kvproof.conformance.adapters.live.page_ids import PageIds
@@ -31,7 +31,7 @@ TraceOf = Callable[[str, str, int], Any]
 def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The traces of `drive_windows.py` on the release after the seed fixes."""
     folder = tmp_path_factory.mktemp("windows")
-    run_with_sglang(NEW, str(Path(__file__).with_name("drive_windows.py")), str(folder))
+    called(NEW, "drive_windows:runs", folder)
     return folder
 
 

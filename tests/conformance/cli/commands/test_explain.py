@@ -14,8 +14,6 @@ from kvproof.conformance.report.explain.account import Wrong, in_one_sentence, l
 from kvproof.conformance.report.explain.picture import pictures, strip
 from kvproof.conformance.report.explain.story import FROM_SLOT, FROM_TURN, Lengths
 
-BEHIND_A_PAGE = Lengths(FROM_TURN, c=10, a=12, r=4, e=0)
-
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -50,39 +48,19 @@ def test_the_lengths_stand_before_by_the_rule_and_as_seen(trace: Path) -> None:
     assert finding is not None
     values = {v.name: v for v in values_of(finding)}
     committed = values["slot_kv_committed_len"]
-    assert (committed.before, committed.rule, committed.seen, isinstance(committed.seen, Wrong)) == (
-        "34",
-        "33",
-        "33",
-        False,
-    )
+    assert committed[1:] == ("34", "33", "33") and not isinstance(committed.seen, Wrong)
     freed = values["freed pages"]
-    assert (freed.rule, freed.seen, isinstance(freed.seen, Wrong)) == ("[]", "[9]", True)
+    assert freed[2:] == ("[]", "[9]") and isinstance(freed.seen, Wrong)
     assert "checkpoint_len" not in values, "it did not change"
     before, after = lengths_around(finding, 4)
     assert (before[0], before[1].c, after[0], after[1].c) == ("before", 34, "after", 33)
 
 
 def test_what_led_to_it_ends_with_the_bad_event(trace: Path) -> None:
-    lines = run("explain", trace).stdout.splitlines()
-    begin = lines.index("what led to it")
-    assert lines[begin + 1].split() == [
-        "event",
-        "28,",
-        "step",
-        "8",
-        "create",
-        "s-3",
-        "C",
-        "25",
-        "A",
-        "25",
-        "R",
-        "8",
-        "E",
-        "0",
-    ]
-    assert lines[begin + 7] == "  event 34 is the bad one"
+    said = run("explain", trace).stdout
+    led = [" ".join(line.split()) for line in said[said.index("what led to it") :].splitlines()]
+    assert led[1] == "event 28, step 8 create s-3 C 25 A 25 R 8 E 0"
+    assert led[7] == "event 34 is the bad one"
 
 
 def test_each_wrong_page_has_the_owner_that_had_it_and_the_one_that_has_it(trace: Path) -> None:
@@ -142,29 +120,25 @@ def test_a_finding_of_the_fuzzer_is_explained_by_its_folder(tmp_path: Path) -> N
     assert f"pytest {out / '1' / 'test_finding.py'}" in result.stdout
     assert f"it holds findings: {out / '1'}" in refusal("explain", out)
     schedule = out / "1" / "schedule.json"
-    schedule.write_text(
-        schedule.read_text()
-        .replace('"target":"reference"', '"target":"mine:Server"')
-        .replace('"target": "reference"', '"target": "mine:Server"')
-    )
+    schedule.write_text(json.dumps(json.loads(schedule.read_text()) | {"target": "mine:Server"}))
     again = run("explain", out / "1").stdout
     assert f"kvproof fuzz --target mine:Server --replay {out / '1'}" in again
 
 
-def test_a_folder_that_is_no_finding_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_explained_is_named(tmp_path: Path) -> None:
     assert "no finding of kvproof fuzz" in refusal("explain", tmp_path)
-
-
-def test_a_trace_that_is_not_there_is_named_so() -> None:
     assert "no such trace" in refusal("explain", "out/nothing.jsonl")
 
 
-def test_a_strip_shows_the_trees_the_committed_and_the_allocated_tokens_with_bars_between_pages() -> None:
-    assert strip(BEHIND_A_PAGE, page_size=4, longest=12, unit=1) == "▒▒▒▒│████│██░░"
-
-
-def test_tokens_out_of_the_window_and_tokens_without_a_page_are_told_apart() -> None:
-    assert strip(Lengths(FROM_TURN, c=6, a=4, r=1, e=2), page_size=1, longest=6, unit=1) == "▒×██!!"
+@pytest.mark.parametrize(
+    ("lengths", "page_size", "drawn"),
+    [
+        (Lengths(FROM_TURN, c=10, a=12, r=4, e=0), 4, "▒▒▒▒│████│██░░"),  # the tree's, committed, only allocated
+        (Lengths(FROM_TURN, c=6, a=4, r=1, e=2), 1, "▒×██!!"),  # out of the window; without a page
+    ],
+)
+def test_a_strip_tells_the_tokens_of_a_row_apart(lengths: Lengths, page_size: int, drawn: str) -> None:
+    assert strip(lengths, page_size, longest=12, unit=1) == drawn
 
 
 def test_long_rows_are_drawn_to_scale() -> None:

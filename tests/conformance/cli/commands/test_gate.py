@@ -12,6 +12,7 @@ import pytest
 from command_line import refusal, run
 from many_traces import broken
 from repository import VARIANTS
+from typer.testing import Result
 
 from kvproof.conformance.gate import golden_traces, kills
 from kvproof.conformance.gate.golden_traces import SHIPPED, kept_in
@@ -19,25 +20,33 @@ from kvproof.conformance.gate.steps import Outcome, Plan, exit_code
 from kvproof.conformance.gate.summary import markdown
 from kvproof.conformance.printable import for_markdown
 
-ALONE = {
-    "proof": ("--skip", "kills", "--skip", "golden", "--skip", "fuzz"),
-    "kills": ("--skip", "proof", "--skip", "golden", "--skip", "fuzz"),
-    "golden": ("--skip", "proof", "--skip", "kills", "--skip", "fuzz"),
-    "fuzz": ("--skip", "proof", "--skip", "kills", "--skip", "golden"),
-}
+STEPS = ("proof", "kills", "golden", "fuzz")
+
+
+def gate(only: str, *arguments: object) -> Result:
+    """One step of the gate alone; every format goes into a file of its name."""
+    skipped = [part for step in STEPS if step != only for part in ("--skip", step)]
+    files = ("--junit", "g.xml", "--sarif", "g.sarif", "--ndjson", "g.ndjson", "--markdown", "g.md")
+    return run("gate", *skipped, *arguments, *files)
+
+
+def refused(only: str, *arguments: object) -> str:
+    result = gate(only, *arguments)
+    assert result.exit_code == 2, result.output
+    return result.stderr
+
+
+def rules_broken() -> list[str]:
+    """Of the results of the SARIF file; the JUnit file has a failure of each."""
+    rules = [result["ruleId"] for result in json.loads(Path("g.sarif").read_text())["runs"][0]["results"]]
+    assert all(f'<failure type="{rule}"' in Path("g.xml").read_text() for rule in rules)
+    return rules
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-
-
-def golden_folder(tmp_path: Path) -> Path:
-    """One trace, which violates."""
-    (folder := tmp_path / "golden").mkdir()
-    broken(folder / "trace.jsonl")
-    return folder
 
 
 @pytest.mark.slow
@@ -50,95 +59,69 @@ def test_the_whole_gate_passes_on_these_rules(tmp_path: Path) -> None:
 
 
 def test_the_traces_that_are_shipped_are_as_they_must_be() -> None:
-    result = run("gate", *ALONE["golden"])
+    result = gate("golden")
     assert result.exit_code == 0, result.output
     assert "passed         golden traces: 8 traces, 515 events" in result.stdout
     verdicts = {expected.verdict for _, expected in kept_in(SHIPPED)}
     assert verdicts == {"conforms", "violates", "incomplete"}  # a gate that cannot fail guards nothing
 
 
-def test_a_golden_trace_that_violates_fails_the_gate(tmp_path: Path) -> None:
-    folder = golden_folder(tmp_path)
-    files = ("--junit", "g.xml", "--sarif", "g.sarif", "--ndjson", "g.ndjson", "--markdown", "g.md")
-    result = run("gate", *ALONE["golden"], "--golden", folder, *files)
-    assert result.exit_code == 1
-    assert "violates at event 7, match_slot; it must be: conforms" in result.stdout
-    assert "❌ failed" in Path("g.md").read_text()
-    (found,) = json.loads(Path("g.sarif").read_text())["runs"][0]["results"]
-    assert found["ruleId"] == "I4"
-    assert '<failure type="I4"' in Path("g.xml").read_text()
-
-
-def test_a_golden_trace_that_must_violate_and_does_not_fails_the_gate(tmp_path: Path) -> None:
-    (folder := tmp_path / "golden").mkdir()
-    shutil.copy(SHIPPED / "sglang-0.5.11-basic.jsonl.gz", folder / "basic.jsonl.gz")
-    (folder / "expected.json").write_text('{"traces": {"basic.jsonl.gz": {"verdict": "violates"}}}')
-    result = run("gate", *ALONE["golden"], "--golden", folder, "--sarif", "g.sarif", "--junit", "g.xml")
-    assert result.exit_code == 1
-    assert "conforms; it must be: violates" in result.stdout
-    assert json.loads(Path("g.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "blind"
-    assert "it must be: violates" in Path("g.xml").read_text()
-
-
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("trace", "expected", "code", "said", "rules"),
     [
-        ({"verdict": "violates", "fault": "F22900"}, "violates, but F22862b is named, not F22900"),
-        ({"verdict": "violates", "events": 9}, "8 events were judged; it must be 9"),
+        ("violates", None, 1, "violates at event 7, match_slot; it must be: conforms", ["I4"]),
+        ("conforms", {"verdict": "violates"}, 1, "conforms; it must be: violates", ["blind"]),
+        ("conforms", {"verdict": "incomplete"}, 1, "conforms; it must be: incomplete", ["golden"]),
+        ("violates", {"verdict": "violates", "fault": "F22862b"}, 0, "passed", []),
+        ("violates", {"verdict": "violates", "fault": "F22900"}, 1, "but F22862b is named, not F22900", ["I4"]),
+        ("violates", {"verdict": "violates", "events": 9}, 1, "8 events were judged; it must be 9", ["I4"]),
+        ("violates", {"verdikt": "conforms"}, 2, "docs/gate.md shows the form", []),
+        ("no trace", None, 2, "could not run", []),
+        ("incomplete", None, 3, "no verdict", []),
     ],
 )
-def test_what_is_expected_of_a_trace_is_more_than_its_verdict(
-    tmp_path: Path, expected: dict[str, object], said: str
+def test_a_golden_trace_must_come_to_what_is_expected(
+    tmp_path: Path, trace: str, expected: dict[str, object] | None, code: int, said: str, rules: list[str]
 ) -> None:
-    folder = golden_folder(tmp_path)
-    (folder / "expected.json").write_text(json.dumps({"traces": {"trace.jsonl": expected}}))
-    result = run("gate", *ALONE["golden"], "--golden", folder)
-    assert result.exit_code == 1 and said in result.stdout
+    folder = kept(tmp_path, trace)
+    if expected is not None:
+        (name,) = (path.name for path in folder.iterdir())
+        (folder / "expected.json").write_text(json.dumps({"traces": {name: expected}}))
+    result = gate("golden", "--golden", folder)
+    assert (result.exit_code, rules_broken()) == (code, rules), result.output
+    assert said in result.stdout
+    marks = {0: "✅ passed", 1: "❌ failed", 2: "could not run", 3: "no verdict"}
+    assert marks[code] in Path("g.md").read_text()
 
 
-def test_what_is_expected_and_violates_is_no_result(tmp_path: Path) -> None:
-    folder = golden_folder(tmp_path)
-    (folder / "expected.json").write_text('{"traces": {"trace.jsonl": {"verdict": "violates", "fault": "F22862b"}}}')
-    result = run("gate", *ALONE["golden"], "--golden", folder, "--sarif", "g.sarif", "--junit", "g.xml")
-    assert result.exit_code == 0
-    assert json.loads(Path("g.sarif").read_text())["runs"][0]["results"] == []
-    assert "<failure" not in Path("g.xml").read_text()
+def kept(tmp_path: Path, trace: str) -> Path:
+    """A folder of golden traces that holds one."""
+    (folder := tmp_path / "golden").mkdir()
+    match trace:
+        case "violates":
+            broken(folder / "trace.jsonl")
+        case "no trace":
+            (folder / "trace.jsonl").write_text("no trace\n")
+        case _:
+            name = {"conforms": "sglang-0.5.11-basic.jsonl.gz", "incomplete": "cut-off.jsonl.gz"}[trace]
+            shutil.copy(SHIPPED / name, folder)
+    return folder
 
 
 def test_a_trace_that_its_folder_does_not_speak_of_is_not_passed_over(tmp_path: Path) -> None:
-    folder = golden_folder(tmp_path)
+    folder = kept(tmp_path, "violates")
     (folder / "expected.json").write_text('{"traces": {"other.jsonl": {}}}')
-    result = run("gate", *ALONE["golden"], "--golden", folder)
+    result = gate("golden", "--golden", folder)
     assert result.exit_code == 2
     assert "other.jsonl is not there, trace.jsonl is not in it" in result.stdout
-    (folder / "expected.json").write_text('{"traces": {"trace.jsonl": {"verdikt": "conforms"}}}')
-    assert "docs/gate.md shows the form" in run("gate", *ALONE["golden"], "--golden", folder).stdout
-
-
-def test_a_golden_trace_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
-    (folder := tmp_path / "golden").mkdir()
-    (folder / "broken.jsonl").write_text("no trace\n")
-    result = run("gate", *ALONE["golden"], "--golden", folder)
-    assert result.exit_code == 2 and "could not run" in result.stdout
-
-
-def test_an_incomplete_golden_trace_has_no_verdict(tmp_path: Path) -> None:
-    (folder := tmp_path / "golden").mkdir()
-    shutil.copy(SHIPPED / "cut-off.jsonl.gz", folder)
-    assert run("gate", *ALONE["golden"], "--golden", folder).exit_code == 3
 
 
 def test_nothing_checked_is_no_pass() -> None:
-    assert "nothing was checked" in refusal_of("gate", *ALONE["golden"], "--skip", "golden")
+    assert "nothing was checked" in refused("golden", "--skip", "golden")
+    assert "nothing was checked" in refused("kills", "--action", "open"), "no fault deviates it"
 
 
-def refusal_of(*arguments: object) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    return result.stderr
-
-
-def test_a_fault_that_the_proof_lets_pass_fails_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+def blind_proof(patch: pytest.MonkeyPatch) -> None:
     right = kills.prove
 
     def blind(fault: kills.Fault, asker: object) -> kills.Proof:
@@ -146,48 +129,47 @@ def test_a_fault_that_the_proof_lets_pass_fails_the_gate(monkeypatch: pytest.Mon
         proof.obligations = [dataclasses.replace(o, verdict="proved") for o in proof.obligations]
         return proof
 
-    monkeypatch.setattr(kills, "prove", blind)
-    monkeypatch.setattr(kills, "can_fuzz_the_reference", lambda: False)
-    result = run("gate", *ALONE["kills"], "--action", "refuse", "--junit", "g.xml", "--sarif", "g.sarif")
-    assert result.exit_code == 1
-    assert "F22790e is not found by the proof" in result.stdout
-    assert '<failure type="blind"' in Path("g.xml").read_text()
-    assert json.loads(Path("g.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "blind"
+    patch.setattr(kills, "prove", blind)
+    patch.setattr(kills, "can_fuzz_the_reference", lambda: False)
 
 
-def test_a_fault_that_replay_does_not_name_fails_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kills, "replay", lambda path: golden_traces.replay(SHIPPED / "sglang-0.5.11-basic.jsonl.gz"))
-    monkeypatch.setattr(kills, "can_fuzz_the_reference", lambda: False)
-    result = run("gate", *ALONE["kills"], "--action", "refuse")
-    assert result.exit_code == 1 and "F22790e is not found by replay" in result.stdout
+def blind_replay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kills, "replay", lambda path: golden_traces.replay(SHIPPED / "sglang-0.5.11-basic.jsonl.gz"))
+    patch.setattr(kills, "can_fuzz_the_reference", lambda: False)
 
 
-def test_a_fault_that_no_schedule_shows_fails_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kills._Fuzzer, "names", lambda *_: False)
-    result = run("gate", *ALONE["kills"], "--action", "refuse")
-    assert result.exit_code == 1 and "F22790e is not found by fuzzing" in result.stdout
+def blind_fuzzing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kills._Fuzzer, "names", lambda *_: False)
+
+
+@pytest.mark.parametrize(
+    ("blind", "by"), [(blind_proof, "the proof"), (blind_replay, "replay"), (blind_fuzzing, "fuzzing")]
+)
+def test_a_fault_that_is_not_found_by_one_of_the_three_fails_the_gate(
+    monkeypatch: pytest.MonkeyPatch, blind: Callable[[pytest.MonkeyPatch], None], by: str
+) -> None:
+    blind(monkeypatch)
+    result = gate("kills", "--action", "refuse")
+    assert result.exit_code == 1 and f"F22790e is not found by {by}" in result.stdout
+    assert rules_broken() == ["blind"]
 
 
 def test_faults_of_an_action_are_found_by_all_three() -> None:
-    result = run("gate", *ALONE["kills"], "--action", "refuse")
+    result = gate("kills", "--action", "refuse")
     assert result.exit_code == 0, result.output
     assert "refuse: of 1 faults 1 refuted by the proof, 1 found by replay, 1 by fuzzing" in result.stdout
 
 
 def test_what_there_was_no_time_for_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "seconds_left", 0.0)
-    result = run("gate", *ALONE["kills"], "--action", "match_slot", "--budget", 1)
+    result = gate("kills", "--action", "match_slot", "--budget", 1)
     assert result.exit_code == 3
     assert "too little time for" in result.stdout and "F22862b" in result.stdout
 
 
-def test_an_action_without_a_fault_checks_nothing() -> None:
-    assert "nothing was checked" in refusal_of("gate", *ALONE["kills"], "--action", "open")
-
-
 def test_a_broken_rule_fails_the_gate() -> None:
     variant = VARIANTS / "sglang_22862_old_design.py"
-    result = run("gate", *ALONE["proof"], "--variant", variant, "--trust-variants", "--markdown", "g.md")
+    result = gate("proof", "--variant", variant, "--trust-variants")
     assert result.exit_code == 1
     assert "failed         proof: sglang_22862_old_design.py: breaks" in result.stdout
     assert "is executed now, with all your rights" in result.stderr
@@ -198,51 +180,50 @@ def test_a_variant_of_a_stranger_is_never_executed(tmp_path: Path) -> None:
     (evil := tmp_path / "evil.py").write_text("open('was-here', 'w').write('x')\nREPLACES = 'open'\n")
     assert "--trust-variants" in refusal("gate", "--variant", evil)
     assert not Path("was-here").exists()
-    assert run("gate", *ALONE["proof"], "--variant", evil, "--trust-variants").exit_code == 2
+    assert gate("proof", "--variant", evil, "--trust-variants").exit_code == 2
     assert Path("was-here").exists()  # the test sees what it is about
 
 
+def a_target(folder: Path, patch: pytest.MonkeyPatch, start: str, **attributes: object) -> str:
+    """A target of its own: the reference, but for how it starts. Its name on the command line."""
+    lines = [f"    {name} = {value!r}" for name, value in attributes.items()]
+    lines += ["    def start(self, settings, faults, tell, *, own_checks=True):", f"        {start}"]
+    head = "from kvproof.conformance.fuzz.reference import Reference\nclass Broken(Reference):\n"
+    name = f"target_{len(start)}"
+    (folder / f"{name}.py").write_text(head + "\n".join(lines) + "\n")
+    patch.syspath_prepend(folder)
+    return f"{name}:Broken"
+
+
 def test_a_short_fuzz_finds_what_is_wrong_with_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a_target.py").write_text(
-        "from kvproof.conformance.fuzz.reference import Reference\n"
-        "class Broken(Reference):\n"
-        "    def start(self, settings, faults, tell, *, own_checks=True):\n"
-        "        return super().start(settings, ('F22862a',), tell, own_checks=own_checks)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    asked = ("--target", "a_target:Broken", "--fuzz-seconds", 30, "--budget", 600, "--junit", "g.xml")
-    result = run("gate", *ALONE["fuzz"], *asked)
+    start = "return super().start(settings, ('F22862a',), tell, own_checks=own_checks)"
+    target = a_target(tmp_path, monkeypatch, start)
+    result = gate("fuzz", "--target", target, "--fuzz-seconds", 30, "--budget", 600)
     assert result.exit_code == 1, result.output
-    assert "kvproof fuzz --target a_target:Broken --replay out/gate/fuzz/1" in result.stdout
+    assert f"kvproof fuzz --target {target} --replay out/gate/fuzz/1" in result.stdout
     assert (tmp_path / "out/gate/fuzz/1/test_finding.py").exists()
     assert "F22862a" in Path("g.xml").read_text()
 
 
 def test_what_is_known_of_a_target_can_be_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a_known_target.py").write_text(
-        "from kvproof.conformance.fuzz.reference import Reference\n"
-        "class Broken(Reference):\n"
-        "    seeds = ()\n"
-        "    def start(self, settings, faults, tell, *, own_checks=True):\n"
-        "        raise ValueError('known')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    asked = (*ALONE["fuzz"], "--target", "a_known_target:Broken", "--fuzz-seconds", 2, "--ndjson", "g.ndjson")
-    assert run("gate", *asked).exit_code == 1
+    target = a_target(tmp_path, monkeypatch, "raise ValueError('known')", seeds=())
+    asked = ("fuzz", "--target", target, "--fuzz-seconds", 2)
+    assert gate(*asked).exit_code == 1
     said = map(json.loads, Path("g.ndjson").read_text().splitlines())
     (signature,) = [event["signature"] for event in said if event["event"] == "trouble"]
-    (accepted := tmp_path / "accepted.txt").write_text(f"# known, not mended yet\n{signature}\n")
-    result = run("gate", *asked, "--accepted", accepted)
+    accepted = tmp_path / "accepted.txt"
+    accepted.write_text(f"# known, not mended yet\n{signature}\n")
+    result = gate(*asked, "--accepted", accepted)
     assert result.exit_code == 0, result.output
     assert "nothing new, 1 kinds that are accepted" in result.stdout
     accepted.write_text("another signature\n")
-    assert run("gate", *asked, "--accepted", accepted).exit_code == 1
+    assert gate(*asked, "--accepted", accepted).exit_code == 1
     accepted.write_text("# nothing\n")
-    assert "names no signature" in refusal("gate", *asked, "--accepted", accepted)
+    assert "names no signature" in refused(*asked, "--accepted", accepted)
 
 
 def test_a_target_that_cannot_start_is_no_pass() -> None:
-    assert run("gate", *ALONE["fuzz"], "--target", "no_such_module:x").exit_code == 2
+    assert gate("fuzz", "--target", "no_such_module:x").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -263,10 +244,10 @@ def test_what_is_misspelt_is_said_before_the_first_step(arguments: tuple[str, ..
 def test_the_page_goes_to_github_too_and_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (page := tmp_path / "summary.md").write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
-    assert run("gate", *ALONE["golden"]).exit_code == 0
+    assert gate("golden").exit_code == 0
     assert page.read_text().startswith("before\n## kvproof gate: passed")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "none" / "x"))
-    result = run("gate", *ALONE["golden"])
+    result = gate("golden")
     assert result.exit_code == 0 and "GITHUB_STEP_SUMMARY: cannot write" in result.stderr
 
 
@@ -306,6 +287,6 @@ def test_ctrl_c_ends_it_as_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kvproof.conformance.cli.commands.gate.judge_golden", interrupted)
-    result = run("gate", *ALONE["golden"], "--ndjson", "g.ndjson")
+    result = gate("golden")
     assert result.exit_code == 130
     assert json.loads(Path("g.ndjson").read_text().splitlines()[-1])["exit_code"] == 130

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import completed, of_its_own, run
+from command_line import completed, of_its_own, refusal, run
 from typer.testing import Result
 
 from kvproof.model import certify
@@ -24,20 +24,50 @@ prove = partial(run, "prove")
 def test_all_is_proved_with_the_bounds_said() -> None:
     result = prove()
     assert result.exit_code == 0
-    assert "every P >= 1" in result.stdout
-    assert "unbounded" in result.stdout
-    assert "every configuration of overlap, speculation" in result.stdout
+    for part in ("every P >= 1", "unbounded", "every configuration of overlap, speculation"):
+        assert part in result.stdout
     assert result.stdout.rstrip().endswith("PROVED")
     assert "…" not in result.stdout  # no column is cut
 
 
-def test_a_fault_gives_exit_code_1_and_a_run_in_small_numbers() -> None:
-    result = prove("--fault", "F22862b")
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            ("--fault", "F22862b"),
+            (
+                "page size 2",
+                "8 match_slot()",
+                "frees tokens [1, 2) = pages [0, 1)",
+                "✗ I4 a free starts on a page boundary",
+            ),
+        ),
+        (("--profile", "sglang-0.5.23"), ("REFUTED", "6 retract()")),
+    ],
+)
+def test_what_is_broken_gives_exit_code_1_and_a_run_in_small_numbers(
+    changed: tuple[str, ...], said: tuple[str, ...]
+) -> None:
+    result = prove(*changed)
     assert result.exit_code == 1
-    assert "page size 2" in result.stdout
-    assert "8 match_slot()" in result.stdout
-    assert "frees tokens [1, 2) = pages [0, 1)" in result.stdout
-    assert "✗ I4 a free starts on a page boundary" in result.stdout
+    for part in said:
+        assert part in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--profile", "sglang-0.5"), f"valid: {', '.join(PROFILES)}"),
+        (("--profile", "sglang-0.5.23", "--fault", "F20070"), "choose one"),
+        (("--fault", "F22790d", "--variant", "x.py"), "choose one"),
+        (("--cache", "here", "--no-cache"), "--cache has no meaning with --no-cache"),
+        (("--cache", "here", "--certify"), "--cache has no meaning with --certify"),
+        (("--out", "t.jsonl"), "--out saves the shortest run of a changed rule"),
+        (("--itf", "t.itf.json"), "--itf saves the shortest run of a changed rule"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refusal("prove", *arguments)
 
 
 def test_the_same_counterexample_every_time() -> None:
@@ -54,30 +84,6 @@ def test_json_holds_every_cell_and_the_run(tmp_path: Path) -> None:
     assert proof["broken"][0] == "I7"
     assert proof["counterexample"]["steps"][-1]["action"] == "match_slot"
     assert {o["action"] for o in proof["obligations"]} == {"(initial)", "match_slot"}
-
-
-def test_an_unknown_fault_is_answered_with_the_nearest() -> None:
-    result = prove("--fault", "F22862")
-    assert result.exit_code == 2
-    assert "did you mean F22862" in result.stderr
-
-
-# --- profiles -------------------------------------------------------------------------------------------------------
-
-
-def test_the_command_line_names_the_profiles() -> None:
-    listed = run("list", "profiles", "--quiet")
-    assert listed.stdout.split() == list(PROFILES)
-    unknown = prove("--profile", "sglang-0.5")
-    assert unknown.exit_code == 2 and f"valid: {', '.join(PROFILES)}" in unknown.stderr
-    both = prove("--profile", "sglang-0.5.23", "--fault", "F20070")
-    assert both.exit_code == 2 and "choose one" in both.stderr
-
-
-def test_a_refuted_profile_exits_with_1_and_shows_the_run() -> None:
-    result = prove("--profile", "sglang-0.5.23")
-    assert result.exit_code == 1
-    assert "REFUTED" in result.stdout and "6 retract()" in result.stdout
 
 
 def stable(result: Result) -> list[str]:
@@ -100,16 +106,14 @@ def test_the_second_run_asks_nothing_and_says_the_same(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "2.json").read_text())["answers_from_solver"] == 0
 
 
-def test_the_variable_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVPROOF_CACHE", str(tmp_path / "here"))
-    prove("--fault", "F22790d", "-q")
-    assert list((tmp_path / "here").rglob("*.json"))
-
-
-def test_no_cache_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_names_the_folder_and_no_cache_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KVPROOF_CACHE", str(tmp_path / "here"))
     assert prove("--no-cache", "--fault", "F22790d", "-q").exit_code == 1
     assert not (tmp_path / "here").exists()
+    prove("--fault", "F22790d", "-q")
+    assert list((tmp_path / "here").rglob("*.json"))
 
 
 def test_a_cache_that_cannot_be_written_is_noted_and_changes_no_verdict(tmp_path: Path) -> None:
@@ -117,19 +121,6 @@ def test_a_cache_that_cannot_be_written_is_noted_and_changes_no_verdict(tmp_path
     result = prove("--cache", tmp_path / "file", "--fault", "F22790d", "-q")
     assert result.exit_code == 1
     assert "note: nothing is kept in" in result.stderr
-
-
-@pytest.mark.parametrize("other", ["--no-cache", "--certify"])
-def test_a_folder_that_would_not_be_used_is_refused(other: str, tmp_path: Path) -> None:
-    result = prove("--cache", tmp_path, other)
-    assert result.exit_code == 2
-    assert f"--cache has no meaning with {other}" in result.stderr
-
-
-def test_a_fault_and_a_variant_at_once_are_refused() -> None:
-    result = prove("--fault", "F22790d", "--variant", "x.py")
-    assert result.exit_code == 2
-    assert "choose one" in result.stderr
 
 
 # --- certificate ----------------------------------------------------------------------------------------------------
@@ -178,18 +169,8 @@ def test_what_the_second_solver_does_not_confirm_is_no_pass(
 
 
 def test_without_the_second_solver_the_answer_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *arguments: object) -> object:
-        if name == "cvc5":
-            raise ImportError(name)
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    result = prove("--certify")
-    assert result.exit_code == 2
-    assert "pip install 'kvproof[certify]'" in result.stderr
-    assert result.stderr.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "cvc5", None)
+    assert "pip install 'kvproof[certify]'" in refusal("prove", "--certify")
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------------------------

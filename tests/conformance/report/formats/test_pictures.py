@@ -38,36 +38,40 @@ def require_chrome_trace(document: Any) -> None:
     latest = 0
     for event in document["traceEvents"]:
         assert isinstance(event["pid"], int)
-        assert event["ph"] in "BEXCiM"
         if event["ph"] == "M":
             assert event["name"] in ("process_name", "thread_name") and isinstance(event["args"]["name"], str)
             continue
         assert event["ts"] >= latest
         latest = event["ts"]
-        if event["ph"] == "C":
-            assert event["args"] and all(isinstance(number, int) for number in event["args"].values())
-            continue
-        track = event["pid"], event["tid"]
         match event["ph"]:
+            case "C":
+                assert event["args"] and all(isinstance(number, int) for number in event["args"].values())
             case "B":
-                open_slices[track] += 1
+                open_slices[event["pid"], event["tid"]] += 1
             case "E":
-                open_slices[track] -= 1
-                assert open_slices[track] >= 0
+                open_slices[event["pid"], event["tid"]] -= 1
+                assert min(open_slices.values()) >= 0
             case "X":
                 assert event["dur"] > 0
             case "i":
                 assert event["s"] in "gpt"
+            case other:
+                raise AssertionError(other)
         assert event["ph"] == "E" or event["name"]
     assert not +open_slices
 
 
-def test_a_time_line_holds_every_event_and_every_page(tmp_path: Path) -> None:
+def time_line(trace: Path, tmp_path: Path, exit_code: int = 0) -> list[Any]:
+    """The events of the picture of a trace."""
     out = tmp_path / "o.perfetto.json"
-    assert convert(PRESSURE, out).exit_code == 0
+    assert convert(trace, out).exit_code == exit_code
     document = json.loads(out.read_text(encoding="ascii"))
     require_chrome_trace(document)
-    events = document["traceEvents"]
+    return document["traceEvents"]
+
+
+def test_a_time_line_holds_every_event_and_every_page(tmp_path: Path) -> None:
+    events = time_line(PRESSURE, tmp_path)
     done = [event for event in events if event["ph"] == "X"]
     assert [event["ts"] for event in done] == [1000 * seq for seq in range(526)]
     pages: dict[str, int] = {}
@@ -81,8 +85,7 @@ def test_a_time_line_holds_every_event_and_every_page(tmp_path: Path) -> None:
 
 
 def test_slices_of_a_turn_stand_on_the_track_of_its_session(tmp_path: Path) -> None:
-    convert(PRESSURE, out := tmp_path / "o.perfetto.json")
-    events = json.loads(out.read_text())["traceEvents"]
+    events = time_line(PRESSURE, tmp_path)
     names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
     turns = {(names[e["pid"]], e["name"]) for e in events if e["ph"] == "B" and e["cat"] == "turn"}
     assert ("session s1", "s1/01") in turns
@@ -91,32 +94,22 @@ def test_slices_of_a_turn_stand_on_the_track_of_its_session(tmp_path: Path) -> N
 
 
 def test_the_bad_event_is_marked_and_is_the_last(tmp_path: Path, violating: Path) -> None:
-    result = convert(violating, out := tmp_path / "o.perfetto.json")
-    assert result.exit_code == 0 and "it ends at event 7, which violates I4" in result.stdout
-    document = json.loads(out.read_text())
-    require_chrome_trace(document)
-    (mark,) = [event for event in document["traceEvents"] if event["ph"] == "i"]
+    assert "it ends at event 7, which violates I4" in convert(violating, tmp_path / "said.perfetto.json").stdout
+    (mark,) = [event for event in time_line(violating, tmp_path) if event["ph"] == "i"]
     assert mark["name"] == "violates I4" and mark["ts"] == 7000
     assert mark["args"]["explained by"] == "F22862b"
     assert "page 1 was freed" in mark["args"]["page 1"]
 
 
-@pytest.mark.parametrize("damage", ["ts", "dur", "E", "args"])
-def test_the_check_of_the_time_line_refuses_a_damaged_one(tmp_path: Path, damage: str) -> None:
-    convert(RETRACT, out := tmp_path / "o.perfetto.json")
-    document = json.loads(out.read_text())
-    events = document["traceEvents"]
-    match damage:
-        case "ts":
-            next(event for event in events if event["ph"] == "X")["ts"] = 10**9
-        case "dur":
-            del next(event for event in events if event["ph"] == "X")["dur"]
-        case "E":
-            events.remove(next(event for event in events if event["ph"] == "E"))
-        case "args":
-            next(event for event in events if event["ph"] == "C")["args"] = {"pages": "many"}
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [("X", {"ts": 10**9}), ("X", {"dur": 0}), ("E", {"ph": "M"}), ("C", {"args": {"pages": "many"}})],
+)
+def test_the_check_of_the_time_line_refuses_a_damaged_one(tmp_path: Path, kind: str, damage: dict[str, Any]) -> None:
+    events = time_line(RETRACT, tmp_path)
+    next(event for event in events if event["ph"] == kind).update(damage)
     with pytest.raises((AssertionError, KeyError)):
-        require_chrome_trace(document)
+        require_chrome_trace({"displayTimeUnit": "ms", "traceEvents": events})
 
 
 def test_every_state_of_a_trace_is_read_by_itf_py(tmp_path: Path) -> None:
@@ -150,13 +143,9 @@ def test_the_shortest_run_of_a_fault_is_saved_with_the_ghosts(tmp_path: Path) ->
 
 def test_hostile_names_are_names_in_both(tmp_path: Path, violating: Path) -> None:
     (trace := tmp_path / "t.jsonl").write_text(violating.read_text().replace('"session-1"', json.dumps(HOSTILE)))
-    convert(trace, drawn := tmp_path / "o.perfetto.json")
     convert(trace, states := tmp_path / "o.itf.json")
-    document = json.loads(drawn.read_text(encoding="ascii"))
-    require_chrome_trace(document)
-    assert f"session {HOSTILE}" in [
-        e["args"]["name"] for e in document["traceEvents"] if e.get("name") == "process_name"
-    ]
+    named = [e["args"]["name"] for e in time_line(trace, tmp_path) if e.get("name") == "process_name"]
+    assert f"session {HOSTILE}" in named
     assert list(itf_of(states).states[-1].values["ledgers"]) == [f"session {HOSTILE}"]
 
 
@@ -186,6 +175,5 @@ def test_what_cannot_be_drawn_is_said_in_one_line(tmp_path: Path, monkeypatch: p
 
 def test_an_incomplete_trace_gives_an_incomplete_picture(tmp_path: Path, violating: Path) -> None:
     (part := tmp_path / "t.jsonl").write_text("\n".join(violating.read_text().splitlines()[:4]) + "\n")
-    result = convert(part, out := tmp_path / "o.perfetto.json")
-    assert result.exit_code == 3 and "incomplete as the trace is" in result.stdout
-    require_chrome_trace(json.loads(out.read_text()))
+    time_line(part, tmp_path, exit_code=3)
+    assert "incomplete as the trace is" in convert(part, tmp_path / "said.perfetto.json").stdout

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import PROGRAM, UNTIL_FOUND
-from command_line import run as command
+from command_line import PROGRAM, UNTIL_FOUND, refusal
 from junitparser import JUnitXml
 from lxml import etree
 from many_traces import broken
@@ -37,10 +35,16 @@ def incomplete(violating: Path) -> Path:
     return path
 
 
-def test_a_violation_is_a_failure_a_result_and_a_found_event(tmp_path: Path, violating: Path) -> None:
-    run = reported(tmp_path, "replay", violating)
+def valid(folder: Path, exit_code: int, *arguments: object) -> Reports:
+    """A run that ended so, whose files all validators take."""
+    run = reported(folder, *arguments)
     run.all_valid()
-    assert run.exit_code == 1
+    assert run.exit_code == exit_code, run.output
+    return run
+
+
+def test_a_violation_is_a_failure_a_result_and_a_found_event(tmp_path: Path, violating: Path) -> None:
+    run = valid(tmp_path, 1, "replay", violating)
     assert [said["event"] for said in run.events] == ["started", "found", "judged", "covered", "ended"]
     (found,) = run.of("found")
     assert (found["line"], found["action"], found["explained_by"]) == (9, "match_slot", ["F22862b"])
@@ -62,9 +66,7 @@ def test_the_same_run_says_the_same(tmp_path: Path, violating: Path) -> None:
 
 
 def test_what_has_no_verdict_is_an_error_and_no_successful_run(tmp_path: Path, incomplete: Path) -> None:
-    run = reported(tmp_path, "replay", incomplete)
-    run.all_valid()
-    assert run.exit_code == 3
+    run = valid(tmp_path, 3, "replay", incomplete)
     assert [case.find("error").get("type") for case in run.cases] == ["incomplete"]
     (invocation,) = run.run["invocations"]
     assert not invocation["executionSuccessful"] and invocation["exitCode"] == 3
@@ -74,24 +76,21 @@ def test_what_has_no_verdict_is_an_error_and_no_successful_run(tmp_path: Path, i
 
 def test_a_trace_that_cannot_be_read_stands_beside_the_others(tmp_path: Path, violating: Path) -> None:
     (broken := tmp_path / "broken.jsonl").write_text("no trace\n")
-    run = reported(tmp_path, "replay", violating, broken)
-    run.all_valid()
+    run = valid(tmp_path, 1, "replay", violating, broken)
     assert [len(case.findall("failure") + case.findall("error")) for case in run.cases] == [1, 1]
     assert run.of("could not")[0]["what"] == str(broken)
 
 
 def test_a_run_that_ends_by_a_mistake_says_so_in_every_format(tmp_path: Path, incomplete: Path) -> None:
-    run = reported(tmp_path, "replay", incomplete, "--require-coverage", "actions=close")
-    run.all_valid()
-    assert run.exit_code == 2 == run.of("ended")[0]["exit_code"]
+    run = valid(tmp_path, 2, "replay", incomplete, "--require-coverage", "actions=close")
+    assert run.of("ended")[0]["exit_code"] == 2
     assert "not covered" in run.of("could not")[0]["why"]
     assert not run.run["invocations"][0]["executionSuccessful"]
 
 
 def test_each_cell_of_a_proof_is_a_case(tmp_path: Path) -> None:
-    run = reported(tmp_path, "prove", "-q")
-    run.all_valid()
-    assert run.exit_code == 0 and run.results == []
+    run = valid(tmp_path, 0, "prove", "-q")
+    assert run.results == []
     assert run.run["invocations"][0]["executionSuccessful"]
     cells = [case for case in run.cases if case.get("classname").startswith("kvproof.proof.ledger.")]
     assert {case.get("name") for case in cells} >= {"I1", "I22", "X1"}
@@ -100,9 +99,7 @@ def test_each_cell_of_a_proof_is_a_case(tmp_path: Path) -> None:
 
 
 def test_what_a_fault_breaks_stands_at_its_rule(tmp_path: Path) -> None:
-    run = reported(tmp_path, "prove", "--fault", "F22862b", "-q")
-    run.all_valid()
-    assert run.exit_code == 1
+    run = valid(tmp_path, 1, "prove", "--fault", "F22862b", "-q")
     assert {"I1", "I4", "I6", "helper"} <= {result["ruleId"] for result in run.results}
     (counterexample,) = run.of("counterexample")
     assert [step["action"] for step in counterexample["steps"]][-1] == "match_slot"
@@ -113,8 +110,7 @@ def test_what_a_fault_breaks_stands_at_its_rule(tmp_path: Path) -> None:
 def test_what_a_variant_breaks_stands_at_its_own_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(VARIANTS)
     name = "sglang_22862_old_design.py"
-    run = reported(tmp_path, "prove", "--variant", name, "-q")
-    run.all_valid()
+    run = valid(tmp_path, 1, "prove", "--variant", name, "-q")
     lines = {n for n, text in enumerate(Path(name).read_text().splitlines(), 1) if text.startswith("def ")}
     places = [result["locations"][0]["physicalLocation"] for result in run.results]
     assert {p["artifactLocation"]["uri"] for p in places} == {name}
@@ -124,9 +120,7 @@ def test_what_a_variant_breaks_stands_at_its_own_line(tmp_path: Path, monkeypatc
 def test_what_is_fuzzed_is_a_case_with_its_trace(tmp_path: Path) -> None:
     pytest.importorskip("torch")  # the reference implementation is what is fuzzed
     folder = tmp_path / "fuzz"
-    run = reported(tmp_path, "fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", folder)
-    run.all_valid()
-    assert run.exit_code == 1
+    run = valid(tmp_path, 1, "fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", folder)
     (trouble,) = run.of("trouble")
     assert trouble["faults"] == ["F22862b"]
     bad = json.loads(Path(trouble["path"]).read_text().splitlines()[trouble["line"] - 1])
@@ -144,9 +138,7 @@ def test_hostile_names_are_harmless_and_still_told_apart(tmp_path: Path, violati
         text = violating.read_text().replace('"session-1"', json.dumps(name))
         traces.append(tmp_path / f"tr'ace <{number}>.jsonl")
         traces[-1].write_text(text)
-    run = reported(tmp_path, "replay", *traces)
-    run.all_valid()
-    assert run.exit_code == 1
+    run = valid(tmp_path, 1, "replay", *traces)
     assert [found["ledger"] for found in run.of("found")] == [f"session {name}" for name in names]
     messages = [case.find("failure").get("message") for case in run.cases]
     assert len(set(messages)) == 2 and "\\x1b[31m" in messages[0]
@@ -182,16 +174,10 @@ def test_what_a_producer_wrote_freely_is_in_no_report(tmp_path: Path, violating:
 def test_no_file_that_cannot_be_written_is_found_out_after_the_work(tmp_path: Path, violating: Path) -> None:
     (there := tmp_path / "file").write_text("")
     for option in ("--junit", "--sarif", "--ndjson"):
-        result = command("replay", violating, option, there / "x")
-        assert result.exit_code == 2
-        assert result.stdout == "" and "cannot write" in result.stderr
-
-
-def test_two_formats_do_not_share_a_file(tmp_path: Path, violating: Path) -> None:
-    same = str(tmp_path / "same")
-    result = command("replay", violating, "--junit", same, "--sarif", same)
-    assert result.exit_code == 2 and "two formats" in result.stderr
-    assert not Path(same).exists()
+        assert "cannot write" in refusal("replay", violating, option, there / "x")
+    same = tmp_path / "same"
+    assert "two formats" in refusal("replay", violating, "--junit", same, "--sarif", same)
+    assert not same.exists()
 
 
 def test_an_interrupted_run_is_no_pass(tmp_path: Path, violating: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,9 +185,8 @@ def test_an_interrupted_run_is_no_pass(tmp_path: Path, violating: Path, monkeypa
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kvproof.conformance.cli.commands.replay._judge_one", interrupted)
-    run = reported(tmp_path, "replay", violating)
-    run.all_valid()
-    assert run.exit_code == 130 == run.of("ended")[0]["exit_code"]
+    run = valid(tmp_path, 130, "replay", violating)
+    assert run.of("ended")[0]["exit_code"] == 130
     assert [case.find("error").get("type") for case in run.cases] == ["interrupted"]
 
 
@@ -212,38 +197,24 @@ def test_readers_of_other_people_read_them(tmp_path: Path, violating: Path) -> N
     assert Sarif.model_validate_json(run.sarif.read_text()).runs[0].tool.driver.name == "kvproof"
 
 
-def _without_name(run: Reports) -> None:
-    run.junit.write_text(run.junit.read_text().replace('name="kvproof replay" ', ""))
-
-
-def _with_a_level_that_is_none(run: Reports) -> None:
-    run.sarif.write_text(run.sarif.read_text().replace('"level": "error"', '"level": "fatal"'))
-
-
-def _with_a_field_that_is_none(run: Reports) -> None:
-    run.ndjson.write_text(run.ndjson.read_text().replace('"verdict":', '"verdikt":'))
-
-
-def _with_a_line_broken(run: Reports) -> None:
-    run.ndjson.write_text(run.ndjson.read_text().replace('"path":', '"pa\nth":', 1))
-
-
 @pytest.mark.parametrize(
-    ("damage", "refusal"),
+    ("file", "right", "wrong", "error"),
     [
-        (_without_name, etree.DocumentInvalid),
-        (_with_a_level_that_is_none, jsonschema.ValidationError),
-        (_with_a_field_that_is_none, jsonschema.ValidationError),
-        (_with_a_line_broken, json.JSONDecodeError),
+        ("junit", 'name="kvproof replay" ', "", etree.DocumentInvalid),
+        ("sarif", '"level": "error"', '"level": "fatal"', jsonschema.ValidationError),
+        ("ndjson", '"verdict":', '"verdikt":', jsonschema.ValidationError),
+        ("ndjson", '"path":', '"pa\nth":', json.JSONDecodeError),
     ],
 )
 def test_every_validator_refuses_a_damaged_file(
-    tmp_path: Path, violating: Path, damage: Callable[[Reports], None], refusal: type[Exception]
+    tmp_path: Path, violating: Path, file: str, right: str, wrong: str, error: type[Exception]
 ) -> None:
-    run = reported(tmp_path, "replay", violating)
-    run.all_valid()
-    damage(run)
-    with pytest.raises(refusal):
+    run = valid(tmp_path, 1, "replay", violating)
+    path: Path = getattr(run, file)
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+    with pytest.raises(error):
         run.all_valid()
 
 

@@ -1,4 +1,4 @@
-"""Hostile trace files, by coverage: `make fuzz-traces SECONDS=600`. Needs atheris (pip install -e '.[fuzz]').
+"""Hostile trace files: what an input of the fuzzer becomes, and what is promised of it.
 
 The first byte of an input says what the rest becomes: a file of lines, of packed lines or of columns as it stands, lines behind a
 good header, or the payload of a block whose checksums are right. Whatever it is, the promise is the same:
@@ -7,95 +7,68 @@ good header, or the payload of a block whose checksums are right. Whatever it is
 - the compiled checker says what the interpreted one says (`--compiled`: slower, and starts with compiling it);
 - the batches in which a trace is judged hold the events that one reads one by one;
 - a file that grows piece by piece gives the records that the whole file gives.
+
+`fuzz_by_coverage.py` looks for files that break it, `test_fuzz_by_coverage.py` tries those of the corpus.
 """
 
 from __future__ import annotations
 
 import gzip
-import struct
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import atheris
+import pyarrow as pa
 
-with atheris.instrument_imports(include=["kvproof.conformance"]):
-    from kvproof.conformance.compiled.choose import Chosen
-    from kvproof.conformance.compiled.columns import batches, events_in
-    from kvproof.conformance.errors import UserError
-    from kvproof.conformance.replay import replay as replays
-    from kvproof.conformance.traces.columnar_blocks import Kind, packed
-    from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NUMBER_PARAMS
-    from kvproof.conformance.traces.open_trace import read_trace
-    from kvproof.conformance.traces.records import line_of
-    from kvproof.conformance.watch.growing_file import GrowingFile
-    from kvproof.conformance.watch.growing_trace import source_of
-    from kvproof.spec.trace import Config, End, Event, Header, Observed, Producer, Terms
+from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.compiled.columns import batches, events_in
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.replay import replay as replays
+from kvproof.conformance.traces.columnar_blocks import Kind, packed
+from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NUMBER_PARAMS
+from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.records import line_of
+from kvproof.conformance.watch.growing_file import GrowingFile
+from kvproof.conformance.watch.growing_trace import source_of
+from kvproof.spec.trace import Config, End, Event, Header, Observed, Producer, Terms
 
 FOLDER = Path(tempfile.mkdtemp(prefix="kvproof-fuzz-"))
-HEADER = Header(
-    spec="1",
-    producer=Producer(name="fuzz", version="0", target="none"),
-    config=Config(page_size=2, pool_pages=64, rows=16, row_width=7),
+HEADER = line_of(
+    Header(
+        spec="1",
+        producer=Producer(name="fuzz", version="0", target="none"),
+        config=Config(page_size=2, pool_pages=64, rows=16, row_width=7),
+    )
 )
 CHECKERS = ["interpreted"]
 NO_HEADER = "no header"
 
 
-def as_lines(data: bytes) -> Path:
-    return written("t.jsonl", data)
-
-
-def as_packed_lines(data: bytes) -> Path:
-    return written("t.jsonl.gz", data)
-
-
-def as_lines_to_be_packed(data: bytes) -> Path:
-    return written("t.jsonl.gz", gzip.compress(line_of(HEADER) + b"\n" + data, 1, mtime=0))
-
-
-def as_columns(data: bytes) -> Path:
-    return written("t.kvtrace", data)
-
-
-def behind_a_header(data: bytes) -> Path:
-    return written("t.jsonl", line_of(HEADER) + b"\n" + data)
-
-
-def as_a_payload(data: bytes) -> Path:
+def as_a_payload(data: bytes) -> bytes:
     """Two bytes say how many events the head of the block claims."""
-    import pyarrow as pa
-
-    events = struct.unpack("<H", data[:2].ljust(2, b"\0"))[0] % 64
-    return written(
-        "t.kvtrace",
-        packed(0, Kind.HEADER, 0, 0, line_of(HEADER))
+    events = int.from_bytes(data[:2], "little") % 64
+    return (
+        packed(0, Kind.HEADER, 0, 0, HEADER)
         + packed(1, Kind.EVENTS, 0, events, pa.py_buffer(data[2:]))
-        + packed(2, Kind.END, events, 0, line_of(End(events=events))),
+        + packed(2, Kind.END, events, 0, line_of(End(events=events)))
     )
 
 
-def as_a_header_in_columns(data: bytes) -> Path:
-    return written("t.kvtrace", packed(0, Kind.HEADER, 0, 0, data) + packed(1, Kind.END, 0, 0, line_of(End(events=0))))
+def as_a_header_in_columns(data: bytes) -> bytes:
+    return packed(0, Kind.HEADER, 0, 0, data) + packed(1, Kind.END, 0, 0, line_of(End(events=0)))
 
 
-FORMS: tuple[Callable[[bytes], Path], ...] = (
-    as_lines,
-    behind_a_header,
-    as_columns,
-    as_a_payload,
-    as_packed_lines,
-    as_lines_to_be_packed,
-    as_a_header_in_columns,
+FORMS: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+    ("t.jsonl", bytes),
+    ("t.jsonl", lambda data: HEADER + b"\n" + data),
+    ("t.kvtrace", bytes),
+    ("t.kvtrace", as_a_payload),
+    ("t.jsonl.gz", bytes),
+    ("t.jsonl.gz", lambda data: gzip.compress(HEADER + b"\n" + data, 1, mtime=0)),
+    ("t.kvtrace", as_a_header_in_columns),
 )
-
-
-def written(name: str, data: bytes) -> Path:
-    path = FOLDER / name
-    path.write_bytes(data)
-    return path
+"""The name of the file that an input becomes, and what is in it."""
 
 
 def answer(path: Path, checker: str) -> Any:
@@ -140,10 +113,7 @@ def grown(path: Path, data: bytes, pieces: int) -> tuple[list[Any], str]:
         file.close()
     if source is None:
         return seen, NO_HEADER
-    return (
-        seen,
-        "whole" if source is not None and source.end is not None and source.broken_off is None else "incomplete",
-    )
+    return seen, "whole" if source.end is not None and source.broken_off is None else "incomplete"
 
 
 def check_growing(path: Path, data: bytes) -> None:
@@ -181,9 +151,9 @@ def refused_for_size(said: Any) -> bool:
     return isinstance(said, str) and said.endswith("takes no configuration this large: --checker interpreted")
 
 
-def test_one_input(data: bytes) -> None:
-    form, rest = FORMS[data[0] % len(FORMS)] if data else as_lines, data[1:]
-    path = form(rest)
+def try_input(data: bytes) -> None:
+    name, made_of = FORMS[data[0] % len(FORMS)] if data else FORMS[0]
+    (path := FOLDER / name).write_bytes(made_of(data[1:]))
     answers = [answer(path, checker) for checker in CHECKERS]
     assert all(a == answers[0] for a in answers if not refused_for_size(a)), answers
     check_batches(path)
@@ -195,7 +165,7 @@ def dictionary() -> Path:
     """The words of a trace, so that they need not be found by chance."""
     words = {
         *(
-            '"' + name + '":'
+            f'"{name}":'
             for model in (Header, Producer, Config, Event, Observed, Terms, End)
             for name in model.model_fields
         ),
@@ -204,16 +174,5 @@ def dictionary() -> Path:
         *("true", "false", "null", "[]", "{}", str(2**31), str(2**63), "-1", "1e3", "\\u0000", "}\n{"),
     }
     escaped = sorted("".join(f"\\x{byte:02x}" for byte in word.encode()) for word in words)
-    return written("words.dict", "".join(f'"{word}"\n' for word in escaped).encode())
-
-
-def main() -> None:
-    if "--compiled" in sys.argv:
-        sys.argv.remove("--compiled")
-        CHECKERS.append("compiled")
-    atheris.Setup([*sys.argv, f"-dict={dictionary()}"], test_one_input)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()
+    (path := FOLDER / "words.dict").write_text("".join(f'"{word}"\n' for word in escaped))
+    return path
