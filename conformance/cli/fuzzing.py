@@ -54,7 +54,7 @@ def run_campaign(
 
 def _require_start(target: Target, plan: Plan, how: SearchOptions) -> None:
     """What cannot start is said now. Raises UserError."""
-    player = player_of(target, how)
+    player = player_of(target, how, note)
     try:
         player.play(Schedule(target=plan.target, faults=plan.faults, settings=plan.settings))
     finally:

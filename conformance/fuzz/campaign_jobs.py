@@ -164,9 +164,14 @@ def leave_summary(whole: CampaignJobs, folder: Path) -> None:
     write_text(folder / "summary.html", summary_page(summary))
 
 
-def player_of(target: Target, how: SearchOptions) -> Player:
+def _silent(what: str) -> None:
+    pass
+
+
+def player_of(target: Target, how: SearchOptions, waits: Callable[[str], None] = _silent) -> Player:
+    """`waits` is told where the checker has to be compiled first."""
     player = Isolated if how.isolates else InThisProcess
-    return player(target, how.step_seconds, _judging(how.checker, how.seconds))
+    return player(target, how.step_seconds, _judging(how.checker, how.seconds, waits))
 
 
 _judging = cache(judging_by)

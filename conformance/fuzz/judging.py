@@ -6,7 +6,7 @@ By blocks the target goes on for some events before it is stopped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -161,17 +161,20 @@ class NewJudging(Protocol):
     def __call__(self, header: Header, profile: str | None = None) -> Judging: ...
 
 
-def judging_by(checker: str, seconds: float) -> NewJudging:
+def judging_by(checker: str, seconds: float, waits: Callable[[str], None] = lambda _: None) -> NewJudging:
     """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed.
 
-    The rules of a profile are compiled when it is first met: about a second, and only once on a machine.
+    The checker is compiled once on a machine, in some seconds, which are minutes where others use the cores: `waits` is told of
+    it. The rules of a profile are compiled when it is first met: about a second, and only once, too.
     """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging
     if not is_installed(checker):
         return Judging
+    from kvproof.conformance.compiled.build import compiled_loop
     from kvproof.conformance.compiled.warm import warmed
 
+    compiled_loop(waits)
     judge_of = cache(lambda name: warmed(rules_of(name)))
     judge_of(None)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import completed, of_its_own
 from pydantic import ValidationError
 
 pytest.importorskip("torch")
@@ -148,6 +149,16 @@ def test_a_number_that_is_none_is_not_taken_for_one_that_was_not_told(by_blocks:
         with pytest.raises(ValidationError, match="row"):
             one.see(Event("open", 0, session="s", row=row))  # type: ignore[arg-type]
             one.settle()
+
+
+@pytest.mark.slow
+def test_a_campaign_says_that_it_waits_for_the_compiler_the_first_time(tmp_path: Path) -> None:
+    """It took minutes on a busy machine, and looked like a hang."""
+    asked = ("fuzz", "--seconds", 1, "--checker", "compiled", "--set", "page_size=4", "--out", tmp_path / "out")
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    first, second = (completed(of_its_own(*asked), timeout=600, env=env) for _ in range(2))
+    assert "note: compiling the checker" in first.stderr
+    assert "compiling" not in second.stderr
 
 
 def test_short_campaigns_do_not_wait_for_the_compiler() -> None:

@@ -66,28 +66,23 @@ def in_parts(path: Path, checkpoint: Path, stops: list[int], checkers: list[str]
     return report
 
 
-@pytest.mark.parametrize("checkers", [["interpreted"], ["compiled"], ["interpreted", "compiled"]], ids="-".join)
-@pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
+@pytest.mark.parametrize("checkers", [["interpreted"], ["compiled"], ["compiled", "interpreted"]], ids="-".join)
+@pytest.mark.parametrize(
+    ("suffix", "config"), [*((".jsonl", c) for c in CONFIGURATIONS), (".kvtrace", {}), (".jsonl.gz", {})], ids=str
+)
 def test_a_replay_in_parts_says_what_one_in_one_go_says(
-    config: dict[str, Any], checkers: list[str], tmp_path: Path
+    suffix: str, config: dict[str, Any], checkers: list[str], tmp_path: Path
 ) -> None:
     needs(*checkers)
     path = some_trace(tmp_path / "t.jsonl", **config)
-    assert in_parts(path, tmp_path / "c.json", [0, 17, 18, 60], checkers) == replay(path)
-
-
-@pytest.mark.parametrize("checkers", [["interpreted"], ["compiled"], ["compiled", "interpreted"]], ids="-".join)
-def test_so_does_one_of_a_trace_in_columns(checkers: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    needs(*checkers)
-    path = in_columns(some_trace(tmp_path / "t.jsonl"), tmp_path / "t.kvtrace", 16)
-    assert in_parts(path, tmp_path / "c.json", [3, 15, 16, 40, 99], checkers) == replay(path)
-
-
-def test_so_does_one_of_a_packed_trace(tmp_path: Path) -> None:
-    packed = tmp_path / "t.jsonl.gz"
-    packed.write_bytes(gzip.compress(some_trace(tmp_path / "t.jsonl").read_bytes(), mtime=0))
-    assert in_parts(packed, tmp_path / "c.json", [17, 60], ["interpreted"]) == replay(packed)
+    if suffix == ".kvtrace":
+        pytest.importorskip("pyarrow")
+        path = in_columns(path, tmp_path / "t.kvtrace", 16)
+    elif suffix == ".jsonl.gz":
+        packed = gzip.compress(path.read_bytes(), mtime=0)
+        path = tmp_path / "t.jsonl.gz"
+        path.write_bytes(packed)
+    assert in_parts(path, tmp_path / "c.json", [0, 3, 15, 16, 17, 60, 99], checkers) == replay(path)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
@@ -129,6 +124,14 @@ def test_only_what_comes_after_the_checkpoint_is_read_again(tmp_path: Path, monk
     assert min(fed) == 102, "line 2 is event 0"
 
 
+@pytest.fixture
+def begun(tmp_path: Path) -> tuple[Path, Path]:
+    """A trace, and a checkpoint in the middle of it."""
+    path, checkpoint = some_trace(tmp_path / "t.jsonl"), tmp_path / "c.json"
+    replay(path, until=50, checkpoints=Checkpoints(checkpoint))
+    return path, checkpoint
+
+
 def changed(checkpoint: Path, **changes: Any) -> None:
     """The checkpoint with other values, its checksum made right again: as a liar would."""
     from kvproof.conformance.replay.checkpoint import _canonical, _digest
@@ -144,9 +147,8 @@ def refused(path: Path, checkpoint: Path, **options: Any) -> str:
     return error.value.message
 
 
-def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    path, checkpoint = some_trace(tmp_path / "t.jsonl"), tmp_path / "c.json"
-    replay(path, until=50, checkpoints=Checkpoints(checkpoint))
+def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(begun: tuple[Path, Path], tmp_path: Path) -> None:
+    path, checkpoint = begun
     other = some_trace(tmp_path / "other.jsonl", window=1)
     assert "of another trace" in refused(other, checkpoint)
     same_header = some_trace(tmp_path / "same.jsonl", seed=4)
@@ -172,22 +174,20 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(tmp_path: 
     ],
 )
 def test_a_strangers_checkpoint_is_data_and_is_refused_where_it_is_wrong(
-    change: dict[str, Any], sentence: str, tmp_path: Path
+    change: dict[str, Any], sentence: str, begun: tuple[Path, Path]
 ) -> None:
-    path, checkpoint = some_trace(tmp_path / "t.jsonl"), tmp_path / "c.json"
-    replay(path, until=50, checkpoints=Checkpoints(checkpoint))
+    path, checkpoint = begun
     changed(checkpoint, **change)
     assert sentence in refused(path, checkpoint)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"kvproof_checkpoint": 1}'])
-def test_a_damaged_checkpoint_is_refused(content: str, tmp_path: Path) -> None:
-    path, checkpoint = some_trace(tmp_path / "t.jsonl"), tmp_path / "c.json"
-    checkpoint.write_text(content)
-    assert "cannot go on from the checkpoint" in refused(path, checkpoint)
-    replay(path, checkpoints=Checkpoints(checkpoint))
+def test_a_damaged_checkpoint_is_refused(content: str, begun: tuple[Path, Path]) -> None:
+    path, checkpoint = begun
     checkpoint.write_text(checkpoint.read_text().replace('"events": ', '"events": 1'))
     assert "wrong checksum" in refused(path, checkpoint)
+    checkpoint.write_text(content)
+    assert "cannot go on from the checkpoint" in refused(path, checkpoint)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
@@ -197,21 +197,19 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on(checker: str, tmp_path: Path) -
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are the main thread's")
     path, before = some_trace(tmp_path / "t.jsonl"), signal.signal(signal.SIGINT, signal.default_int_handler)
-    pressed = []
+    presses = iter([signal.SIGINT])
 
     def press(events: int, share: float | None) -> None:
-        if not pressed:
-            pressed.append(events)
-            os.kill(os.getpid(), signal.SIGINT)
+        for once in presses:
+            os.kill(os.getpid(), once)
 
     try:
         with pytest.raises(KeyboardInterrupt):
             replay(path, checker=Chosen(checker), progress=press, checkpoints=Checkpoints(tmp_path / "c.json"))
     finally:
         signal.signal(signal.SIGINT, before)
-    assert replay(path, checker=Chosen(checker), checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == replay(
-        path
-    )
+    resumed = replay(path, checker=Chosen(checker), checkpoints=Checkpoints(tmp_path / "c.json"), resume=True)
+    assert resumed == replay(path)
 
 
 def test_checkpoints_are_written_at_times_and_never_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from command_line import run
 
-from kvproof.conformance.cli.cli import app
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
 
@@ -59,89 +59,95 @@ def test_a_good_trace_conforms_and_says_how_much_was_checked(good: Path) -> None
     assert report.pages_moved > 0
 
 
-def test_a_page_that_was_not_freed_is_named_with_its_owner(good: Path, tmp_path: Path) -> None:
-    lost: list[int] = []
-
-    def keep_one(records: Records) -> None:
-        event = first(records, action="close", free=True)
-        lost.append(event["free"].pop())
-
-    report = tampered(good, tmp_path / "t.jsonl", keep_one)
-    assert report.verdict == VIOLATES
-    assert report.first is not None
-    assert report.first.action == "close"
-    assert any(f"page {lost[0]} was not freed" in line and "session" in line for line in report.first.pages)
+def extends(records: Records) -> Records:
+    return [r for r in records if r.get("action") == "extend" and r.get("alloc")]
 
 
-def test_a_page_that_is_freed_twice_is_found(good: Path, tmp_path: Path) -> None:
-    def twice(records: Records) -> None:
-        event = first(records, action="close", free=True)
-        event["free"].append(event["free"][0])
-
-    report = tampered(good, tmp_path / "t.jsonl", twice)
-    assert report.first is not None
-    assert any("was freed" in line for line in report.first.pages)
+def lose_a_page(records: Records) -> None:
+    first(records, action="close", free=True)["free"].pop()
 
 
-@pytest.mark.parametrize("page", [0, 10_000])
-def test_a_page_that_is_none_of_the_pool_is_found(good: Path, tmp_path: Path, page: int) -> None:
-    def hand_out(records: Records) -> None:
-        first(records, action="extend", alloc=True)["alloc"][0] = page
-
-    report = tampered(good, tmp_path / "t.jsonl", hand_out)
-    assert report.first is not None
-    assert "I1" in report.first.invariants
-    assert f"page {page} was handed out" in report.first.invariants["I1"]
+def free_twice(records: Records) -> None:
+    freed = first(records, action="close", free=True)["free"]
+    freed.append(freed[0])
 
 
-def test_a_page_that_is_handed_out_twice_is_found_with_its_owner(good: Path, tmp_path: Path) -> None:
-    def hand_out_again(records: Records) -> None:
-        events = [r for r in records if r.get("action") == "extend" and r.get("alloc")]
-        events[1]["alloc"][0] = events[0]["alloc"][-1]
-
-    report = tampered(good, tmp_path / "t.jsonl", hand_out_again)
-    assert report.first is not None
-    assert report.first.action == "extend"
-    assert "owns it" in report.first.invariants["I1"]
+def hand_out(page: int) -> Callable[[Records], None]:
+    return lambda records: extends(records)[0]["alloc"].__setitem__(0, page)
 
 
-def test_a_row_that_is_handed_out_while_it_is_used_is_found(good: Path, tmp_path: Path) -> None:
-    def same_row(records: Records) -> None:
-        events = [r for r in records if r.get("action") == "extend" and r.get("alloc")]
-        for event in (r for r in records if r.get("turn") == events[1]["turn"] and "row" in r):
-            event["row"] = events[0]["row"]
+def hand_out_again(records: Records) -> None:
+    before, after = extends(records)[:2]
+    after["alloc"][0] = before["alloc"][-1]
 
-    report = tampered(good, tmp_path / "t.jsonl", same_row)
-    assert report.first is not None
-    assert "I5" in report.first.invariants
+
+def use_a_row_in_use(records: Records) -> None:
+    before, after = extends(records)[:2]
+    for event in (r for r in records if r.get("turn") == after["turn"] and "row" in r):
+        event["row"] = before["row"]
+
+
+def one_token_more(records: Records) -> None:
+    first(records, action="decode")["after"]["kv_committed_len"] += 1
+
+
+def evict_a_locked_page(records: Records) -> None:
+    inserted = first(records, action="insert", shared=True)
+    evicted = {"record": "event", "action": "evict", "free": [inserted["shared"][0]]}
+    records.insert(records.index(inserted) + 1, evicted)
+    for seq, record in enumerate(r for r in records if r["record"] == "event"):
+        record["seq"] = seq
+    records[-1]["events"] += 1
+
+
+def list_an_owned_page(records: Records) -> None:
+    event = [r for r in records if r.get("action") == "check" and r.get("free_list")][1]
+    pool = set(range(1, records[0]["config"]["pool_pages"] + 1))
+    event["free_list"].append(min(pool - set(event["free_list"])))
+
+
+def decode_too_early(records: Records) -> None:
+    first(records, action="extend")["action"] = "decode"
+
+
+@pytest.mark.parametrize(
+    ("trace", "change", "action", "invariant", "said"),
+    [
+        ("good", lose_a_page, "close", "I16", r"page \d+ was not freed; the owner was session"),
+        ("good", free_twice, "close", "I16", r"page \d+ was freed; the owner was session"),
+        ("good", hand_out(0), "extend", "I1", "page 0 was handed out: it is the padding page"),
+        ("good", hand_out(10_000), "extend", "I1", "page 10000 was handed out: it is not one of the pool's"),
+        ("good", hand_out_again, "extend", "I1", r"page \d+ was handed out while session .* owns it"),
+        ("good", use_a_row_in_use, "extend", "I5", r"row \d+ is handed out while session .* uses it"),
+        ("good", decode_too_early, "decode", None, "no rule for 'decode' .* applies in this state"),
+        ("pressure", evict_a_locked_page, "evict", "I11", "is in the protected prefix of"),
+        ("pressure", list_an_owned_page, "check", "I2", r"page \d+ is in the free list and owned by"),
+    ],
+)
+def test_a_wrong_event_is_found_with_its_page_its_owner_and_its_invariant(
+    trace: str,
+    change: Callable[[Records], None],
+    action: str,
+    invariant: str | None,
+    said: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    report = tampered(request.getfixturevalue(trace), tmp_path / "t.jsonl", change)
+    finding = report.first
+    assert report.verdict == VIOLATES and finding is not None
+    assert finding.event.action == action
+    assert (invariant is None) == (not finding.invariants) and (invariant is None or invariant in finding.invariants)
+    assert re.search(said, "\n".join([finding.rule, *finding.pages, *finding.invariants.values()]))
 
 
 def test_a_length_that_differs_is_shown_before_and_after(good: Path, tmp_path: Path) -> None:
-    def one_more(records: Records) -> None:
-        first(records, action="decode")["after"]["kv_committed_len"] += 1
-
-    report = tampered(good, tmp_path / "t.jsonl", one_more)
+    report = tampered(good, tmp_path / "t.jsonl", one_token_more)
     assert report.first is not None
     (difference,) = report.first.differences
     assert difference.name == "kv_committed_len"
     assert difference.seen == difference.expected + 1  # type: ignore[operator]
     assert report.first.explained_by == ()
-
-
-def test_an_evicted_page_that_a_row_still_reads_is_found(pressure: Path, tmp_path: Path) -> None:
-    def evict_a_locked_page(records: Records) -> None:
-        inserted = first(records, action="insert", shared=True)
-        at = records.index(inserted) + 1
-        event = {"record": "event", "action": "evict", "free": [inserted["shared"][0]]}
-        records.insert(at, event)
-        for seq, record in enumerate(r for r in records if r["record"] == "event"):
-            record["seq"] = seq
-        records[-1]["events"] += 1
-
-    report = tampered(pressure, tmp_path / "t.jsonl", evict_a_locked_page)
-    assert report.first is not None
-    assert "I11" in report.first.invariants
-    assert "protected prefix" in report.first.invariants["I11"]
 
 
 def test_a_check_that_counts_wrongly_is_found_and_the_replay_goes_on(pressure: Path, tmp_path: Path) -> None:
@@ -156,30 +162,29 @@ def test_a_check_that_counts_wrongly_is_found_and_the_replay_goes_on(pressure: P
     assert report.events == replay(pressure).events
 
 
-def test_a_free_list_that_holds_an_owned_page_is_found(pressure: Path, tmp_path: Path) -> None:
-    def free_and_owned(records: Records) -> None:
-        event = [r for r in records if r.get("action") == "check" and r.get("free_list")][1]
-        pool = set(range(1, records[0]["config"]["pool_pages"] + 1))
-        event["free_list"].append(min(pool - set(event["free_list"])))
-
-    report = tampered(pressure, tmp_path / "t.jsonl", free_and_owned)
-    assert report.first is not None
-    assert "is in the free list and owned by" in report.first.pages[0]
+def cut_off(records: Records) -> None:
+    records.pop()
 
 
-def test_an_event_that_the_protocol_does_not_know_now_is_found(good: Path, tmp_path: Path) -> None:
-    def decode_too_early(records: Records) -> None:
-        first(records, action="extend")["action"] = "decode"
-
-    report = tampered(good, tmp_path / "t.jsonl", decode_too_early)
-    assert report.first is not None
-    assert "applies in this state" in report.first.rule
+def cut_off_behind_a_violation(records: Records) -> None:
+    one_token_more(records)
+    records.pop()
 
 
-def test_without_its_terminal_record_a_trace_is_incomplete(good: Path, tmp_path: Path) -> None:
-    report = tampered(good, tmp_path / "t.jsonl", lambda records: records.pop() and None)
-    assert report.verdict == INCOMPLETE
-    assert "no terminal record" in report.why
+@pytest.mark.parametrize(
+    ("change", "verdict", "why"),
+    [
+        (cut_off, INCOMPLETE, "no terminal record"),
+        (lambda records: records[-1].update(dropped=3), INCOMPLETE, "dropped 3 events"),
+        (lambda records: records[-1].update(reason="killed"), INCOMPLETE, "the run ended early: killed"),
+        (cut_off_behind_a_violation, VIOLATES, ""),
+    ],
+)
+def test_a_trace_that_is_not_whole_is_incomplete_unless_it_violates(
+    change: Callable[[Records], None], verdict: str, why: str, good: Path, tmp_path: Path
+) -> None:
+    report = tampered(good, tmp_path / "t.jsonl", change)
+    assert report.verdict == verdict and why in report.why
 
 
 def test_a_torn_last_line_is_named(good: Path, tmp_path: Path) -> None:
@@ -190,83 +195,44 @@ def test_a_torn_last_line_is_named(good: Path, tmp_path: Path) -> None:
     assert f"torn.jsonl:{len(good.read_text().splitlines())}" in report.why
 
 
-def test_dropped_events_make_a_trace_incomplete(good: Path, tmp_path: Path) -> None:
-    def drop(records: Records) -> None:
-        records[-1]["dropped"] = 3
-
-    assert tampered(good, tmp_path / "t.jsonl", drop).verdict == INCOMPLETE
-
-
-def test_a_violation_is_reported_also_when_the_trace_is_incomplete(good: Path, tmp_path: Path) -> None:
-    def broken_and_torn(records: Records) -> None:
-        first(records, action="decode")["after"]["kv_committed_len"] += 1
-        records.pop()
-
-    assert tampered(good, tmp_path / "t.jsonl", broken_and_torn).verdict == VIOLATES
-
-
-def test_another_specification_is_refused(good: Path, tmp_path: Path) -> None:
-    def other(records: Records) -> None:
-        records[0]["spec"] = "99"
-
-    with pytest.raises(UserError, match=r"t\.jsonl:1: written for specification '99'"):
-        tampered(good, tmp_path / "t.jsonl", other)
-
-
-def test_an_unknown_known_deviation_is_refused_with_the_valid_ones(good: Path, tmp_path: Path) -> None:
-    def unknown(records: Records) -> None:
-        records[0]["known_deviations"] = ["S0511z"]
-
-    with pytest.raises(UserError, match="S0511a"):
-        tampered(good, tmp_path / "t.jsonl", unknown)
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda records: records[0].update(spec="99"), r"t\.jsonl:1: written for specification '99'"),
+        (lambda records: records[0].update(known_deviations=["S0511z"]), "S0511a"),
+        (
+            lambda records: first(records, action="create").update(params={}),
+            r"t\.jsonl:[0-9]+: .*'create' has no origin_len, which its rule needs",
+        ),
+        (
+            lambda records: first(records, action="create").update(session=None, turn=None),
+            r"t\.jsonl:[0-9]+: .*'create' names neither a session nor a turn",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_by_its_line(
+    change: Callable[[Records], None], sentence: str, good: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        tampered(good, tmp_path / "t.jsonl", change)
 
 
 def test_a_trace_without_events_is_never_a_pass(good: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     header = good.read_text().splitlines()[0]
     empty.write_text(header + "\n" + json.dumps({"record": "end", "events": 0}) + "\n")
-    result = CliRunner().invoke(app, ["replay", str(empty)])
+    result = run("replay", empty)
     assert result.exit_code == 2
     assert "nothing was checked" in result.stderr
 
 
 def test_the_command_line_has_an_exit_code_for_each_verdict(good: Path, tmp_path: Path) -> None:
-    def wrong(records: Records) -> None:
-        first(records, action="decode")["after"]["kv_committed_len"] += 1
-
-    tampered(good, tmp_path / "bad.jsonl", wrong)
-    tampered(good, tmp_path / "cut.jsonl", lambda records: records.pop() and None)
-    run = CliRunner().invoke
-    assert run(app, ["replay", str(good)]).exit_code == 0
-    assert run(app, ["replay", str(good), str(tmp_path / "bad.jsonl")]).exit_code == 1
-    assert run(app, ["replay", str(good), str(tmp_path / "cut.jsonl")]).exit_code == 3
-
-
-def test_the_report_for_machines_says_the_same(good: Path, tmp_path: Path) -> None:
-    def keep_one(records: Records) -> None:
-        first(records, action="close", free=True)["free"].pop()
-
-    tampered(good, tmp_path / "bad.jsonl", keep_one)
-    out = tmp_path / "report.json"
-    CliRunner().invoke(app, ["replay", str(tmp_path / "bad.jsonl"), "--json", str(out)])
-    (report,) = json.loads(out.read_text())
+    tampered(good, tmp_path / "bad.jsonl", lose_a_page)
+    tampered(good, tmp_path / "cut.jsonl", cut_off)
+    assert run("replay", good).exit_code == 0
+    assert run("replay", good, tmp_path / "bad.jsonl", "--json", tmp_path / "report.json").exit_code == 1
+    assert run("replay", good, tmp_path / "cut.jsonl").exit_code == 3
+    _, report = json.loads((tmp_path / "report.json").read_text())
     assert report["verdict"] == VIOLATES
     assert report["findings"][0]["action"] == "close"
     assert report["findings"][0]["pages"]
-
-
-@pytest.mark.parametrize(
-    ("lost", "sentence"),
-    [
-        ({"params": {}}, "'create' has no origin_len, which its rule needs"),
-        ({"session": None, "turn": None}, "'create' names neither a session nor a turn"),
-    ],
-)
-def test_an_event_that_lacks_what_its_rule_needs_is_named_by_its_line(
-    lost: dict[str, Any], sentence: str, good: Path, tmp_path: Path
-) -> None:
-    def lose(records: Records) -> None:
-        first(records, action="create").update(lost)
-
-    with pytest.raises(UserError, match=f"lacking.jsonl:[0-9]+: .*{sentence}"):
-        tampered(good, tmp_path / "lacking.jsonl", lose)
