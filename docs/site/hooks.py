@@ -27,7 +27,8 @@ LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 ITEM = re.compile(r"(?:[-*] |\d+\. )\S")
 FENCE = re.compile(r"^(```|~~~)")
 
-_page_for = {"README.md": "index.md", "docs": "index.md"}
+_page_for = {"README.md": "commands.md", "docs": "index.md"}
+"""Of the README pages link to the exit codes only, which the site has beside the commands."""
 _listed: dict[str, str] = {}
 """Files of the repository that some page links to: path in it, and the page that stands for it."""
 

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import completed, of_its_own, run
@@ -17,14 +16,12 @@ from kvproof.conformance.exit_codes import MEANING
 COLOURING = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "CLICOLOR_FORCE")
 
 
-def test_version_names_every_part() -> None:
+def test_version_names_every_part_and_what_a_missing_one_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("--version")
     assert result.exit_code == 0
     named = [line.rsplit(" ", 1)[0] for line in result.stdout.splitlines()]
     assert named == ["kvproof", "spec", "trace format", "z3", "cvc5", "python"]
 
-
-def test_a_solver_that_is_missing_is_said_with_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(package: str) -> str:
         if package == "cvc5":
             raise metadata.PackageNotFoundError(package)
@@ -57,19 +54,14 @@ def test_help_groups_the_commands_and_explains_the_exit_codes() -> None:
         assert f"{code.value} {meaning[:50]}" in text
 
 
-def test_the_help_imports_no_command() -> None:
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_neither_starting_up_nor_the_help_imports_what_is_heavy(arguments: list[str]) -> None:
+    heavy = ("z3", "torch", "pydantic", "kvproof.model", "kvproof.impl", "kvproof.conformance.cli.commands")
     code = (
-        "import sys, kvproof.conformance.cli.cli as c\ntry: c.app(['--help'])\nexcept SystemExit: pass\n"
-        "print([m for m in sys.modules if m.startswith('kvproof.conformance.cli.commands.')], file=sys.stderr)"
+        f"import sys, kvproof.conformance.cli.cli as c\ntry: c.app({arguments})\nexcept SystemExit: pass\n"
+        f"print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
     )
-    done = completed([sys.executable, "-c", code])
-    assert done.stderr == "[]\n"
-
-
-def test_starting_up_imports_neither_z3_nor_torch_nor_the_schema() -> None:
-    heavy = ("z3", "torch", "pydantic", "kvproof.model", "kvproof.impl")
-    code = f"import sys, kvproof.conformance.cli.cli; print([m for m in {heavy} if m in sys.modules])"
-    assert completed([sys.executable, "-c", code]).stdout == "[]\n"
+    assert completed([sys.executable, "-c", code]).stderr.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +123,7 @@ def completing(typed: str) -> dict[str, str]:
     return {"_KVPROOF_COMPLETE": "complete_bash", **words}
 
 
-def test_colours_are_for_terminals() -> None:
+def test_colours_are_for_terminals_without_no_color() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in COLOURING}
     command = of_its_own("list", "nothing")
     assert "\x1b" not in completed(command, env=environment).stderr
@@ -140,27 +132,18 @@ def test_colours_are_for_terminals() -> None:
     assert "\x1b[1;31m" not in on_a_terminal(command, {**environment, "NO_COLOR": "1"})
 
 
-def test_verbose_says_what_it_took_and_quiet_runs_do_not(trace: Path) -> None:
+def test_verbose_says_what_it_took_and_where_an_error_came_from(trace: Path) -> None:
     spoken = run("info", "-v", trace)
     assert "took " in spoken.stderr and "MiB of memory at most" in spoken.stderr
     assert run("info", trace).stderr == ""
     assert spoken.stdout == run("info", trace).stdout
-
-
-def test_verbose_shows_where_an_error_came_from(tmp_path: Path) -> None:
-    assert "Traceback" in run("info", "-v", tmp_path / "none.jsonl").stderr
-    assert "Traceback" not in run("info", tmp_path / "none.jsonl").stderr
+    trace.unlink()
+    assert "Traceback" in run("info", "-v", trace).stderr
+    assert "Traceback" not in run("info", trace).stderr
 
 
 def test_no_command_is_never_a_pass() -> None:
     assert run().exit_code == 2
-
-
-def test_no_color_is_respected() -> None:
-    environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "xterm"}
-    command = of_its_own("list", "nothing")
-    stderr = completed(command, env=environment).stderr
-    assert stderr.startswith("error: unknown list 'nothing'") and "\x1b" not in stderr
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
@@ -173,34 +156,26 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
         return terminal.read(1 << 16).decode()
 
 
-def _raising(error: BaseException) -> Any:
-    def command() -> None:
-        raise error
-
-    app = cli.typer.Typer()
-    app.command()(cli._answering(command))
-    return CliRunner().invoke(app, [])
-
-
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
         (UserError("no such thing"), 2, "error: no such thing\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        # So ctypes answers Ctrl-C where it comes while an argument of the solver is converted.
+        (ctypes.ArgumentError("argument 3: KeyboardInterrupt: "), 130, "error: interrupted\n"),
         (AttributeError("oops"), 2, "this is a bug in kvproof, not in what it checked: AttributeError: oops"),
         (cli.typer.Exit(3), 3, ""),
     ],
 )
 def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: int, said: str) -> None:
-    result = _raising(error)
+    def command() -> None:
+        raise error
+
+    app = cli.typer.Typer()
+    app.command()(cli._answering(command))
+    result = CliRunner().invoke(app, [])
     assert result.exit_code == code
     assert said in result.stderr
-
-
-def test_ctrl_c_inside_a_call_of_the_solver_is_ctrl_c() -> None:
-    """ctypes answers it with an error of its own where it comes while an argument is converted."""
-    result = _raising(ctypes.ArgumentError("argument 3: KeyboardInterrupt: "))
-    assert (result.exit_code, result.stderr) == (130, "error: interrupted\n")
 
 
 def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:

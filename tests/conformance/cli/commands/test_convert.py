@@ -52,18 +52,18 @@ def test_to_decides_before_the_name(trace: Path, tmp_path: Path, to: str, column
 
 
 def test_what_cannot_be_converted_is_said_in_one_line(trace: Path, tmp_path: Path) -> None:
-    assert "unknown form 'colunar'; did you mean columnar?" in refusal(trace, tmp_path / "o.kvtrace", "--to", "colunar")
-    assert "o.txt: the name ends with none of .jsonl, .jsonl.gz, .kvtrace" in refusal(trace, tmp_path / "o.txt")
-    assert "is the trace that is read" in refusal(trace, trace)
-    assert "cannot read the trace" in refusal(tmp_path / "none.jsonl", tmp_path / "o.kvtrace")
     (tmp_path / "file").write_text("")
-    assert "cannot write the trace" in refusal(trace, tmp_path / "file" / "o.kvtrace")
-    assert files_in(tmp_path) == {"t.jsonl", "file"}
-
-
-def test_the_same_file_under_another_name_is_refused(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "same.jsonl").symlink_to(trace)
-    assert "is the trace that is read" in refusal(trace, tmp_path / "same.jsonl")
+    for arguments, said in (
+        ((trace, tmp_path / "o.kvtrace", "--to", "colunar"), "unknown form 'colunar'; did you mean columnar?"),
+        ((trace, tmp_path / "o.txt"), "o.txt: the name ends with none of .jsonl, .jsonl.gz, .kvtrace"),
+        ((trace, trace), "is the trace that is read"),
+        ((trace, tmp_path / "same.jsonl"), "is the trace that is read"),
+        ((tmp_path / "none.jsonl", tmp_path / "o.kvtrace"), "cannot read the trace"),
+        ((trace, tmp_path / "file" / "o.kvtrace"), "cannot write the trace"),
+    ):
+        assert said in refusal(*arguments)
+    assert files_in(tmp_path) == {"t.jsonl", "file", "same.jsonl"}
     assert read_trace(trace).header == HEADER
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from command_line import refusal, run
-from many_traces import HEADER
 from repository import EXCERPT
-
-from kvproof.conformance.traces.json_lines import TraceWriter
 
 
 def test_info_of_a_complete_trace(trace: Path) -> None:
@@ -30,26 +28,19 @@ def test_info_of_a_complete_trace(trace: Path) -> None:
         assert part in text
 
 
-def test_info_of_a_trace_without_its_end_is_inconclusive(trace: Path) -> None:
-    trace.write_text("".join(trace.read_text().splitlines(keepends=True)[:-1]))
-    result = run("info", trace)
-    assert result.exit_code == 3
-    assert "incomplete: no end record;" in result.stdout
-
-
-def test_info_names_the_torn_line(trace: Path) -> None:
-    trace.write_bytes(trace.read_bytes()[:-20])
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (b"", "{}: 3 events, page size 4, incomplete: no end record;"),
+        (b'{"record":"end"', "{}: 3 events, page size 4, incomplete: no end record, line 5 is torn"),
+        (b'{"record":"end","events":3,"dropped":5}\n', "the recorder dropped 5 events"),
+    ],
+)
+def test_info_of_an_incomplete_trace_is_inconclusive(trace: Path, end: bytes, said: str) -> None:
+    trace.write_bytes(b"".join(trace.read_bytes().splitlines(keepends=True)[:-1]) + end)
     result = run("info", "-q", trace)
-    assert result.exit_code == 3
-    assert result.stdout.startswith(f"{trace}: 3 events, page size 4, incomplete: no end record, line 5 is torn")
-
-
-def test_info_of_a_trace_with_dropped_events_is_inconclusive(tmp_path: Path) -> None:
-    writer = TraceWriter(tmp_path / "t.jsonl", HEADER)
-    writer.close(dropped=5)
-    result = run("info", tmp_path / "t.jsonl")
-    assert result.exit_code == 3
-    assert "the recorder dropped 5 events" in result.stdout
+    assert result.exit_code == 3 and said.format(trace) in result.stdout
+    assert said.partition("incomplete: ")[2] in run("info", trace).stdout
 
 
 def test_one_incomplete_trace_among_several_decides_the_exit_code(trace: Path, tmp_path: Path) -> None:
