@@ -87,7 +87,8 @@ class ScenarioTable(dict[str, Scenario]):
             def run(headless: Headless) -> None:
                 opened = [Session(headless, f"s{number}") for number in range(1, sessions + 1)]
                 drive(headless, *opened)
-                close_all(headless, *opened)
+                if opened:
+                    close_all(headless, *opened)
 
             self[name] = Scenario(summary, run, **needs)
             return drive

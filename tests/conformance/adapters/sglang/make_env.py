@@ -19,8 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -44,44 +42,18 @@ SITES = {
 TESTED_OFTEN = ("0.5.10.post1", "0.5.11", "0.5.23")
 
 
-@dataclass(frozen=True)
-class Step:
-    """Done once for each `content`: what was installed is remembered by a stamp that holds the content's hash."""
-
-    name: str
-    content: str
-    install: Callable[[], None]
-
-    @property
-    def stamp(self) -> Path:
-        return ENVIRONMENT / "made" / self.name
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(self.content.encode()).hexdigest()
-
-    def is_done(self) -> bool:
-        return self.stamp.exists() and self.stamp.read_text() == self.fingerprint
-
-    def run(self) -> None:
-        print(f"{self.name} ...", flush=True)
-        start = time.monotonic()
-        self.stamp.unlink(missing_ok=True)
-        self.install()
-        self.stamp.parent.mkdir(parents=True, exist_ok=True)
-        self.stamp.write_text(self.fingerprint)
-        print(f"{self.name}: done in {time.monotonic() - start:.0f} s", flush=True)
+Step = tuple[str, str, Callable[[], object]]
+"""Name, content, and what installs it. Done once for each content: a stamp holds what was installed."""
 
 
 def steps(python: str | None, versions: tuple[str, ...]) -> Iterator[Step]:
-    yield Step(f"python-{PYTHON_VERSION}", PYTHON_VERSION, lambda: make_venv(python))
-    yield Step("shared-packages", PINS.read_text(), lambda: pip("install", "--no-deps", "-r", str(PINS)))
+    yield f"python-{PYTHON_VERSION}", PYTHON_VERSION, lambda: make_venv(python)
+    yield "shared-packages", PINS.read_text(), lambda: pip("install", "--no-deps", "-r", str(PINS))
     for version in versions:
         wanted = (f"sglang=={version}", *SITES[version])
-        yield Step(f"sglang-{version}", " ".join(wanted), partial(install_site, version, wanted))
+        yield f"sglang-{version}", " ".join(wanted), partial(install_site, version, wanted)
     # The list of packages in pyproject.toml is read when kvproof is installed, so a change of it installs anew.
-    project = (ROOT / "pyproject.toml").read_text()
-    yield Step("kvproof", project, lambda: pip("install", "--no-deps", "-e", str(ROOT)))
+    yield "kvproof", (ROOT / "pyproject.toml").read_text(), lambda: pip("install", "--no-deps", "-e", str(ROOT))
 
 
 def make_venv(python: str | None) -> None:
@@ -107,17 +79,33 @@ def pip(*arguments: str) -> None:
 def find_python(named: str | None) -> str:
     """SGLang's wheels and the pins were chosen for one Python version."""
     candidates = [named] if named else [sys.executable, f"python{PYTHON_VERSION}", "python3", "python"]
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
     for candidate in candidates:
-        if candidate and shutil.which(candidate) and _version_of(candidate) == PYTHON_VERSION:
-            return candidate
+        if shutil.which(candidate):
+            said = subprocess.run([candidate, "-c", ask], capture_output=True, text=True, check=False).stdout
+            if said.strip() == PYTHON_VERSION:
+                return candidate
     sys.exit(
         f"error: Python {PYTHON_VERSION} is needed and {' or '.join(map(str, candidates))} is not it: pass --python PATH"
     )
 
 
-def _version_of(python: str) -> str:
-    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
+def make(python: str | None, versions: tuple[str, ...]) -> None:
+    for name, content, install in steps(python, versions):
+        stamp, fingerprint = ENVIRONMENT / "made" / name, hashlib.sha256(content.encode()).hexdigest()
+        if stamp.exists() and stamp.read_text() == fingerprint:
+            continue
+        print(f"{name} ...", flush=True)
+        start = time.monotonic()
+        stamp.unlink(missing_ok=True)
+        try:
+            install()
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"error: step {name} failed with exit code {error.returncode}; run this again to go on from there")
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(fingerprint)
+        print(f"{name}: done in {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(versions)}")
 
 
 def main() -> None:
@@ -125,33 +113,11 @@ def main() -> None:
     parser.add_argument("--python", help=f"a Python {PYTHON_VERSION} to build on")
     parser.add_argument("--all", action="store_true", help="every known release, not only those that are tested often")
     arguments = parser.parse_args()
-    versions = tuple(SITES) if arguments.all else TESTED_OFTEN
-    with alone():
-        make(arguments.python, versions)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Of two who make it at once, `make soak` beside `make mutants`, the second waits and finds it ready."""
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("w") as lock:
+        # Of two who make it at once, `make soak` beside `make mutants`, the second waits and finds it ready.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def make(python: str | None, versions: tuple[str, ...]) -> None:
-    to_do = [step for step in steps(python, versions) if not step.is_done()]
-    if not to_do:
-        print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(versions)}")
-        return
-    try:
-        for step in to_do:
-            step.run()
-    except subprocess.CalledProcessError as error:
-        sys.exit(
-            f"error: step {step.name} failed with exit code {error.returncode}; run this again to go on from there"
-        )
-    print(f"{ENVIRONMENT.name} is ready: SGLang {', '.join(versions)}")
+        make(arguments.python, tuple(SITES) if arguments.all else TESTED_OFTEN)
 
 
 if __name__ == "__main__":

@@ -52,30 +52,12 @@ class Server:
     def close_session(self, session: str) -> None:
         self.post("/close_session", {"session_id": session})
 
-    def generate(
-        self,
-        input_ids: list[int],
-        max_new_tokens: int,
-        *,
-        session: str | None = None,
-    ) -> Any:
-        body: dict[str, Any] = {
-            "input_ids": input_ids,
-            "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 0.0, "ignore_eos": True},
-        }
-        if session is not None:
-            body["session_params"] = {"id": session}
-        return self.post("/generate", body)
+    def generate(self, input_ids: list[int], max_new_tokens: int, *, session: str | None = None) -> Any:
+        return self.post("/generate", _asked(input_ids, max_new_tokens, session))
 
     def hang_up(self, input_ids: list[int], max_new_tokens: int, *, session: str | None = None) -> None:
         """Ask for a long answer, read its beginning and go away, which the server takes as an abort."""
-        body: dict[str, Any] = {
-            "input_ids": input_ids,
-            "sampling_params": {"max_new_tokens": max_new_tokens, "temperature": 0.0, "ignore_eos": True},
-            "stream": True,
-        }
-        if session is not None:
-            body["session_params"] = {"id": session}
+        body = {**_asked(input_ids, max_new_tokens, session), "stream": True}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
         connection.request("POST", "/generate", json.dumps(body), {"Content-Type": "application/json"})
         connection.getresponse().read(1)
@@ -107,6 +89,12 @@ class Server:
             if b"sglang::scheduler" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
         raise AssertionError(f"no scheduler below {self.process.pid}; log: {self.log}")
+
+
+def _asked(input_ids: list[int], max_new_tokens: int, session: str | None) -> dict[str, Any]:
+    sampling = {"max_new_tokens": max_new_tokens, "temperature": 0.0, "ignore_eos": True}
+    of_session = {"session_params": {"id": session}} if session is not None else {}
+    return {"input_ids": input_ids, "sampling_params": sampling, **of_session}
 
 
 @contextmanager
@@ -151,18 +139,13 @@ def server(
         yield running
     finally:
         running.stop()
-        for pid in _in_group(process.pid):
+        for pid in [pid for pid, _, group in _processes() if group == process.pid]:
             os.kill(pid, signal.SIGKILL)
 
 
 def _environment(site: Path, trace: Path | None, more: dict[str, str]) -> dict[str, str]:
     path = [os.environ.get("PYTHONPATH", ""), str(SITE_OF_STAND_INS), str(site)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
-        **BARE_CPU,
-        **more,
-    }
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), **BARE_CPU, **more}
     environment.pop("KVPROOF_TRACE", None)
     if trace is not None:
         environment["KVPROOF_TRACE"] = str(trace)
@@ -188,19 +171,12 @@ def _free_port() -> int:
             return port
 
 
-def _stat(pid: str) -> list[str]:
-    """The fields of /proc/PID/stat from the state on: state, parent, group, ..."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
 def _processes() -> Iterator[tuple[int, int, int]]:
     """(pid, parent, group) of every process."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (stat := _stat(entry.name)):
-            yield int(entry.name), int(stat[1]), int(stat[2])
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            _, parent, group, *_ = stat.read_text().rpartition(")")[2].split()
+            yield int(stat.parent.name), int(parent), int(group)
 
 
 def _descendants(root: int) -> list[int]:
@@ -208,7 +184,3 @@ def _descendants(root: int) -> list[int]:
     for parent in found:
         found += [pid for pid, its_parent, _ in known if its_parent == parent]
     return found[1:]
-
-
-def _in_group(group: int) -> list[int]:
-    return [pid for pid, _, its_group in _processes() if its_group == group]

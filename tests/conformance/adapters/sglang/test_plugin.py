@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import completed, of_its_own, refusal
 
 from kvproof.conformance.adapters.live import live_trace
 from kvproof.conformance.adapters.sglang import launch
 from kvproof.conformance.adapters.sglang.launch import PRELOAD
-from kvproof.conformance.cli import cli
 
 HEAVY = ("torch", "z3", "sglang", "pydantic", "numpy")
 
@@ -28,14 +28,7 @@ class Scheduler:
 
 
 def run_python(script: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = completed([sys.executable, "-c", script], env={**os.environ, **environment}, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -61,12 +54,8 @@ print([name for name in {HEAVY} if name in sys.modules])
 
 
 def test_the_plugin_is_an_entry_point_of_sglangs_group() -> None:
-    pyproject = (Path(__file__).parents[4] / "pyproject.toml").read_text()
-    assert '[project.entry-points."sglang.srt.plugins"]' in pyproject
-    assert 'kvproof = "kvproof.conformance.adapters.sglang.plugin:load"' in pyproject
-    from kvproof.conformance.adapters.sglang import plugin
-
-    assert callable(plugin.load)
+    (plugin,) = metadata.entry_points(group="sglang.srt.plugins")
+    assert plugin.name == "kvproof" and callable(plugin.load())
 
 
 def fake_sglang(folder: Path) -> str:
@@ -78,7 +67,10 @@ def fake_sglang(folder: Path) -> str:
     return os.pathsep.join([str(PRELOAD), str(folder), os.environ.get("PYTHONPATH", "")])
 
 
-def test_preload_wraps_the_event_loop_of_an_unknown_release_and_lets_it_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_on", [True, False])
+def test_preload_wraps_the_event_loop_of_an_unknown_release_if_it_is_on_and_lets_it_run(
+    tmp_path: Path, is_on: bool
+) -> None:
     """Nothing of this SGLang is known, so nothing can be recorded; its event loop must not notice."""
     script = """
 import logging
@@ -86,18 +78,11 @@ logging.basicConfig()
 from sglang.srt.managers.scheduler import Scheduler
 print(Scheduler().run_event_loop(), hasattr(Scheduler.run_event_loop, "__wrapped__"))
 """
-    output = run_python(script, PYTHONPATH=fake_sglang(tmp_path), KVPROOF_TRACE=str(tmp_path / "t.jsonl"))
-    assert output.startswith("ran True\n")
-    assert output.count("kvproof records nothing: ") == 1
-    assert not (tmp_path / "t.jsonl").exists()
-
-
-def test_preload_is_idle_when_off(tmp_path: Path) -> None:
-    script = """
-from sglang.srt.managers.scheduler import Scheduler
-print(Scheduler().run_event_loop(), hasattr(Scheduler.run_event_loop, "__wrapped__"))
-"""
-    assert run_python(script, PYTHONPATH=fake_sglang(tmp_path), KVPROOF_TRACE="") == "ran False\n"
+    trace = tmp_path / "t.jsonl"
+    output = run_python(script, PYTHONPATH=fake_sglang(tmp_path), KVPROOF_TRACE=str(trace) if is_on else "")
+    assert output.startswith(f"ran {is_on}\n")
+    assert output.count("kvproof records nothing: ") == is_on
+    assert not trace.exists()
 
 
 def test_preload_runs_the_sitecustomize_that_it_hides(tmp_path: Path) -> None:
@@ -127,12 +112,9 @@ def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Pa
         "print('up', flush=True)\n"
         "time.sleep(60)\n"
     )
-    arguments = ["record", "--target", "sglang-server", "--out", str(tmp_path / "t.jsonl")]
+    launcher = of_its_own("record", "--target", "sglang-server", "--out", tmp_path / "t.jsonl", "--")
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvproof.conformance.cli.program", *arguments, "--", sys.executable, "-c", command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*launcher, sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
@@ -148,10 +130,8 @@ def test_launcher_replaces_an_old_trace_but_never_one_that_is_being_written(tmp_
     out.write_text("an old one")
     path, file = live_trace.new_file(str(tmp_path / "live.jsonl"), None)
     try:
-        result = CliRunner().invoke(
-            cli.app, ["record", "--target", "sglang-server", "--out", str(path), "--", sys.executable, "-c", ""]
-        )
-        assert result.exit_code == 2 and "is being written by a running server" in result.stderr
+        arguments = ("record", "--target", "sglang-server", "--out", path, "--", sys.executable, "-c", "")
+        assert "is being written by a running server" in refusal(*arguments)
         assert path.exists()
     finally:
         os.close(file)
@@ -191,15 +171,13 @@ def test_a_clock_that_steps_back_hides_no_trace(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_answered_in_one_line(tmp_path: Path, arguments: list[str], what: str) -> None:
-    result = CliRunner().invoke(cli.app, ["record", "--out", str(tmp_path / "t.jsonl"), *arguments])
-    assert result.exit_code == 2
-    assert what in result.stderr and result.stderr.count("\n") == 1
+    assert what in refusal("record", "--out", tmp_path / "t.jsonl", *arguments)
 
 
 # -- kvproof sglang-env --
 
 
-def fake_installation(folder: Path, version: str, *, plugins: bool) -> str:
+def fake_installation(folder: Path, version: str, plugins: bool) -> str:
     info = folder / f"sglang-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
@@ -213,35 +191,25 @@ def fake_installation(folder: Path, version: str, *, plugins: bool) -> str:
     return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
 
 
-def sglang_env(path: str, *options: str, **environment: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof.conformance.cli.program", "sglang-env", *options],
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+KNOWN, WITHOUT_PLUGINS, UNKNOWN = ("0.5.11", True), ("0.5.10.post1", False), ("9.9.9", True)
 
 
-def test_env_of_a_known_release_with_plugins(tmp_path: Path) -> None:
-    path = fake_installation(tmp_path, "0.5.11", plugins=True)
-    code, output = sglang_env(path)
-    assert code == 0 and "export KVPROOF_TRACE=" in output
-    code, output = sglang_env(path, SGLANG_PLUGINS="another")
-    assert code == 2 and "SGLANG_PLUGINS=another leaves kvproof out" in output
-
-
-def test_env_of_a_release_without_plugins(tmp_path: Path) -> None:
-    code, output = sglang_env(fake_installation(tmp_path, "0.5.10.post1", plugins=False))
-    assert code == 0 and "kvproof record --target sglang-server" in output and "export" not in output
-
-
-def test_env_of_an_unknown_release_is_no_verdict(tmp_path: Path) -> None:
-    code, output = sglang_env(fake_installation(tmp_path, "9.9.9", plugins=True))
-    assert code == 3 and "not among the known releases" in output
-
-
-def test_env_without_sglang(tmp_path: Path) -> None:
-    code, output = sglang_env(os.environ.get("PYTHONPATH", ""))
-    assert code == 2 and output.startswith("error: SGLang is not installed")
+@pytest.mark.parametrize(
+    ("installed", "chosen", "code", "said"),
+    [
+        (KNOWN, "", 0, "export KVPROOF_TRACE="),
+        (KNOWN, "another", 2, "SGLANG_PLUGINS=another leaves kvproof out"),
+        (WITHOUT_PLUGINS, "", 0, "kvproof record --target sglang-server"),
+        (UNKNOWN, "", 3, "not among the known releases"),
+        (None, "", 2, "error: SGLang is not installed"),
+    ],
+)
+def test_the_environment_that_a_release_needs(
+    tmp_path: Path, installed: tuple[str, bool] | None, chosen: str, code: int, said: str
+) -> None:
+    path = fake_installation(tmp_path, *installed) if installed is not None else os.environ.get("PYTHONPATH", "")
+    plugins = {"SGLANG_PLUGINS": chosen} if chosen else {}
+    done = completed(of_its_own("sglang-env"), env={**os.environ, "PYTHONPATH": path, **plugins})
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True)
+    if installed == WITHOUT_PLUGINS:
+        assert "export" not in done.stdout

@@ -6,17 +6,19 @@ import http.client
 import os
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from live_traces import wait_until_written
+from measuring import writer_of
 from sglang_process import LATER, RELEASES, Trace
 from sglang_server import Server, server
+from waiting import wait_until
 
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
 from kvproof.conformance.traces.open_trace import read_trace
@@ -27,6 +29,7 @@ full = pytest.mark.sglang_full
 LAUNCHER = (sys.executable, "-m", "kvproof.conformance.cli.program", "record", "--target", "sglang-server", "--out")
 LONG = 3900
 """Tokens of an answer that nobody waits for: the server hears of it two seconds after its client has gone."""
+WITHOUT_OVERLAP = "--disable-overlap-schedule"
 STRICT = "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY"
 FORCED_RETRACT = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
 
@@ -37,21 +40,9 @@ def ids(count: int, seed: int = 0) -> list[int]:
 
 def together(*clients: Callable[[], Any]) -> None:
     """All at once; what one of them raises is raised here."""
-    failures: list[BaseException] = []
-
-    def run(client: Callable[[], Any]) -> None:
-        try:
-            client()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(len(clients)) as threads:
+        for done in [threads.submit(client) for client in clients]:
+            done.result()
 
 
 def session_life(live: Server, name: str, turns: int) -> None:
@@ -86,14 +77,15 @@ def clients_that_leave(live: Server) -> None:
 
 def wait_until_idle(live: Server) -> None:
     """An abort is carried out some time after the client has gone; its session takes no turn before."""
-    deadline = time.monotonic() + 30
-    while "#running-req" not in live.log.read_text(errors="replace"):
-        time.sleep(0.1)
-    size = -1
-    while (now := live.trace_size()) != size:
-        assert time.monotonic() < deadline
-        size = now
+    wait_until(lambda: "#running-req" in live.log.read_text(errors="replace"), "a running request", 30)
+    sizes = [live.trace_size()]
+
+    def is_still() -> bool:
         time.sleep(1.0)
+        sizes.append(live.trace_size())
+        return sizes[-1] == sizes[-2]
+
+    wait_until(is_still, "an idle server", 30)
 
 
 def stopped(live: Server, trace: Path) -> int:
@@ -129,7 +121,7 @@ def test_plugin_records_a_server_with_the_overlap_scheduler(tmp_path: Path) -> N
 @full
 def test_plugin_records_a_server_without_overlap_at_page_size_4(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl.gz"
-    with server(NEW, tmp_path, "--disable-overlap-schedule", "--page-size", "4", trace=trace) as live:
+    with server(NEW, tmp_path, WITHOUT_OVERLAP, "--page-size", "4", trace=trace) as live:
         well_behaved_clients(live)
         clients_that_leave(live)
         live.process.send_signal(signal.SIGINT)  # as in a terminal
@@ -155,7 +147,7 @@ def test_busy_checks_are_recorded_where_they_are_asked_for(release: str, tmp_pat
 @pytest.mark.parametrize("overlap", [True, False])
 def test_launcher_records_a_release_without_plugins(tmp_path: Path, overlap: bool) -> None:
     trace = tmp_path / "out" / "t.jsonl"
-    arguments = [] if overlap else ["--disable-overlap-schedule"]
+    arguments = [] if overlap else [WITHOUT_OVERLAP]
     with server(OLD, tmp_path, *arguments, launcher=(*LAUNCHER, str(trace), "--")) as live:
         live.trace = trace
         well_behaved_clients(live)
@@ -172,7 +164,7 @@ def test_launcher_records_a_release_without_plugins(tmp_path: Path, overlap: boo
 @pytest.mark.parametrize("overlap", [True, False])
 def test_forced_retracts_in_a_server(tmp_path: Path, overlap: bool) -> None:
     trace = tmp_path / "t.jsonl"
-    arguments = [] if overlap else ["--disable-overlap-schedule"]
+    arguments = [] if overlap else [WITHOUT_OVERLAP]
     with server(NEW, tmp_path, *arguments, trace=trace, environment=FORCED_RETRACT) as live:
         well_behaved_clients(live)
         stopped(live, trace)
@@ -190,13 +182,11 @@ def test_forced_retracts_in_a_server(tmp_path: Path, overlap: bool) -> None:
 @full
 def test_a_killed_scheduler_leaves_whole_lines_and_no_verdict(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
-    with server(NEW, tmp_path, trace=trace) as live:
-        client = threading.Thread(target=never_answered, args=(live,))
-        client.start()
-        while trace.stat().st_size < 20_000:
-            time.sleep(0.05)
+    with server(NEW, tmp_path, trace=trace) as live, ThreadPoolExecutor() as threads:
+        client = threads.submit(live.generate, ids(9), 900)
+        wait_until(lambda: trace.stat().st_size > 20_000, "a trace of some length")
         os.kill(live.scheduler_pid(), signal.SIGKILL)
-        client.join()
+        assert isinstance(client.exception(), OSError | http.client.HTTPException)
         stopped(live, trace)
     assert trace.read_bytes().endswith(b"\n")
     reader = read_trace(trace)
@@ -204,43 +194,19 @@ def test_a_killed_scheduler_leaves_whole_lines_and_no_verdict(tmp_path: Path) ->
     assert verdict(trace).verdict == INCOMPLETE
 
 
-def never_answered(live: Server) -> None:
-    with pytest.raises((OSError, http.client.HTTPException)):
-        live.generate(ids(9), 900)
-
-
 @full
 def test_a_server_outlives_the_process_that_writes(tmp_path: Path) -> None:
     trace = tmp_path / "t.jsonl"
     with server(NEW, tmp_path, trace=trace) as live:
         live.generate(ids(9), 8)
-        has_begun(trace)
-        os.kill(writer_of(trace), signal.SIGKILL)
+        wait_until(lambda: trace.stat().st_size > 0, f"the beginning of {trace}", 60)
+        os.kill(writer_of(trace, live.process.pid), signal.SIGKILL)
         well_behaved_clients(live)
         assert live.is_up()
         stopped(live, trace)
     log = live.log.read_text(errors="replace")
     assert log.count("kvproof stops recording into") == 1
     assert verdict(trace).verdict == INCOMPLETE
-
-
-def has_begun(trace: Path) -> None:
-    """The process that writes takes its time to start."""
-    deadline = time.monotonic() + 60
-    while not trace.stat().st_size:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def writer_of(trace: Path) -> int:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if trace in [link.readlink() for link in (entry / "fd").iterdir()]:
-                    return int(entry.name)
-            except OSError:
-                continue
-    raise AssertionError(f"no process writes {trace}")
 
 
 @full
