@@ -6,6 +6,7 @@ That both prove everything is in `test_prove.py`.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import z3
@@ -120,10 +121,16 @@ def test_a_run_is_confirmed_only_as_it_was_said() -> None:
     assert not runs_as_said(dataclasses.replace(run, steps=(stayed, *run.steps[1:])), faulty)
 
 
-def test_a_run_with_a_step_that_is_not_allowed_is_not_confirmed() -> None:
+@pytest.mark.parametrize(
+    ("action", "params"),
+    [
+        ("arrive", {"origin_len": 0}),  # its guard says no
+        ("create", {"origin_len": 1, "too_long": False, "logprob": False}),  # there is no session
+    ],
+)
+def test_a_run_with_a_step_that_is_not_allowed_is_not_confirmed(action: str, params: dict[str, Any]) -> None:
     oracle = Oracle.of(1, 3)
     nothing = pristine(oracle.d)
-    empty_request = oracle.step(ACTIONS["arrive"], nothing, {"origin_len": 0})
-    assert empty_request.failed_guards
-    step = Taken({"origin_len": 0}, empty_request)
-    assert not runs_as_said(Run(1, 3, (step,), empty_request.broken(oracle.d)), ACTIONS)
+    outcome = oracle.step(ACTIONS[action], nothing, params)
+    assert bool(outcome.failed_guards) == ACTIONS[action].applies(oracle.d, nothing)
+    assert not runs_as_said(Run(1, 3, (Taken(params, outcome),), outcome.broken(oracle.d)), ACTIONS)
