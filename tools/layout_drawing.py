@@ -163,7 +163,7 @@ def arrows(graph: Graph) -> list[tuple[str, str]]:
 
     def is_implied(node: str, target: str) -> bool:
         others = (other for other in graph[node] if other != target and node not in reach[other])
-        return node not in reach[target] and any(target in reach[other] for other in others)
+        return any(target in reach[other] for other in others)
 
     return sorted((node, to) for node, targets in graph.items() for to in targets if not is_implied(node, to))
 
