@@ -422,7 +422,7 @@ def _open_for_writing(path: Path) -> IO[bytes]:
         return file
     # GzipFile stamps the file name and the time into its header unless it is told not to, and closes only `myfileobj` with it.
     packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
-    packed.myfileobj = file
+    packed.myfileobj = cast(Any, file)
     return cast("IO[bytes]", packed)
 
 
