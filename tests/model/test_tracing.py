@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +99,18 @@ def test_an_invariant_on_terms_holds_where_it_holds(name: str) -> None:
         oracle = Oracle.of(1 + n % 5, 30, **CONFIGURATIONS[n % len(CONFIGURATIONS)])
         s = any_ledger(chance)
         assert evaluate(term, values_of(oracle.d, s, {}), oracle.d.page_size) == ALL_INVARIANTS[name].holds(oracle.d, s)
+
+
+@pytest.mark.parametrize(
+    "compute", [getattr(operator, name) for name in ("add", "sub", "lt", "le", "gt", "ge", "eq", "ne")]
+)
+def test_an_operation_on_terms_is_that_of_numbers(compute: Callable[[Any, Any], Any]) -> None:
+    t = Tracing()
+    read = t.read("a")
+    for a, b in itertools.product(range(3), repeat=2):
+        assert evaluate(compute(read, t.read("b")), {"a": a, "b": b}, 1) == compute(a, b)
+        assert evaluate(compute(read, b), {"a": a}, 1) == compute(a, b)
+        assert evaluate(compute(b, read), {"a": a}, 1) == compute(b, a)
 
 
 def test_equal_terms_are_one_object() -> None:
