@@ -38,16 +38,13 @@ def test_the_wheel_installs_nothing_but_kvproof(wheel_files: list[PurePosixPath]
     assert len(tops) == 2 and all(top == "kvproof" or top.endswith(".dist-info") for top in tops)
 
 
-def test_every_module_is_in_the_wheel(wheel_files: list[PurePosixPath]) -> None:
+def test_every_module_is_in_the_wheel_and_it_is_typed(wheel_files: list[PurePosixPath]) -> None:
     ours = {
         PurePosixPath(*package.split("."), path.relative_to(ROOT / folder).as_posix())
         for folder, package in PACKAGES.items()
         for path in (ROOT / folder).rglob("*.py")
     }
     assert ours <= set(wheel_files), "add the missing folders to tool.setuptools.packages"
-
-
-def test_the_wheel_says_that_it_is_typed(wheel_files: list[PurePosixPath]) -> None:
     assert PurePosixPath("kvproof/py.typed") in wheel_files
 
 

@@ -14,42 +14,27 @@ THAT_ASSERT = ("assert_", "check_", "require_")
 OF_PYTEST = ("raises", "warns", "fail")
 
 INTEGRATION = {
-    "browser/test_perfetto_in_browser.py": "Perfetto's own page reads our time lines",
-    "browser/test_report_in_browser.py": "a report in a real browser",
-    "browser/test_site_in_browser.py": "the documentation in a real browser",
-    "conformance/adapters/test_driven_adapters.py": "an adapter of another engine, written by the documentation",
-    "conformance/adapters/test_ranks_recorded.py": "each rank has a trace of its own",
-    "conformance/cli/test_ctrl_c.py": "Ctrl-C in each command",
-    "conformance/cli/test_full_disk.py": "a full disk under each form of a trace",
-    "conformance/compiled/test_checker_by_profile.py": "the compiled checker by the rules of each release",
-    "conformance/report/formats/test_pictures.py": "ITF and Perfetto, read by the readers of others",
-    "conformance/report/formats/test_reports.py": "JUnit, SARIF and NDJSON of one run, judged by the validators of others",
-    "conformance/traces/test_columnar_damage.py": "any damage to a file in columns",
-    "conformance/traces/test_columnar_queries.py": "a file in columns, read by pyarrow alone",
-    "conformance/traces/test_hostile_traces.py": "traces that are made to do harm",
-    "conformance/traces/test_lines_in_columns.py": "lines decoded at once are the events that are read one by one",
-    "conformance/traces/test_no_content.py": "no trace has room for what a user wrote",
-    "conformance/traces/test_untrusted_files.py": "links, devices and huge files in place of a trace",
-    "docs/test_contributing.py": "what a contributor reads and fills in",
-    "gpu/test_on_device.py": "the kernels on a device",
-    "gpu/test_pools_on_device.py": "the pools on a device",
-    "gpu/test_record.py": "whole runs on a device",
-    "impl/test_device_run.py": "whole runs with the pools on the device's path",
-    "impl/test_faults_show.py": "each fault of the reference, recorded and replayed",
-    "impl/test_matrix.py": "each behaviour under every two settings",
-    "impl/test_overlap.py": "the scheduler with steps that overlap",
-    "impl/test_speculation.py": "the scheduler with drafts",
-    "impl/test_window.py": "the scheduler with a sliding window",
-    "model/test_interpreters_agree.py": "the oracle and Z3 on the same rules",
-    "spec/test_types.py": "tokens and pages never mix, says mypy",
-    "spec/test_tables.py": "every table of the rules is complete",
-    "test_demo.py": "the demo of the readme",
-    "test_github_action.py": "the GitHub action and the pre-commit hooks",
-    "test_golden.py": "traces of real runs that are kept",
-    "test_imports.py": "what each module of the package imports",
-    "test_packaging.py": "what a user installs",
+    "browser": ("perfetto_in_browser", "report_in_browser", "site_in_browser"),
+    "conformance/adapters": ("driven_adapters", "ranks_recorded"),
+    "conformance/cli": ("ctrl_c", "full_disk"),
+    "conformance/compiled": ("checker_by_profile",),
+    "conformance/report/formats": ("pictures", "reports"),
+    "conformance/traces": (
+        "columnar_damage",
+        "columnar_queries",
+        "hostile_traces",
+        "lines_in_columns",
+        "no_content",
+        "untrusted_files",
+    ),
+    "docs": ("contributing",),
+    "gpu": ("on_device", "pools_on_device", "record"),
+    "impl": ("device_run", "faults_show", "matrix", "overlap", "speculation", "window"),
+    "model": ("interpreters_agree",),
+    "spec": ("types", "tables"),
+    "": ("demo", "github_action", "golden", "imports", "packaging"),
 }
-"""Tests of several modules together, each with what it is about."""
+"""Tests of several modules together, by their folder; each says what it is about in its first line."""
 ANYTHING_IN = ("conformance/adapters/sglang", "conformance/adapters/sglang_jax")
 """Folders of tests of a whole real engine, in environments of their own."""
 
@@ -90,12 +75,18 @@ def asserts(function: ast.FunctionDef) -> bool:
 
 def test_every_file_stands_where_its_module_does() -> None:
     """`spec/domain.py` by `tests/spec/test_domain.py`, and the package `tools/policies` by `tests/tools/test_policies.py`."""
-    astray = [name for name in files_of_tests() if not about_one_module(name) and name not in INTEGRATION]
+    astray = [name for name in files_of_tests() if not about_one_module(name) and name not in of_several_modules()]
     assert astray == [], "name it after its module, or say in INTEGRATION what it is about"
 
 
-def test_what_is_said_to_be_of_several_modules_is_there_and_of_none() -> None:
-    assert [name for name in INTEGRATION if not (HERE / name).is_file() or about_one_module(name)] == []
+def test_what_is_said_to_be_of_several_modules_is_there_and_of_none_and_says_what_it_is_about() -> None:
+    for name in of_several_modules():
+        assert not about_one_module(name), name
+        assert ast.get_docstring(ast.parse((HERE / name).read_text(encoding="utf-8"))), name
+
+
+def of_several_modules() -> list[str]:
+    return [Path(folder, f"test_{name}.py").as_posix() for folder, names in INTEGRATION.items() for name in names]
 
 
 def files_of_tests() -> list[str]:

@@ -417,23 +417,14 @@ def _is_packed(path: Path) -> bool:
 
 
 def _open_for_writing(path: Path) -> IO[bytes]:
+    file = path.open("wb")
     if not _is_packed(path):
-        return path.open("wb")
-    # GzipFile stamps the file name and the time into its header unless it is told not to.
-    return cast("IO[bytes]", _PackedFile(path.open("wb")))
+        return file
+    # GzipFile stamps the file name and the time into its header unless it is told not to, and closes only `myfileobj` with it.
+    packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+    packed.myfileobj = cast(Any, file)
+    return cast("IO[bytes]", packed)
 
 
 def _open_for_reading(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if _is_packed(path) else path.open("rb")
-
-
-class _PackedFile(gzip.GzipFile):
-    """A gzip stream without name and time that closes the file below it too (GzipFile leaves that open)."""
-
-    def __init__(self, below: IO[bytes]) -> None:
-        super().__init__(filename="", mode="wb", fileobj=below, mtime=0)
-        self._below = below
-
-    def close(self) -> None:
-        super().close()
-        self._below.close()

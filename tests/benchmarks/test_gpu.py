@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+pytest.importorskip("triton")
+
+import gpu
+import gpu_figures as figures
 import torch
 from repository import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
-
-
-@pytest.fixture(scope="module")
-def gpu() -> ModuleType:
-    pytest.importorskip("triton")
-    spec = importlib.util.spec_from_file_location("gpu_benchmark", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.append(str(SCRIPT.parent))
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def figures(gpu: ModuleType) -> ModuleType:
-    return sys.modules["gpu_figures"]
 
 
 def run(*options: str) -> str:
@@ -63,7 +49,7 @@ def test_a_smoke_run_goes_through_every_part_and_judges_nothing() -> None:
     assert sorted((SCRIPT.parent / "results").iterdir()) == before
 
 
-def test_a_figure_is_held_against_the_floor_and_its_target(figures: ModuleType) -> None:
+def test_a_figure_is_held_against_the_floor_and_its_target() -> None:
     bench = figures.Bench(torch.device("cpu"), figures.Sizes(), repeats=3)
     bench.bytes_per_us = 1000.0
     slow = bench.add("slow", [99.0, 100.0, 180.0], bytes_moved=50_000, share=0.6)
@@ -81,9 +67,7 @@ def test_a_figure_is_held_against_the_floor_and_its_target(figures: ModuleType) 
     assert figures.slug("NVIDIA H100 80GB (SXM)") == "nvidia-h100-80gb-sxm"
 
 
-def test_the_result_file_holds_every_figure_and_the_fields_that_the_page_names(
-    gpu: ModuleType, figures: ModuleType, tmp_path: Path
-) -> None:
+def test_the_result_file_holds_every_figure_and_the_fields_that_the_page_names(tmp_path: Path) -> None:
     bench = figures.Bench(torch.device("cpu"), figures.SMOKE, repeats=1)
     gpu.measure(bench)
     path = figures.write(bench, "NVIDIA H100 80GB (SXM)", tmp_path / "results")
@@ -100,7 +84,7 @@ def test_the_result_file_holds_every_figure_and_the_fields_that_the_page_names(
     assert written["arrangement"] == figures.ARRANGEMENT_OF_RESULTS and written["copy_bytes_per_us"] > 0
 
 
-def test_the_floor_counts_a_sector_for_an_entry_that_is_alone_in_it(gpu: ModuleType, figures: ModuleType) -> None:
+def test_the_floor_counts_a_sector_for_an_entry_that_is_alone_in_it() -> None:
     bench = figures.Bench(torch.device("cpu"), figures.SMOKE, repeats=1)
     lists = 4 * (300 // 10 + 300 - 30 * 8 - 30) + 12 * 8
     assert gpu.entry_bytes(gpu.healthy_pool(bench, 1)) == lists + 240 * 4

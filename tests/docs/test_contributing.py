@@ -1,4 +1,4 @@
-"""What a contributor reads and fills in: files that pages name exist; issue forms and hooks fit the schemas of their tools."""
+"""What a contributor reads and fills in: files that pages name exist; action, issue forms and hooks fit their schemas."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_line import completed
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
-FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
+ISSUES = ROOT / ".github" / "ISSUE_TEMPLATE"
 TEMPLATE = ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md"
 HOOKS = ROOT / ".pre-commit-config.yaml"
 PATH = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:md|py|ya?ml|toml|txt)")
@@ -32,8 +33,8 @@ def links_in(page: str) -> set[str]:
     return {target for target in targets if not target.startswith("http")}
 
 
-def tool(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", name, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT)
+def tool(*command: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    return completed([sys.executable, "-m", *command], cwd=ROOT, env={**os.environ, **variables})
 
 
 def exists(path: str) -> bool:
@@ -42,14 +43,11 @@ def exists(path: str) -> bool:
     return any((ROOT / "tests").rglob(path)) if is_test else (ROOT / path).exists()
 
 
-PAGES = [
+PAGES = (
     "CONTRIBUTING.md",
     "README.md",
-    "docs/architecture.md",
-    "docs/reports.md",
-    "docs/security.md",
-    "docs/trust.md",
-]
+    *(f"docs/{name}.md" for name in ("architecture", "reports", "security", "trust")),
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -81,25 +79,34 @@ def test_the_checklist_of_the_template_is_that_of_contributing() -> None:
     assert TEMPLATE.read_text(encoding="utf-8").endswith(checklist)
 
 
-@pytest.mark.parametrize("form", sorted(FORMS.glob("*.yml")), ids=lambda path: path.stem)
-def test_an_issue_form_has_the_form_that_github_wants(form: Path, tmp_path: Path) -> None:
-    kind = "config" if form.stem == "config" else "forms"
-    schema = ("--builtin-schema", f"vendor.github-issue-{kind}")
-    done = tool("check_jsonschema", *schema, form)
-    assert done.returncode == 0, done.stdout
-    wrong = form.read_text(encoding="utf-8").replace("type:", "sort:").replace("enabled: true", "enabled: perhaps")
-    (damaged := tmp_path / form.name).write_text(wrong)
-    assert tool("check_jsonschema", *schema, damaged).returncode == 1
+A_SCHEMA = ("check_jsonschema", "--builtin-schema")
+FORMS = {
+    "action.yml": ((*A_SCHEMA, "vendor.github-actions"), "using: composite", "using: compost"),
+    ".pre-commit-hooks.yaml": (("pre_commit", "validate-manifest"), "entry:", "entrance:"),
+    ".pre-commit-config.yaml": (("pre_commit", "validate-config"), "entry:", "entrance:"),
+    ".github/ISSUE_TEMPLATE/config.yml": (
+        (*A_SCHEMA, "vendor.github-issue-config"),
+        "enabled: true",
+        "enabled: perhaps",
+    ),
+    **{
+        f".github/ISSUE_TEMPLATE/{name}.yml": ((*A_SCHEMA, "vendor.github-issue-forms"), "type:", "sort:")
+        for name in ("bug", "new_release", "question")
+    },
+}
+"""Files that another program reads: what judges their form, and how it is damaged."""
 
 
-def test_there_is_a_form_for_each_reason_to_write() -> None:
-    assert {form.stem for form in FORMS.glob("*.yml")} == {"config", "bug", "new_release", "question"}
+@pytest.mark.parametrize("file", FORMS)
+def test_a_file_has_the_form_that_its_reader_wants(file: str, tmp_path: Path) -> None:
+    judge, right, wrong = FORMS[file]
+    assert tool(*judge, ROOT / file).returncode == 0
+    (damaged := tmp_path / Path(file).name).write_text((ROOT / file).read_text(encoding="utf-8").replace(right, wrong))
+    assert tool(*judge, damaged).returncode == 1
 
 
-def test_our_hooks_have_the_form_that_pre_commit_wants(tmp_path: Path) -> None:
-    assert tool("pre_commit", "validate-config", HOOKS).returncode == 0
-    (damaged := tmp_path / "config.yaml").write_text(HOOKS.read_text().replace("entry:", "entrance:"))
-    assert tool("pre_commit", "validate-config", damaged).returncode == 1
+def test_every_issue_form_is_judged() -> None:
+    assert {form.relative_to(ROOT).as_posix() for form in ISSUES.glob("*.yml")} <= FORMS.keys()
 
 
 def test_no_hook_of_ours_is_fetched() -> None:
@@ -112,13 +119,11 @@ def test_no_hook_of_ours_is_fetched() -> None:
     [
         ("ruff", __file__),
         ("ruff-format", __file__),
-        ("issue-forms", FORMS / "bug.yml"),
+        ("issue-forms", ISSUES / "bug.yml"),
         ("action", ROOT / "action.yml"),
     ],
 )
 def test_a_hook_of_ours_runs_and_passes(hook: str, file: str | Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PRE_COMMIT_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "pre_commit", "run", hook, "--files", str(file)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = tool("pre_commit", "run", hook, "--files", file, PRE_COMMIT_HOME=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Passed" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -26,7 +27,7 @@ from kvproof.model.questions import (
     z3_solver,
 )
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import ACTIONS
+from kvproof.spec.actions import ACTIONS, Guard
 from kvproof.spec.effects import Condition
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.state import pristine
@@ -139,10 +140,6 @@ def test_an_interrupted_proof_keeps_its_part_and_is_no_proof() -> None:
 
 
 def test_a_rule_whose_guards_contradict_is_vacuous() -> None:
-    import dataclasses
-
-    from kvproof.spec.actions import Guard
-
     action = ACTIONS["close"]
 
     def run(d, s, p):

@@ -17,8 +17,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -33,7 +34,7 @@ TORCHES = {
     "2.6 to 2.12, 2.14, 2.15": "the index has them with CUDA only, several gigabytes each: not installed",
 }
 EXTRAS = "fuzz,scale,watch,certify"
-TOOLS = ("pytest", "pytest-xdist", "jsonschema", "lxml", "junitparser", "sarif-pydantic", "pyyaml")
+TOOLS = ("pytest", "pytest-xdist", "mypy", "jsonschema", "lxml", "junitparser", "sarif-pydantic", "pyyaml")
 SOLVER_TESTS = (
     "tests/spec",
     "tests/model/test_tracing.py",
@@ -107,22 +108,16 @@ def main() -> int:
     return 1 if any(row.failed or row.proof not in (0, None) for row in rows.values()) else 0
 
 
-def jobs(tests: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+def jobs(tests: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], Row]]]:
     for version in PYTHONS:
-        python = python_of(version)
+        what, python = f"Python {version}", python_of(version)
         if python is None:
-            yield (
-                f"Python {version}",
-                lambda version=version: Row(f"Python {version}", "", why_not="no such interpreter here"),
-            )
+            yield what, partial(Row, what, "", why_not="no such interpreter here")
         else:
-            yield f"Python {version}", lambda v=version, p=python: tried(f"Python {v}", p, [f".[{EXTRAS}]"], tests)
+            yield what, partial(tried, what, python, [f".[{EXTRAS}]"], tests)
     for version in last_minors("z3-solver"):
-        asked = [".[fuzz]", f"z3-solver=={version}"]
-        yield (
-            f"z3-solver {version}",
-            lambda v=version, a=asked: tried(f"z3-solver {v}", sys.executable, a, SOLVER_TESTS),
-        )
+        what = f"z3-solver {version}"
+        yield what, partial(tried, what, sys.executable, [".[fuzz]", f"z3-solver=={version}"], SOLVER_TESTS)
 
 
 def python_of(version: str) -> str | None:
@@ -175,27 +170,10 @@ def measured(what: str, own: Path, place: Path, tests: tuple[str, ...], began: f
             [own, "-m", "kvproof.conformance.cli.program", "prove", "--no-cache", "--quiet"], cwd=ROOT
         ).returncode
     report = place / "report.xml"
-    command = [
-        own,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "--continue-on-collection-errors",
-        "-m",
-        MARKS,
-        f"--junit-xml={report}",
-        *tests,
-    ]
-    subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        timeout=MOST_SECONDS,
-    )
+    options = ("-n", "0", "-p", "no:cacheprovider", "--continue-on-collection-errors", f"--junit-xml={report}")
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [own, "-m", "pytest", *options, "-m", MARKS, *tests]
+    subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, timeout=MOST_SECONDS)
     suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None
     count = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}

@@ -48,8 +48,11 @@ def test_what_was_written_is_read_back(
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
-def test_the_same_events_give_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+def test_the_same_events_give_the_same_bytes_at_any_time(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = written(tmp_path / f"one{suffix}", [{"action": "open", "params": {"b": 1, "a": 2}}])
+    monkeypatch.setattr("time.time", lambda: 1e9)
     two = written(tmp_path / f"two{suffix}", [{"action": "open", "params": {"a": 2, "b": 1}}])
     assert one.read_bytes() == two.read_bytes()
 
@@ -161,6 +164,9 @@ def test_a_broken_line_is_named_with_its_place(tmp_path: Path, line: str, expect
     message = error_of(path)
     assert message.startswith(f"{path}:{number}: ")
     assert expected in message
+    if line and _last_line_is_json(line.encode()):  # without its newline it is no torn end either
+        path.write_text(path.read_text().rstrip("\n"))
+        assert error_of(path) == message
 
 
 def test_a_broken_line_in_the_middle_is_no_torn_end(tmp_path: Path) -> None:

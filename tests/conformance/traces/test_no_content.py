@@ -41,7 +41,7 @@ def test_an_event_has_no_field_for_words() -> None:
     assert {"scenario", "gaps", "known_deviations"} < texts(Header)  # the test sees texts where there are some
 
 
-@pytest.mark.parametrize("scenario", ["basic", "storm"])
+@pytest.mark.parametrize("scenario", ["retract", "pressure"])
 def test_other_words_of_the_same_lengths_leave_the_same_bytes(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

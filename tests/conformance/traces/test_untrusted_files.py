@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from command_line import refusal, run
+from repository import ROOT
+from trace_events import HEADER, written
 
 from kvproof.conformance.adapters.workload import LONGEST_LINE, MOST_TOKENS, read_workload
 from kvproof.conformance.errors import UserError
@@ -39,9 +41,11 @@ from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.traces import data_file
 from kvproof.model.cache import Remembering, Store
+from kvproof.spec.trace import Producer
 
 CODE = "from pathlib import Path\nPath('was-here').touch()\ndef factory(): raise SystemExit(3)\n"
 DEEP = "[" * 100_000
+CORPUS = ROOT / "tests" / "untrusted_input" / "corpus"
 
 
 @pytest.fixture
@@ -173,33 +177,27 @@ def test_a_campaign_is_as_kvproof_writes_it_or_refused(tmp_path: Path, changes: 
         gone_on_with(tmp_path)
 
 
-def readers(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
-    (folder / "t.jsonl").write_bytes(
-        (Path(__file__).parents[2] / "untrusted_input" / "corpus" / "lines-0").read_bytes()[1:]
-    )
-    return {
-        "schedule": (folder / "schedule.json", Schedule.load),
-        "campaign": (folder / STATE, lambda path: load_state(path.parent)),
-        "checkpoint": (
-            folder / "c.json",
-            lambda path: replay(folder / "t.jsonl", checkpoints=Checkpoints(path), resume=True),
-        ),
-        "expected": (folder / EXPECTED, lambda path: list(kept_in(path.parent))),
-        "accepted": (folder / "accepted.txt", accepted_in),
-        "workload": (folder / "w.jsonl", read_workload),
-    }
+def resume(path: Path) -> object:
+    (trace := path.with_name("t.jsonl")).write_bytes((CORPUS / "lines-0").read_bytes()[1:])
+    return replay(trace, checkpoints=Checkpoints(path), resume=True)
 
 
-READERS = ("schedule", "campaign", "checkpoint", "expected", "accepted", "workload")
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "schedule": ("schedule.json", Schedule.load),
+    "campaign": (STATE, lambda path: load_state(path.parent)),
+    "checkpoint": ("c.json", resume),
+    "expected": (EXPECTED, lambda path: list(kept_in(path.parent))),
+    "accepted": ("accepted.txt", accepted_in),
+    "workload": ("w.jsonl", read_workload),
+}
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "expected"])  # a device is no expectation
 def test_a_file_that_is_endless_is_refused_before_it_is_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, read = readers(tmp_path)[name]
-    path.unlink(missing_ok=True)
-    path.symlink_to("/dev/zero")
+    file, read = READERS[name]
+    (path := tmp_path / file).symlink_to("/dev/zero")
     for module in ("replay.checkpoint", "fuzz.campaign_state"):
         monkeypatch.setattr(f"kvproof.conformance.{module}.LARGE", 2**20)
     with pytest.raises(UserError, match=r"larger than \d+ MiB|longer than \d+ bytes"):
@@ -211,8 +209,11 @@ def test_a_file_that_is_endless_is_refused_before_it_is_read(
     "text", [DEEP, '{"a":' * 50_000, "NaN", "1e999", "\0", "\ud800", '"\\ud800"', "9" * 5000], ids=lambda t: t[:8]
 )
 def test_what_is_no_data_of_ours_is_refused_in_one_sentence(tmp_path: Path, name: str, text: str) -> None:
-    path, read = readers(tmp_path)[name]
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    file, read = READERS[name]
+    (tmp_path / "t.jsonl").write_bytes(
+        (CORPUS / "lines-0").read_bytes()[1:]
+    )  # what a folder of traces expects is of one
+    (path := tmp_path / file).write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(UserError) as refused:
         read(path)
     assert "\n" not in refused.value.message and len(refused.value.message) < 1000
@@ -221,14 +222,10 @@ def test_what_is_no_data_of_ours_is_refused_in_one_sentence(tmp_path: Path, name
 @pytest.mark.parametrize(
     ("number", "value"),
     [
-        (data_file.count, -1),
-        (data_file.count, True),
-        (data_file.count, 2**63),
-        (data_file.count, 1.0),
-        (data_file.count, "1"),
-    ]
-    + [(data_file.seconds, value) for value in (-1, float("inf"), float("nan"), "1", True, 10**400)]
-    + [(data_file.text, value) for value in (None, 1, b"x", ["x"])],
+        *((data_file.count, value) for value in (-1, True, 2**63, 1.0, "1")),
+        *((data_file.seconds, value) for value in (-1, float("inf"), float("nan"), "1", True, 10**400)),
+        *((data_file.text, value) for value in (None, 1, b"x", ["x"])),
+    ],
 )
 def test_a_number_that_is_none_is_refused(number: Callable[[Any], object], value: object) -> None:
     with pytest.raises(ValueError, match=r"is not|is negative"):
@@ -334,16 +331,11 @@ def test_a_name_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_no_line_of_a_verdict_is_a_stranger_s(tmp_path: Path) -> None:
     """What a CI job reads as a command of its own begins a line with two colons."""
-    from kvproof.conformance.traces.json_lines import TraceWriter
-    from kvproof.spec.trace import Config, Header, Producer
-
-    config = Config(page_size=1, pool_pages=4, rows=1, row_width=4)
-    producer = Producer(name=EVIL, version=EVIL, target=EVIL)
-    with TraceWriter(
-        path := tmp_path / "t.jsonl", Header(spec=EVIL, producer=producer, config=config, gaps=(EVIL,))
-    ) as writer:
-        writer.event(action="open", session=EVIL)
-        writer.event(action="create", session=EVIL, turn=EVIL, params={EVIL: 1}, alloc=(1, 2))
+    header = HEADER.model_copy(
+        update={"spec": EVIL, "gaps": (EVIL,), "producer": Producer(name=EVIL, version=EVIL, target=EVIL)}
+    )
+    turn = {"action": "create", "session": EVIL, "turn": EVIL, "params": {EVIL: 1}, "alloc": (1, 2)}
+    path = written(tmp_path / "t.jsonl", [{"action": "open", "session": EVIL}, turn], header)
     for command in (("replay", path), ("info", path), ("explain", path), ("replay", "--quiet", path)):
         result = run(*command)
         assert result.exit_code in (0, 1, 2), result.output
