@@ -23,6 +23,7 @@ from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.replay.rules_of_trace import judged_by, rules_of
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.traces.columnar_events import EventColumns
+from kvproof.conformance.traces.event_fields import fitting
 from kvproof.spec.trace import Event, Header
 
 IN_MEMORY = Path("fuzz.jsonl")
@@ -97,13 +98,25 @@ class JudgingByBlocks(Judging):
 
         super().__init__(header, profile)
         self._checker = CompiledChecker(self._replayer, judge)
-        self._next = 0
+        self._columns = EventColumns()
+        self._wrong: ValidationError | None = None
+        """What the target told last, if that is no event."""
 
     def see(self, seen: Any) -> None:
-        if self.finding is None:
-            self._seen.append(seen)
-            if len(self._seen) - self._next >= BLOCK:
-                self._judge()
+        if self.finding is not None or self._wrong is not None:
+            return
+        seq = len(self._seen)
+        self._seen.append(seen)
+        fields = fitting(seq, vars(seen))
+        if fields is not None:
+            self._columns.add_fields(fields)
+        else:
+            try:
+                self._columns.add(_event(seq, seen))
+            except ValidationError as error:
+                self._wrong = error
+        if len(self._columns) >= BLOCK:
+            self._judge()
 
     def settle(self) -> None:
         self._judge()
@@ -115,24 +128,17 @@ class JudgingByBlocks(Judging):
         return super().standstill(unfinished)
 
     def _judge(self) -> None:
-        first, self._next = self._next, len(self._seen)
-        if self.finding is not None or first == self._next:
+        if self.finding is not None:
             return
-        columns, wrong = EventColumns(), None
-        try:
-            for seq, seen in enumerate(self._seen[first:], first):
-                if not columns.add_fields({"seq": seq, **vars(seen)}):
-                    columns.add(_event(seq, seen))
-        except ValidationError as error:
-            wrong = error
+        columns, self._columns = self._columns, EventColumns()
         if len(columns):
             self._checker.judge_batch(columns)
         report = self._replayer.report
         if report.findings:
             self.finding = report.findings[0]
             del self._seen[self.finding.event.seq + 1 :]
-        elif wrong is not None:
-            raise wrong
+        elif self._wrong is not None:
+            raise self._wrong
 
 
 class Unjudged(Judging):
