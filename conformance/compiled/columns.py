@@ -143,7 +143,7 @@ class Room:
                 self.steps[events] = values[:, 0]
                 self.table[ODD, np.array(events)[values[:, 0] == ABSENT]] = 1
             elif name in numbers:
-                known = np.array([*map(numbers[name], columns.names[name])], np.int32)
+                known = np.array([*map(numbers[name], columns.names(name))], np.int32)
                 self.table[COLUMNS[name], events] = known[values[:, 0]]
             elif name in ROWS_OF:
                 self.table[ROWS_OF[name], events] = values.T

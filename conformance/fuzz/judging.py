@@ -29,8 +29,8 @@ from kvproof.spec.trace import Event, Header
 IN_MEMORY = Path("fuzz.jsonl")
 PAYS_FROM = 20.0
 """Seconds of a campaign from which the compiled checker pays: to load it takes some, more the first time."""
-BLOCK = 256
-"""Events that are judged at once: with fewer, starting a block takes longer than judging it."""
+BLOCK = 1024
+"""Events that are judged at once, at most: to start a block takes as long as to judge tens of events."""
 
 
 class Judging:
@@ -98,25 +98,13 @@ class JudgingByBlocks(Judging):
 
         super().__init__(header, profile)
         self._checker = CompiledChecker(self._replayer, judge)
-        self._columns = EventColumns()
-        self._wrong: ValidationError | None = None
-        """What the target told last, if that is no event."""
+        self._next = 0
 
     def see(self, seen: Any) -> None:
-        if self.finding is not None or self._wrong is not None:
-            return
-        seq = len(self._seen)
-        self._seen.append(seen)
-        fields = fitting(seq, vars(seen))
-        if fields is not None:
-            self._columns.add_fields(fields)
-        else:
-            try:
-                self._columns.add(_event(seq, seen))
-            except ValidationError as error:
-                self._wrong = error
-        if len(self._columns) >= BLOCK:
-            self._judge()
+        if self.finding is None:
+            self._seen.append(seen)
+            if len(self._seen) - self._next >= BLOCK:
+                self._judge()
 
     def settle(self) -> None:
         self._judge()
@@ -128,17 +116,27 @@ class JudgingByBlocks(Judging):
         return super().standstill(unfinished)
 
     def _judge(self) -> None:
-        if self.finding is not None:
+        first, self._next = self._next, len(self._seen)
+        if self.finding is not None or first == self._next:
             return
-        columns, self._columns = self._columns, EventColumns()
+        columns, wrong = EventColumns(), None
+        try:
+            for seq, seen in enumerate(self._seen[first:], first):
+                fields = fitting(seq, vars(seen))
+                if fields is not None:
+                    columns.add_fields(fields)
+                else:
+                    columns.add(_event(seq, seen))
+        except ValidationError as error:
+            wrong = error
         if len(columns):
             self._checker.judge_batch(columns)
         report = self._replayer.report
         if report.findings:
             self.finding = report.findings[0]
             del self._seen[self.finding.event.seq + 1 :]
-        elif self._wrong is not None:
-            raise self._wrong
+        elif wrong is not None:
+            raise wrong
 
 
 class Unjudged(Judging):

@@ -88,10 +88,7 @@ class EventColumns:
         given = fields.alloc or fields.free or fields.window_alloc or fields.window_free
         if given or fields.shared is not None or fields.free_list is not None or fields.window_free_list is not None:
             self._add_lists(fields)
-        if fields.session is not None:
-            self._know("session", fields.session)
-        if fields.turn is not None:
-            self._know("turn", fields.turn)
+        self._text += len(fields.session or "") + len(fields.turn or "")
         if fields.params is not None:
             self._add_group("params", fields.params)
         if fields.after is not None:
@@ -102,12 +99,6 @@ class EventColumns:
             self._add_group("window_terms", fields.window_terms)
         self._plain += astuple(fields)[: len(PLAIN)]
         self._events += 1
-
-    def _know(self, column: str, text: str) -> None:
-        known = self.names[column]
-        if text not in known:
-            self._text += len(text)
-            known[text] = len(known)
 
     def _add_group(self, name: str, group: Any) -> None:
         if group != NOTHING.get(name):
@@ -133,6 +124,10 @@ class EventColumns:
         """What each event has in one of the PLAIN fields."""
         return self._plain[PLAIN.index(name) :: len(PLAIN)]
 
+    def names(self, column: str) -> list[str]:
+        """The names in one of NAMES, in order of appearance."""
+        return [text for text in dict.fromkeys(self.of_all(column)) if text is not None]
+
     @property
     def actions(self) -> list[int]:
         """Indices into ACTIONS."""
@@ -140,16 +135,19 @@ class EventColumns:
 
     def cells(self) -> Iterator[tuple[str, list[int], Any]]:
         """Of each field of COLUMNS_OF that some events have: its name, these events as numbers here, and an array of int64 with
-        a row for each of them and its columns, ABSENT where one is; a name as its number in `names`."""
+        a row for each of them and its columns, ABSENT where one is; a name as its place in `names`."""
         import numpy as np
 
         for name, columns in COLUMNS_OF.items():
             if name in GROUPS:
                 events, values = self._groups[name]
             else:
-                of_all, known = self.of_all(name), self.names.get(name)
+                of_all = self.of_all(name)
                 events = [event for event, value in enumerate(of_all) if value is not None]
-                values = [known[of_all[event]] if known is not None else of_all[event] for event in events]
+                values = [of_all[event] for event in events]
+                if name in NAMES:
+                    number_of = {text: number for number, text in enumerate(self.names(name))}
+                    values = [number_of[text] for text in values]
             if events:
                 packed = struct.pack(f"{len(values)}q", *values)  # takes half of what numpy.array takes for a list
                 yield name, events, np.frombuffer(packed, np.int64).reshape(-1, len(columns))
@@ -178,7 +176,7 @@ class EventColumns:
                 if there.any():
                     array = self._spread(np.array(events)[there], of_column[there], _KINDS[column])
                     if column in NAMES:
-                        array = pa.DictionaryArray.from_arrays(array, pa.array(list(self.names[column]), pa.utf8()))
+                        array = pa.DictionaryArray.from_arrays(array, pa.array(self.names(column), pa.utf8()))
                     arrays[column] = array
         for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
             if column in self.lists or column in PAGE_LISTS:
@@ -194,7 +192,6 @@ class EventColumns:
         """The PLAIN fields of each event, one event after the other."""
         self._groups: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in GROUPS}
         """Of each group of fields: the events that have it, and its values, one event after the other."""
-        self.names: dict[str, dict[str, int]] = {column: {} for column in NAMES}
         self.lists: dict[str, PageLists] = defaultdict(PageLists)
         self.verbatim: dict[int, str] = {}
         self._runs = 0
