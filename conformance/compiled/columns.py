@@ -28,7 +28,7 @@ from kvproof.conformance.compiled.layout import (
     EventArrays,
     row_length,
 )
-from kvproof.conformance.traces.columnar_events import CELLS, EventColumns, events_of
+from kvproof.conformance.traces.columnar_events import COLUMNS_OF, EventColumns, events_of
 from kvproof.conformance.traces.columnar_schema import ABSENT, PAGE_LISTS_OR_NULL, runs_of
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.spec.trace import Event
@@ -39,8 +39,12 @@ NO_BITS: Array = np.frombuffer(b"", np.uint8)
 NO_NUMBERS: Array = np.frombuffer(b"", np.int32)
 NOTHING = {ODD: 0, SESSION: -1, TURN: -1}
 """What a row has where an event has no such value, if that is not ABSENT."""
-ROW_OF_CELL: Array = np.array([COLUMNS.get(name, -1) for name in CELLS])
-"""Of each of CELLS its row of the table, -1: it has none."""
+ROWS_OF: dict[str, Array] = {
+    field: np.array([[COLUMNS[column]] for column in columns])
+    for field, columns in COLUMNS_OF.items()
+    if COLUMNS.keys() >= {*columns}
+}
+"""Of each field of an event its rows of the table."""
 
 
 @dataclass
@@ -133,16 +137,16 @@ class Room:
         self._filled, self._filled_lists = set(range(len(COLUMNS))), set(LISTS.values())
         self.table[ACTION, :n] = columns.actions
         self.table[ODD, list(columns.verbatim)] = 1
-        places, events, values = columns.cells()
-        steps = places == CELLS.index("step")
-        self.steps[events[steps]] = values[steps]
-        self.table[ODD, events[steps & (values == ABSENT)]] = 1
-        for name, number in (("session", names.of_session), ("turn", names.of_turn)):
-            named = places == CELLS.index(name)
-            values[named] = np.array([*map(number, columns.names[name])], np.int64)[values[named]]
-        rows = ROW_OF_CELL[places]
-        told = rows >= 0
-        self.table[rows[told], events[told]] = values[told]
+        numbers = {"session": names.of_session, "turn": names.of_turn}
+        for name, events, values in columns.cells():
+            if name == "step":
+                self.steps[events] = values[:, 0]
+                self.table[ODD, np.array(events)[values[:, 0] == ABSENT]] = 1
+            elif name in numbers:
+                known = np.array([*map(numbers[name], columns.names(name))], np.int32)
+                self.table[COLUMNS[name], events] = known[values[:, 0]]
+            elif name in ROWS_OF:
+                self.table[ROWS_OF[name], events] = values.T
         size = 0
         self._make_room_for_runs(sum(len(lists.starts) for lists in columns.lists.values()))
         for name, lists in columns.lists.items():

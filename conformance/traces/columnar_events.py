@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+from msgspec.structs import astuple
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.columnar_schema import (
+    ABSENT,
     ACTIONS,
-    FLAG_PARAMS,
     FLAGS,
-    FLAGS_AFTER,
-    LARGEST_NUMBER,
-    LARGEST_WIDE_NUMBER,
     NAMES,
-    NUMBER_PARAMS,
     NUMBERS,
-    NUMBERS_AFTER,
     PAGE_LISTS,
     PAGE_LISTS_OR_NULL,
-    TERMS,
     WIDE_NUMBERS,
     complete,
     pyarrow,
@@ -28,8 +25,9 @@ from kvproof.conformance.traces.columnar_schema import (
     schema,
     schema_of,
 )
+from kvproof.conformance.traces.event_fields import GROUPS, NOTHING, PLAIN, EventFields, fitting
 from kvproof.conformance.traces.records import fields_of, line_of
-from kvproof.spec.trace import RECORD, Event, Observed
+from kvproof.spec.trace import RECORD, Event
 
 MOST_PAGES = 2**24
 """Pages of one list: above what a device can hold, and what a list of runs may unpack to."""
@@ -37,37 +35,19 @@ EVENTS_OF_A_BLOCK = 16384
 RUNS_OF_A_BLOCK = 2**20
 TEXT_OF_A_BLOCK = 2**24
 
-_CODES = {action: code for code, action in enumerate(ACTIONS)}
+_CODES: dict[str, int] = {action: code for code, action in enumerate(ACTIONS)}
 _NUMPY_FROM = 32
-_SMALLEST = -LARGEST_NUMBER
-_RECORD = ("record", "event")
-_LARGEST = {"row": LARGEST_NUMBER, **dict.fromkeys(WIDE_NUMBERS, LARGEST_WIDE_NUMBER)}
-_LISTS = {name: name for name in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL)}
-_NULLABLE = {name: None for name, field in Event.model_fields.items() if field.default is None}
-_TERMS = ("terms", "window_terms")
-CELLS = (*NAMES, *WIDE_NUMBERS, *FLAGS, *NUMBERS)
-"""Columns that have one number for an event."""
-_PLACE = {name: place for place, name in enumerate(CELLS)}
+_LISTS = (*PAGE_LISTS, *PAGE_LISTS_OR_NULL)
+_PREFIXES = {"params": "param"}
+COLUMNS_OF = {
+    **{name: (name,) for name in (*WIDE_NUMBERS, *NAMES, "row")},
+    **{group: tuple(f"{_PREFIXES.get(group, group)}_{name}" for name in names) for group, names in GROUPS.items()},
+}
+"""Of each field with columns of numbers, flags or names: the columns."""
 _KINDS = {
     **dict.fromkeys((*NAMES, *NUMBERS), "int32"),
     **dict.fromkeys(WIDE_NUMBERS, "int64"),
     **dict.fromkeys(FLAGS, "bool"),
-}
-
-
-def _columns_of(prefix: str, flags: Iterable[str], numbers: Iterable[str]) -> dict[type, dict[str, str]]:
-    """Of a group of fields, by the type of the value: the column of each."""
-    return {bool: {n: f"{prefix}_{n}" for n in flags}, int: {n: f"{prefix}_{n}" for n in numbers}}
-
-
-_GROUPS: dict[str, dict[type, dict[str, Any]]] = {
-    "after": _columns_of("after", FLAGS_AFTER, NUMBERS_AFTER) | {type(None): dict.fromkeys(Observed.model_fields)},
-    "params": _columns_of("param", FLAG_PARAMS, NUMBER_PARAMS),  # one that is null is not one that is absent
-    **{group: _columns_of(group, (), TERMS) for group in _TERMS},
-}
-_PLACES_IN = {
-    group: {kind: {n: _PLACE.get(column) for n, column in columns.items()} for kind, columns in of_kind.items()}
-    for group, of_kind in _GROUPS.items()
 }
 
 
@@ -81,11 +61,11 @@ class EventColumns:
         self._clear()
 
     def __len__(self) -> int:
-        return len(self._seqs)
+        return self._events
 
     @property
     def first_seq(self) -> int:
-        return self._seqs[0]
+        return self.of_all("seq")[0]
 
     @property
     def full(self) -> bool:
@@ -94,90 +74,83 @@ class EventColumns:
 
     def add(self, event: Event) -> None:
         """Append an event. Raises UserError if it names more pages in one list than any device holds."""
-        if self.add_fields(fields_of(event)):
-            return
-        for name in _LISTS:
-            _bounded(event.seq, name, getattr(event, name) or ())
-        self.verbatim[len(self)] = text = line_of(event).decode()
-        self._text += len(text)
-        self._seqs.append(event.seq)
-        self.actions.append(_CODES[event.action])
+        fields = fitting(event.seq, fields_of(event))
+        if fields is None:
+            for name in _LISTS:
+                _require_bounded(event.seq, name, getattr(event, name) or ())
+            self.verbatim[len(self)] = text = line_of(event).decode()
+            self._text += len(text)
+            fields = EventFields(seq=event.seq, action=event.action)
+        self.add_fields(fields)
 
-    def add_fields(self, fields: Mapping[str, Any]) -> bool:
-        """Append an event by its fields if each has a column and is of its type and range; False: nothing was appended.
+    def add_fields(self, fields: EventFields) -> None:
+        """Append an event that fits the columns. Raises UserError as `add` does."""
+        given = fields.alloc or fields.free or fields.window_alloc or fields.window_free
+        if given or fields.shared is not None or fields.free_list is not None or fields.window_free_list is not None:
+            self._add_lists(fields)
+        self._text += len(fields.session or "") + len(fields.turn or "")
+        if fields.params is not None:
+            self._add_group("params", fields.params)
+        if fields.after is not None:
+            self._add_group("after", fields.after)
+        if fields.terms is not None:
+            self._add_group("terms", fields.terms)
+        if fields.window_terms is not None:
+            self._add_group("window_terms", fields.window_terms)
+        self._plain += astuple(fields)[: len(PLAIN)]
+        self._events += 1
 
-        Of such fields `Event` makes no other event than of the columns. Raises UserError as `add` does.
-        """
-        places: list[int] = []
-        values: list[int] = []
-        names: list[tuple[str, str]] = []
-        lists: list[tuple[str, list[int], list[int]]] = []
-        try:
-            seq, code = fields["seq"], _CODES[fields["action"]]
-            if type(seq) is not int or not 0 <= seq <= LARGEST_WIDE_NUMBER:
-                return False
-            for name, value in fields.items():
-                kind = type(value)
-                if value is None:
-                    _NULLABLE[name]
-                elif kind is dict:
-                    columns = _PLACES_IN[name]
-                    if name in _TERMS and len(value) != len(TERMS):
-                        return False
-                    for inner, number in value.items():
-                        place = columns[type(number)][inner]
-                        if place is not None:
-                            if not _SMALLEST <= number <= LARGEST_NUMBER:
-                                return False
-                            places.append(place)
-                            values.append(number)
-                elif kind is int:
-                    if name != "seq":
-                        if not -_LARGEST[name] <= value <= _LARGEST[name]:
-                            return False
-                        places.append(_PLACE[name])
-                        values.append(value)
-                elif kind is str:
-                    if name in NAMES:
-                        if not value.isascii():
-                            value.encode()
-                        names.append((name, value))
-                    elif name != "action" and (name, value) != _RECORD:
-                        return False
-                elif kind is not list and kind is not tuple:
-                    return False
-                elif value or _LISTS[name] in PAGE_LISTS_OR_NULL:
-                    lists.append((name, *_runs_of(_bounded(seq, _LISTS[name], value))))
-        except (KeyError, TypeError, OverflowError, UnicodeError):  # no column, no plain value, no text
-            return False
-        for name, text in names:
-            known = self.names[name]
-            if text not in known:
-                self._text += len(text)
-                known[text] = len(known)
-            places.append(_PLACE[name])
-            values.append(known[text])
-        index = len(self._seqs)
-        self._rows += [index] * len(places)
-        self._places += places
-        self._values += values
-        for name, starts, counts in lists:
-            into = self.lists[name]
-            into.rows.append(index)
-            into.lengths.append(len(counts))
-            into.starts += starts
-            into.counts += counts
-            self._runs += len(counts)
-        self._seqs.append(seq)
-        self.actions.append(code)
-        return True
+    def _add_group(self, name: str, group: Any) -> None:
+        if group != NOTHING.get(name):
+            events, values = self._groups[name]
+            events.append(self._events)
+            values += astuple(group)
 
-    def cells(self) -> tuple[Any, Any, Any]:
-        """What events have in CELLS, in no order: the place of the column, the number of the event here, and the value; a name
-        as its number in `names`. Three arrays of int64."""
+    def _add_lists(self, fields: EventFields) -> None:
+        given = {name: pages for name in _LISTS if (pages := getattr(fields, name)) is not None}
+        for name, pages in given.items():
+            _require_bounded(fields.seq, name, pages)
+        for name, pages in given.items():
+            if pages or name in PAGE_LISTS_OR_NULL:
+                starts, counts = _runs_of(pages)
+                lists = self.lists[name]
+                lists.rows.append(self._events)
+                lists.lengths.append(len(counts))
+                lists.starts += starts
+                lists.counts += counts
+                self._runs += len(counts)
+
+    def of_all(self, name: str) -> list[Any]:
+        """What each event has in one of the PLAIN fields."""
+        return self._plain[PLAIN.index(name) :: len(PLAIN)]
+
+    def names(self, column: str) -> list[str]:
+        """The names in one of NAMES, in order of appearance."""
+        return [text for text in dict.fromkeys(self.of_all(column)) if text is not None]
+
+    @property
+    def actions(self) -> list[int]:
+        """Indices into ACTIONS."""
+        return [_CODES[action] for action in self.of_all("action")]
+
+    def cells(self) -> Iterator[tuple[str, list[int], Any]]:
+        """Of each field of COLUMNS_OF that some events have: its name, these events as numbers here, and an array of int64 with
+        a row for each of them and its columns, ABSENT where one is; a name as its place in `names`."""
         import numpy as np
 
-        return np.array(self._places, np.int64), np.array(self._rows, np.int64), np.array(self._values, np.int64)
+        for name, columns in COLUMNS_OF.items():
+            if name in GROUPS:
+                events, values = self._groups[name]
+            else:
+                of_all = self.of_all(name)
+                events = [event for event, value in enumerate(of_all) if value is not None]
+                values = [of_all[event] for event in events]
+                if name in NAMES:
+                    number_of = {text: number for number, text in enumerate(self.names(name))}
+                    values = [number_of[text] for text in values]
+            if events:
+                packed = struct.pack(f"{len(values)}q", *values)  # takes half of what numpy.array takes for a list
+                yield name, events, np.frombuffer(packed, np.int64).reshape(-1, len(columns))
 
     def take(self) -> Any:
         """The record batch of all events so far (`pyarrow.RecordBatch`); what comes next starts a new one.
@@ -194,19 +167,17 @@ class EventColumns:
 
         pa = pyarrow()
         arrays: dict[str, Any] = {
-            "seq": pa.array(self._seqs, pa.int64()),
+            "seq": pa.array(self.of_all("seq"), pa.int64()),
             "action": pa.DictionaryArray.from_arrays(pa.array(self.actions, pa.int8()), list(ACTIONS)),
         }
-        places, rows, values = self.cells()
-        order = np.argsort(places, kind="stable")
-        ends = np.searchsorted(places[order], np.arange(len(CELLS) + 1))
-        for place, column in enumerate(CELLS):
-            part = order[ends[place] : ends[place + 1]]
-            if len(part):
-                array = self._spread(rows[part], values[part], _KINDS[column])
-                if column in NAMES:
-                    array = pa.DictionaryArray.from_arrays(array, pa.array(list(self.names[column]), pa.utf8()))
-                arrays[column] = array
+        for name, events, values in self.cells():
+            for column, of_column in zip(COLUMNS_OF[name], values.T, strict=True):
+                there = of_column != ABSENT if name in GROUPS else np.ones(len(events), np.bool_)
+                if there.any():
+                    array = self._spread(np.array(events)[there], of_column[there], _KINDS[column])
+                    if column in NAMES:
+                        array = pa.DictionaryArray.from_arrays(array, pa.array(self.names(column), pa.utf8()))
+                    arrays[column] = array
         for column in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
             if column in self.lists or column in PAGE_LISTS:
                 arrays[column] = self._list_array(column)
@@ -216,15 +187,13 @@ class EventColumns:
         return pa.record_batch([arrays[name] for name in stored.names], schema=stored)
 
     def _clear(self) -> None:
-        self.actions: list[int] = []
-        """Indices into ACTIONS."""
-        self.names: dict[str, dict[str, int]] = {column: {} for column in NAMES}
+        self._events = 0
+        self._plain: list[Any] = []
+        """The PLAIN fields of each event, one event after the other."""
+        self._groups: dict[str, tuple[list[int], list[int]]] = {name: ([], []) for name in GROUPS}
+        """Of each group of fields: the events that have it, and its values, one event after the other."""
         self.lists: dict[str, PageLists] = defaultdict(PageLists)
         self.verbatim: dict[int, str] = {}
-        self._seqs: list[int] = []
-        self._places: list[int] = []
-        self._rows: list[int] = []
-        self._values: list[int] = []
         self._runs = 0
         self._text = 0
 
@@ -269,15 +238,9 @@ class PageLists:
         self.counts: list[int] = []
 
 
-def _in_range(number: int, largest: int) -> None:
-    if not -largest <= number <= largest:
-        raise OverflowError(number)
-
-
-def _bounded(seq: int, name: str, pages: Sequence[int]) -> Sequence[int]:
+def _require_bounded(seq: int, name: str, pages: Sequence[int]) -> None:
     if len(pages) > MOST_PAGES:
         raise UserError(f"event {seq}: {name} names {len(pages)} pages; a list has at most {MOST_PAGES}")
-    return pages
 
 
 def batches_of(events: Iterable[Event]) -> Iterator[Any]:
@@ -303,8 +266,8 @@ def events_of(batch: Any) -> Iterator[Event]:
         names = stored[column].dictionary.to_pylist() if column in stored else []
         for index, code in _present(stored, column, lambda array: array.indices):
             rows[index][column] = names[code]
-    for group, columns in _GROUPS.items():
-        for name, column in (columns[bool] | columns[int]).items():
+    for group, names in GROUPS.items():
+        for name, column in zip(names, COLUMNS_OF[group], strict=True):
             for index, value in _present(stored, column):
                 rows[index].setdefault(group, {})[name] = value
     lists = [(column, _PageLists(column, stored[column])) for column in _LISTS if column in stored]
@@ -326,21 +289,12 @@ def _verbatim(text: str, fields: dict[str, Any]) -> Event:
 
 
 def _runs_of(pages: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Starts and counts: ascending neighbours are one run; anything else begins a new one.
-
-    Raises TypeError or OverflowError if one of them is no page id.
-    """
+    """Starts and counts: ascending neighbours are one run; anything else begins a new one."""
     if not pages:
         return [], []
-    if set(map(type, pages)) != {int}:
-        raise TypeError(pages)
     first, last, length = pages[0], pages[-1], len(pages)
-    if last - first == length - 1 and (length == 1 or [*pages] == [*range(first, last + 1)]):
-        _in_range(first, LARGEST_NUMBER)
-        _in_range(last, LARGEST_NUMBER)
+    if last - first == length - 1 and (length == 1 or pages == [*range(first, last + 1)]):
         return [first], [length]
-    _in_range(min(pages), LARGEST_NUMBER)
-    _in_range(max(pages), LARGEST_NUMBER)
     if length >= _NUMPY_FROM:
         import numpy as np
 

@@ -23,7 +23,8 @@ from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
 from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.columnar_schema import complete
-from kvproof.conformance.traces.records import LONGEST_RECORD, explained, fields_of_line, line_of, out_of_range
+from kvproof.conformance.traces.event_fields import fields_of_line
+from kvproof.conformance.traces.records import LONGEST_RECORD, explained, line_of, out_of_range
 from kvproof.conformance.traces.slices import Slice
 from kvproof.spec.trace import RECORD, TRACE_FORMAT, End, Event, Header
 
@@ -255,8 +256,8 @@ class TraceReader:
         try:
             for number, line in lines:
                 fields = fields_of_line(line)
-                seq = fields.get("seq")
-                if type(seq) is int and order.wrong_with(seq, seq, 1) is None and columns.add_fields(fields):
+                if fields is not None and order.wrong_with(seq := fields.seq, seq, 1) is None:
+                    columns.add_fields(fields)
                     order.after(seq, seq, 1)
                 else:  # read as a record, which says what is wrong with it
                     _, record = next(self._in_order(self._records_of(chain([(number, line)], lines)), order), (0, None))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
-import msgspec
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
@@ -52,15 +51,6 @@ def fields_of(event: Event) -> dict[str, Any]:
         if group in fields:
             fields[group] = {name: value for name, value in vars(fields[group]).items() if value is not None}
     return fields
-
-
-def fields_of_line(line: bytes) -> dict[str, Any]:
-    """The fields of a line that is an event as far as JSON says it; empty: it is anything else, which `RECORD` names."""
-    try:
-        fields = msgspec.json.decode(line)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return {}
-    return fields if type(fields) is dict and fields.get("record") == "event" else {}
 
 
 def encoded(fields: dict[str, Any]) -> bytes:

@@ -18,8 +18,9 @@ from kvproof.conformance.traces.columnar_blocks import COLUMNAR_MAGIC, Block, Bl
 from kvproof.conformance.traces.columnar_check import batch_of
 from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.columnar_schema import complete, pyarrow
+from kvproof.conformance.traces.event_fields import fields_of_line
 from kvproof.conformance.traces.json_lines import Order, TraceReader
-from kvproof.conformance.traces.records import LONGEST_RECORD, fields_of_line
+from kvproof.conformance.traces.records import LONGEST_RECORD
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.spec.trace import End, Event, Header
@@ -167,11 +168,10 @@ class LineSource(Source, TraceReader):
     def _is_added(self, columns: EventColumns, text: bytes) -> bool:
         """Add a line to the columns without checking it against the schema, if it is plain enough for that."""
         fields = fields_of_line(text)
-        seq: Any = fields.get("seq")
-        is_next = type(seq) is int and len(text) <= LONGEST_RECORD and self.order.wrong_with(seq, seq, 1) is None
-        if not is_next or not columns.add_fields(fields):
+        if fields is None or len(text) > LONGEST_RECORD or self.order.wrong_with(fields.seq, fields.seq, 1) is not None:
             return False
-        self.order.after(seq, seq, 1)
+        columns.add_fields(fields)
+        self.order.after(fields.seq, fields.seq, 1)
         return True
 
     def _record(self, text: bytes) -> Event | End:

@@ -10,7 +10,7 @@ from kvproof.conformance.adapters.live.lines_file import LinesFile, beginning, e
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX, Kind, packed
 from kvproof.conformance.traces.columnar_events import EventColumns
-from kvproof.conformance.traces.records import fields_of_line
+from kvproof.conformance.traces.event_fields import fields_of_line
 from kvproof.spec.trace import RECORD, End, Event
 
 # A block is written when it is full, when the server is idle, and at the next event after so long.
@@ -41,7 +41,10 @@ class ColumnsFile(LinesFile):
         for line in lines:
             if not len(self._columns):
                 self._opened_at = time.monotonic()
-            if not self._columns.add_fields(fields_of_line(line)):
+            fields = fields_of_line(line)
+            if fields is not None:
+                self._columns.add_fields(fields)
+            else:
                 self._columns.add(cast(Event, RECORD.validate_json(line)))
             if self._columns.full:
                 self._flush()
