@@ -144,10 +144,11 @@ class EventColumns:
             else:
                 of_all = self.of_all(name)
                 events = [event for event, value in enumerate(of_all) if value is not None]
-                values = [of_all[event] for event in events]
+                known = [of_all[event] for event in events]
                 if name in NAMES:
                     number_of = {text: number for number, text in enumerate(self.names(name))}
-                    values = [number_of[text] for text in values]
+                    known = [number_of[text] for text in known]
+                values = known
             if events:
                 packed = struct.pack(f"{len(values)}q", *values)  # takes half of what numpy.array takes for a list
                 yield name, events, np.frombuffer(packed, np.int64).reshape(-1, len(columns))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from kvproof.conformance.cli.commands import watch as command
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, replay
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
+from kvproof.conformance.watch import growing_judge, growing_trace
 from kvproof.conformance.watch import watch as watching
 from kvproof.conformance.watch.status import IDLE, UNJUDGED, WAITING, Status
 from kvproof.conformance.watch.watch import Options, Watch
@@ -89,6 +91,16 @@ def appended(path: Path, *lines: bytes) -> Callable[[], object]:
     return lambda: path.open("ab").write(b"".join(lines))
 
 
+def in_columns_too(lines: Path, path: Path) -> Path:
+    """A trace in lines, written in the form that the name says."""
+    reader = read_trace(lines)
+    with write_trace(path, reader.header) as writer:
+        for _, record in reader:
+            if isinstance(record, Event):
+                writer.write(record)
+    return path
+
+
 def watched(path: Path, **options: Any) -> tuple[watching.Outcome, Seen]:
     seen = Seen()
     return Watch(path, Options(**options), seen).run(), seen
@@ -105,13 +117,7 @@ def test_a_trace_that_is_there_gets_the_report_of_a_replay(
 ) -> None:
     lines = tmp_path / "t.jsonl"
     write_witness(some_walk(2, 9, 50, 3, seed, **CONFIGURATIONS[seed]), lines, {})
-    path = lines
-    if suffix == ".kvtrace":
-        path, reader = tmp_path / "t.kvtrace", read_trace(lines)
-        with write_trace(path, reader.header) as writer:
-            for _, record in reader:
-                if isinstance(record, Event):
-                    writer.write(record)
+    path = in_columns_too(lines, tmp_path / f"written{suffix}")
     outcome, _ = watched(path, checker=checker)
     assert outcome.report == replay(path)
     assert outcome.verdict == CONFORMS and outcome.events == outcome.report.events
@@ -298,29 +304,32 @@ def test_once_judges_what_is_there(tmp_path: Path, trace: Path) -> None:
 # --- from one checker to the other ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """So many events are read at once, and whatever waits is too much; `polls`: exit codes of the preparation, told one by one."""
+
+    def hurry(events_at_once: int, polls: Iterator[int | None] | None = None) -> None:
+        monkeypatch.setattr(growing_trace, "EVENTS_AT_ONCE", events_at_once)
+        monkeypatch.setattr(growing_trace, "AT_ONCE", 3000)
+        for source in (growing_trace.LineSource, growing_trace.BlockSource):
+            monkeypatch.setattr(source, "behind_from", -1)
+        if polls is not None:
+            monkeypatch.setattr(growing_judge.Preparation, "start", lambda self: None)
+            monkeypatch.setattr(growing_judge.Preparation, "exit_code", property(lambda self: next(polls)))
+
+    return hurry
+
+
 @pytest.mark.parametrize("suffix", [".jsonl", ".kvtrace"])
 def test_the_compiled_checker_takes_over_in_the_middle(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, suffix: str, hurried: Callable[..., None]
 ) -> None:
     """Wherever it does, report, counts of pages and load are those of the interpreted one."""
-    lines, path = tmp_path / "t.jsonl", tmp_path / f"live{suffix}"
-    write_witness(some_walk(2, 9, 400, 4, 5, window=2, overlap=True), lines, {})
-    reader = read_trace(lines)
-    with write_trace(path, reader.header) as writer:
-        for _, record in reader:
-            if isinstance(record, Event):
-                writer.write(record)
+    write_witness(some_walk(2, 9, 400, 4, 5, window=2, overlap=True), tmp_path / "t.jsonl", {})
+    path = in_columns_too(tmp_path / "t.jsonl", tmp_path / f"live{suffix}")
     expected, seen = watched(path, checker="interpreted")
-    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.EVENTS_AT_ONCE", 7)
-    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.AT_ONCE", 3000)
-    for name in ("LineSource", "BlockSource"):
-        monkeypatch.setattr(f"kvproof.conformance.watch.growing_trace.{name}.behind_from", -1)
-    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.Preparation.start", lambda self: None)
     for after in (0, 1, 2, 5, 11):
-        polls = iter([None] * after)
-        monkeypatch.setattr(
-            "kvproof.conformance.watch.growing_judge.Preparation.exit_code", property(lambda self, p=polls: next(p, 0))
-        )
+        hurried(7, chain(repeat(None, after), repeat(0)))
         outcome, seen_too = watched(path, checker="auto")
         assert outcome.report == expected.report
         last, last_too = seen.statuses[-1], seen_too.statuses[-1]
@@ -328,27 +337,19 @@ def test_the_compiled_checker_takes_over_in_the_middle(
         assert (last_too.pools, vars(last_too.load), last_too.actions) == (last.pools, vars(last.load), last.actions)
 
 
-def test_a_violation_after_the_compiled_checker_took_over_is_the_same(
-    tmp_path: Path, bad: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.EVENTS_AT_ONCE", 2)
-    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.LineSource.behind_from", -1)
-    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.Preparation.start", lambda self: None)
-    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.Preparation.exit_code", 0)
+def test_a_violation_after_the_compiled_checker_took_over_is_the_same(bad: Path, hurried: Callable[..., None]) -> None:
+    hurried(2, repeat(0))
     outcome, seen = watched(bad)
     assert outcome.report == replay(bad) and seen.statuses[-1].compiled
 
 
 def test_a_checker_that_cannot_be_made_is_said_once(
-    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+    trace: Path, hurried: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvproof.conformance.watch.growing_judge.WARM", [sys.executable, "-c", "raise SystemExit(5)"])
-    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.EVENTS_AT_ONCE", 1)
-    monkeypatch.setattr("kvproof.conformance.watch.growing_trace.LineSource.behind_from", -1)
-    monkeypatch.setattr(
-        "kvproof.conformance.watch.growing_judge.Preparation.exit_code",
-        property(lambda self: self._process and self._process.wait()),
-    )
+    hurried(1)
+    monkeypatch.setattr(growing_judge, "WARM", [sys.executable, "-c", "raise SystemExit(5)"])
+    waited = property(lambda self: self._process and self._process.wait())
+    monkeypatch.setattr(growing_judge.Preparation, "exit_code", waited)
     outcome, seen = watched(trace)
     assert outcome.verdict == CONFORMS
     assert sum("could not be made (exit code 5)" in text for text in seen.said) == 1

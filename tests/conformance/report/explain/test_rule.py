@@ -11,35 +11,31 @@ from kvproof.model.explore import counterexample
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import MACHINES, every_invariant
 
+OF_A_FAULT = (
+    "the trim leaves E above T",
+    "bug that was fixed",
+    "sglang #22900",
+    "I9 window cursor",
+    "7 evict_window(pre_len=5)      ×××██  C 5  A 5  R 0  E 3",
+    "8 finish(finished_len=1)       ×××    C 2  A 2  R 0  E 3 ✗",
+    "by the rule                  ××     C 2  A 2  R 0  E 2",
+    "finish: slot_swa_evicted_seqlen is 3 after it; the rule says 2",
+    "kvproof prove --fault F22900",
+)
+OF_AN_INVARIANT = ("window cursor: E is at most", "why", "sglang #22900", "F22900 (finish)", "8 finish(finished_len=1)")
+OF_AN_ACTION = ("event     match", "I12 prefix_len >= cache_protected_len", "sglang #20070, #22862", "F22862b")
 
-def test_a_fault_is_explained_with_its_picture_and_its_source() -> None:
-    result = run("explain", "F22900")
+
+@pytest.mark.parametrize(
+    ("name", "parts"), [("F22900", OF_A_FAULT), ("I9", OF_AN_INVARIANT), ("match_slot", OF_AN_ACTION)]
+)
+def test_a_name_is_explained_with_its_source_what_belongs_to_it_and_its_picture(
+    name: str, parts: tuple[str, ...]
+) -> None:
+    result = run("explain", name)
     assert result.exit_code == 0
-    for part in (
-        "the trim leaves E above T",
-        "bug that was fixed",
-        "sglang #22900",
-        "I9 window cursor",
-        "7 evict_window(pre_len=5)      ×××██  C 5  A 5  R 0  E 3",
-        "8 finish(finished_len=1)       ×××    C 2  A 2  R 0  E 3 ✗",
-        "by the rule                  ××     C 2  A 2  R 0  E 2",
-        "finish: slot_swa_evicted_seqlen is 3 after it; the rule says 2",
-        "kvproof prove --fault F22900",
-    ):
+    for part in parts:
         assert part in result.stdout
-
-
-def test_an_invariant_is_explained_with_what_breaks_it_its_picture_and_its_source() -> None:
-    result = run("explain", "I9")
-    assert result.exit_code == 0
-    for part in ("window cursor: E is at most", "why", "sglang #22900", "F22900 (finish)", "8 finish(finished_len=1)"):
-        assert part in result.stdout
-
-
-def test_an_action_is_explained_with_its_event_and_the_faults_of_it() -> None:
-    said = run("explain", "match_slot").stdout
-    for part in ("event     match", "I12 prefix_len >= cache_protected_len", "sglang #20070, #22862", "F22862b"):
-        assert part in said
 
 
 def test_names_may_be_typed_in_any_case() -> None:
