@@ -306,7 +306,7 @@ def test_once_judges_what_is_there(tmp_path: Path, trace: Path) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """So many events are read at once, and whatever waits is too much; `polls`: exit codes of the preparation, told one by one."""
+    """Reads so many events at once, and counts whatever waits as too much; `polls`: exit codes of the preparation, in order."""
 
     def hurry(events_at_once: int, polls: Iterator[int | None] | None = None) -> None:
         monkeypatch.setattr(growing_trace, "EVENTS_AT_ONCE", events_at_once)
