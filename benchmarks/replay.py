@@ -41,7 +41,8 @@ from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar import stream_of_batch
 from kvproof.conformance.traces.columnar_blocks import Kind, blocks, packed
-from kvproof.conformance.traces.columnar_events import batches_of
+from kvproof.conformance.traces.columnar_events import EVENTS_OF_A_BLOCK, batches_of
+from kvproof.conformance.traces.columnar_schema import NAMES
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.records import line_of
 from kvproof.spec.actions import ACTIONS
@@ -91,14 +92,22 @@ def record(page_size: int, folder: Path) -> Recorded:
     return Recorded(page_size, path, list(batches_of(events)), len(events), moves)
 
 
+def with_names(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """The same events with other columns of sessions and turns."""
+    for name in NAMES:
+        batch = batch.set_column(batch.schema.get_field_index(name), name, change(batch.column(name)))
+    return batch
+
+
 def renamed(batch: Any, number: int) -> Any:
     """The same events of other sessions and turns."""
-    for name in ("session", "turn"):
-        column = batch.column(name)
-        fresh = pa.array([f"{n}/{number}" for n in column.dictionary.to_pylist()], pa.utf8())
-        place = batch.schema.get_field_index(name)
-        batch = batch.set_column(place, name, pa.DictionaryArray.from_arrays(column.indices, fresh))
-    return batch
+
+    def fresh(names: Any) -> Any:
+        return pa.DictionaryArray.from_arrays(
+            names.indices, pa.array([f"{n}/{number}" for n in names.dictionary.to_pylist()], pa.utf8())
+        )
+
+    return with_names(batch, fresh)
 
 
 def repeated(recorded: Recorded, events: int) -> Iterator[Any]:
@@ -200,12 +209,27 @@ def loop_section(all_recorded: list[Recorded]) -> list[str]:
     return lines
 
 
+def full_blocks(batches: Iterator[Any]) -> Iterator[Any]:
+    """The events of batches in batches of EVENTS_OF_A_BLOCK; the last one may be shorter."""
+    waiting: list[Any] = []
+    for batch in batches:
+        waiting.append(with_names(batch, lambda names: names.cast(pa.utf8())))
+        if sum(map(len, waiting)) >= EVENTS_OF_A_BLOCK:
+            rest = pa.concat_batches(waiting)
+            while len(rest) >= EVENTS_OF_A_BLOCK:
+                yield with_names(rest.slice(0, EVENTS_OF_A_BLOCK), lambda names: names.dictionary_encode())
+                rest = rest.slice(EVENTS_OF_A_BLOCK)
+            waiting = [rest]
+    if waiting and len(rest := pa.concat_batches(waiting)):
+        yield with_names(rest, lambda names: names.dictionary_encode())
+
+
 def write_columns(recorded: Recorded, path: Path, events: int) -> int:
-    """The repeated workload as a file in columns; how many events it has."""
+    """The repeated workload as a file in columns, in full blocks as a recorder writes them; how many events it has."""
     seq = 0
     with path.open("wb") as file:
         file.write(packed(0, Kind.HEADER, 0, 0, line_of(read_trace(recorded.path).header)))
-        for number, batch in enumerate(repeated(recorded, events), 1):
+        for number, batch in enumerate(full_blocks(repeated(recorded, events)), 1):
             seqs = pa.array(np.arange(seq, seq + len(batch)), pa.int64())
             file.write(packed(number, Kind.EVENTS, seq, len(batch), stream_of_batch(batch.set_column(0, "seq", seqs))))
             seq += len(batch)

@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +29,7 @@ from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
 
-Fill = Callable[..., None]
+Fill = Callable[..., tuple[bool, int]]
 Waits = Callable[[str], None]
 """Is told what is waited for."""
 
@@ -69,6 +69,22 @@ def call(context, address, arguments):
         return builder.call(function, [context.cast(builder, n, t, types.int64) for n, t in numbers])
 
     return types.int64(address, arguments), generate
+
+
+def loads(width, kind):
+    @intrinsic
+    def load(context, address, place):
+        def generate(context, builder, signature, values):
+            base, number = (context.cast(builder, v, t, types.int64) for v, t in zip(values, signature.args))
+            pointer = builder.inttoptr(base, ir.IntType(width).as_pointer())
+            return builder.load(builder.gep(pointer, [number]))
+
+        return kind(address, place), generate
+
+    return load
+
+
+byte_at, number_at, wide_number_at = loads(8, types.uint8), loads(32, types.int32), loads(64, types.int64)
 """
 LOOP = (rule_calls.ask, book, places, pages, loop)
 """What the loop is made of: functions, and modules with all of theirs."""
@@ -121,9 +137,13 @@ def loop_source() -> str:
     fields = [
         f"# {t.__name__}: {', '.join(t._fields)}" for t in (EventArrays, StateArrays)
     ]  # compiled to places in them
-    text = "\n\n".join([*fields, *(text for part in LOOP for text in _texts_of(part))])
+    return "\n\n".join([*fields, _source_of(LOOP, loop.judge_events.__name__)])
+
+
+def _source_of(parts: Iterable[ModuleType | Callable[..., Any]], entry: str) -> str:
+    text = "\n\n".join(text for part in parts for text in _texts_of(part))
     numbered = re.sub(r"\bat\.([A-Z_]+)\b", lambda name: str(getattr(layout, name[1])), text)
-    return _called_from_outside(loop.judge_events.__name__, numbered)
+    return numbered.replace(f"@compiled\ndef {entry}(", f"@compiled_to_be_called\ndef {entry}(")
 
 
 def _texts_of(part: ModuleType | Callable[..., Any]) -> list[str]:
@@ -133,15 +153,11 @@ def _texts_of(part: ModuleType | Callable[..., Any]) -> list[str]:
     return ["@compiled\n" + inspect.getsource(function) for function in own]
 
 
-def _called_from_outside(entry: str, text: str) -> str:
-    return text.replace(f"@compiled\ndef {entry}(", f"@compiled_to_be_called\ndef {entry}(")
-
-
 @functools.cache
 def compiled_fill() -> Fill:
-    """What fills rows from columns, compiled and kept in the same way."""
-    entry = filler.fill_row.__name__
-    return _compiled(_called_from_outside(entry, "\n\n".join(_texts_of(filler))), entry)
+    """What fills arrays from columns, compiled and kept in the same way."""
+    entry = filler.fill_columns.__name__
+    return _compiled(_source_of([filler], entry), entry)
 
 
 def compiled_loop(waits: Waits = lambda _: None) -> Callable[..., tuple[int, int]]:

@@ -20,23 +20,24 @@ from kvproof.conformance.compiled.build import compiled_fill
 from kvproof.conformance.compiled.layout import (
     ACTION,
     COLUMNS,
+    FLAG_COLUMN,
     LISTS,
+    NUMBER_COLUMN,
     ODD,
     SESSION,
+    STEP_COLUMN,
     TURN,
     Array,
     EventArrays,
     row_length,
 )
 from kvproof.conformance.traces.columnar_events import COLUMNS_OF, EventColumns, events_of
-from kvproof.conformance.traces.columnar_schema import ABSENT, PAGE_LISTS_OR_NULL, runs_of
+from kvproof.conformance.traces.columnar_schema import ABSENT, FLAGS, NAMES, NUMBERS, PAGE_LISTS_OR_NULL
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.spec.trace import Event
 
 ROOM_FOR_PAGES = 2**20
 """Pages of all lists together up to which the longest one is not looked for."""
-NO_BITS: Array = np.frombuffer(b"", np.uint8)
-NO_NUMBERS: Array = np.frombuffer(b"", np.int32)
 NOTHING = {ODD: 0, SESSION: -1, TURN: -1}
 """What a row has where an event has no such value, if that is not ABSENT."""
 ROWS_OF: dict[str, Array] = {
@@ -45,6 +46,15 @@ ROWS_OF: dict[str, Array] = {
     if COLUMNS.keys() >= {*columns}
 }
 """Of each field of an event its rows of the table."""
+ROWS = {**COLUMNS, "verbatim": ODD}
+"""Of each column of a trace its row of the table."""
+KINDS = {
+    **dict.fromkeys((*FLAGS, *PAGE_LISTS_OR_NULL, "verbatim"), FLAG_COLUMN),
+    **dict.fromkeys((*NAMES, *NUMBERS), NUMBER_COLUMN),
+    "step": STEP_COLUMN,
+}
+"""Columns that `fill_columns` brings into the arrays, in this order: a step may mark its event as odd, after `verbatim`."""
+VALUES = {"step", *FLAGS, *NAMES, *NUMBERS}
 
 
 @dataclass
@@ -103,31 +113,40 @@ class Room:
     def fill(self, batch: Any, names: Names) -> None:
         """Replace what is there by the events of a batch."""
         self.events = len(batch)
-        stored = dict(zip(batch.schema.names, batch.columns, strict=True))
-        present = {name: column for name, column in stored.items() if column.null_count < self.events}
-        numbers = {"session": names.of_session, "turn": names.of_turn}
-        filled = set()
-        for name, column in present.items():
-            row = COLUMNS.get(name)
-            if row is None:
-                continue
-            filled.add(row)
-            if name == "action":
-                self._row(row)[:] = column.indices.to_numpy()
-            elif name in numbers:
-                _fill_with_numbers(self._row(row), column, numbers[name])
-            elif name in PAGE_LISTS_OR_NULL:
-                self._row(row)[:] = np.where(_is_valid(column), 0, ABSENT)
-            else:
-                _fill(self._row(row), column, ABSENT)
-        for row in self._filled - filled:
+        columns = {n: c for n, c in zip(batch.schema.names, batch.columns, strict=True) if c.null_count < self.events}
+        if "step" not in columns:
+            self.steps[: self.events] = ABSENT
+        lists = {LISTS[name]: columns[name] for name in columns.keys() & LISTS.keys() if len(columns[name].values)}
+        self._empty_others({ROWS[name] for name in columns.keys() & ROWS.keys()}, set(lists))
+        self._row(ACTION)[:] = columns["action"].indices.to_numpy()
+        known = {
+            name: np.array([*map(number, columns[name].dictionary.to_pylist()), -1], np.int32)
+            for name, number in (("session", names.of_session), ("turn", names.of_turn))
+            if name in columns
+        }
+        nothing = {"verbatim": 0, **{name: len(numbers) - 1 for name, numbers in known.items()}}
+        sources = [_column_source(n, columns[n], nothing.get(n, ABSENT)) for n in KINDS if n in columns]
+        list_sources = [_list_source(row, column) for row, column in lists.items()]
+        self._make_room_for_runs(sum(source[-1] for source in list_sources))
+        any_odd, self.pages = compiled_fill()(
+            np.array(sources, np.int64).reshape(-1, 6),
+            np.array(list_sources, np.int64).reshape(-1, 6),
+            self.events,
+            *self.arrays(),
+        )
+        if any_odd:
+            self._filled.add(ODD)
+        for name, numbers in known.items():
+            row = self._row(COLUMNS[name])
+            np.take(numbers, row, out=row, mode="clip")
+
+    def _empty_others(self, rows: set[int], lists: set[int]) -> None:
+        """Empty the rows that the batch before filled and this one does not."""
+        for row in self._filled - rows:
             self.table[row] = NOTHING.get(row, ABSENT)
-        if "verbatim" in present:
-            filled.add(ODD)
-            self._row(ODD)[:] = _is_valid(present["verbatim"])
-        self._fill_steps(present.get("step"), filled)
-        self._filled = filled
-        self._fill_lists(stored)
+        for which in self._filled_lists - lists:
+            self.begins[which], self.ends[which] = 0, 0
+        self._filled, self._filled_lists = rows, lists
 
     def fill_from(self, columns: EventColumns, names: Names) -> None:
         """Replace what is there by events that are no record batch yet: for a few of them that would take longer than this."""
@@ -156,7 +175,7 @@ class Room:
             runs[:, 0], runs[:, 1] = lists.starts, lists.counts
             size += len(runs)
             if name in PAGE_LISTS_OR_NULL:
-                self.table[COLUMNS[name], lists.rows] = 0
+                self.table[COLUMNS[name], lists.rows] = 1
         self.pages = int(self.runs[:size, 1].sum(dtype=np.int64))
 
     def _make_room_for_runs(self, total: int) -> None:
@@ -165,35 +184,6 @@ class Room:
 
     def _row(self, row: int) -> Array:
         return self.table[row, : self.events]
-
-    def _fill_steps(self, column: Any, filled: set[int]) -> None:
-        steps = self.steps[: self.events]
-        if column is None:
-            steps[:] = ABSENT
-            return
-        steps[:] = (column.fill_null(ABSENT) if column.null_count else column).to_numpy()
-        absent = steps == ABSENT
-        if column.null_count < np.count_nonzero(absent):
-            # A step may be any number of 64 bits, also the one that stands for null.
-            self._row(ODD)[absent & _is_valid(column)] = 1
-            filled.add(ODD)
-
-    def _fill_lists(self, stored: dict[str, Any]) -> None:
-        lists = {
-            which: runs_of(stored[name]) for name, which in LISTS.items() if name in stored and len(stored[name].values)
-        }
-        total = sum(len(starts) for _, starts, _ in lists.values())
-        self._make_room_for_runs(total)
-        size = 0
-        for which, (offsets, starts, counts) in lists.items():
-            np.add(offsets[:-1], size, out=self.begins[which, : self.events])
-            np.add(offsets[1:], size, out=self.ends[which, : self.events])
-            self.runs[size : size + len(starts), 0], self.runs[size : size + len(starts), 1] = starts, counts
-            size += len(starts)
-        for which in self._filled_lists - lists.keys():
-            self.begins[which], self.ends[which] = 0, 0
-        self._filled_lists = set(lists)
-        self.pages = int(self.runs[:size, 1].sum(dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -248,33 +238,22 @@ def _longest_list(room: Room) -> int:
     return int((totals[ends] - totals[begins]).max(initial=0))
 
 
-def _fill(row: Array, column: Any, nothing: int) -> None:
-    """A row of the table from a column of numbers or flags: `nothing` where that is null."""
-    last = column.offset + len(column)
-    valid, values = column.buffers()
-    bits = NO_BITS if valid is None else _read_only(valid, np.uint8, -(-last // 8))
-    if column.type.bit_width == 1:
-        compiled_fill()(NO_NUMBERS, _read_only(values, np.uint8, -(-last // 8)), bits, column.offset, nothing, row)
-    else:
-        compiled_fill()(_read_only(values, np.int32, last), NO_BITS, bits, column.offset, nothing, row)
+def _column_source(name: str, column: Any, nothing: int) -> tuple[int, int, int, int, int, int]:
+    """A column as `fill_columns` takes it."""
+    indices = column.indices if name in NAMES else column
+    buffers = indices.buffers()
+    valid = 0 if buffers[0] is None else buffers[0].address
+    # Of a list or a text it matters here whether there is one.
+    values = buffers[1].address if name in VALUES else valid
+    return KINDS[name], ROWS.get(name, ODD), values, valid, indices.offset, nothing
 
 
-def _read_only(buffer: Any, kind: Any, length: int) -> Array:
-    """What stands in a buffer. Always of the same type, for which numba has compiled."""
-    array: Array = np.frombuffer(buffer, kind, length)
-    array.flags.writeable = False
-    return array
-
-
-def _fill_with_numbers(row: Array, column: Any, number: Callable[[str], int]) -> None:
-    """The number of each name, -1 where there is none."""
-    known = np.array([*map(number, column.dictionary.to_pylist()), -1], np.int32)
-    _fill(row, column.indices, len(known) - 1)
-    np.take(known, row, out=row, mode="clip")
-
-
-def _is_valid(column: Any) -> Array:
-    return column.is_valid().to_numpy(zero_copy_only=False)
+def _list_source(row: int, lists: Any) -> tuple[int, int, int, int, int, int]:
+    """A page list column as `fill_lists` takes it."""
+    inner = lists.values
+    starts, counts = inner.field(0), inner.field(1)
+    addresses = (numbers.buffers()[1].address + 4 * numbers.offset for numbers in (starts, counts))
+    return row, lists.buffers()[1].address, *addresses, lists.offset, len(inner)
 
 
 def batches(reader: TraceReader) -> Iterator[Any]:

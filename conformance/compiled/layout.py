@@ -127,7 +127,7 @@ COLUMNS = {
     for place, name in enumerate(("action", "odd", "session", "turn", *FLAGS, *NUMBERS, *PAGE_LISTS_OR_NULL))
 }
 """Rows of table. `odd`: stands in no column and is judged as an event; sessions and turns are numbered
-over the whole trace; a page list that may be absent has 0 here if it is there. ABSENT: not in the event."""
+over the whole trace; a page list that may be absent has 1 here if it is there. ABSENT: not in the event."""
 
 LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_NULL))}
 """Rows of begins and ends."""
@@ -180,6 +180,9 @@ SEEN, EXERCISES = range(2)
 BROKEN_BIT = 32
 """The first bit of a broken invariant where invariants are weighed; below are those that are exercised."""
 JUDGE, WEIGH, REPORT, TERMS_ARE_RIGHT, STILL_NEEDS = range(5)
+
+# Kinds of columns that are filled into the arrays.
+NUMBER_COLUMN, FLAG_COLUMN, STEP_COLUMN = range(3)
 
 # Why the loop came back before the end.
 ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)

@@ -26,6 +26,8 @@ from kvproof.conformance.traces.columnar_schema import (
 )
 from kvproof.conformance.traces.records import LONGEST_RECORD
 
+TERMS_BY_GROUP = {group: tuple(f"{group}_{term}" for term in TERMS) for group in ("terms", "window_terms")}
+
 
 def batch_of(block: Block) -> Any:
     """The record batch of a block of events (`pyarrow.RecordBatch`), checked: its seqs and the columns that are stored.
@@ -120,9 +122,9 @@ def _check_columns(schema_message: bytes) -> None:
 
 def _check(batch: Any, first_seq: int) -> None:
     """The rules of docs/columnar.md that pyarrow does not know."""
-    stored = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name, column in stored.items():
-        if column.null_count and name in _never_null():
+    stored = {name: batch.column(place) for place, name in enumerate(batch.schema.names) if name in _looked_at()}
+    for name in _never_null() & stored.keys():
+        if stored[name].null_count:
             raise ValueError(f"column {name!r} has a null")
     if "seq" in stored:
         seqs = stored["seq"].to_numpy()
@@ -133,14 +135,12 @@ def _check(batch: Any, first_seq: int) -> None:
     for name in NAMES:
         if name in stored and stored[name].dictionary.null_count:
             raise ValueError(f"a name of {name} is null")
-    for group in ("terms", "window_terms"):
-        terms = [stored[name] for name in (f"{group}_{term}" for term in TERMS) if name in stored]
+    for group, names in TERMS_BY_GROUP.items():
+        terms = [stored[name] for name in names if name in stored]
         valid = [term.is_valid() for term in terms if term.null_count < len(batch)]
         if valid and (len(valid) < len(TERMS) or any(each != valid[0] for each in valid)):
             raise ValueError(f"some of {group} are missing")
-    for name in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL):
-        if name in stored:
-            _check_lists(name, stored[name])
+    _check_lists({name: stored[name] for name in (*PAGE_LISTS, *PAGE_LISTS_OR_NULL) if name in stored})
     if "verbatim" in stored and stored["verbatim"].null_count < len(batch):
         _check_verbatim(batch)
 
@@ -151,28 +151,32 @@ def _never_null() -> frozenset[str]:
 
 
 @functools.cache
+def _looked_at() -> frozenset[str]:
+    """Columns of which these rules say anything."""
+    return _never_null().union(NAMES, *TERMS_BY_GROUP.values(), PAGE_LISTS, PAGE_LISTS_OR_NULL, ("verbatim",))
+
+
+@functools.cache
 def _actions() -> Any:
     return pyarrow().array(ACTIONS, pyarrow().utf8())
 
 
-def _check_lists(name: str, lists: Any) -> None:
+def _check_lists(lists: dict[str, Any]) -> None:
     import numpy as np
 
-    if lists.values.null_count:
-        raise ValueError(f"a run of {name} is null")
-    if not len(lists.values):
-        return
-    offsets, starts, counts = runs_of(lists)
-    if counts.min() < 1 or (starts.astype(np.int64) + counts).max() > LARGEST_NUMBER + 1:
-        raise ValueError(f"a run of {name} is empty or leaves the range of page ids")
-    # Runs are short and lists may be long: what a list unpacks to is bounded before it is unpacked.
-    if counts.sum(dtype=np.int64) > MOST_PAGES:
-        pages = np.diff(np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets])
-        if pages.max() > MOST_PAGES:
-            raise ValueError(f"{name} of an event names {pages.max()} pages; a list has at most {MOST_PAGES}")
-    if lists.null_count:
-        absent = ~lists.is_valid().to_numpy(zero_copy_only=False)
-        if np.diff(offsets)[absent].any():
+    runs = {name: runs_of(column) for name, column in lists.items()}
+    for name, (_, starts, counts) in runs.items():
+        if lists[name].values.null_count:
+            raise ValueError(f"a run of {name} is null")
+        if len(counts) and (counts.min() < 1 or np.add(starts, counts, dtype=np.int64).max() > LARGEST_NUMBER + 1):
+            raise ValueError(f"a run of {name} is empty or leaves the range of page ids")
+    for name, (offsets, _, counts) in runs.items():
+        # Runs are short and lists may be long: what a list unpacks to is bounded before it is unpacked.
+        if counts.sum(dtype=np.int64) > MOST_PAGES:
+            pages = np.diff(np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[offsets])
+            if pages.max() > MOST_PAGES:
+                raise ValueError(f"{name} of an event names {pages.max()} pages; a list has at most {MOST_PAGES}")
+        if lists[name].null_count and len(lists[name].flatten()) < offsets[-1] - offsets[0]:
             raise ValueError(f"{name} names pages where it is null")
 
 
