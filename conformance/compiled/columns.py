@@ -114,6 +114,9 @@ class Room:
         """Replace what is there by the events of a batch."""
         self.events = len(batch)
         columns = {n: c for n, c in zip(batch.schema.names, batch.columns, strict=True) if c.null_count < self.events}
+        if not columns:
+            self.pages = 0
+            return
         if "step" not in columns:
             self.steps[: self.events] = ABSENT
         lists = {LISTS[name]: columns[name] for name in columns.keys() & LISTS.keys() if len(columns[name].values)}

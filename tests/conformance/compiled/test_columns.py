@@ -102,3 +102,10 @@ def test_nothing_of_the_batch_before_is_left_in_the_arrays() -> None:
             collected.add(event)
         for told in (batch, collected, batch):
             assert_told(events, arrays_of(told, names), names)
+
+
+def test_a_batch_without_events_fills_nothing() -> None:
+    (batch,) = batches_of([Event(seq=0, action="extend", alloc=(1, 2))])
+    names = Names()
+    assert len(arrays_of(batch.slice(0, 0), names)) == 0
+    assert_told([], arrays_of(batch.slice(1), names), names)
