@@ -1,6 +1,6 @@
-"""What is generated, not typed, most of it documentation: `python -m documentation [--check]`.
+"""Writes the generated files, most of them pages of the documentation: `python -m documentation [--check]`.
 
-The kill matrix is computed by the prover each time: what stands in docs/kill_matrix.md is what the rules do today.
+The prover computes the kill matrix each time, so docs/kill_matrix.md shows what the rules do today.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def kill_matrix() -> str:
         lines.append(_row([f"**{fault.id}**", deviates, *cells, _shortest(proof.counterexample)]))
     lines += [
         "",
-        f"{len(FAULTS)} deviations, {len(invariants)} invariants; each deviation breaks at least one, each invariant is broken.",
+        f"{len(FAULTS)} deviations, {len(invariants)} invariants. Each deviation breaks at least one invariant, and each "
+        "invariant is broken by a deviation.",
     ]
     return _between_marks("\n".join(lines), ROOT / "docs" / "kill_matrix.md")
 
@@ -57,7 +58,7 @@ def _shortest(run: Run | None) -> str:
 
 def faults_page() -> str:
     """What each deviation did wrong."""
-    lines = ["# Deviations", "", "Generated from `spec/faults/`. Each replaces one action and nothing else.", ""]
+    lines = ["# Deviations", "", "Generated from `spec/faults/`. Each deviation replaces one action.", ""]
     lines += [_row(["id", "kind", "action", "what it does wrong", "needs", "source"]), _row(["---"] * 6)]
     lines += [
         _row([f.id, KINDS[f.kind], ", ".join(f"`{name}`" for name in f.deviations), f.summary, f.needs, f.source])
@@ -71,7 +72,7 @@ def rules_page() -> str:
     lines = [
         "# Rules",
         "",
-        "Generated from `spec/`. An event of a trace is judged by the action that applies in the model's state.",
+        "Generated from `spec/`. The action that applies in the model's state checks an event of a trace.",
         "",
     ]
     lines += ["## Actions", "", _row(["action", "event", "rule", "source"]), _row(["---"] * 4)]
@@ -87,16 +88,16 @@ def rules_page() -> str:
     for machine in MACHINES:
         stated = machine.invariants.values()
         lines += [_row([i.id, machine.name, i.statement, i.explanation, i.source]) for i in stated]
-    lines += ["", "## Auxiliary", "", "Facts that induction needed; without each of them it fails.", ""]
+    lines += ["", "## Auxiliary", "", "Facts that the induction needs. It fails without any one of them.", ""]
     lines += [_row(["id", "statement", "reason"]), _row(["---"] * 3)]
     lines += [_row([i.id, i.statement, i.explanation]) for i in LEDGER.auxiliary.values()]
     return "\n".join(lines) + "\n"
 
 
 def _profiles() -> Iterator[str]:
-    """What releases do by rules of their own, and what they are known to do wrong."""
+    """Rules of releases, and their known deviations."""
     yield from ("", "## Profiles", "")
-    yield "Designs of releases: `prove --profile` and `replay --profile` put these rules in place of those above."
+    yield "Designs of releases. `prove --profile` and `replay --profile` use these rules instead of those above."
     yield ""
     yield _row(["profile", "releases", "action", "its rule", "known deviations"])
     yield _row(["---"] * 5)
@@ -114,10 +115,10 @@ def trace_page() -> str:
     lines = [
         "# Trace format",
         "",
-        "Generated from `spec/trace.py`; the JSON Schema is `trace.schema.json`. What each event means: `events.md`.",
+        "Generated from `spec/trace.py`; the JSON Schema is `trace.schema.json`. Meaning of each event: `events.md`.",
         "",
         f"Limits: a record has at most {LONGEST_RECORD // 2**20} MiB as a line, a pool at most {LARGEST_POOL:,} pages, and a "
-        "length of the configuration at most 2^40 tokens. What is beyond is refused before memory is taken for it.",
+        "length of the configuration at most 2^40 tokens. kvproof refuses larger values before it allocates memory for them.",
         "",
     ]
     for model in (Header, Producer, Config, Event, Observed, Terms, End):
@@ -160,7 +161,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/run-events.schema.json": ndjson.schema,
     f"conformance/fuzz/{SEEDS}": lambda: searched(lambda fault: proof_with(fault.id).counterexample),
 }
-"""Every generated file, and what makes its text as of today."""
+"""Every generated file, and the function that makes its text."""
 
 
 def main(arguments: list[str]) -> int:
@@ -168,7 +169,7 @@ def main(arguments: list[str]) -> int:
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if "--check" in arguments:
-            print(f"{path.relative_to(ROOT)} is not what the specification says now: make docs", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date: run make docs", file=sys.stderr)
         else:
             path.write_text(texts[path], encoding="utf-8")
     return 1 if stale and "--check" in arguments else 0

@@ -34,13 +34,13 @@ Examples:
 
 [bold]kvproof prove[/bold]: are the rules safe?
 
-[bold]kvproof prove --variant my_fix.py[/bold]: is my changed rule?
+[bold]kvproof prove --variant my_fix.py[/bold]: is my changed rule safe?
 
 [bold]kvproof record --scenario retract --out t.jsonl[/bold]: what does a cache do?
 
 [bold]kvproof replay t.jsonl[/bold]: does it follow the rules?
 
-[bold]kvproof fuzz --seconds 60[/bold]: which schedule does it not survive?
+[bold]kvproof fuzz --seconds 60[/bold]: which schedule breaks it?
 """
 
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"[bold]{code.value}[/bold] {meaning}" for code, meaning in MEANING.items())

@@ -31,27 +31,24 @@ GROUPS: dict[str, dict[str, str]] = {
     "Prove rules": {
         "prove": "Prove every invariant for every action, for every page size and any number of sessions.",
         "drive": "Make an implementation do what a trace says, and compare what it does, event by event.",
-        "gate": "Check what a pull request must pass: the proof, known faults still found, kept traces, and a short fuzz.",
+        "gate": "Check what a pull request must pass: the proof, known faults still found, golden traces, and a short fuzz.",
     },
     "Record and judge traces": {
         "record": "Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.",
         "replay": "Check traces event by event and page by page; show the first bad event and the fault that explains it.",
-        "explain": "Explain a violation: the event, the page and its two owners, the rule, the row before and after, "
-        "the fault behind it.",
-        "info": "Summarise traces: who wrote them, with which configuration, what they hold, and whether they are complete.",
+        "explain": "Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault.",
+        "info": "Summarise traces: producer, configuration, contents, and whether they are complete.",
         "convert": "Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and "
         "Perfetto.",
-        "slice": "Cut a part out of a trace, to look at it or to pass it on.",
+        "slice": "Cut a part out of a trace, to look at it or to share it.",
     },
     "Fuzz": {
-        "fuzz": "Search for a schedule that a target does not survive, and leave it as a test that fails.",
-        "shrink": "Make a trace small that violates a rule: fewer sessions, turns, steps and pages, with the same first "
-        "violation.",
+        "fuzz": "Search for a schedule that breaks a target, and write a test that fails.",
+        "shrink": "Shrink a trace that violates a rule: fewer sessions, turns, steps and pages, the same first violation.",
     },
     "Follow a live server": {
-        "watch": "Follow a trace that is being written; show pools, sessions, rates and the verdict; tell each violation at "
-        "once.",
-        "sglang-env": "Say how to record a server of the SGLang that is installed beside kvproof, and check that it can be.",
+        "watch": "Check a trace while it is written; show pools, sessions, rates and the verdict; report violations at once.",
+        "sglang-env": "Say how to record a server of the installed SGLang, and check that it will work.",
     },
     "Look things up": {
         "list": "List the faults, invariants, actions, profiles or scenarios that kvproof knows.",

@@ -18,21 +18,21 @@ def _lines() -> Iterator[str]:
     yield from (
         "# Commands and exit codes",
         "",
-        "Made from the commands when the site is built; `kvproof COMMAND --help` says the same.",
+        "Generated from the commands. `kvproof COMMAND --help` says the same.",
         "",
     )
     yield from ("## Exit codes", "", "| code | meaning |", "| --- | --- |")
     yield from (f"| {code.value} | {meaning} |" for code, meaning in MEANING.items())
     yield from (
         "",
-        "Nothing checked is never a pass. A recorded server (`record --target sglang-server`) ends with its own code.",
+        "Nothing checked is never a pass. `record --target sglang-server` exits with the code of the server's command.",
         "",
     )
-    yield from ("## What all commands have", "")
-    yield "- `-q` says less, `-v` says on stderr what is done, how long it took, and where an error came from."
-    yield "- Results go to stdout, everything about the run to stderr. Colours are for terminals only (`NO_COLOR`: for none)."
-    yield "- After two seconds a command says how far it is; Ctrl-C ends it with 130 and leaves no half of a file under its name."
-    yield "- `kvproof --install-completion` lets the shell complete commands, options and names (faults, scenarios, profiles)."
+    yield from ("## All commands", "")
+    yield "- `-q` prints less. `-v` prints on stderr each step, its time, and the source of an error."
+    yield "- Results go to stdout, messages about the run to stderr. Only terminals get colours (`NO_COLOR` turns them off)."
+    yield "- After two seconds a command shows its progress. Ctrl-C ends it with 130 and leaves no unfinished file."
+    yield "- `kvproof --install-completion` makes the shell complete commands, options and names (faults, scenarios, profiles)."
     yield ""
     for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
         yield from (f"## {group}", "")

@@ -57,8 +57,8 @@ def drawn() -> dict[str, str]:
 def _actions_page() -> Iterator[str]:
     yield from ("# Actions, drawn", "")
     yield (
-        "Made from `spec/` when the site is built. Each action is shown in the first state of a small instance in which it moves "
-        "pages: the row before and after, who has its pages, and where the lengths stand (letters: [the domain](../domain.md)). "
+        "Generated from `spec/`. Each action is drawn in the first state of a small instance in which it moves pages: the row "
+        "before and after, the owners of its pages, and the lengths (letters: [the domain](../domain.md)). "
         "The rules in words: [rules](../rules.md)."
     )
     yield from ("", "## From phase to phase", "", *_phases(), "")
@@ -68,7 +68,7 @@ def _actions_page() -> Iterator[str]:
             yield from (f"### {name} {{ #{name} }}", "", f"{action.summary}. {_sourced(action.source)}".strip(), "")
             shown = _examples(machine.name).get(name)
             if shown is None:
-                yield from ("It happens in no instance that is small enough to draw.", "")
+                yield from ("It happens in no instance that is small enough for a picture.", "")
                 continue
             yield from _step(name, shown.taken, shown.d)
 
@@ -80,7 +80,7 @@ def _phases() -> Iterator[str]:
         way = (taken.outcome.before.phase, taken.outcome.after.phase)
         ways.setdefault(way, {})[taken.outcome.action.name] = None
     phases = range(len(PHASE_NAMES))
-    yield "Which action takes a turn from the phase of the line to that of the column, in the small instances:"
+    yield "Actions that take a turn from the phase of the row to the phase of the column, in the small instances:"
     yield ""
     yield f"| from \\ to | {' | '.join(PHASE_NAMES)} |"
     yield "| --- " * (len(PHASE_NAMES) + 1) + "|"
@@ -92,8 +92,8 @@ def _phases() -> Iterator[str]:
 def _invariants_page() -> Iterator[str]:
     yield from ("# Invariants, drawn", "")
     yield (
-        "Made from `spec/` when the site is built. Each invariant is shown where it is broken: by the first fault of the "
-        "catalogue that breaks it, in the shortest run. No invariant is without such a fault, or it would say nothing."
+        "Generated from `spec/`. Each invariant is drawn where the first fault of the catalogue breaks it, in the shortest run. "
+        "Every invariant has such a fault; otherwise it would be vacuous."
     )
     yield ""
     for machine in MACHINES:
@@ -117,8 +117,8 @@ def _invariants_page() -> Iterator[str]:
 def _faults_page() -> Iterator[str]:
     yield from ("# Faults, drawn", "")
     yield (
-        "Made from `spec/` when the site is built. Each fault at the last step of its shortest counterexample: the state before, "
-        "what the right rule does, what the faulty one does. `kvproof prove --fault ID` shows the run. "
+        "Generated from `spec/`. Each fault is drawn at the last step of its shortest counterexample: the state before, the "
+        "state after the right rule, and the state after the faulty one. `kvproof prove --fault ID` shows the run. "
         "The table: [faults](../faults.md)."
     )
     yield ""

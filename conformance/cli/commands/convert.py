@@ -1,4 +1,4 @@
-"""`kvproof convert`: a trace in lines to one in columns, or back; or a picture of it, for other people's viewers."""
+"""`kvproof convert`: a trace in lines to one in columns, or back; or a picture of it, for other viewers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kvproof.conformance.whole_file import require_other_file, require_writable_
 from kvproof.spec.trace import Event
 
 PICTURES = {".itf.json": "itf", ".perfetto.json": "perfetto"}
-"""What is drawn of a trace and never read again."""
+"""Forms that kvproof writes and never reads."""
 SUFFIXES = {".jsonl": "jsonl", ".jsonl.gz": "jsonl", ".kvtrace": "columnar", **PICTURES}
 FORMS = tuple(dict.fromkeys(SUFFIXES.values()))
 
@@ -35,9 +35,7 @@ def convert(
         Path,
         typer.Argument(metavar="OUT", help="What to write: .jsonl, .jsonl.gz, .kvtrace, .itf.json or .perfetto.json."),
     ],
-    to: Annotated[
-        str | None, typer.Option("--to", help=f"{', '.join(FORMS)}; without it the name of OUT decides.")
-    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help=f"{', '.join(FORMS)}. Default: by the name of OUT.")] = None,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -49,16 +47,16 @@ def convert(
     hash_names: Annotated[
         bool,
         typer.Option(
-            "--hash-names", help="To give a trace away: sessions and requests become salted hashes, extras go."
+            "--hash-names", help="For sharing: replace names of sessions and requests by salted hashes, remove extras."
         ),
     ] = False,
 ) -> None:
     """Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and Perfetto.
 
-    Lines to columns and back are the same bytes. Converting never judges. OUT appears when it is whole. Of an incomplete trace
-    all that can be read is converted, the result is as incomplete, and the exit code is 3.
+    Lines to columns and back gives the same bytes. This command gives no verdict. OUT appears when it is complete. Of an
+    incomplete trace, it converts everything that can be read; the result is equally incomplete, and the exit code is 3.
 
-    .itf.json is a state after each event, for the viewers of TLA+ and Apalache; .perfetto.json a time line, for
+    .itf.json has a state after each event, for viewers of TLA+ and Apalache. .perfetto.json is a time line for
     ui.perfetto.dev. Both follow the model, and end at the first event that breaks a rule (docs/formats.md).
 
     Example: [bold]kvproof convert out/retract.jsonl out/retract.kvtrace[/bold]
@@ -68,11 +66,11 @@ def convert(
     form = _form_of(to, out)
     if form in PICTURES.values():
         if hash_names:
-            raise UserError(f"--hash-names is for a trace: hash that first, then draw {out}")
+            raise UserError(f"--hash-names is for a trace: hash that first, then convert it to {out}")
         return _draw(form, trace, out, profile)
     if profile is not None:
         raise UserError(
-            f"--profile says whose rules a picture follows; {out} is a trace, which nobody follows to copy it"
+            f"--profile is for .itf.json and .perfetto.json; {out} is a trace, and copying it needs no rules"
         )
     return _copy(form, trace, out, hash_names)
 
@@ -129,4 +127,4 @@ def _form_of(to: str | None, out: Path) -> str:
     for suffix, form in SUFFIXES.items():
         if out.name.endswith(suffix):
             return form
-    raise UserError(f"{out}: the name ends with none of {', '.join(SUFFIXES)}: take one of these, or say --to")
+    raise UserError(f"{out}: the name ends with none of {', '.join(SUFFIXES)}: choose one of these, or give --to")

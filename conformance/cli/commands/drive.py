@@ -29,7 +29,7 @@ def drive(
     ] = "reference",
     fault: Annotated[
         list[str] | None,
-        fault_option("Turn a fault of the implementation on; may be given again.", metavar="F"),
+        fault_option("Turn a fault of the implementation on (repeatable).", metavar="F"),
     ] = None,
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save what the implementation did as a trace.")
@@ -39,7 +39,7 @@ def drive(
 ) -> None:
     """Make an implementation do what a trace says, and compare what it does, event by event.
 
-    Pages and rows may have other names. Exits with 0 if all is the same, 1 at the first event where the implementation
+    Pages and rows may have other numbers. Exits with 0 if nothing differs, 1 at the first event where the implementation
     diverges, 2 if it cannot be driven along this trace, 3 if the trace is incomplete.
 
     Example: [bold]kvproof prove --fault F22862b --out t.jsonl; kvproof drive t.jsonl --fault F22862b[/bold]

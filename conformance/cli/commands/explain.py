@@ -1,4 +1,4 @@
-"""`kvproof explain`: what broke in a trace, as text and as a page; or what an invariant, a fault or an action is."""
+"""`kvproof explain`: what broke in a trace, as text or as a page; or what an invariant, a fault or an action is."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ def explain(
     ],
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report as one page that needs no network, too."),
+        typer.Option("--html", metavar="FILE", help="Write the report as one HTML page that needs no network."),
     ] = None,
     events: Annotated[
         int,
-        typer.Option("--events", min=1, help="With --html: show at most so many events, the last before the verdict."),
+        typer.Option(
+            "--events", min=1, help="With --html: show at most this many events, the last ones before the verdict."
+        ),
     ] = 200_000,
     strict: Strict = False,
     profile: JudgedBy = None,
 ) -> None:
-    """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault behind it.
+    """Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault.
 
-    Of a trace the exit codes are those of replay: 0 it conforms, 1 it violates a rule, 3 it is incomplete, 2 nothing was checked.
-    For a name: 0, or 2 if the name does not exist.
+    For a trace, exits as replay does: 0 if it conforms, 1 if it violates a rule, 3 if it is incomplete, 2 if nothing was
+    checked. For a name, exits with 0, or 2 if the name does not exist.
 
     Example: [bold]kvproof explain out/retract.jsonl --html out/retract.html[/bold]
 
@@ -106,7 +108,7 @@ def _judged(subject: Subject) -> Report:
 
 
 def _told(subject: Subject, events: int) -> Story:
-    """The story of a trace. Of a large one the verdict comes first, for the story is told more slowly than it is judged."""
+    """The story of a trace. For a large trace the verdict comes first, because the story takes longer than the verdict."""
     since = _judged(subject).events - events if is_large(subject.path) else 0
     with Progress(f"telling {subject.path}") as progress:
         pace = ReplayPace(progress)

@@ -1,4 +1,4 @@
-"""`kvproof fuzz`: hostile schedules against a target, shrunk to a test that runs."""
+"""`kvproof fuzz`: hostile schedules against a target; each finding is shrunk to a test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kvproof.conformance.report.formats.stream import Formats, given
 INSTALL = "pip install 'kvproof[fuzz]'"
 
 
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long to search; shrinking what is found comes on top.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="How long to search; shrinking the findings takes extra time.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search: the same seed tries the same schedules.")]
 KeptSettings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Keep a setting of the target at one value.")
@@ -37,37 +37,37 @@ KeptSettings = Annotated[
 JudgedBy = Annotated[
     str | None,
     typer.Option(
-        help="Judge by these rules: see `kvproof list profiles`, or `auto`, the target's own.",
+        help="Use the rules of a release: see `kvproof list profiles`, or `auto`, the target's own.",
         autocompletion=completions.profiles_and_auto,
     ),
 ]
 FindingsFolder = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Where findings go, each into a folder of its own.")
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for findings, one folder for each.")
 ]
 PlayedAgain = Annotated[
-    Path | None, typer.Option(metavar="DIR/N", help="Play the schedule of a finding once more, instead of searching.")
+    Path | None, typer.Option(metavar="DIR/N", help="Play the schedule of a finding again, instead of searching.")
 ]
 StopAfter = Annotated[
-    int | None, typer.Option("--stop-after", min=1, metavar="N", help="Stop once so many kinds of trouble are found.")
+    int | None, typer.Option("--stop-after", min=1, metavar="N", help="Stop after this many kinds of findings.")
 ]
 CheckerName = Annotated[
     str,
-    checker_option("Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled from 20 s on."),
+    checker_option("The rules interpreted, or compiled (kvproof\\[scale]). auto: compiled from 20 s on."),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Searches at a time, by processes; 0: one a core.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Number of searching processes; 0: one for each core.")]
 Isolate = Annotated[
     bool | None,
     typer.Option(
         "--isolate/--no-isolate",
-        help="Play in a process of its own: a target that exits or hangs in C is a finding. Default: all but the reference.",
+        help="Play in a separate process: a target that exits or hangs in C is a finding. Default: all but the reference.",
     ),
 ]
 StepSeconds = Annotated[
-    float, typer.Option("--step-seconds", min=0.01, metavar="S", help="What one step of the target may take.")
+    float, typer.Option("--step-seconds", min=0.01, metavar="S", help="Time limit of one step of the target.")
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with the campaign in --out, which knows its target, seed and settings."),
+    typer.Option("--resume", help="Continue the campaign in --out with its target, seed and settings."),
 ]
 
 
@@ -91,12 +91,13 @@ def fuzz(
     junit: JUnitFile = None,
     sarif: SarifFile = None,
     ndjson: NdjsonFile = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only what was found.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the findings.")] = False,
 ) -> None:
-    """Search for a schedule that a target does not survive, and leave it as a test that fails.
+    """Search for a schedule that breaks a target, and write a test that fails.
 
-    Sessions, aborts, retracts, closes, in every order and phase. Every event is judged by the model, every page counted after
-    every step, and in the end all must come back. What is found is shrunk. Exits with 0 if nothing was found, 1 if something was.
+    It tries sessions, aborts, retracts and closes in every order and phase. The model checks every event, every page is counted
+    after every step, and at the end every page must be free. It shrinks each finding. Exits with 0 if nothing was found, 1 if
+    something was.
 
     Example: [bold]kvproof fuzz --seconds 60 --fault F22862b --out out/fuzz[/bold]
 
@@ -111,10 +112,10 @@ def fuzz(
     named = target if "target" in given(context) else None
     if replay is not None:
         if junit or sarif or ndjson:
-            raise UserError("--junit, --sarif and --ndjson tell of a search: leave them out, or --replay")
+            raise UserError("--junit, --sarif and --ndjson are for a search: leave them out, or leave out --replay")
         raise typer.Exit(play_again(replay, named, isolate, step_seconds))
     if ray is not None and jobs == 0:
-        raise UserError("--jobs 0 is for the cores of this machine: say how many jobs Ray is given")
+        raise UserError("--jobs 0 is for the cores of this machine: give the number of jobs for Ray")
     require_profile(profile)
     if checker not in CHECKERS:
         raise unknown("checker", checker, CHECKERS)

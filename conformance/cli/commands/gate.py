@@ -55,53 +55,56 @@ OF_GITHUB = "GITHUB_STEP_SUMMARY"
 
 VariantFile = Annotated[
     Path | None,
-    typer.Option("--variant", metavar="FILE", help="Gate your own rule. The file is code: --trust-variants."),
+    typer.Option("--variant", metavar="FILE", help="Check your own rule. The file is code: needs --trust-variants."),
 ]
 TrustVariants = Annotated[
     bool,
     typer.Option(
         "--trust-variants",
-        help="Execute the file of --variant, with all your rights. Not for a stranger's pull request.",
+        help="Execute the file of --variant, with all your rights. Not for an untrusted pull request.",
     ),
 ]
 Profile = Annotated[
     str | None,
-    profile_option("Prove and judge by the rules of a release; auto: judge by those that a trace or target names."),
+    profile_option("Use the rules of a release; auto: for traces and fuzzing, those that the trace or target names."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="GITREF", help="Kill matrix of the actions whose rules changed since then."),
+    typer.Option("--since", metavar="GITREF", help="Kill matrix only of actions whose rules changed since then."),
 ]
 ActionNames = Annotated[
     list[str] | None,
     typer.Option(
         "--action",
         metavar="NAME",
-        help="Kill matrix of this action (repeatable).",
+        help="Kill matrix only of this action (repeatable).",
         autocompletion=completions.actions,
     ),
 ]
 GoldenFolders = Annotated[
     list[Path] | None,
-    typer.Option("--golden", metavar="DIR", help="Traces that are kept (repeatable), in place of those shipped."),
+    typer.Option(
+        "--golden", metavar="DIR", help="A folder of golden traces (repeatable), instead of the shipped ones."
+    ),
 ]
 AcceptedFile = Annotated[
     Path | None,
-    typer.Option("--accepted", metavar="FILE", help="Signatures that fuzzing may find, one a line: known, unfixed."),
+    typer.Option(
+        "--accepted", metavar="FILE", help="Signatures of known, unfixed bugs that fuzzing may find, one a line."
+    ),
 ]
 SkippedSteps = Annotated[
     list[str] | None,
-    typer.Option("--skip", metavar="STEP", help="Leave a step out (repeatable): proof, kills, golden, fuzz."),
+    typer.Option("--skip", metavar="STEP", help="Skip a step (repeatable): proof, kills, golden, fuzz."),
 ]
 Budget = Annotated[
-    float, typer.Option("--budget", min=1, metavar="S", help="Seconds; what is not done by then has no verdict.")
+    float,
+    typer.Option("--budget", min=1, metavar="S", help="Time limit in seconds; an unfinished step has no verdict."),
 ]
 MarkdownFile = Annotated[
-    Path | None, typer.Option("--markdown", metavar="FILE", help=f"Write the table; ${OF_GITHUB} gets it, too.")
+    Path | None, typer.Option("--markdown", metavar="FILE", help=f"Write the table; also written to ${OF_GITHUB}.")
 ]
-FindingsFolder = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is found by fuzzing goes.")
-]
+FindingsFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for findings of the fuzzer.")]
 
 
 def gate(
@@ -126,10 +129,10 @@ def gate(
     ndjson: NdjsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each step.")] = False,
 ) -> None:
-    """Check what a pull request must pass: the proof, known faults still found, kept traces, and a short fuzz.
+    """Check what a pull request must pass: the proof, known faults still found, golden traces, and a short fuzz.
 
-    Exits with 0 if all that was asked for passed, 1 if something failed, 2 if something could not run or nothing was checked,
-    3 if something has no verdict. Under two minutes on two cores (docs/gate.md).
+    Exits with 0 if every step passed, 1 if something failed, 2 if something could not run or nothing was checked,
+    3 if something has no verdict. Takes under two minutes on two cores (docs/gate.md).
 
     Example: [bold]kvproof gate --since origin/main[/bold]
 
@@ -171,7 +174,7 @@ def _conclude(outcomes: Sequence[Outcome], markdown_file: Path | None) -> ExitCo
         write_whole(markdown_file, [page])
     _add_to_github(page)
     if all(outcome.verdict == "not asked for" for outcome in outcomes):
-        raise UserError("every step was left out or has nothing to look at: nothing was checked")
+        raise UserError("every step was skipped or has nothing to check: nothing was checked")
     spent = sum(outcome.seconds for outcome in outcomes)
     say(f"GATE {HEADS[code].upper()} ({spent:.0f} s)", "bold green" if code == ExitCode.PASS else "bold red")
     return code
@@ -192,11 +195,11 @@ def _require_arguments(profile: str | None, variant: Path | None, trust: bool, g
         raise UserError("--variant and --profile each change rules: choose one")
     for place in golden:
         if not place.is_dir():
-            raise UserError(f"{place}: --golden names a folder of traces, and there is none")
+            raise UserError(f"{place}: --golden names a folder of traces, which does not exist")
     if variant is not None and not trust:
         raise UserError(
-            f"{variant} is Python code, and --variant executes it with all your rights. If you trust whoever wrote it, say so "
-            "with --trust-variants; never for the pull request of a stranger, whose code it is"
+            f"{variant} is Python code, and --variant executes it with all your rights. If you trust its author, "
+            "add --trust-variants; never do so for an untrusted pull request"
         )
 
 

@@ -1,4 +1,4 @@
-"""`kvproof info`: what a trace holds, without judging it."""
+"""`kvproof info`: what a trace contains, without a verdict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def info(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="Traces (.jsonl, .jsonl.gz or .kvtrace).")],
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line for each trace.")] = False,
 ) -> None:
-    """Summarise traces: who wrote them, with which configuration, what they hold, and whether they are complete.
+    """Summarise traces: producer, configuration, contents, and whether they are complete.
 
     Exits with 3 if a trace is incomplete.
 

@@ -1,4 +1,4 @@
-"""`kvproof list`: the tables that everything else refers to by name."""
+"""`kvproof list`: the tables of names that other commands take."""
 
 from __future__ import annotations
 

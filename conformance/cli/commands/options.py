@@ -1,4 +1,4 @@
-"""Options that several commands have: each is worded, and completed, once."""
+"""Options that several commands have: help text and completion of each, once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvproof.conformance.cli import completions
 
 
 def checker_option(help: str) -> Any:
-    """`--checker`: what may be chosen is the same everywhere, what it means for the command is said by `help`."""
+    """`--checker`: the choices are the same everywhere; `help` says what they mean for the command."""
     return typer.Option(metavar="auto|compiled|interpreted", help=help, autocompletion=completions.CHECKERS)
 
 
@@ -27,12 +27,10 @@ def fault_option(help: str, metavar: str | None = None) -> Any:
 FaultsTurnedOn = Annotated[
     list[str] | None, fault_option("Turn a known fault on (reference only, repeatable): see `kvproof list faults`.")
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Count deviations that a release is known to have as violations.")
-]
+Strict = Annotated[bool, typer.Option("--strict", help="Count known deviations of a release as violations.")]
 JudgedBy = Annotated[
     str | None,
-    profile_option("Judge by the rules of a release (kvproof list profiles); auto: of the one that the trace names."),
+    profile_option("Use the rules of a release (kvproof list profiles); auto: of the release that the trace names."),
 ]
 FuzzTarget = Annotated[
     str,
@@ -45,16 +43,16 @@ FuzzTarget = Annotated[
 CacheFolder = Annotated[
     Path | None,
     typer.Option(
-        "--cache", metavar="DIR", help="Where answers are kept, else KVPROOF_CACHE or the user's cache folder."
+        "--cache", metavar="DIR", help="Folder for kept answers. Default: KVPROOF_CACHE, or the user's cache folder."
     ),
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
-        "--ray", metavar="ADDRESS", help="Spread the work over a Ray cluster (kvproof\\[ray]); local: one made here."
+        "--ray", metavar="ADDRESS", help="Spread the work over a Ray cluster (kvproof\\[ray]); local: start one here."
     ),
 ]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result for machines.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")]
 JUnitFile = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML (docs/formats.md).")
 ]

@@ -42,11 +42,11 @@ Certify = Annotated[
 ]
 TraceFile = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FILE", help="Save the shortest run as a trace; needs a rule that is changed."),
+    typer.Option("--out", metavar="FILE", help="Save the shortest run of a changed rule as a trace."),
 ]
 ItfFile = Annotated[
     Path | None,
-    typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for the viewers of TLA+."),
+    typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for viewers of TLA+."),
 ]
 
 
@@ -60,7 +60,9 @@ def prove(
     json_file: JsonFile = None,
     itf: ItfFile = None,
     cache: CacheFolder = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Ask everything anew and keep nothing.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Ask every question again, and keep no answers.")
+    ] = False,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
     ndjson: NdjsonFile = None,
@@ -68,9 +70,9 @@ def prove(
 ) -> None:
     """Prove every invariant for every action, for every page size and any number of sessions.
 
-    With --fault: show which invariants the faulty rule breaks, and the shortest run that does. With --variant: the same for a
-    rule of your own (docs/proving.md); with --profile: for a release that follows other rules. Exits with 0 if all is
-    proved, 1 if something is broken or two solvers disagree, 3 if a solver gave no answer.
+    --fault shows which invariants a faulty rule breaks, and the shortest run that shows it. --variant does the same for a rule
+    of your own (docs/proving.md), --profile for the rules of a release. Exits with 0 if everything is proved, 1 if
+    something is broken or two solvers disagree, 3 if a solver gave no answer.
 
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """

@@ -1,4 +1,4 @@
-"""`kvproof record`: drive an implementation and write down what it did."""
+"""`kvproof record`: drive an implementation and record what it did."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Recording(Protocol):
 
 TraceFile = Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl, .jsonl.gz or .kvtrace.")]
 ServerCommand = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: what starts the server.")
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND...]", help=f"{SERVER} only: the command that starts the server."),
 ]
 TargetName = Annotated[
     str,
@@ -54,16 +55,14 @@ ScenarioName = Annotated[
 ]
 Device = Annotated[
     str | None,
-    typer.Option(
-        help="Where the reference keeps its KV and its pages and runs its kernels: cpu, or cuda where there is one."
-    ),
+    typer.Option(help="Where the reference keeps its KV and its pages and runs its kernels: cpu or cuda."),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A setting of the target (repeatable); ranks=N gives one trace of each rank.",
+        help="A setting of the target (repeatable); ranks=N writes one trace for each rank.",
     ),
 ]
 
@@ -76,8 +75,8 @@ def record(
     scenario: ScenarioName = None,
     workload: Annotated[Path | None, typer.Option(help="Or a workload: Mooncake JSONL or Azure CSV.")] = None,
     fault: FaultsTurnedOn = None,
-    page_size: Annotated[int, typer.Option(help="Tokens of one page.")] = 16,
-    seed: Annotated[int, typer.Option(help="Seed of everything random: same seed, same trace.")] = 0,
+    page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 16,
+    seed: Annotated[int, typer.Option(help="Random seed: the same seed gives the same trace.")] = 0,
     scale: Annotated[int, typer.Option(help="Divide the workload's token counts, rounded up.")] = 1,
     limit: Annotated[int | None, typer.Option(help="Read only this many requests of the workload.")] = None,
     device: Device = None,
@@ -85,8 +84,8 @@ def record(
 ) -> None:
     """Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.
 
-    Recording never judges. `kvproof replay` does. A server (sglang-server) is recorded until its command ends; the exit
-    code is then the command's.
+    Recording gives no verdict; `kvproof replay` does. A server (sglang-server) is recorded until its command ends. The exit
+    code is then that of the command.
 
     Example: [bold]kvproof record --scenario retract --page-size 4 --fault F22862b --out out/retract.jsonl[/bold]
 
@@ -164,16 +163,16 @@ def _refuse_what_cannot_run(
     if page_size < 1:
         raise UserError(f"page size {page_size}: a page holds 1 token or more")
     if workload is None and (scale != 1 or limit is not None):
-        raise UserError("--scale and --limit shape a workload; a scenario has its own lengths")
+        raise UserError("--scale and --limit are for a workload; a scenario has its own lengths")
     if target != "reference" and workload is not None:
-        raise UserError(f"--workload drives the reference only; for {target} give --scenario NAME")
+        raise UserError(f"--workload is for the reference only; for {target} give --scenario NAME")
     if target != "reference" and faults:
-        raise UserError(f"--fault works on the reference only: the code of {target} is recorded as it is")
+        raise UserError(f"--fault is for the reference only: the code of {target} is recorded unmodified")
     for name in faults:
         if name not in FAULTS:
             raise unknown("fault", name, FAULTS)
     if device is not None and target != "reference":
-        raise UserError(f"--device is the reference's; {target} is run on the CPU")
+        raise UserError(f"--device is for the reference; {target} runs on the CPU")
 
 
 def _describe_workload(path: Path, requests: list[WorkloadRequest], scale: int) -> str:

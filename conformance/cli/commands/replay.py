@@ -1,4 +1,4 @@
-"""`kvproof replay`: traces against the specification."""
+"""`kvproof replay`: check traces against the specification."""
 
 from __future__ import annotations
 
@@ -64,28 +64,28 @@ Traces = Annotated[
 ]
 CheckerName = Annotated[
     str,
-    checker_option(
-        "Who judges: the rules as they are, or compiled (kvproof\\[scale]). auto: compiled if the trace is large."
-    ),
+    checker_option("The rules interpreted, or compiled (kvproof\\[scale]). auto: compiled if the trace is large."),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Traces at a time, by processes; 0: one a core.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Number of processes; 0: one for each core.")]
 First = Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="Show findings from this event on.")]
 Last = Annotated[
-    int | None, typer.Option("--to", metavar="SEQ", min=0, help="Judge up to this event: no verdict of the whole.")
+    int | None,
+    typer.Option("--to", metavar="SEQ", min=0, help="Check up to this event; no verdict on the whole trace."),
 ]
-Session = Annotated[str | None, typer.Option(help="Show the events of this session, too.")]
-Page = Annotated[int | None, typer.Option(help="Show the events that moved this page, and those of who held it, too.")]
+Session = Annotated[str | None, typer.Option(help="Also show the events of this session.")]
+Page = Annotated[int | None, typer.Option(help="Also show the events that moved this page, and those of its holders.")]
 CheckpointFile = Annotated[
-    Path | None, typer.Option("--checkpoint", metavar="FILE", help="Save the state there at times and at the end.")
+    Path | None,
+    typer.Option("--checkpoint", metavar="FILE", help="Save the state to this file, regularly and at the end."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the state that --checkpoint holds.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the state in --checkpoint.")]
 EveryBranch = Annotated[bool, typer.Option("--coverage", help="List how often each branch of a guard was taken.")]
 RequiredCoverage = Annotated[
     str | None,
     typer.Option(
         "--require-coverage",
         metavar="KIND=NAME,...;...",
-        help="What a pass must have exercised: actions=, guards=, invariants=. Else the exit code is 2.",
+        help="Exit with 2 if a pass did not exercise these: actions=, guards=, invariants=.",
     ),
 ]
 
@@ -165,11 +165,11 @@ def _refuse_what_needs_one_trace(
     paths: Sequence[Path], checkpoint: Path | None, resume: bool, jobs: int, ray: str | None
 ) -> None:
     if resume and checkpoint is None:
-        raise UserError("--resume goes on from a checkpoint: name it with --checkpoint FILE")
+        raise UserError("--resume continues from a checkpoint: name it with --checkpoint FILE")
     if checkpoint is not None and (len(paths) > 1 or ray is not None):
         raise UserError(f"--checkpoint is of one trace, replayed here; {len(paths)} were given")
     if ray is not None and jobs != 1:
-        raise UserError("--jobs is for processes of this machine; Ray has its own: give one of the two")
+        raise UserError("--jobs is for processes of this machine, and Ray has its own: give one of the two")
 
 
 def _judge_one(path: Path, checker: str, options: Options, checkpoint: Path | None, resume: bool) -> Report:

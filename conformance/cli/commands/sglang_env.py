@@ -1,4 +1,4 @@
-"""`kvproof sglang-env`: what to set so that a server of the installed SGLang is recorded, and whether that will work."""
+"""`kvproof sglang-env`: how to record a server of the installed SGLang, and whether that will work."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ GROUP, NAME = "sglang.srt.plugins", "kvproof"
 def sglang_env(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the exit code, and what is wrong.")] = False,
 ) -> None:
-    """Say how to record a server of the SGLang that is installed beside kvproof, and check that it can be.
+    """Say how to record a server of the installed SGLang, and check that it will work.
 
-    Exit code 0: the release is known; 3: nobody has looked at it yet, so the recorder may find nothing; 2: no SGLang here.
+    Exits with 0 if the release is known, 3 if it is unknown, so that the recorder may find nothing, 2 without SGLang.
 
     Example: [bold]kvproof sglang-env[/bold]
     """
@@ -30,7 +30,7 @@ def sglang_env(
         sglang = metadata.distribution("sglang")
     except metadata.PackageNotFoundError as error:
         raise UserError(
-            "SGLang is not installed in this environment: install kvproof where SGLang lives "
+            "SGLang is not installed in this environment: install kvproof into SGLang's environment "
             "(pip install --no-deps kvproof) and run this there"
         ) from error
     has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
@@ -39,7 +39,7 @@ def sglang_env(
         _check_plugin()
     _tell_how(sglang.version, is_known, has_plugins)
     if not is_known:
-        note("what an unknown release shares with known ones is recorded; the log of the server says what came of it")
+        note("the recorder records what an unknown release shares with known ones; the server's log says what that is")
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
@@ -50,9 +50,9 @@ def _tell_how(version: str, is_known: bool, has_plugins: bool) -> None:
         tell("to record a server, set in its environment (a name may hold {pid} and {rank}):")
         tell("  export KVPROOF_TRACE=out/trace.jsonl")
     else:
-        tell("this release has no plugins; to record a server, start it by kvproof:")
+        tell("this release has no plugins; to record a server, start it with kvproof:")
         tell("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
-    tell("when it has been stopped: kvproof replay out/trace.jsonl --profile auto")
+    tell("when the server has stopped: kvproof replay out/trace.jsonl --profile auto")
 
 
 def _is_known(version: str) -> bool:

@@ -1,4 +1,4 @@
-"""`kvproof shrink`: a trace that violates a rule, made as small as can be."""
+"""`kvproof shrink`: shrink a trace that violates a rule."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ def shrink(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="The small trace. Default: TRACE.small.jsonl beside the trace."
+            "--out", "-o", metavar="FILE", help="The small trace. Default: TRACE.small.jsonl next to the trace."
         ),
     ] = None,
     profile: JudgedBy = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="How long to make it smaller, once the first finding is known.")
-    ] = 60,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to shrink, after the first finding is known.")] = 60,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the name of the small trace.")] = False,
 ) -> None:
-    """Make a trace small that violates a rule: fewer sessions, turns, steps and pages, with the same first violation.
+    """Shrink a trace that violates a rule: fewer sessions, turns, steps and pages, the same first violation.
 
-    What comes out violates at the same action, breaks the same invariants and is explained by the same fault; names and pages
-    are numbered anew. Ctrl-C keeps the smallest so far. Exits with 0, with 2 if the trace conforms, with 3 if it is incomplete.
+    The result violates a rule at the same action, breaks the same invariants and is explained by the same fault. Names and
+    pages get new numbers. Ctrl-C keeps the smallest so far. Exits with 0, or 2 if the trace conforms, 3 if it is incomplete.
 
     Example: [bold]kvproof shrink out/production.kvtrace --out out/small.jsonl[/bold]
     """

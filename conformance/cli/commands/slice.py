@@ -25,11 +25,13 @@ InputTrace = Annotated[Path, typer.Argument(metavar="TRACE", help="The trace to 
 OutputTrace = Annotated[Path, typer.Option("--out", "-o", help="The slice to write: .jsonl, .jsonl.gz or .kvtrace.")]
 First = Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="The first event.")]
 Last = Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="The last event; without it, to the end.")]
-Page = Annotated[int | None, typer.Option(help="Only events that moved this page, and of who held it meanwhile.")]
+Page = Annotated[
+    int | None, typer.Option(help="Only events that moved this page, and those of its holders in that time.")
+]
 WithState = Annotated[
     bool,
     typer.Option(
-        "--with-state", help="Judge what is before the slice and carry the state there: then it can be replayed."
+        "--with-state", help="Check the events before the slice and add the state, so that it can be replayed."
     ),
 ]
 
@@ -42,13 +44,12 @@ def slice_(
     session: Annotated[str | None, typer.Option(help="Only events of this session and of its turns.")] = None,
     page: Page = None,
     with_state: WithState = False,
-    profile: Annotated[str | None, profile_option("With --with-state: judge by the rules of a release.")] = None,
+    profile: Annotated[str | None, profile_option("With --with-state: use the rules of a release.")] = None,
 ) -> None:
-    """Cut a part out of a trace, to look at it or to pass it on. Events keep their seq; the header says what was cut.
+    """Cut a part out of a trace, to look at it or to share it. Events keep their seq; the header says what was cut.
 
-    A beginning (from event 0, all events) can be replayed up to the cut, and so can a window that carries the state before it.
-    Any other slice cannot: a replay of it says so and exits with 3. So does this command where the trace ends without its end
-    record before the slice does.
+    You can replay a beginning (from event 0, all events) up to the cut, and a slice with the state before it. A replay of any
+    other slice exits with 3. This command also exits with 3 if the trace has no end record and ends before the slice does.
 
     Example: [bold]kvproof slice out/retract.jsonl --from 100 --to 200 --out out/window.jsonl[/bold]
 

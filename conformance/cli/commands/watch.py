@@ -1,4 +1,4 @@
-"""`kvproof watch`: a trace that is being written, judged as it comes."""
+"""`kvproof watch`: check a trace while it is written."""
 
 from __future__ import annotations
 
@@ -23,29 +23,27 @@ from kvproof.conformance.watch.metrics import Metrics
 from kvproof.conformance.watch.watch import Options, Outcome, Watch
 
 GrowingTrace = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="The trace, .jsonl or .kvtrace; it need not be there yet.")
+    Path, typer.Argument(metavar="TRACE", help="The trace, .jsonl or .kvtrace; it need not exist yet.")
 ]
 CheckerName = Annotated[
     str,
-    checker_option(
-        "Who judges. auto: compiled (kvproof\\[scale]) once the writer is faster than the rules as they are."
-    ),
+    checker_option("auto: compiled (kvproof\\[scale]) once the writer is faster than the interpreted rules."),
 ]
 UntilEnd = Annotated[
-    bool, typer.Option("--until-end", help="Stop at the first end record, also one that an idle server writes.")
+    bool, typer.Option("--until-end", help="Stop at the first end record, even that of an idle server.")
 ]
 KeepGoing = Annotated[
-    bool, typer.Option("--keep-going", help="Go on after a violation: count events and pages, judge no more.")
+    bool, typer.Option("--keep-going", help="Continue after a violation: count events and pages, check nothing more.")
 ]
 AlarmCommand = Annotated[
     str | None,
-    typer.Option(metavar="COMMAND", help="Run for each violation, which it gets as JSON on stdin. No shell."),
+    typer.Option(metavar="COMMAND", help="Run this for each violation, with the finding as JSON on stdin. No shell."),
 ]
 MetricsPort = Annotated[
     int | None,
     typer.Option(help="Serve metrics for Prometheus (kvproof\\[watch]); 0: on any free port.", min=0, max=65535),
 ]
-NoView = Annotated[bool, typer.Option("--no-view", help="Plain lines, for logs; so is it where stdout is no terminal.")]
+NoView = Annotated[bool, typer.Option("--no-view", help="Plain lines, for logs; the default if stdout is no terminal.")]
 
 
 def watch(
@@ -53,21 +51,21 @@ def watch(
     strict: Strict = False,
     profile: JudgedBy = None,
     checker: CheckerName = "auto",
-    once: Annotated[bool, typer.Option("--once", help="Judge what is there by now, and stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check what exists now, and stop.")] = False,
     until_end: UntilEnd = False,
     keep_going: KeepGoing = False,
     alarm: AlarmCommand = None,
     alarm_seconds: Annotated[float, typer.Option(help="Time limit of one alarm.", min=0.1)] = 30.0,
     metrics_port: MetricsPort = None,
-    metrics_host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="Address for the metrics.")] = "127.0.0.1",
     no_view: NoView = False,
     json_file: JsonFile = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Violations and the verdict, nothing between.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only violations and the verdict.")] = False,
 ) -> None:
-    """Follow a trace that is being written; show pools, sessions, rates and the verdict; tell each violation at once.
+    """Check a trace while it is written; show pools, sessions, rates and the verdict; report violations at once.
 
     Ends with the trace, at a violation, or with Ctrl-C. Exits with 0 if it conforms, 1 if it violates a rule, 3 if it is
-    incomplete, 2 if nothing was checked, 130 if it was interrupted.
+    incomplete, 2 if nothing was checked, 130 if you interrupted it.
 
     Example: [bold]kvproof watch out/live.jsonl --metrics-port 9464 --alarm './page-me.sh'[/bold]
     """
