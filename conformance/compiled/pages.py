@@ -33,66 +33,127 @@ from kvproof.conformance.compiled.places import (
 from kvproof.conformance.compiled.rule_calls import ask
 
 
+def share_pages(ledger: int, length: int, event: int, events: EventArrays, state: StateArrays) -> bool:
+    """The row begins with pages of the tree: the first `length` that the event lists as shared."""
+    tables, arena, pages, counts, shared = (
+        state.tables,
+        state.arena,
+        state.pages,
+        state.counts,
+        state.scratch[at.SCRATCH_SHARED],
+    )
+    if length < 0 or length > length_of(events, at.SHARED, event) or tables[ledger, at.LENGTH] != 0:
+        return False
+    make_room(tables, arena, counts, ledger, 0, length)
+    start = tables[ledger, at.START]
+    write_out(events, at.SHARED, event, shared)
+    for position in range(length):
+        page = int(shared[position])
+        if not is_in_tree(page, pages):
+            return False
+        arena[start + position] = page
+    pin(arena, start, 0, length, 1, pages, state.journal, counts)
+    return True
+
+
+def is_in_tree(page: int, pages: Array) -> bool:
+    return 1 <= page < pages.shape[1] and pages[at.OWNER, page] == at.OWNED_BY_TREE
+
+
+def take_new_pages(ledger: int, first: int, last: int, taken: int, state: StateArrays) -> bool:
+    """The row grows from place `first` to before `last` by the next pages that the event lists as allocated."""
+    tables, arena, counts, journal, pages = state.tables, state.arena, state.counts, state.journal, state.pages
+    if first < tables[ledger, at.LENGTH]:
+        return False  # behind what the row had: pages that it gave up in this event are still written there
+    make_room(tables, arena, counts, ledger, first, last)
+    start, fresh = tables[ledger, at.START], state.scratch[at.SCRATCH_ALLOC]
+    if not take_pages(arena, start, first, last, fresh[taken:], ledger, pages, journal, counts):
+        return False
+    fresh_window = state.scratch[at.SCRATCH_WINDOW]
+    return state.settings[at.FOLLOWED] == 0 or take_windows(
+        arena, start, first, last, fresh_window[taken:], pages, state.windows, journal, counts
+    )
+
+
+def give_up_duplicate(ledger: int, position: int, event: int, events: EventArrays, state: StateArrays) -> int:
+    """A page of the row goes back because the tree has its tokens; how many window pages go back with it, -1 if it cannot.
+
+    The tree's page takes its place in the row if the event lists one. It takes over the window page if it has none.
+    """
+    arena, pages, windows, counts, journal = state.arena, state.pages, state.windows, state.counts, state.journal
+    start, shared = state.tables[ledger, at.START], state.scratch[at.SCRATCH_SHARED]
+    page = int(arena[start + position])
+    if not give_back(arena, start, position, position + 1, ledger, pages, journal, counts):
+        return -1
+    if position >= length_of(events, at.SHARED, event):
+        return release_window(pages, windows, journal, counts, page)
+    kept, window = int(shared[position]), int(pages[at.WINDOW_OF, page])
+    if not is_in_tree(kept, pages):
+        return -1
+    released = 0
+    if window != 0 and pages[at.WINDOW_OF, kept] == 0 and not holds_page(events, at.WINDOW_FREED, event, window):
+        clear_window(pages, windows, journal, counts, page)
+        name_window(pages, windows, journal, counts, kept, window)
+    else:
+        released = release_window(pages, windows, journal, counts, page)
+    note(journal, counts, at.JOURNAL_ARENA, position, page)
+    arena[start + position] = kept
+    return released
+
+
+def settle_row(ledger: int, row: int, length: int, tree_end: int, state: StateArrays) -> None:
+    """What is known of the ledger's row after the event, and who has which row."""
+    tables, users = state.tables, state.users
+    row_before = tables[ledger, at.ROW]
+    if row_before != row:
+        if row_before != at.NO_ROW:
+            users[row_before] = 0
+        if row != at.NO_ROW:
+            users[row] = ledger + 1
+    if row == at.NO_ROW:
+        release_block(tables, state.arena, state.counts, ledger)
+    tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END] = row, length, tree_end
+
+
 def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, state: StateArrays) -> bool:
     """Make the moves of a rule on the page ids of an event; False if they are not the ones that it lists."""
-    table, settings, moves, tables, arena = events.table, state.settings, state.moves, state.tables, state.arena
-    pages, windows, users, counts, journal = state.pages, state.windows, state.users, state.counts, state.journal
-    scratch = state.scratch
-    followed = settings[at.FOLLOWED] != 0
+    table, moves, tables, arena, scratch = events.table, state.moves, state.tables, state.arena, state.scratch
+    pages, windows, counts, journal = state.pages, state.windows, state.counts, state.journal
+    followed = state.settings[at.FOLLOWED] != 0
     row, length, tree_end = tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END]
-    row_before = row
     n_alloc = length_of(events, at.ALLOC, event)
-    n_window = length_of(events, at.WINDOW_ALLOC, event) if followed else 0
-    n_shared = length_of(events, at.SHARED, event)
-    if max(n_alloc, n_window, n_shared) > scratch.shape[1]:
+    n_window = length_of(events, at.WINDOW_ALLOC, event) if followed else n_alloc
+    if max(n_alloc, n_window, length_of(events, at.SHARED, event)) > scratch.shape[1]:
         return False
-    fresh, fresh_window, shared = scratch[at.SCRATCH_ALLOC], scratch[at.SCRATCH_WINDOW], scratch[at.SCRATCH_SHARED]
-    write_out(events, at.ALLOC, event, fresh)
+    write_out(events, at.ALLOC, event, scratch[at.SCRATCH_ALLOC])
     if followed:
-        write_out(events, at.WINDOW_ALLOC, event, fresh_window)
+        write_out(events, at.WINDOW_ALLOC, event, scratch[at.SCRATCH_WINDOW])
     taken, freed, window_freed = 0, 0, 0
     n = 0
     while moves[n, 0] != 0:
         move, first, last = moves[n, 0], moves[n, 1], moves[n, 2]
+        start = tables[ledger, at.START]
         if move == at.TAKE_ROW:
             row = int(table[at.ROW_SEEN, event])
-            if row_before != at.NO_ROW or row < 0 or row >= users.shape[0] or users[row] != 0:
+            if tables[ledger, at.ROW] != at.NO_ROW or row < 0 or row >= state.users.shape[0] or state.users[row] != 0:
                 return False
             length, tree_end = 0, 0
         elif row == at.NO_ROW:
             return False
         elif move == at.SHARE:
-            if first < 0 or first > n_shared or length != 0 or tables[ledger, at.LENGTH] != 0:
+            if length != 0 or not share_pages(ledger, first, event, events, state):
                 return False
-            make_room(tables, arena, counts, ledger, 0, first)
-            start = tables[ledger, at.START]
-            write_out(events, at.SHARED, event, shared)
-            for position in range(first):
-                page = int(shared[position])
-                if page < 1 or page >= pages.shape[1] or pages[at.OWNER, page] != at.OWNED_BY_TREE:
-                    return False
-                arena[start + position] = page
-            pin(arena, start, 0, first, 1, pages, journal, counts)
             length, tree_end = first, first
         elif move == at.TAKE:
-            if first != length or first < tables[ledger, at.LENGTH]:
-                return False  # behind what the row had: pages that it gave up in this event are still written there
-            if taken + (last - first) > n_alloc or (followed and taken + (last - first) > n_window):
+            if first != length or taken + (last - first) > min(n_alloc, n_window):
                 return False
-            make_room(tables, arena, counts, ledger, length, last)
-            start = tables[ledger, at.START]
-            if not take_pages(arena, start, first, last, fresh[taken:], ledger, pages, journal, counts):
-                return False
-            if followed and not take_windows(
-                arena, start, first, last, fresh_window[taken:], pages, windows, journal, counts
-            ):
+            if not take_new_pages(ledger, first, last, taken, state):
                 return False
             taken += last - first
             length = last
         elif move == at.FREE_PAGES:
             if last != length or first < tree_end:
                 return False
-            start = tables[ledger, at.START]
             if not give_back(arena, start, first, last, ledger, pages, journal, counts):
                 return False
             if followed:
@@ -102,51 +163,29 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
         elif move == at.FREE_WINDOW:
             if first < 0 or last > length:
                 return False
-            start = tables[ledger, at.START]
             window_freed += release_windows(arena, start, first, last, pages, windows, journal, counts)
         elif move == at.INSERT:
             duplicates, freed_from = last, moves[n, 3]
-            if first < tree_end or first > length:
-                return False
-            start = tables[ledger, at.START]
             same = min(max(duplicates, tree_end), first)
+            if first < tree_end or first > length or (tree_end < same and tree_end < freed_from):
+                return False
             if tree_end < same:
-                if tree_end < freed_from:
-                    return False
-                write_out(events, at.SHARED, event, shared)
+                write_out(events, at.SHARED, event, scratch[at.SCRATCH_SHARED])
             for position in range(tree_end, same):
-                page = int(arena[start + position])
-                if not give_back(arena, start, position, position + 1, ledger, pages, journal, counts):
+                released = give_up_duplicate(ledger, position, event, events, state)
+                if released < 0:
                     return False
                 freed += 1
-                if position >= n_shared:
-                    window_freed += release_window(pages, windows, journal, counts, page)
-                    continue
-                kept = int(shared[position])
-                if kept < 1 or kept >= pages.shape[1] or pages[at.OWNER, kept] != at.OWNED_BY_TREE:
-                    return False
-                window = int(pages[at.WINDOW_OF, page])
-                handed_on = (
-                    window != 0
-                    and pages[at.WINDOW_OF, kept] == 0
-                    and not holds_page(events, at.WINDOW_FREED, event, window)
-                )
-                if handed_on:
-                    clear_window(pages, windows, journal, counts, page)
-                    name_window(pages, windows, journal, counts, kept, window)
-                else:
-                    window_freed += release_window(pages, windows, journal, counts, page)
-                note(journal, counts, at.JOURNAL_ARENA, position, page)
-                arena[start + position] = kept
+                window_freed += released
             if not hand_to_tree(arena, start, same, first, ledger, pages, journal, counts):
                 return False
             pin(arena, start, tree_end, first, 1, pages, journal, counts)
             tree_end = first
         elif move == at.DROP_ROW:
-            pin(arena, tables[ledger, at.START], 0, min(tree_end, length), -1, pages, journal, counts)
+            pin(arena, start, 0, min(tree_end, length), -1, pages, journal, counts)
             row, length, tree_end = at.NO_ROW, 0, 0
         n += 1
-    if taken != n_alloc or (followed and taken != n_window):
+    if taken != n_alloc or taken != n_window:
         return False
     if with_row and row != at.NO_ROW and table[at.ROW_SEEN, event] != row:
         return False
@@ -154,14 +193,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
         return False
     if followed and not lists_marked_windows(events, event, windows, window_freed, journal, counts):
         return False
-    if row_before != row:
-        if row_before != at.NO_ROW:
-            users[row_before] = 0
-        if row != at.NO_ROW:
-            users[row] = ledger + 1
-    if row == at.NO_ROW:
-        release_block(tables, arena, counts, ledger)
-    tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END] = row, length, tree_end
+    settle_row(ledger, row, length, tree_end, state)
     return True
 
 
@@ -201,7 +233,7 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
                 gone -= 1
                 continue
             page = int(windows[at.BEHIND, window])
-            if page == 0 or pages[at.OWNER, page] != at.OWNED_BY_TREE:
+            if not is_in_tree(page, pages):
                 return False
             if pages[at.PINS, page] > 0 and is_read(page, events, event, state):
                 return False
