@@ -20,6 +20,7 @@ from code_proof.values import (
     Opaque,
     StandIn,
     Text,
+    is_of_dictionary,
     same_objects,
     snapshot,
 )
@@ -296,11 +297,12 @@ class Expressions(Objects):
     def unchanged(self, iterated: Any) -> Iterator[Any]:
         """The elements of a collection, one after the other, while nobody changes it."""
         before, elements = snapshot(iterated), self.elements(iterated)
-        for number, element in enumerate(elements):
+        size = len(elements) if is_of_dictionary(iterated) else 0
+        for number, element in enumerate(elements, 1):
             yield element
             now = snapshot(iterated)
-            if len(now) == 2 * len(elements):  # a dictionary's keys and values: those that are behind may change
-                now[len(elements) : len(elements) + number + 1] = before[len(elements) : len(elements) + number + 1]
+            if size and len(now) == len(before):  # what was under the keys that are behind may have changed
+                now[size : size + number] = before[size : size + number]
             if not same_objects(before, now):
                 raise NotUnderstoodError("a loop over a collection that the loop changes")
 

@@ -332,6 +332,9 @@ def bound_by(statement: ast.stmt) -> Iterator[str]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
+NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+
+
 def bound_at(node: ast.AST) -> Iterator[str]:
     """The name that a node itself binds."""
     name: str | None = None
@@ -339,9 +342,7 @@ def bound_at(node: ast.AST) -> Iterator[str]:
         name = node.id
     elif isinstance(node, ast.alias):
         name = node.asname or node.name.partition(".")[0]
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) or isinstance(
-        node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
-    ):
+    elif isinstance(node, NAMED):
         name = node.name
     elif isinstance(node, ast.MatchMapping):
         name = node.rest

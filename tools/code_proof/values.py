@@ -206,6 +206,10 @@ def snapshot(collection: Any) -> list[Any]:
     return list(collection) if isinstance(collection, (list, tuple, set)) else []
 
 
+def is_of_dictionary(collection: Any) -> bool:
+    return isinstance(collection.source if isinstance(collection, Elements) else collection, dict)
+
+
 def same_objects(before: list[Any], after: list[Any]) -> bool:
     return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
 
