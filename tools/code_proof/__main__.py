@@ -13,14 +13,14 @@ import argparse
 import dataclasses
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from code_proof.claims import ABSENT, DIFFERS, PROVED, Claim, Verdict, check
-from code_proof.sglang_claims import session_cache
+from code_proof.sglang_claims import PARTS, session_cache
 from code_proof.sglang_designs import DESIGNS
-from code_proof.sglang_layout import BATCH, CACHES
+from code_proof.sglang_layout import CACHES, splits_at_cursor
 from code_proof.sglang_objects import TORCH
 from code_proof.source import Folder, Sources
 from code_proof.values import Known, Record
@@ -48,16 +48,16 @@ class Finding:
     instead: str | None = None
 
 
-def verdicts(folder: Path, profile: Profile | None = None) -> list[Finding]:
-    """One for each claim; none where the folder holds no session cache that is known."""
+def verdicts(folder: Path, profile: Profile | None = None, names: Collection[str] = ()) -> list[Finding]:
+    """One for each claim, or for those of the `names`; none where the folder holds no session cache that is known."""
     sources = Sources(Folder(folder))
     known = next(((module, name) for module, name in CACHES.items() if sources.module(module)), None)
     if known is None:
         return []
-    module, batch = sources.module(known[0]), sources.module(BATCH)
+    module = sources.module(known[0])
     assert module is not None
     is_owned = module.definition(f"{known[1]}.match_prefix") is None
-    splits = batch is not None and "swa_dead_lo" in batch.text
+    splits = splits_at_cursor(sources)
 
     def claims(actions: Mapping[str, Action]) -> dict[str, Claim]:
         return {c.name: c for c in session_cache(actions, is_owned=is_owned, splits_at_cursor=splits)}
@@ -69,6 +69,8 @@ def verdicts(folder: Path, profile: Profile | None = None) -> list[Finding]:
     actions = profile.actions if profile is not None else ACTIONS
     found = []
     for name, claim in claims(actions).items():
+        if names and name not in names:
+            continue
         verdict = checked(claim)
         instead = None
         if verdict.verdict == DIFFERS:
@@ -120,11 +122,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="code_proof", description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--profile", default="none", metavar="NAME", help="auto, none or a name (default: none)")
+    parser.add_argument("--only", action="append", choices=tuple(PARTS), help="one claim; may be given several times")
     asked = parser.parse_args()
     profile = chosen(asked.profile, asked.folder)
     if asked.profile != "none":
         print(f"rules: {profile.name if profile else 'the model, as no profile of this release is known'}")
-    found = verdicts(asked.folder, profile)
+    found = verdicts(asked.folder, profile, asked.only or ())
     for finding in found:
         verdict = finding.verdict
         ran = f"{len(verdict.paths)} paths, {verdict.seconds:.1f} s"

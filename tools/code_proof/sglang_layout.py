@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from code_proof.errors import NotUnderstoodError
 from code_proof.interpreter import Interpreter
 from code_proof.objects import dataclass_fields
+from code_proof.source import Sources
 from code_proof.values import Class
 
 BATCH = "sglang.srt.managers.schedule_batch"
@@ -36,6 +37,8 @@ class Layout:
     """The window cursor is an entry of `component_evicted_seqlens`."""
     is_owned: bool
     """The session is asked by the cache that owns it, and a slot is there from the first turn's row on."""
+    splits_at_cursor: bool
+    """A row is freed in two parts, below and above the window cursor."""
     has_freed_flags: bool
     """A request whose KV is gone is marked by two flags."""
     slot_fields: frozenset[str]
@@ -71,9 +74,15 @@ def layout_of(run: Interpreter) -> Layout:
         "req_pool_idx" in on_record,
         by_component,
         "lock" in slot_fields,
+        splits_at_cursor(run.sources),
         class_at(run, {BATCH: "Req"}).member("pop_committed_kv_cache") is not None,
         slot_fields,
     )
+
+
+def splits_at_cursor(sources: Sources) -> bool:
+    batch = sources.module(BATCH)
+    return batch is not None and batch.definition("ReqKvInfo.swa_dead_lo") is not None
 
 
 def _fields(kind: Class) -> frozenset[str]:

@@ -233,7 +233,9 @@ class Lock:
                 and skip_swa is self.fields["lock"].fields["swa_released"]
             )
         if "lock_receipt" in self.fields:
-            return params is self.fields["lock_receipt"] and skip_swa is self.fields["swa_prefix_lock_released"]
+            return params is self.fields["lock_receipt"] and skip_swa is self.fields.get(
+                "swa_prefix_lock_released", False
+            )
         given = params.fields if isinstance(params, Instance) else {}
         if given.get("swa_uuid_for_lock") is not self.fields.get("swa_uuid_for_lock") or skip_swa is not False:
             return False

@@ -261,7 +261,7 @@ class SessionScene:
             "window pages are freed once": self.allocator.window_is_right,
             "unlocked as locked": self.inner.is_undone,
         }
-        if slot is not None and self.layout.is_shared:
+        if slot is not None and self.layout.splits_at_cursor:
             right[ON_BOUNDARY] = is_aligned(self.d, self.length_of(slot, "swa_evicted_seqlen"))
         return {"slot_held": slot is not None, **lengths, **kept, **right}
 
