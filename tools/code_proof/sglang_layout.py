@@ -40,7 +40,7 @@ class Layout:
     splits_at_cursor: bool
     """A row is freed in two parts, below and above the window cursor."""
     has_freed_flags: bool
-    """A request whose KV is gone is marked by two flags."""
+    """The session cache itself marks a request whose KV it took, by two flags; else its caller does."""
     slot_fields: frozenset[str]
     lock_at: tuple[str, str] = (PREFIX_CACHE, "TreeLock")
 
@@ -75,7 +75,7 @@ def layout_of(run: Interpreter) -> Layout:
         by_component,
         "lock" in slot_fields,
         splits_at_cursor(run.sources),
-        class_at(run, {BATCH: "Req"}).member("pop_committed_kv_cache") is not None,
+        class_at(run, CACHES).member("_mark_kv_freed") is not None,
         slot_fields,
     )
 
