@@ -12,7 +12,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -109,7 +109,7 @@ class Module:
         times = Counter(name for statement in self.tree.body for name in set(_defined_by(statement)))
         found.update(name for name, number in times.items() if number > 1)
         for statement in self._running():
-            found.update(set(bound_by(statement)) - set(_defined_by(statement)) - _imported_plainly(statement))
+            found.update(bound_by(statement) - set(_defined_by(statement)) - _imported_plainly(statement))
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Global):
                 found.update(node.names)
@@ -223,7 +223,7 @@ class Module:
             more = {
                 node.id
                 for statement in binders
-                if found & set(bound_by(statement))
+                if found & bound_by(statement)
                 for node in ast.walk(statement)
                 if isinstance(node, ast.Name) and self._has(node.id)
             }
@@ -316,8 +316,13 @@ def _annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.A
     return [*(a.annotation for a in arguments if a and a.annotation), *([function.returns] if function.returns else [])]
 
 
-def bound_by(statement: ast.stmt) -> Iterator[str]:
+@cache
+def bound_by(statement: ast.stmt) -> frozenset[str]:
     """All names that a statement binds in the scope where it stands, whatever its form; "*" if it may bind any."""
+    return frozenset(_bound_below(statement))
+
+
+def _bound_below(statement: ast.stmt) -> Iterator[str]:
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()

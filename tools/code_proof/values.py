@@ -265,7 +265,7 @@ def _names(statement: ast.stmt) -> tuple[str, ...]:
 def _names_otherwise(statement: ast.stmt) -> set[str]:
     """Names that a statement of a class body binds in another way than `_names` knows: by a branch, an import, a tuple."""
     declared = isinstance(statement, ast.AnnAssign) and statement.value is None
-    return set() if declared else {*bound_by(statement)} - {*_names(statement)}
+    return set() if declared else set(bound_by(statement) - {*_names(statement)})
 
 
 def _is_setter(statement: ast.stmt) -> bool:
