@@ -11,7 +11,7 @@ import z3
 from code_proof.claims import Claim, Expected, Rule, follows
 from code_proof.interpreter import Interpreter
 from code_proof.sglang_layout import LENGTHS
-from code_proof.sglang_session import ON_BOUNDARY, SessionScene
+from code_proof.sglang_session import KEEPS_LOCK, ON_BOUNDARY, SessionScene
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.domain import is_aligned
@@ -96,18 +96,17 @@ BORROWS = "the turn runs on the slot's row"
 KEPT = "the tree is not asked as well"
 LEFT = "row left the request"
 HAS_ROW = "the request has the row and the lock"
-RIGHT = dict.fromkeys(("window pages are freed once", "unlocked as locked", ON_BOUNDARY), z3.BoolVal(True))
+RIGHT = dict.fromkeys(("window pages are freed once", "unlocked as locked", KEEPS_LOCK, ON_BOUNDARY), z3.BoolVal(True))
 YES = z3.BoolVal(True)
-ENDS = {LEFT: YES, KEPT: YES, "slot keeps the lock": YES}
+ENDS = {LEFT: YES, KEPT: YES}
 MATCHES = {
     "first position": 0,
     BORROWS: YES,
     KEPT: YES,
-    "slot keeps the lock": YES,
     "the slot's node is handed on": YES,
 }
 LEAVES = "the turn leaves its session"
-ASKS = {"asked the tree": YES, "slot keeps the lock": YES, LEAVES: YES}
+ASKS = {"asked the tree": YES, LEAVES: YES}
 
 # Claim: function, what is seen beside the fields of the ledger, what is called, what is looked at.
 PARTS: Mapping[str, tuple[str, Mapping[str, Any], Act, Shows]] = {

@@ -31,6 +31,7 @@ NO_STATE_SPACE = {
 }
 
 
+KEEPS_LOCK = "slot keeps the lock"
 ON_BOUNDARY = "the window cursor stands on a page boundary"
 
 
@@ -256,7 +257,7 @@ class SessionScene:
     def slot_fields(self) -> dict[str, Any]:
         slot = self.slot()
         lengths = {f"slot_{name}": self.length_of(slot, name) for name in LENGTHS} if slot is not None else {}
-        kept = {"slot keeps the lock": self._keeps_lock(slot)} if slot is not None else {}
+        kept = {KEEPS_LOCK: self._keeps_lock(slot)} if slot is not None else {}
         right = {
             "window pages are freed once": self.allocator.window_is_right,
             "unlocked as locked": self.inner.is_undone,
