@@ -78,12 +78,17 @@ class Claim:
     """What the scene takes for granted, as sentences."""
 
 
-def follows(action: Action, *, values: Callable[[Symbols, Ledger, Ledger], Mapping[str, Any]] | None = None) -> Rule:
-    """The rule of an action: its step wherever it applies and its guards hold."""
+def follows(
+    action: Action,
+    *,
+    values: Callable[[Symbols, Ledger, Ledger], Mapping[str, Any]] | None = None,
+    given: Callable[[Symbols, Ledger], tuple[Any, ...]] = lambda d, s: (),
+) -> Rule:
+    """The rule of an action: its step wherever it applies, its guards hold, and so does what is `given`."""
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         step = action.run(d, s, p)
-        assumptions = (action.applies(d, s), *(guard.holds for guard in step.guards))
+        assumptions = (action.applies(d, s), *(guard.holds for guard in step.guards), *given(d, s))
         return Expected(assumptions, step.after, step.effects, values(d, s, step.after) if values else {})
 
     return rule
@@ -136,11 +141,23 @@ class Verdict:
         return UNKNOWN if UNKNOWN in found else PROVED
 
 
-def check(claim: Claim, sources: Sources, library: Mapping[str, Library], given: Mapping[str, Any]) -> Verdict:
+def check(
+    claim: Claim,
+    sources: Sources,
+    library: Mapping[str, Library],
+    given: Mapping[str, Any],
+    *,
+    to_the_first_difference: bool = False,
+) -> Verdict:
     """Runs the function of a claim on every path and compares each with the rule. `given`: values of imported names."""
     begin = time.perf_counter()
-    module = sources.module(claim.module)
-    definition = module.definition(claim.function) if module is not None else None
+    try:
+        module = sources.module(claim.module)
+        definition = module.definition(claim.function) if module is not None else None
+    except (NotUnderstoodError, SyntaxError) as unread:
+        nowhere = Place(claim.module.replace(".", "/") + ".py", 0)
+        path = Path((), (), f"not understood: {unread}: ", nowhere, understood=False)
+        return Verdict(claim, nowhere, (path,), 0, 0, time.perf_counter() - begin)
     if module is None or definition is None:
         return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
     place = Place(module.path, definition.lineno)
@@ -157,7 +174,15 @@ def check(claim: Claim, sources: Sources, library: Mapping[str, Library], given:
         interpreter = Interpreter(d, sources, paths, given, {**LIBRARY, **library})
         return comparison.path(interpreter, paths, lambda: claim.scene(interpreter, before, params))
 
-    found = tuple(path for _, path in paths.all(run) if path is not None)
+    is_empty = not paths.is_possible()  # of a rule that applies in no state, nothing is proved
+    found: tuple[Path, ...] = ()
+    for _, taken in () if is_empty else paths.all(run):
+        found += (taken,) if taken is not None else ()
+        if to_the_first_difference and taken is not None and taken.differences:
+            break
+    patched = sources.patched()
+    if patched is not None:
+        found += (Path((), (), f"not understood: {patched}: ", place, understood=False),)
     questions = paths.questions + comparison.questions
     return Verdict(claim, place, found, paths.cut, questions, time.perf_counter() - begin)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import z3
@@ -11,7 +11,19 @@ import z3
 from code_proof import arithmetic
 from code_proof.errors import NotUnderstoodError, Place, RaisedError
 from code_proof.objects import Objects
-from code_proof.values import Bound, Class, Function, Instance, Opaque, StandIn, Text
+from code_proof.values import (
+    Bound,
+    Class,
+    Elements,
+    Function,
+    Instance,
+    Opaque,
+    StandIn,
+    Text,
+    is_of_dictionary,
+    same_objects,
+    snapshot,
+)
 
 ARITHMETIC: Mapping[type[ast.operator], Callable[..., Any]] = {
     ast.Add: arithmetic.add,
@@ -55,7 +67,7 @@ class Expressions(Objects):
         if isinstance(value, (Function, Bound, Class)):
             return True
         if isinstance(value, StandIn) and not isinstance(value, Opaque):
-            return self.truth(value.length(), node)
+            return self.truth(value.truth(), node)
         raise NotUnderstoodError("the truth of this value", self.place(node), ast.unparse(node))
 
     def place(self, node: ast.AST) -> Place:
@@ -77,7 +89,9 @@ class Expressions(Objects):
     def _JoinedStr(self, node: ast.JoinedStr) -> Any:
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
-                self.evaluate(part.value)
+                self.refuse_printing([self.evaluate(part.value)])
+                if part.format_spec is not None:
+                    self.evaluate(part.format_spec)
         return Text(ast.unparse(node))
 
     def _List(self, node: ast.List) -> list[Any]:
@@ -87,7 +101,7 @@ class Expressions(Objects):
         return tuple(self._unpacked(node.elts))
 
     def _Set(self, node: ast.Set) -> set[Any]:
-        return {self.key(value) for value in self._unpacked(node.elts)}
+        return self.key_set(self._unpacked(node.elts))
 
     def _Dict(self, node: ast.Dict) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -95,7 +109,8 @@ class Expressions(Objects):
             if key is None:
                 found.update(self._python_dict(self.evaluate(value)))
             else:
-                found[self.key(self.evaluate(key))] = self.evaluate(value)
+                known = self.known_key(found, self.evaluate(key))
+                found[known] = self.evaluate(value)
         return found
 
     def _unpacked(self, nodes: list[ast.expr]) -> list[Any]:
@@ -209,8 +224,9 @@ class Expressions(Objects):
         return slice(*(self.evaluate(bound) if bound is not None else None for bound in bounds))
 
     def _NamedExpr(self, node: ast.NamedExpr) -> Any:
-        if self.frame.is_comprehension:
-            raise NotUnderstoodError("a name that is bound inside of a comprehension")
+        function = self.frame.function
+        if self.frame.is_comprehension or (function is not None and isinstance(function.node, ast.Lambda)):
+            raise NotUnderstoodError("a name that is bound inside of a comprehension or a lambda")
         value = self.evaluate(node.value)
         self.frame.names[node.target.id] = value
         return value
@@ -224,11 +240,16 @@ class Expressions(Objects):
         if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
             return self.super_of_frame()
         function = self.evaluate(node.func)
+        if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp) and not node.keywords:
+            return self._consumed(function, node.args[0])
         arguments = self._unpacked(node.args)
         keywords: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.evaluate(keyword.value)
-            keywords.update({keyword.arg: value} if keyword.arg else self._python_dict(value))
+            more = {keyword.arg: value} if keyword.arg else self._python_dict(value)
+            if more.keys() & keywords.keys():
+                raise NotUnderstoodError("a keyword that is given twice")
+            keywords.update(more)
         return self.call(function, arguments, keywords)
 
     # Comprehensions.
@@ -237,24 +258,61 @@ class Expressions(Objects):
         return self._comprehended(node)
 
     def _SetComp(self, node: ast.SetComp) -> set[Any]:
-        return {self.key(value) for value in self._comprehended(node)}
+        return self.key_set(self._comprehended(node))
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> list[Any]:
-        """Taken whole at once: what the elements do, and in which order, is the same when each of them is asked for."""
-        return self._comprehended(node)
+        raise NotUnderstoodError("a generator that is not consumed where it stands")
 
-    def _comprehended(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> list[Any]:
+    def _consumed(self, function: Any, node: ast.GeneratorExp) -> Any:
+        """A builtin takes all elements of a generator at once, or, `any`, `all` and `next`, up to one."""
+        builtins = self.library["builtins"].members
+        name = next((name for name in CONSUMERS if function is builtins.get(name)), None)
+        if name is None:
+            raise NotUnderstoodError("a generator that is handed on")
+        values = self._comprehended(node, CONSUMERS[name])
+        return self.call(function, [Elements(values, once=True) if name == "next" else values], {})
+
+    def _comprehended(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, last: bool | str | None = None
+    ) -> list[Any]:
+        """The elements up to the first whose truth is `last`; all of them for None."""
         generator = node.generators[0]
         if len(node.generators) > 1 or generator.is_async:
             raise NotUnderstoodError("a comprehension over more than one collection")
         iterated = self.evaluate(generator.iter)
         found: list[Any] = []
         with self.nested_scope():
-            for element in self.elements(iterated):
+            for element in self.unchanged(iterated):
                 self.bind(generator.target, element)
-                if all(self.truth(self.evaluate(test), test) for test in generator.ifs):
-                    found.append(self.evaluate(node.elt))
+                if not all(self.truth(self.evaluate(test), test) for test in generator.ifs):
+                    continue
+                value = self.evaluate(node.elt)
+                if isinstance(last, bool):
+                    value = self.truth(value, node.elt)
+                found.append(value)
+                if last == "first" or (isinstance(last, bool) and value == last):
+                    break
         return found
+
+    def unchanged(self, iterated: Any) -> Iterator[Any]:
+        """The elements of a collection, one after the other, while nobody changes it."""
+        before, elements = snapshot(iterated), self.elements(iterated)
+        size = len(elements) if is_of_dictionary(iterated) else 0
+        for number, element in enumerate(elements, 1):
+            yield element
+            now = snapshot(iterated)
+            if size and len(now) == len(before):  # what was under the keys that are behind may have changed
+                now[size : size + number] = before[size : size + number]
+            if not same_objects(before, now):
+                raise NotUnderstoodError("a loop over a collection that the loop changes")
+
+
+CONSUMERS: Mapping[str, bool | str | None] = {
+    **dict.fromkeys(("sum", "min", "max", "list", "tuple", "set")),
+    "any": True,
+    "all": False,
+    "next": "first",
+}
 
 
 OPPOSITE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

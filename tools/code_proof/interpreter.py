@@ -11,7 +11,7 @@ from code_proof.errors import NotUnderstoodError, Place, RaisedError
 from code_proof.expressions import Expressions
 from code_proof.library import LONGEST_LOOP
 from code_proof.objects import Frame, Raisable
-from code_proof.source import imported_by
+from code_proof.source import bound_at, imported_by
 from code_proof.values import Function, Known, Text
 
 MOST_STATEMENTS = 5_000
@@ -141,7 +141,7 @@ class Interpreter(Expressions):
             self.delete_item(self.evaluate(target.value), self.evaluate(target.slice))
 
     def _Import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for local, (module, name) in imported_by(node, self.frame.module.name):
+        for local, (module, name) in imported_by(node, self.frame.module.package):
             self.frame.names[local] = self.imported(module, name)
 
     _ImportFrom = _Import
@@ -155,7 +155,7 @@ class Interpreter(Expressions):
         self.execute(node.body if self.truth(self.evaluate(node.test), node.test) else node.orelse)
 
     def _For(self, node: ast.For) -> None:
-        for element in self.elements(self.evaluate(node.iter)):
+        for element in self.unchanged(self.evaluate(node.iter)):
             self.bind(node.target, element)
             try:
                 self.execute(node.body)
@@ -188,17 +188,21 @@ class Interpreter(Expressions):
 
     def _Assert(self, node: ast.Assert) -> None:
         if not self.truth(self.evaluate(node.test), node.test):
+            if node.msg is not None:
+                self.evaluate(node.msg)
             raise RaisedError("AssertionError", self.place(node))
 
     def _Raise(self, node: ast.Raise) -> None:
         if node.exc is None:
             raise NotUnderstoodError("a raise without an exception")
+        if not isinstance(node.cause, ast.Constant | ast.Name | None):
+            raise NotUnderstoodError("an exception from an expression")
         value = self.evaluate(node.exc)
         if isinstance(value, Raisable):
             raise RaisedError(value.name, self.place(node), value)
         if isinstance(value, Text | Known) and isinstance(node.exc, (ast.Call, ast.Name)):
             named = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-            if isinstance(named, ast.Name):
+            if isinstance(named, ast.Name) and self.is_builtin(named.id):
                 raise RaisedError(named.id, self.place(node))
         raise NotUnderstoodError("what is raised")
 
@@ -218,7 +222,10 @@ class Interpreter(Expressions):
                 if self._handles(handler, raised):
                     if handler.name:
                         self.frame.names[handler.name] = Text("an exception")
-                    self.execute(handler.body)
+                    try:
+                        self.execute(handler.body)
+                    finally:
+                        self.frame.names.pop(handler.name or "", None)
                     return
             raise
         self.execute(node.orelse)
@@ -230,11 +237,21 @@ class Interpreter(Expressions):
         return any(self._is_raised(kind, raised) for kind in kinds)
 
     def _is_raised(self, kind: ast.expr, raised: RaisedError) -> bool:
-        caught = getattr(builtins, ast.unparse(kind), None)
-        thrown = getattr(builtins, raised.name, None)
+        named = ast.unparse(kind)
+        caught = getattr(builtins, named, None) if self.is_builtin(named) else None
+        thrown = getattr(builtins, raised.name, None) if raised.value is None else None
         if isinstance(caught, type) and isinstance(thrown, type):
             return issubclass(thrown, caught)
         raise NotUnderstoodError("whether this handler catches the exception")
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether the name means what Python has by it, here."""
+        scope: Frame | None = self.frame
+        while scope is not None:
+            if name in scope.names or name in scope.local:
+                return False
+            scope = scope.parent
+        return not self.frame.module.binds(name)
 
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -260,10 +277,7 @@ def _assigned(function: ast.FunctionDef) -> set[str]:
     for node in _own_nodes(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             raise NotUnderstoodError(f"{function.name} binds names outside of itself")
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            found.add(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            found.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        found.update(bound_at(node))
+        if isinstance(node, COMPREHENSIONS):
+            found.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from code_proof import arithmetic
 from code_proof.errors import NotUnderstoodError, RaisedError
-from code_proof.values import Class, Instance, Known, Library, Opaque, StandIn, Text
+from code_proof.values import Bound, Class, Elements, Function, Instance, Known, Library, Opaque, StandIn, Text
 
 if TYPE_CHECKING:
     from code_proof.objects import Objects
@@ -27,13 +27,15 @@ def _len(run: Objects, value: Any) -> Any:
     if isinstance(value, (list, tuple, dict, set)):
         return len(value)
     if isinstance(value, Instance) and value.kind.member("__len__"):
-        return run.call(run.attribute(value, "__len__"), [], {})
+        return run.call(run.attribute_of_class(value.kind, value, "__len__"), [], {})
     raise NotUnderstoodError("the length of this value")
 
 
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
-    def extreme(run: Objects, *values: Any) -> Any:
+    def extreme(run: Objects, *values: Any, default: Any = NO_DEFAULT) -> Any:
         numbers = run.elements(values[0]) if len(values) == 1 else list(values)
+        if not numbers and default is not NO_DEFAULT:
+            return default
         if not numbers:
             raise RaisedError("ValueError")
         if not all(arithmetic.is_number(number) for number in numbers):
@@ -43,8 +45,8 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     return extreme
 
 
-def _sum(run: Objects, values: Any) -> Any:
-    total: Any = 0
+def _sum(run: Objects, values: Any, start: Any = 0) -> Any:
+    total: Any = start
     for value in run.elements(values):
         if not arithmetic.is_number(value):
             value = int(run.paths.decide(value)) if arithmetic.is_flag(value) else value
@@ -66,13 +68,15 @@ def _isinstance(run: Objects, value: Any, kinds: Any) -> bool:
 
 def _is_of(run: Objects, value: Any, kind: Any) -> bool:
     if isinstance(kind, Class):
+        if any(base in ("typing.Protocol", "abc.ABC") for base in kind.bases):
+            raise NotUnderstoodError(f"whether a value is a {kind.name}, which may go by its methods")
         if isinstance(value, Instance):
             if any(c.has_unknown_base() for c in value.kind.ancestors()):
                 raise NotUnderstoodError(f"whether a {value.kind.name} is a {kind.name}")
             return kind in value.kind.ancestors()
         if isinstance(value, StandIn):
             return _is_described_as(value, kind.name)
-        return False
+        return _is_not_of_the_tree(value)
     if isinstance(kind, Known) and kind.name in PYTHON_TYPES:
         if isinstance(value, StandIn):
             return _is_described_as(value, kind.name)
@@ -80,8 +84,21 @@ def _is_of(run: Objects, value: Any, kind: Any) -> bool:
             return kind.name in ("bool", "int")
         if arithmetic.is_number(value):
             return kind.name == "int"
-        return isinstance(value, PYTHON_TYPES[kind.name])
+        if isinstance(value, Instance):
+            if any(c.has_unknown_base() for c in value.kind.ancestors()):
+                raise NotUnderstoodError(f"whether a {value.kind.name} is a {kind.name}")
+            return value.kind.is_named_tuple and kind.name == "tuple"
+        return _is_not_of_the_tree(value) or isinstance(value, PYTHON_TYPES[kind.name])
     raise NotUnderstoodError("whether a value is of this class")
+
+
+def _is_not_of_the_tree(value: Any) -> bool:
+    """False for Python's own values, which are of no class of the tree."""
+    if value is None or isinstance(value, (str, list, tuple, dict, set, Class, Function, Bound, Known)):
+        return False
+    if arithmetic.is_number(value) or arithmetic.is_flag(value):
+        return False
+    raise NotUnderstoodError("of which class this value is")
 
 
 def _is_described_as(value: StandIn, name: str) -> bool:
@@ -95,7 +112,7 @@ def _getattr(run: Objects, value: Any, name: Any, default: Any = NO_DEFAULT) -> 
         raise NotUnderstoodError("an attribute whose name is computed")
     if default is NO_DEFAULT:
         return run.attribute(value, name)
-    return run.attribute(value, name) if run.has_attribute(value, name) else default
+    return run.attribute_or(value, name, default)
 
 
 def _hasattr(run: Objects, value: Any, name: Any) -> bool:
@@ -114,24 +131,32 @@ def _bool(run: Objects, value: Any = False) -> bool:
     return run.truth(value, NOWHERE)
 
 
-def _range(*bounds: Any) -> list[int]:
+def _range(*bounds: Any) -> Elements:
     if all(isinstance(bound, int) for bound in bounds):
         numbers = range(*bounds)
         if len(numbers) <= LONGEST_LOOP:
-            return list(numbers)
+            return Elements(list(numbers))
     raise NotUnderstoodError("a loop whose number of rounds is not known, or is large")
 
 
-def _enumerate(run: Objects, values: Any, start: int = 0) -> list[Any]:
-    return [(number, value) for number, value in enumerate(run.elements(values), start)]
+def _enumerate(run: Objects, values: Any, start: int = 0) -> Elements:
+    return Elements(list(enumerate(run.elements(values), start)), values, once=True)
 
 
-def _zip(run: Objects, *collections: Any) -> list[Any]:
-    return list(zip(*(run.elements(c) for c in collections), strict=False))
+def _zip(run: Objects, *collections: Any) -> Elements:
+    if len(collections) > 1 and any(isinstance(c, Elements) and c.once for c in collections):
+        raise NotUnderstoodError("how far zip() consumes an iterator")
+    return Elements(list(zip(*(run.elements(c) for c in collections), strict=False)), once=True)
+
+
+def _iter(run: Objects, values: Any) -> Elements:
+    return Elements(run.elements(values), values, once=True)
 
 
 def _next(run: Objects, values: Any) -> Any:
-    found = run.elements(values)
+    if not isinstance(values, Elements) or not values.once:
+        raise NotUnderstoodError("next() of something that is no iterator")
+    found = values.elements()
     if not found:
         raise RaisedError("StopIteration")
     return found[0]
@@ -164,8 +189,8 @@ ASKING: Mapping[str, Callable[..., Any]] = {
     "zip": _zip,
     "list": lambda run, values=(): run.elements(values),
     "tuple": lambda run, values=(): tuple(run.elements(values)),
-    "set": lambda run, values=(): {run.key(value) for value in run.elements(values)},
-    "iter": lambda run, values: run.elements(values),
+    "set": lambda run, values=(): run.key_set(run.elements(values)),
+    "iter": _iter,
     "next": _next,
     "dict": lambda run, **items: dict(items),
 }
@@ -188,16 +213,21 @@ class Logger(StandIn):
     members = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 
     def attribute(self, name: str) -> Any:
-        return Known(name, _no_result) if name in self.members else super().attribute(name)
+        return Known(name, _no_result, prints=True) if name in self.members else super().attribute(name)
 
 
 def _copy(value: Any) -> Any:
     """A shallow copy."""
     if isinstance(value, Instance):
+        if any(map(value.kind.member, COPIES)):
+            raise NotUnderstoodError(f"a copy of a {value.kind.name}, which says itself how it is copied")
         return Instance(value.kind, dict(value.fields), value.absent)
     if value is None or isinstance(value, (list, dict)):
         return value.copy() if value is not None else None
     raise NotUnderstoodError("a copy of this value")
+
+
+COPIES = ("__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__")
 
 
 def _opaque(what: str) -> Known:
@@ -207,11 +237,12 @@ def _opaque(what: str) -> Known:
 LIBRARY: Mapping[str, Library] = {
     "builtins": Library(
         "builtins",
-        {name: Known(name, call) for name, call in {**ASKING, **PLAIN}.items()}
+        {name: Known(name, call, name in ("print", "str", "repr")) for name, call in {**ASKING, **PLAIN}.items()}
         | {"NotImplementedError": Known("NotImplementedError", _no_result), "object": "object"},
     ),
     "logging": Library(
-        "logging", {"getLogger": Known("getLogger", lambda *_: Logger()), "warning": Known("warning", _no_result)}
+        "logging",
+        {"getLogger": Known("getLogger", lambda *_: Logger()), "warning": Known("warning", _no_result, prints=True)},
     ),
     "time": Library("time", {name: _opaque(f"time.{name}()") for name in ("monotonic", "time", "perf_counter")}),
     "copy": Library("copy", {"copy": Known("copy", _copy)}),
@@ -242,9 +273,9 @@ METHODS: Mapping[tuple[type, str], Callable[..., Any]] = {
     (list, "copy"): lambda run, values: list(values),
     (dict, "get"): lambda run, table, key, default=None: table.get(run.known_key(table, key), default),
     (dict, "pop"): _pop,
-    (dict, "values"): lambda run, table: list(table.values()),
-    (dict, "keys"): lambda run, table: list(table),
-    (dict, "items"): lambda run, table: list(table.items()),
+    (dict, "values"): lambda run, table: Elements(list(table.values()), table),
+    (dict, "keys"): lambda run, table: Elements(list(table), table),
+    (dict, "items"): lambda run, table: Elements(list(table.items()), table),
     (dict, "clear"): lambda run, table: table.clear(),
     (set, "add"): lambda run, values, value: values.add(run.key(value)),
 }

@@ -73,6 +73,7 @@ class Objects:
     # Names.
 
     def name(self, name: str) -> Any:
+        _refuse_private(name)
         scope: Frame | None = self.frame
         while scope is not None:
             if name in scope.names:
@@ -86,6 +87,7 @@ class Objects:
         given = self.given.get(f"{module.name}.{name}", MISSING)
         if given is not MISSING:
             return given
+        self.sources.used.add((module.name, name))
         if (module.name, name) not in self._globals:
             self._globals[module.name, name] = self._defined(module, name)
         return self._globals[module.name, name]
@@ -100,7 +102,10 @@ class Objects:
             return self.class_of(statement, module)
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             with self.scope_of(module):
-                return self.evaluate(statement.value)
+                made = self.evaluate(statement.value)
+            if isinstance(made, (list, dict, set, Instance)):
+                raise NotUnderstoodError(f"{name!r} of {module.name}, which may have been changed since the import")
+            return made
         if name in module.imports:
             return self.imported(*module.imports[name])
         if name == "__name__":
@@ -117,6 +122,8 @@ class Objects:
         if dotted in self.given:
             return self.given[dotted]
         if module_name in self.library:
+            if module_name in OF_PYTHON and self.sources.module(module_name) is not None:
+                raise NotUnderstoodError(f"which {module_name} is imported: the tree has one of its own")
             library = self.library[module_name]
             return self.attribute(library, name) if name else library
         module = self.sources.module(module_name)
@@ -153,30 +160,42 @@ class Objects:
                 raise NotUnderstoodError(f"the class {node.name} with keywords (a metaclass?)")
             for decorator in node.decorator_list:
                 is_known = any(is_decorator(module, decorator, name) for name in ("dataclass", "runtime_checkable"))
-                if isinstance(decorator, ast.Call) or not is_known:
+                if not is_known or _options(decorator) - {"slots", "kw_only"}:
                     raise NotUnderstoodError(f"the class decorator {ast.unparse(decorator)}")
             with self.scope_of(module):
                 self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
         found = self._classes[key]
-        for magic in ("__setattr__", "__getattribute__", "__new__", "__slots__", "__init_subclass__"):
+        for magic in UNSEEN_METHODS:
             if found.member(magic):
                 raise NotUnderstoodError(f"the class {node.name} defines {magic}")
         return found
 
     def _base(self, node: ast.expr) -> Class | str:
         """A class of the tree, or where another base is defined: "abc.ABC"."""
-        if isinstance(node, ast.Subscript):
-            node = node.value
+        is_generic = isinstance(node, ast.Subscript)
+        node = node.value if isinstance(node, ast.Subscript) else node
         try:
             found = self.evaluate(node)
         except NotUnderstoodError:
             found = None
+        if is_generic and isinstance(found, Class) and found.member("__class_getitem__"):
+            raise NotUnderstoodError(f"the base {found.name}, which defines __class_getitem__")
         return found if isinstance(found, Class) else defined_at(self.frame.module, node)
 
     def decorated(self, function: Function) -> Function:
         """A function below decorators that change nothing of what it does."""
         assert isinstance(function.node, ast.FunctionDef)
-        for decorator in function.node.decorator_list:
+        decorators = function.node.decorator_list
+        if function.scope is not None and decorators:
+            raise NotUnderstoodError(f"the decorator of {function.name}, a function inside of another")
+        if (
+            len({_last(decorator) for decorator in decorators} & {"staticmethod", "classmethod", "property", "setter"})
+            > 1
+        ):
+            raise NotUnderstoodError(f"the decorators of {function.name} together")
+        for decorator in decorators:
+            if function.owner is not None and isinstance(decorator, ast.Name) and function.owner.binds(decorator.id):
+                raise NotUnderstoodError(f"the decorator {decorator.id}, a name of the class {function.owner.name}")
             if not any(is_decorator(function.module, decorator, name) for name in HARMLESS_DECORATORS):
                 raise NotUnderstoodError(f"the decorator {ast.unparse(decorator)} of {function.name}")
         return function
@@ -194,9 +213,9 @@ class Objects:
                 raise NotUnderstoodError(f"{value.name}.{name}")
             return value.members[name]
         if isinstance(value, Class):
-            return self._attribute_of_class(value, value, name)
+            return self.attribute_of_class(value, value, name)
         if isinstance(value, SuperOf):
-            return self._attribute_of_class(value.cls, value.receiver, name)
+            return self.attribute_of_class(value.cls, value.receiver, name)
         if value is None:
             raise RaisedError("AttributeError")
         method = METHODS.get((type(value), name))
@@ -214,19 +233,40 @@ class Objects:
     def _attribute_of_instance(self, value: Instance, name: str) -> Any:
         method = self.method(value.kind, name)
         if method is not None and _has(method, "property"):
-            return self.call_function(method, [value], {})
+            return self._property(value, method)
+        self._refuse_descriptor(value.kind, name)
         if name in value.fields:
             return value.fields[name]
-        if name in value.absent:
+        if name in value.absent and not value.kind.member("__getattr__"):
             raise RaisedError("AttributeError")
         if value.kind.member(name) is not None:
-            return self._attribute_of_class(value.kind, value, name)
+            return self.attribute_of_class(value.kind, value, name)
         forward = self.method(value.kind, "__getattr__")
-        if forward is not None:
+        if forward is not None and not name.startswith("__"):
             return self.call_function(forward, [value, name], {})
         raise NotUnderstoodError(f"the attribute {name!r} of a {value.kind.name} is not described")
 
-    def _attribute_of_class(self, kind: Class, receiver: Any, name: str) -> Any:
+    def _property(self, value: Instance, method: Function) -> Any:
+        try:
+            return self.call_function(method, [value], {})
+        except RaisedError as raised:
+            if raised.name == "AttributeError" and value.kind.member("__getattr__"):
+                raise NotUnderstoodError(
+                    f"the property {method.name!r}, whose AttributeError calls __getattr__"
+                ) from raised
+            raise
+
+    def _refuse_descriptor(self, kind: Class, name: str) -> None:
+        """An object in a class may take over what reading and setting of the attribute mean."""
+        owner, node = kind.member(name) or (kind, None)
+        made = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        if made is None or isinstance(made, ast.Constant):
+            return
+        value = self._field_default(owner, made) if is_dataclass(owner) else self.attribute_of_class(kind, kind, name)
+        if isinstance(value, Instance) and any(value.kind.member(m) for m in ("__get__", "__set__", "__delete__")):
+            raise NotUnderstoodError(f"the attribute {name!r}, a descriptor of {kind.name}")
+
+    def attribute_of_class(self, kind: Class, receiver: Any, name: str) -> Any:
         method = self.method(kind, name)
         if method is not None:
             if _has(method, "property"):
@@ -245,22 +285,27 @@ class Objects:
             raise NotUnderstoodError(f"the class attribute {name!r}, made of another one")
         with self.scope_of(owner.module):
             made = self.evaluate(node.value)
-        if isinstance(made, (Function, Bound, Known, list, dict, set)):
+        if isinstance(made, (Function, Bound, Known, list, dict, set, Instance)):
             raise NotUnderstoodError(f"the class attribute {name!r}: a function, or shared by all objects")
         return made
 
     def has_attribute(self, value: Any, name: str) -> bool:
         if isinstance(value, StandIn):
             return value.has(name)
-        if isinstance(value, Instance):
-            try:
-                self._attribute_of_instance(value, name)
-            except RaisedError as raised:
-                if raised.name != "AttributeError":
-                    raise
-                return False
-            return True
-        raise NotUnderstoodError("whether this value has an attribute")
+        return self.attribute_or(value, name, MISSING) is not MISSING
+
+    def attribute_or(self, value: Any, name: str, default: Any) -> Any:
+        """`getattr` with a default. The attribute is asked for once: a property may do something."""
+        if isinstance(value, StandIn):
+            return value.attribute(name) if value.has(name) else default
+        if not isinstance(value, Instance):
+            raise NotUnderstoodError("whether this value has an attribute")
+        try:
+            return self.attribute(value, name)
+        except RaisedError as raised:
+            if raised.name != "AttributeError":
+                raise
+            return default
 
     def set_attribute(self, value: Any, name: str, new: Any) -> None:
         _refuse_private(name)
@@ -274,9 +319,12 @@ class Objects:
         if setter is not None:
             owner, node = setter
             self.call_function(Function(node, owner.module, owner), [value, new], {})
-        elif method is not None and _has(method, "property"):
+        elif (method is not None and _has(method, "property")) or value.kind.is_named_tuple:
             raise RaisedError("AttributeError")
         else:
+            self._refuse_descriptor(value.kind, name)
+            if has_slots(value.kind) and name not in value.fields:
+                raise NotUnderstoodError(f"the attribute {name!r} of {value.kind.name}, which has slots")
             value.fields[name] = new
 
     # Items and membership.
@@ -308,6 +356,9 @@ class Objects:
             raise NotUnderstoodError("an item of this value is set")
 
     def delete_item(self, value: Any, key: Any) -> None:
+        if isinstance(value, StandIn):
+            value.delete_item(key)
+            return
         if not isinstance(value, dict):
             raise NotUnderstoodError("an item of this value is deleted")
         known = self.known_key(value, key)
@@ -317,6 +368,8 @@ class Objects:
 
     def key(self, value: Any) -> Any:
         """A value that can be a key: its equality with others is known."""
+        if isinstance(value, Instance) and (_compares_fields(value.kind) or value.kind.member("__hash__")):
+            raise NotUnderstoodError("a key that says itself what it equals")
         if isinstance(value, (str, int)) or value is None or isinstance(value, (Instance, Opaque)):
             return value
         raise NotUnderstoodError("a key of this type")
@@ -336,6 +389,12 @@ class Objects:
         if isinstance(collection, (list, tuple)):
             return any(self.paths.decide(self.is_equal(element, item)) for element in collection)
         raise NotUnderstoodError("membership in this value")
+
+    def key_set(self, values: list[Any]) -> set[Any]:
+        found: dict[Any, None] = {}
+        for value in values:
+            found[self.known_key(found, value)] = None
+        return set(found)
 
     def elements(self, value: Any) -> list[Any]:
         if isinstance(value, (list, tuple)):
@@ -363,6 +422,8 @@ class Objects:
             return left == right
         if arithmetic.is_number(left) and arithmetic.is_number(right):
             return arithmetic.equal(self.d, left, right)
+        if any(isinstance(side, Instance) and _compares_fields(side.kind) for side in (left, right)):
+            raise NotUnderstoodError("the equality of objects that say themselves what they equal")
         if left is None or right is None:
             return left is right
         if isinstance(left, str) and isinstance(right, str):
@@ -371,7 +432,7 @@ class Objects:
             return left == right
         if isinstance(left, Opaque) and left is right:
             return True
-        if isinstance(left, Instance) and isinstance(right, Instance) and not _compares_fields(left.kind):
+        if isinstance(left, Instance) and isinstance(right, Instance):
             return left is right
         raise NotUnderstoodError("the equality of these values")
 
@@ -385,13 +446,14 @@ class Objects:
         if isinstance(function, Class):
             return self.construct(function, arguments, keywords)
         if isinstance(function, Instance):
-            return self.call(self.attribute(function, "__call__"), arguments, keywords)
+            return self.call(self.attribute_of_class(function.kind, function, "__call__"), arguments, keywords)
         if isinstance(function, StandIn):
             function = function.attribute("__call__")
         if isinstance(function, Known):
-            if function.name in ASKS_INTERPRETER:
-                return function.call(self, *arguments, **keywords)
-            return function.call(*arguments, **keywords)
+            if function.prints:
+                self.refuse_printing([*arguments, *keywords.values()])
+            asking = [self] if function.name in ASKS_INTERPRETER else []
+            return self._call_described(function.call, [*asking, *arguments], keywords)
         if function is None:
             raise RaisedError("TypeError")
         if callable(function):
@@ -406,6 +468,20 @@ class Objects:
             raise NotUnderstoodError(f"this call of {function.__name__}: {wrong}") from wrong
         return function(*arguments, **keywords)
 
+    def refuse_printing(self, values: list[Any]) -> None:
+        """Text of an object is made by its own methods, which may do anything."""
+        plain = (str, StandIn, Class, Function, Bound)
+        for value in values:
+            if isinstance(value, Instance):
+                if _compares_fields(value.kind) or any(map(value.kind.member, ("__str__", "__repr__", "__format__"))):
+                    raise NotUnderstoodError(f"the text of a {value.kind.name}")
+            elif isinstance(value, (list, tuple, dict, set)):
+                self.refuse_printing([*value, *(value.values() if isinstance(value, dict) else ())])
+            elif not (
+                value is None or isinstance(value, plain) or arithmetic.is_number(value) or arithmetic.is_flag(value)
+            ):
+                raise NotUnderstoodError("the text of this value")
+
     def call_function(self, function: Function, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if len(self.frames) > DEEPEST_CALL:
             raise NotUnderstoodError(f"calls more than {DEEPEST_CALL} deep")
@@ -416,6 +492,8 @@ class Objects:
     def _bind_arguments(self, function: Function, frame: Frame, given: list[Any], keywords: dict[str, Any]) -> None:
         spec = function.node.args
         positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+        if any(a.arg in keywords for a in spec.posonlyargs):
+            raise NotUnderstoodError(f"a keyword for an argument of {function.name} that goes by its place")
         for name in positional[: len(given)]:
             if name in keywords:
                 raise RaisedError("TypeError")
@@ -443,6 +521,7 @@ class Objects:
     def _default(self, function: Function, node: ast.expr) -> Any:
         """Python evaluates a default once, where the function is defined. Only for few is that the same as at each call."""
         is_local = function.scope is not None and not isinstance(node, ast.Constant)
+        is_local |= function.owner is not None and _uses_name_of(function.owner, node)
         if is_local or not isinstance(node, (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp)):
             raise NotUnderstoodError(f"the default {ast.unparse(node)} of {function.name}")
         with self.scope_of(function.module):
@@ -469,6 +548,10 @@ class Objects:
         return made
 
     def _fill_dataclass(self, made: Instance, arguments: list[Any], keywords: dict[str, Any]) -> None:
+        if arguments and any(
+            "kw_only" in _options(node) for c in made.kind.ancestors() for node in c.node.decorator_list
+        ):
+            raise NotUnderstoodError(f"arguments of {made.kind.name} by their place")
         for owner, field_node in dataclass_fields(made.kind):
             assert isinstance(field_node.target, ast.Name)
             name = field_node.target.id
@@ -477,7 +560,10 @@ class Objects:
             elif name in keywords:
                 made.fields[name] = keywords.pop(name)
             elif field_node.value is not None:
-                made.fields[name] = self._field_default(owner, field_node.value)
+                is_made = isinstance(field_node.value, ast.Call)
+                made.fields[name] = default = self._field_default(owner, field_node.value)
+                if isinstance(default, (Instance, list, dict, set)) and not is_made:
+                    raise NotUnderstoodError(f"the default of {name!r}, which all objects share")
             else:
                 raise RaisedError("TypeError")
         if arguments or keywords:
@@ -486,6 +572,8 @@ class Objects:
             self.call(self.attribute(made, "__post_init__"), [], {})
 
     def _field_default(self, owner: Class, node: ast.expr) -> Any:
+        if _uses_name_of(owner, node):
+            raise NotUnderstoodError(f"the default {ast.unparse(node)}, made of another attribute of {owner.name}")
         with self.scope_of(owner.module):
             if isinstance(node, ast.Call) and _is_imported(owner.module, node.func, "dataclasses", "field"):
                 options = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -496,7 +584,10 @@ class Objects:
                 if "default" in options:
                     return self.evaluate(options["default"])
                 raise RaisedError("TypeError")
-            return self.evaluate(node)
+            made = self.evaluate(node)
+            if isinstance(node, ast.Call) and isinstance(made, Instance):
+                raise NotUnderstoodError(f"the default {ast.unparse(node)}, which all objects share")
+            return made
 
     def is_exception(self, kind: Class) -> bool:
         bases = (base for c in kind.ancestors() for base in c.bases if isinstance(base, str))
@@ -504,8 +595,10 @@ class Objects:
 
     def super_of_frame(self) -> SuperOf:
         function = self.frame.function
-        if function is None or function.owner is None:
+        if function is None or function.owner is None or self.frame.is_comprehension:
             raise NotUnderstoodError("super() outside of a method")
+        if function.module.binds("super") or "super" in self.frame.names or has_slots(function.owner):
+            raise NotUnderstoodError("super() where it may be another thing")
         bases = [base for base in function.owner.bases if isinstance(base, Class)]
         if len(bases) != 1 or len(function.owner.bases) != 1:
             raise NotUnderstoodError("super() of a class that has several bases, or one that is not known")
@@ -546,6 +639,19 @@ class _Submodule(dict[str, Any]):
 
 
 MISSING = object()
+OF_PYTHON = ("logging", "time", "copy", "typing", "dataclasses", "builtins")
+"""Libraries that come with Python."""
+UNSEEN_METHODS = (
+    "__setattr__",
+    "__getattribute__",
+    "__new__",
+    "__slots__",
+    "__init_subclass__",
+    "__del__",
+    "__instancecheck__",
+    "__subclasshook__",
+)
+"""Methods that Python calls where the interpreter does not."""
 HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "setter", "abstractmethod", "override")
 DEFINED_IN = {
     "dataclass": ("dataclasses",),
@@ -564,11 +670,41 @@ def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:
         for statement in ancestor.node.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 found[statement.target.id] = (ancestor, statement)
+    for owner, node in found.values():
+        text = ast.unparse(node.annotation)
+        is_plain = text.startswith(("ClassVar[", "typing.ClassVar[")) or "ClassVar" not in text
+        if "InitVar" in text or "KW_ONLY" in text or not is_plain:
+            raise NotUnderstoodError(f"the field {ast.unparse(node)} of {owner.name}")
     return [(owner, node) for owner, node in found.values() if "ClassVar" not in ast.unparse(node.annotation)]
 
 
 def is_dataclass(kind: Class) -> bool:
     return any(is_decorator(kind.module, decorator, "dataclass") for decorator in kind.node.decorator_list)
+
+
+def has_slots(kind: Class) -> bool:
+    """A dataclass with `slots=True`: it has no attributes but its fields."""
+    return any("slots" in _options(decorator) for decorator in kind.node.decorator_list)
+
+
+def _options(decorator: ast.expr) -> set[str]:
+    """The options of a decorator that are switched on. What cannot be told is an option of its own."""
+    if not isinstance(decorator, ast.Call):
+        return set()
+    found = {"arguments"} if decorator.args else set()
+    for keyword in decorator.keywords:
+        is_on = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+        found.add(keyword.arg if is_on and keyword.arg else f"{keyword.arg} that is not True")
+    return found
+
+
+def _last(decorator: ast.expr) -> str:
+    return ast.unparse(decorator).rpartition(".")[2]
+
+
+def _uses_name_of(kind: Class, node: ast.expr) -> bool:
+    """In the body of a class its own names hide those of the module."""
+    return any(isinstance(n, ast.Name) and kind.binds(n.id) for n in ast.walk(node))
 
 
 def is_decorator(module: Module, node: ast.expr, name: str) -> bool:
@@ -616,7 +752,8 @@ def _has(method: Function, decorator: str) -> bool:
 
 
 def _compares_fields(kind: Class) -> bool:
-    return kind.member("__eq__") is not None or any(map(is_dataclass, kind.ancestors()))
+    says_so = any(map(kind.member, ("__eq__", "__ne__")))
+    return says_so or kind.is_named_tuple or any(map(is_dataclass, kind.ancestors()))
 
 
 def _is_plain(key: slice) -> bool:

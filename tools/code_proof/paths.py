@@ -109,6 +109,10 @@ class Paths:
         self._solver.add(condition)
         self.branches.append(Branch(condition, True, None, "", forced=True))
 
+    def is_possible(self) -> bool:
+        """Whether there is a state that the path, or before the first path the assumptions, allow."""
+        return self._can(z3.BoolVal(True))
+
     def must(self, condition: Any) -> bool:
         """Whether the condition holds in every state that takes this path."""
         return not self._can(z3.Not(condition))

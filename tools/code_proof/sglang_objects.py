@@ -11,10 +11,14 @@ from typing import Any
 import z3
 
 from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError
+from code_proof.errors import NotUnderstoodError, RaisedError
 from code_proof.interpreter import Interpreter
-from code_proof.values import Known, Library, Opaque, StandIn
-from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Lock, Unlock
+from code_proof.values import Instance, Known, Library, Opaque, StandIn
+from kvproof.model.symbolic import PagedLength
+from kvproof.spec.domain import larger
+from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Unlock
+from kvproof.spec.effects import Lock as LockEffect
+from kvproof.spec.state import Ledger
 
 
 class Tokens(StandIn):
@@ -30,6 +34,11 @@ class Tokens(StandIn):
 
     def item(self, key: Any) -> Any:
         if not isinstance(key, slice):
+            d = self.run.d
+            index = arithmetic.add(d, key, self.count) if self.run.paths.decide(arithmetic.less(d, key, 0)) else key
+            is_in = arithmetic.less(d, index, self.count)
+            if self.run.paths.decide(arithmetic.less(d, index, 0)) or not self.run.paths.decide(is_in):
+                raise RaisedError("IndexError")
             return Opaque("a token")
         start, stop = bounds(self.run, key, self.count)
         return Tokens(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
@@ -71,10 +80,15 @@ class Indices(StandIn):
     def __init__(self, run: Interpreter, start: Any, end: Any) -> None:
         self.run, self.start, self.end = run, start, end
 
-    def to(self, *_: Any, **__: Any) -> Indices:
+    def to(self, dtype: Any = None, copy: Any = False, non_blocking: Any = False) -> Indices:
+        if dtype is not None and dtype not in (TORCH.members["int32"], TORCH.members["int64"]):
+            raise NotUnderstoodError("KV indices as another type")
         return self
 
-    clone = contiguous = long = int = to
+    def clone(self) -> Indices:
+        return self
+
+    contiguous = long = int = clone
 
     def numel(self) -> Any:
         return self.length()
@@ -82,6 +96,9 @@ class Indices(StandIn):
     def length(self) -> Any:
         d = self.run.d
         return arithmetic.largest(d, [arithmetic.subtract(d, self.end, self.start), 0])
+
+    def truth(self) -> Any:
+        raise NotUnderstoodError("the truth of a tensor")
 
     def item(self, key: Any) -> Any:
         if not isinstance(key, slice):
@@ -112,7 +129,7 @@ class ReqToToken(StandIn):
 class FreeRows(StandIn):
     """`free_slots` of the row pool: a row that is appended to it is returned."""
 
-    members = frozenset({"append"})
+    members = frozenset({"append", "extend"})
 
     def __init__(self, row: Row, effects: list[Effect]) -> None:
         self.row, self.effects = row, effects
@@ -122,14 +139,64 @@ class FreeRows(StandIn):
             raise NotUnderstoodError("another row than the turn's is returned")
         self.effects.append(DropRow(z3.BoolVal(True)))
 
+    def extend(self, rows: Any) -> None:
+        for row in rows if isinstance(rows, list) else [None]:
+            self.append(row)
+
 
 class Allocator(StandIn):
-    """The KV allocator: `free` gives back the whole pages that the indices touch; `free_swa` those of the window pool."""
+    """The KV allocator: `free` gives back the whole pages that the indices touch; `free_swa` those of the window pool.
 
-    members = frozenset({"free", "free_swa"})
+    `free_segments` is told where in the row its indices stand, and `free_full_segments` leaves the window pool alone.
+    """
 
-    def __init__(self, run: Interpreter, effects: list[Effect]) -> None:
-        self.run, self.effects = run, effects
+    members = frozenset({"free", "free_swa", "free_segments", "free_full_segments", "page_size"})
+
+    def __init__(self, run: Interpreter, effects: list[Effect], before: Ledger | None = None) -> None:
+        self.run, self.effects, self.before = run, effects, before
+        self.page_size = arithmetic.page_size_of(run.d)
+        self.window_is_right: Any = z3.BoolVal(True)
+        """Window pages that were evicted are not freed again, and others are freed with their pages."""
+        self._last: Free | None = None
+
+    def free_segments(self, segments: Any) -> None:
+        for start, end in self._positions(segments):
+            evicted = self._evicted()
+            rest_is_there = evicted <= self.run.d.floor_pages(start)
+            self.window_is_right = z3.And(self.window_is_right, z3.Or(z3.Not(self.run.d.windowed), rest_is_there))
+            self._free_also(start, end)
+
+    def free_full_segments(self, segments: Any) -> None:
+        for start, end in self._positions(segments):
+            self.window_is_right = z3.And(self.window_is_right, self.run.d.ceil_pages(end) <= self._evicted())
+            self._free_also(start, end)
+
+    def _evicted(self) -> Any:
+        if self.before is None:
+            raise NotUnderstoodError("segments that are freed of a row that is not described")
+        return larger(self.run.d, self.before.window_start, self.before.tree_end)
+
+    def _positions(self, segments: Any) -> list[tuple[PagedLength, PagedLength]]:
+        d, found = self.run.d, []
+        for indices, position in self.run.elements(segments):
+            row = _of_the_row(indices)
+            start, end = arithmetic.as_length(d, row.start), arithmetic.as_length(d, row.end)
+            if not self.run.paths.decide(arithmetic.equal(d, position, start)):
+                raise NotUnderstoodError("a segment that stands elsewhere in the row than is said")
+            if self.run.paths.decide(start < end):
+                found.append((start, end))
+        return found
+
+    def _free_also(self, start: PagedLength, end: PagedLength) -> None:
+        """One release in several calls is one free: a page at a seam is not freed twice if the seam is aligned."""
+        d, last = self.run.d, self._last
+        if last is not None and self.effects and self.effects[-1] is last and self.run.paths.decide(last.end == start):
+            if not self.run.paths.decide(d.tokens(d.floor_pages(start)) == start):
+                raise NotUnderstoodError("a page that two calls free")
+            self.effects.pop()
+            start = arithmetic.as_length(d, last.start)
+        self._last = Free(start, end)
+        self.effects.append(self._last)
 
     def free(self, indices: Any) -> None:
         d = self.run.d
@@ -150,6 +217,31 @@ def _of_the_row(indices: Any) -> Indices:
     if not isinstance(indices, Indices):
         raise NotUnderstoodError("indices that are not read from the row are freed")
     return indices
+
+
+class Lock:
+    """The tree lock of a session. `fields`: what a holder keeps to undo it, by the name of its attribute."""
+
+    def __init__(self, node: Any, fields: dict[str, Any]) -> None:
+        self.node, self.fields = node, fields
+
+    def is_undone_by(self, params: Any, skip_swa: Any) -> bool:
+        """Whether an unlock gives back what the lock took: the tree node alone, or the window's lock with it."""
+        if "lock" in self.fields:
+            return (
+                params is self.fields["lock"].fields["receipt"]
+                and skip_swa is self.fields["lock"].fields["swa_released"]
+            )
+        if "lock_receipt" in self.fields:
+            return params is self.fields["lock_receipt"] and skip_swa is self.fields.get(
+                "swa_prefix_lock_released", False
+            )
+        given = params.fields if isinstance(params, Instance) else {}
+        if given.get("swa_uuid_for_lock") is not self.fields.get("swa_uuid_for_lock") or skip_swa is not False:
+            return False
+        return "skip_lock_node_ids" not in self.fields or (
+            given.get("skip_lock_node_ids") is self.fields["skip_lock_node_ids"]
+        )
 
 
 class InnerCache(StandIn):
@@ -173,24 +265,29 @@ class InnerCache(StandIn):
         }
     )
 
-    def __init__(self, run: Interpreter, pool: StandIn, allocator: Allocator, node: Any, effects: list[Effect]) -> None:
-        self.run, self.effects, self.node = run, effects, node
+    def __init__(
+        self, run: Interpreter, pool: StandIn, allocator: Allocator, lock: Lock, effects: list[Effect]
+    ) -> None:
+        self.run, self.effects, self.lock = run, effects, lock
+        self.is_undone = True
+        """Each unlock gave back what the lock took."""
         self.req_to_token_pool, self.token_to_kv_pool_allocator = pool, allocator
         self.page_size = arithmetic.page_size_of(run.d)
         self.sliding_window_size = run.d.window
         self.disable = False
         self.asked: list[str] = []
 
-    def dec_lock_ref(self, node: Any, params: Any = None) -> Any:
-        if node is not self.node:
+    def dec_lock_ref(self, node: Any, params: Any = None, skip_swa: Any = False) -> Any:
+        if node is not self.lock.node:
             raise NotUnderstoodError("another node than the turn's is unlocked")
+        self.is_undone = self.is_undone and self.lock.is_undone_by(params, skip_swa)
         self.effects.append(Unlock(z3.BoolVal(True)))
         return Opaque("the result of an unlock")
 
     def inc_lock_ref(self, node: Any) -> Any:
-        if node is not self.node:
+        if node is not self.lock.node:
             raise NotUnderstoodError("another node than the turn's is locked")
-        self.effects.append(Lock(z3.BoolVal(True)))
+        self.effects.append(LockEffect(z3.BoolVal(True)))
         return Opaque("the result of a lock")
 
     def match_prefix(self, params: Any) -> Any:
@@ -227,14 +324,17 @@ class RowPool(StandIn):
         return False if name in ("mamba_pool", "mamba_allocator") else super().has(name)
 
     def free(self, req: Any) -> None:
-        self.free_slots.append(self.run.attribute(req, "req_pool_idx"))
-        self.run.set_attribute(req, "req_pool_idx", None)
+        """Of a request or a slot: the row that it names itself, or that its record names."""
+        record = req.fields.get("kv") if isinstance(req, Instance) else None
+        holder = record if isinstance(record, Instance) and "req_pool_idx" in record.fields else req
+        self.free_slots.append(self.run.attribute(holder, "req_pool_idx"))
+        self.run.set_attribute(holder, "req_pool_idx", None)
 
 
 class Slots(StandIn):
     """`slots` of the session cache: the session's own slot, and those of other sessions, which nothing here touches."""
 
-    members = frozenset({"get", "pop", "values", "items"})
+    members = frozenset({"get", "pop"})
 
     def __init__(self, session_id: Opaque, slot: Any) -> None:
         self.session_id, self.slot = session_id, slot
@@ -247,10 +347,15 @@ class Slots(StandIn):
         self._own(key)
         return self.slot if self.slot is not None else default
 
-    def pop(self, key: Any, default: Any = None) -> Any:
-        found = self.get(key, default)
-        self.slot = None
+    def pop(self, key: Any, *default: Any) -> Any:
+        self._own(key)
+        if self.slot is None and not default:
+            raise RaisedError("KeyError")
+        found, self.slot = self.get(key, *default), None
         return found
+
+    def delete_item(self, key: Any) -> None:
+        self.pop(key)
 
     def contains(self, item: Any) -> bool:
         self._own(item)

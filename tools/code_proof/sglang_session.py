@@ -1,6 +1,7 @@
 """A session, its slot and its turn as SGLang's objects, made from the symbols of an arbitrary ledger.
 
-For releases that keep lengths on the request and on the slot (0.5.10.post1 to 0.5.14).
+Where a release keeps what is read from its source (`sglang_layout.py`): lengths on the request and on the slot, or on a record
+`kv` that both have, or on one record that the slot lends to the turn.
 """
 
 from __future__ import annotations
@@ -14,18 +15,13 @@ import z3
 from code_proof import arithmetic
 from code_proof.errors import NotUnderstoodError
 from code_proof.interpreter import Interpreter
-from code_proof.sglang_objects import Allocator, Indices, InnerCache, Row, RowPool, Slots, Tokens
-from code_proof.values import Class, Instance, Opaque, Record, StandIn
+from code_proof.sglang_layout import BATCH, CACHES, CONTROLLERS, LENGTHS, OWNERS, WINDOW, Layout, class_at, layout_of
+from code_proof.sglang_objects import Allocator, Indices, InnerCache, Lock, Row, RowPool, Slots, Tokens
+from code_proof.values import Instance, Known, Opaque, Record, StandIn
+from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Effect
 from kvproof.spec.state import Ledger, fill_len
 
-BATCH = "sglang.srt.managers.schedule_batch"
-CACHES = {
-    "sglang.srt.session.streaming_session": "StreamingSession",
-    "sglang.srt.mem_cache.session_aware_cache": "SessionAwareCache",
-}
-CONTROLLERS = ("sglang.srt.session.session_controller", "sglang.srt.managers.session_controller")
-LENGTHS = ("kv_committed_len", "kv_allocated_len", "cache_protected_len", "swa_evicted_seqlen")
 NO_STATE_SPACE = {
     "mamba_pool_idx": None,
     "mamba_ping_pong_track_buffer": None,
@@ -33,6 +29,10 @@ NO_STATE_SPACE = {
     "mamba_last_track_seqlen": None,
     "mamba_branching_seqlen": None,
 }
+
+
+KEEPS_LOCK = "slot keeps the lock"
+ON_BOUNDARY = "the window cursor stands on a page boundary"
 
 
 class Key(StandIn):
@@ -54,52 +54,109 @@ class SessionScene:
         self.run, self.s, self.p, self.d = run, s, p, run.d
         self._act = act
         self.effects: list[Effect] = []
+        self.layout: Layout = layout_of(run)
         self.row, self.node = Row(), Opaque("the tree node")
         self.pool = RowPool(run, self.row, self.effects)
-        self.allocator = Allocator(run, self.effects)
-        self.inner = InnerCache(run, self.pool, self.allocator, self.node, self.effects)
+        self.allocator = Allocator(run, self.effects, s)
+        self.lock = Lock(self.node, self._lock_fields())
+        self.inner = InnerCache(run, self.pool, self.allocator, self.lock, self.effects)
         self.session_id = Opaque("the session's id")
-        has_window_lock = z3.Bool("the lock covers the window")
-        self.window_lock = Opaque("the window lock") if run.paths.decide(has_window_lock) else None
-        self.slots = Slots(self.session_id, self._slot() if run.paths.decide(s.slot_held) else None)
-        self.cache = Instance(self.class_of(CACHES), {"inner": self.inner, "slots": self.slots})
         self.session = self._session()
+        self.slots = Slots(self.session_id, None)
+        self.cache = self._cache()
         self.req = self._request()
+        self.slots.slot = self._slot()
 
     def call(self) -> Any:
         return self._act(self)
 
-    def class_of(self, places: Mapping[str, str]) -> Class:
-        """A class at the first of several places that this tree has."""
-        for module_name, name in places.items():
-            module = self.run.sources.module(module_name)
-            if module is not None and name in module.definitions:
-                found = self.run.global_name(module, name)
-                assert isinstance(found, Class)
-                return found
-        raise NotUnderstoodError(f"none of {', '.join(places.values())} is there")
+    def method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
+        """Calls a method of the session cache; of one that its owner asks, the part that is the session's."""
+        if self.layout.is_owned:
+            return self.run.call(self.run.attribute(self.cache, f"try_{name}"), list(arguments), {})
+        return self.run.call(self.run.attribute(self.cache, name), list(arguments), keywords)
+
+    # The objects.
 
     def new(self, module: str, name: str, **fields: Any) -> Instance:
-        return Instance(self.class_of({module: name}), fields)
+        return Instance(class_at(self.run, {module: name}), fields)
 
-    def _slot(self) -> Instance:
-        s = self.s
-        fields = {name: getattr(s, f"slot_{name}") for name in LENGTHS}
-        kind = self.class_of(dict.fromkeys(CACHES, "SessionSlot"))
-        kept = {
+    def _cache(self) -> Instance:
+        kind = class_at(self.run, CACHES)
+        if not self.layout.is_owned:
+            return Instance(kind, {"inner": self.inner, "slots": self.slots})
+        described = ("req_to_token_pool", "token_to_kv_pool_allocator")
+        fields = {name: getattr(self.inner, name) for name in described}
+        fields["dec_lock_ref"] = Known("dec_lock_ref", self.inner.dec_lock_ref)
+        fields["tree_core"] = Record(page_size=self.inner.page_size)
+        owner = Instance(class_at(self.run, OWNERS), fields)
+        return Instance(kind, {"cache": owner, "slots": self.slots})
+
+    def _lock_fields(self) -> dict[str, Any]:
+        """What a holder of the tree lock keeps to undo it, by the name of its attribute."""
+        fields: dict[str, Any] = {"last_node": self.node, "skip_lock_node_ids": {}}
+        fields["lock_receipt"] = Opaque("the receipt of the lock")
+        covers_window = "swa_uuid_for_lock" in self.layout.slot_fields
+        covers_window = covers_window and self.run.paths.decide(z3.Bool("the lock covers the window"))
+        fields["swa_uuid_for_lock"] = Opaque("the window lock") if covers_window else None
+        has_flag = "swa_prefix_lock_released" in self.layout.slot_fields
+        fields["swa_prefix_lock_released"] = has_flag and self.run.paths.decide(z3.Bool("the window lock is released"))
+        if "lock" in self.layout.slot_fields:
+            receipt, released = fields["lock_receipt"], False
+            return {"lock": self.new(*self.layout.lock_at, node=self.node, receipt=receipt, swa_released=released)}
+        return {name: value for name, value in fields.items() if name in self.layout.slot_fields}
+
+    def _record(self, lengths: Mapping[str, Any], row: Row | None) -> Instance:
+        """The record `kv` with what this release keeps on it."""
+        layout = self.layout
+        fields = {name: value for name, value in lengths.items() if name in layout.on_record}
+        if layout.by_component:
+            fields.pop("swa_evicted_seqlen", None)
+        if layout.row_is_on_record:
+            fields["req_pool_idx"] = row
+        if layout.by_component:
+            cursor = lengths.get("swa_evicted_seqlen", self.d.zero)
+            is_moved = self.run.paths.decide(arithmetic.less(self.d, 0, cursor))
+            fields["component_evicted_seqlens"] = {WINDOW: cursor} if is_moved else {}
+        assert layout.record is not None
+        made = self.run.construct(layout.record, [], fields)
+        assert isinstance(made, Instance)
+        return made
+
+    def _lengths(self, prefix: str = "") -> dict[str, Any]:
+        return {name: getattr(self.s, f"{prefix}{name}") for name in LENGTHS}
+
+    def _slot(self) -> Instance | None:
+        """The session's slot. Where a turn runs on the slot's own record, that is one object."""
+        s, layout = self.s, self.layout
+        is_live = self.req.fields.get("kv") is not None and self._row_of(self.req) is self.row
+        is_held = self.run.paths.decide(s.slot_held)
+        if not is_held and not (layout.is_owned and is_live):
+            return None
+        fields: dict[str, Any] = {
             "virtual_node": Opaque("the virtual node"),
-            "last_node": self.node,
-            "swa_uuid_for_lock": self.window_lock,
+            "publishes_prompt": False,
+            **self.lock.fields,
         }
-        return Instance(kind, {"req_pool_idx": self.row, **fields, **kept, **NO_STATE_SPACE})
+        fields |= {**NO_STATE_SPACE, **self._lengths("slot_")}
+        if layout.on_record:
+            is_lent = layout.is_shared and is_live
+            fields["kv"] = self.req.fields["kv"] if is_lent else self._record(self._lengths("slot_"), self.row)
+        if layout.is_owned:
+            self.req.fields["lock"] = None
+        if not layout.row_is_on_record:
+            fields["req_pool_idx"] = self.row
+        kind = class_at(self.run, dict.fromkeys(CACHES, "SessionSlot"))
+        return Instance(kind, {name: value for name, value in fields.items() if name in layout.slot_fields})
 
     def _session(self) -> Instance:
-        kind = self.class_of(dict.fromkeys(CONTROLLERS, "Session"))
+        kind = class_at(self.run, dict.fromkeys(CONTROLLERS, "Session"))
         fields = {
             "session_id": self.session_id,
             "streaming": True,
             "req_nodes": self._last_success(),
             "_inflight": self.s.inflight,
+            "committed_origin_len": None,
         }
         return Instance(kind, {**fields, "close_on_finish": self.s.closing})
 
@@ -111,16 +168,18 @@ class SessionScene:
         return {Opaque("an earlier turn"): Record(req=last)}
 
     def _request(self) -> Instance:
-        s = self.s
-        kind = self.class_of({BATCH: "Req"})
-        lengths = {name: getattr(s, name) for name in LENGTHS}
+        """A turn that runs, with its row and the lock; `waits` makes a queued one of it."""
+        s, layout = self.s, self.layout
+        kind = class_at(self.run, {BATCH: "Req"})
+        unread = self.run.d.parameters({"unpadded tokens": "length", "tokens to fill": "length"})
         known = {
             "rid": Opaque("the turn's id"),
             "session": self.session,
-            "req_pool_idx": self.row,
+            **self.lock.fields,
             "last_node": self.node,
-            "swa_uuid_for_lock": self.window_lock,
             "origin_input_ids": Tokens(self.run, s.origin_len),
+            "origin_input_ids_unpadded": Tokens(self.run, getattr(unread, "unpadded tokens")),
+            "full_untruncated_fill_ids": Tokens(self.run, getattr(unread, "tokens to fill")),
             "output_ids": Tokens(self.run, s.output_len),
             "fill_ids": Tokens(self.run, s.kv_committed_len),
             "finished_reason": None,
@@ -129,8 +188,31 @@ class SessionScene:
             "kv_committed_freed": False,
             "kv_overallocated_freed": False,
             "reasoning_tokens": 0,
+            "multimodal_inputs": None,
+            "_session_mm_items": [],
         }
-        return Instance(kind, {**known, **lengths, **NO_STATE_SPACE})
+        lengths = {name: value for name, value in self._lengths().items() if name not in layout.on_record}
+        if layout.on_record:
+            known["kv"] = self._record(self._lengths(), self.row)
+        if not layout.row_is_on_record:
+            known["req_pool_idx"] = self.row
+        return Instance(kind, {**known, **lengths, **({} if layout.row_is_on_record else NO_STATE_SPACE)})
+
+    def waits(self) -> None:
+        """The turn is queued: it has no row. It may have borrowed the slot's record in an earlier try."""
+        layout, fields = self.layout, self.req.fields
+        if not layout.row_is_on_record:
+            fields["req_pool_idx"] = None
+        if layout.is_owned:
+            fields["lock"] = None
+        if layout.is_shared:
+            fields["kv"] = self._record({}, None)
+            self.slots.slot = self._slot()
+            slot = self.slots.slot
+            if slot is not None and self.run.paths.decide(self.s.lent):
+                fields["kv"] = slot.fields["kv"]
+        elif layout.on_record:
+            fields["kv"] = None
 
     def abort_reason(self) -> Instance:
         return self.new(BATCH, "FINISH_ABORT")
@@ -139,20 +221,53 @@ class SessionScene:
         key_len = arithmetic.subtract(self.d, fill_len(self.s), 1)
         return Record(req=self.req, key=Key(Tokens(self.run, key_len)))
 
-    def method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
-        """Calls a method of the session cache."""
-        return self.run.call(self.run.attribute(self.cache, name), list(arguments), keywords)
-
     # What the objects show.
 
     def observed(self, result: Any) -> Mapping[str, Any]:
         return {**self.slot_fields(), **self.session_fields()}
 
-    def slot_fields(self) -> dict[str, Any]:
+    def length_of(self, holder: Instance, name: str) -> Any:
+        """A length of a request or a slot, wherever this release keeps it."""
+        record = holder.fields.get("kv")
+        if name not in self.layout.on_record:
+            return holder.fields[name]
+        assert isinstance(record, Instance)
+        if name == "swa_evicted_seqlen" and self.layout.by_component:
+            return record.fields["component_evicted_seqlens"].get(WINDOW, self.d.zero)
+        return record.fields[name]
+
+    def _row_of(self, holder: Instance) -> Any:
+        if not self.layout.row_is_on_record:
+            return holder.fields["req_pool_idx"]
+        record = holder.fields["kv"]
+        return record.fields["req_pool_idx"] if isinstance(record, Instance) else None
+
+    def slot(self) -> Instance | None:
+        """The slot that holds a row by itself, if there is one."""
+        if self.cache.fields["slots"] is not self.slots:
+            raise NotUnderstoodError("the table of the slots is replaced")
         slot = self.slots.slot
-        held = slot is not None and slot.fields["req_pool_idx"] is not None
-        lengths = {f"slot_{name}": slot.fields[name] for name in LENGTHS} if held else {}
-        return {"slot_held": held, **lengths}
+        row = self._row_of(slot) if slot is not None else None
+        if slot is None or row is None:
+            return None
+        if row is not self.row:
+            raise NotUnderstoodError("a slot with another row than the session's")
+        return slot
+
+    def slot_fields(self) -> dict[str, Any]:
+        slot = self.slot()
+        lengths = {f"slot_{name}": self.length_of(slot, name) for name in LENGTHS} if slot is not None else {}
+        kept = {KEEPS_LOCK: self._keeps_lock(slot)} if slot is not None else {}
+        right = {
+            "window pages are freed once": self.allocator.window_is_right,
+            "unlocked as locked": self.inner.is_undone,
+        }
+        if slot is not None and self.layout.splits_at_cursor:
+            right[ON_BOUNDARY] = is_aligned(self.d, self.length_of(slot, "swa_evicted_seqlen"))
+        return {"slot_held": slot is not None, **lengths, **kept, **right}
+
+    def _keeps_lock(self, holder: Instance) -> bool:
+        return all(holder.fields[name] is value for name, value in self.lock.fields.items())
 
     def session_fields(self) -> dict[str, Any]:
         """The marker, and the checkpoint as the next turn will read it."""
@@ -167,15 +282,43 @@ class SessionScene:
         req = self.run.attribute(nodes[0], "req")
         if isinstance(req, Record):
             return req.fields["tokens"]
-        origin, output = (self.run.attribute(req, name) for name in ("origin_input_ids", "output_ids"))
-        return arithmetic.add(self.d, origin.length(), output.length())
+        origin, output = (self.run.attribute(req, name).length() for name in ("origin_input_ids", "output_ids"))
+        committed = self.session.fields["committed_origin_len"]
+        return arithmetic.add(self.d, origin if committed is None else committed, output)
 
     def turn_lengths(self) -> dict[str, Any]:
-        return {name: self.req.fields[name] for name in LENGTHS}
+        return {name: self.length_of(self.req, name) for name in LENGTHS}
+
+    def row_left(self) -> bool:
+        """The request names neither the row nor the slot's record any more, and its KV counts as freed."""
+        record, slot = self.req.fields.get("kv"), self.slots.slot
+        if self._row_of(self.req) is not None or (record is not None and not self.layout.is_shared):
+            return False
+        if record is not None and slot is not None and slot.fields["kv"] is record:
+            return False
+        flags = ("kv_committed_freed", "kv_overallocated_freed") if self.layout.has_freed_flags else ()
+        return all(self.req.fields[flag] is True for flag in flags)
+
+    def has_row_and_lock(self) -> bool:
+        return self._row_of(self.req) is self.row and self._keeps_lock(self.req)
+
+    def borrows(self) -> bool:
+        """The turn runs on the slot's row: on the slot's record or on a copy, as the release has it."""
+        slot = self.slot()
+        if slot is None or self._row_of(self.req) is not self.row:
+            return False
+        return not self.layout.on_record or (self.req.fields["kv"] is slot.fields["kv"]) == self.layout.is_shared
 
     def prefix_of(self, result: Any) -> dict[str, Any]:
-        """What a match hands on: the leading positions of the row, and no others."""
+        """What a match hands on: the leading positions of the row, and a node whose lock means nothing."""
+        slot = self.slot()
+        names = ("last_device_node", "last_host_node", "best_match_node")
+        nodes = [result.fields[name] for name in names if name in result.fields]
+        stands_in = slot is not None and all(node is slot.fields["virtual_node"] for node in nodes)
+        stands = {"the slot's node is handed on": z3.BoolVal(stands_in)}
+        if "device_prefix_len" in result.fields:
+            return {"prefix_len": result.fields["device_prefix_len"], **stands}
         indices = self.run.attribute(result, "device_indices")
         if not isinstance(indices, Indices):
             raise NotUnderstoodError("a match that hands on something other than the row")
-        return {"first position": indices.start, "prefix_len": indices.end}
+        return {"first position": indices.start, "prefix_len": indices.end, **stands}

@@ -6,12 +6,17 @@ A tree is a folder (a checkout, an unpacked wheel, site-packages) or a commit of
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
+import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
+
+from code_proof.errors import NotUnderstoodError
 
 
 class Tree(Protocol):
@@ -66,7 +71,15 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(self.text.encode()).readline)
+        if encoding not in ("utf-8", "utf-8-sig"):
+            raise NotUnderstoodError(f"{self.path} is written in {encoding}")
         return ast.parse(self.text)
+
+    @property
+    def package(self) -> str:
+        """What a relative import starts from."""
+        return self.name if self.path.endswith("__init__.py") else self.name.rpartition(".")[0]
 
     @cached_property
     def definitions(self) -> dict[str, ast.stmt]:
@@ -83,7 +96,7 @@ class Module:
         found: dict[str, tuple[str, str]] = {}
         for statement in self.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
-                found.update(imported_by(statement, self.name))
+                found.update(imported_by(statement, self.package))
         return found
 
     @cached_property
@@ -93,13 +106,19 @@ class Module:
         They are bound in other ways than by one plain definition or import, or handed to a call at import time.
         """
         found = set(self.definitions) & set(self.imports)
+        times = Counter(name for statement in self.tree.body for name in set(_defined_by(statement)))
+        found.update(name for name, number in times.items() if number > 1)
         for statement in self._running():
-            found.update(set(bound_by(statement)) - set(_defined_by(statement)) - _imported_plainly(statement))
-            found.update(self._changed_by(statement))
+            found.update(bound_by(statement) - set(_defined_by(statement)) - _imported_plainly(statement))
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Global):
                 found.update(node.names)
-        return frozenset(found)
+        return frozenset(found | self.changed)
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """Names whose objects the import of this module may change."""
+        return frozenset(self._with_aliases(self._changed_by(self._run_at_import())))
 
     def _running(self) -> Iterator[ast.stmt]:
         """Top-level statements that run: not those for type checkers alone."""
@@ -114,25 +133,103 @@ class Module:
                 yield statement
 
     def _is_never(self, name: str) -> bool:
-        return self.imports.get(name) == ("typing", "TYPE_CHECKING") and name not in self.definitions
+        binders = [s for s in self.tree.body if name in bound_by(s)]
+        return self.imports.get(name) == ("typing", "TYPE_CHECKING") and len(binders) == 1
 
-    def _changed_by(self, statement: ast.stmt) -> Iterator[str]:
-        """Names whose objects a top-level statement may change: it sets attributes of them, or hands them to a call."""
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    def _run_at_import(self) -> list[ast.AST]:
+        """Nodes that run when the module is imported: all but the bodies of functions that nothing there names."""
+        found: list[ast.AST] = []
+        entered: set[str] = set()
+        waiting: list[ast.AST] = list(self._running())
+        while waiting:
+            node = waiting.pop()
+            found.append(node)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                waiting += [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
+                waiting += [] if self._annotations_are_text else _annotations(node)
+            elif isinstance(node, ast.ClassDef):
+                waiting += [*node.decorator_list, *(keyword.value for keyword in node.keywords), *node.body]
+                waiting += [hook for base in node.bases for hook in self._subclass_hooks(base)]
+            elif isinstance(node, ast.AnnAssign) and self._annotations_are_text:
+                waiting += [node.target, *filter(None, [node.value])]
+            else:
+                waiting += ast.iter_child_nodes(node)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in entered:
+                entered.add(node.id)
+                definition = self.definitions.get(node.id)
+                if isinstance(definition, (ast.FunctionDef, ast.ClassDef)):
+                    waiting += [part for child in ast.iter_child_nodes(definition) for part in ast.walk(child)]
+        return found
+
+    @cached_property
+    def _annotations_are_text(self) -> bool:
+        return self.imports.get("annotations") == ("__future__", "annotations")
+
+    def _subclass_hooks(self, base: ast.expr) -> Iterator[ast.AST]:
+        """What a base runs when a class inherits from it, if the base is defined here; else the base's expression."""
+        definition = self.definitions.get(base.id) if isinstance(base, ast.Name) else None
+        if not isinstance(definition, ast.ClassDef):
+            if not isinstance(base, ast.Name):
+                yield base
             return
-        of_others = {
-            node.func for node in ast.walk(statement) if isinstance(node, ast.Call) and self._patches_another(node)
-        }
-        for node in ast.walk(statement):
+        for statement in definition.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == "__init_subclass__":
+                yield from statement.body
+        for inherited in definition.bases:
+            yield from self._subclass_hooks(inherited)
+
+    def _changed_by(self, nodes: list[ast.AST]) -> set[str]:
+        """Names whose objects these nodes may change: they set attributes of them, or hand them to a call."""
+        found: set[str] = set()
+        of_others = {node.func for node in nodes if isinstance(node, ast.Call) and self._patches_another(node)}
+        for node in nodes:
             changed: list[ast.AST] = []
             if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
                 changed = [node]
-            elif isinstance(node, ast.Call):
+            elif isinstance(node, ast.Call) and not self._makes_a_field(node):
                 changed = [*node.args, *(keyword.value for keyword in node.keywords)]
+                root = node.func.value if isinstance(node.func, ast.Attribute) else None
+                if isinstance(root, ast.Name) and isinstance(self.definitions.get(root.id), ast.ClassDef):
+                    changed.append(root)
             elif isinstance(node, (ast.Name, ast.Attribute)) and _last_name(node) in MAGIC and node not in of_others:
-                yield "*"
-            names = (n.id for part in changed for n in ast.walk(part) if isinstance(n, ast.Name))
-            yield from (name for name in names if not name.startswith("__"))
+                found.add("*")
+            if isinstance(node, ast.Attribute) and node.attr == "modules" and isinstance(node.value, ast.Name):
+                found.update("*" if self.imports.get(node.value.id) == ("sys", "") else ())
+            parts = [n for part in changed for n in ast.walk(part) if isinstance(n, (ast.Name, ast.Attribute))]
+            if isinstance(node, ast.Call):  # a call changes no builtin, which has no name here
+                parts = [n for n in parts if isinstance(n, ast.Attribute) or self._has(n.id)]
+            found.update(name for name in map(_last_name, parts) if not name.startswith("__"))
+        return found
+
+    def _has(self, name: str) -> bool:
+        return name in self._bound
+
+    @cached_property
+    def _bound(self) -> frozenset[str]:
+        return frozenset(name for statement in self.tree.body for name in bound_by(statement))
+
+    def _makes_a_field(self, call: ast.Call) -> bool:
+        """`field(...)` of a dataclass keeps what it is given and changes nothing of it."""
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            return call.func.attr == "field" and self.imports.get(call.func.value.id) == ("dataclasses", "")
+        return isinstance(call.func, ast.Name) and self.imports.get(call.func.id) == ("dataclasses", "field")
+
+    def _with_aliases(self, changed: set[str]) -> set[str]:
+        """Who changes `alias` changes what `alias = name` named, too."""
+        found = set(changed)
+        others = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+        binders = [s for s in self.tree.body if not isinstance(s, others)]
+        while True:
+            more = {
+                node.id
+                for statement in binders
+                if found & bound_by(statement)
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Name) and self._has(node.id)
+            }
+            if more <= found:
+                return found
+            found |= more
 
     def _patches_another(self, call: ast.Call) -> bool:
         """`setattr(torch, "name", ...)`: an attribute of a module that was imported, and is not this one."""
@@ -163,6 +260,8 @@ class Sources:
     """The modules of a tree, each parsed once."""
 
     tree: Tree
+    used: set[tuple[str, str]] = field(default_factory=set)
+    """(module, name) of what was looked up."""
     _modules: dict[str, Module | None] = field(default_factory=dict)
 
     def module(self, name: str) -> Module | None:
@@ -171,49 +270,89 @@ class Sources:
             self._modules[name] = self._read(name)
         return self._modules[name]
 
+    def patched(self) -> str | None:
+        """Something that was looked up, and that the import of another module, one of those that were read, may change."""
+        for module in [m for m in self._modules.values() if m is not None]:
+            origins = {module.imports[name] for name in module.changed if name in module.imports}
+            whole = {origin for origin, name in origins if not name}
+            for used_module, name in sorted(self.used):
+                by_attribute = used_module in whole and name in module.changed
+                if used_module != module.name and ((used_module, name) in origins or by_attribute):
+                    return f"{name} of {used_module}, which {module.path} may change"
+        return None
+
     def _read(self, name: str) -> Module | None:
         base = name.replace(".", "/")
-        for path in (f"{base}.py", f"{base}/__init__.py"):
+        for path in (f"{base}/__init__.py", f"{base}.py"):
             text = self.tree.read(path)
             if text is not None:
                 return Module(name, path, text)
         return None
 
 
-def imported_by(statement: ast.Import | ast.ImportFrom, importer: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def imported_by(statement: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """Local names that an import statement binds."""
     for alias in statement.names:
         if isinstance(statement, ast.ImportFrom):
-            yield alias.asname or alias.name, (_absolute(statement, importer), alias.name)
+            yield alias.asname or alias.name, (_absolute(statement, package), alias.name)
         elif alias.asname:
             yield alias.asname, (alias.name, "")
         else:
-            package = alias.name.partition(".")[0]
-            yield package, (package, "")
+            top = alias.name.partition(".")[0]
+            yield top, (top, "")
 
 
-def _absolute(statement: ast.ImportFrom, importer: str) -> str:
+def _absolute(statement: ast.ImportFrom, package: str) -> str:
     if not statement.level:
         return statement.module or ""
-    package = importer.split(".")[: -statement.level]
-    return ".".join([*package, statement.module] if statement.module else package)
+    parts = package.split(".")
+    base = parts[: len(parts) - statement.level + 1]
+    return ".".join([*base, statement.module] if statement.module else base)
 
 
-def bound_by(statement: ast.stmt) -> Iterator[str]:
+def _annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
+    spec = function.args
+    arguments = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg)
+    return [*(a.annotation for a in arguments if a and a.annotation), *([function.returns] if function.returns else [])]
+
+
+@cache
+def bound_by(statement: ast.stmt) -> frozenset[str]:
     """All names that a statement binds in the scope where it stands, whatever its form; "*" if it may bind any."""
+    return frozenset(_bound_below(statement))
+
+
+def _bound_below(statement: ast.stmt) -> Iterator[str]:
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
-            yield node.name
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-        elif not isinstance(node, ast.Lambda):
+        yield from bound_at(node)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            waiting += [node.args, *node.decorator_list]
+        elif isinstance(node, ast.ClassDef):
+            waiting += [*node.bases, *node.keywords, *node.decorator_list]
+        elif isinstance(node, ast.Lambda):
+            waiting.append(node.args)
+        else:
             waiting.extend(ast.iter_child_nodes(node))
+
+
+NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+
+
+def bound_at(node: ast.AST) -> Iterator[str]:
+    """The name that a node itself binds."""
+    name: str | None = None
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        name = node.id
+    elif isinstance(node, ast.alias):
+        name = node.asname or node.name.partition(".")[0]
+    elif isinstance(node, NAMED):
+        name = node.name
+    elif isinstance(node, ast.MatchMapping):
+        name = node.rest
+    if name is not None:
+        yield name
 
 
 MAGIC = frozenset({"exec", "eval", "setattr", "delattr", "globals", "vars", "locals", "__import__"})

@@ -69,11 +69,19 @@ class Class:
 
     def setter(self, name: str) -> tuple[Class, ast.FunctionDef] | None:
         """The function below `@name.setter`."""
-        for ancestor in self.ancestors():
-            for statement in ancestor.node.body:
-                if isinstance(statement, ast.FunctionDef) and statement.name == name and _is_setter(statement):
-                    return ancestor, statement
+        found = self.member(name)
+        for statement in found[0].node.body if found else ():
+            if isinstance(statement, ast.FunctionDef) and statement.name == name and _is_setter(statement):
+                return found[0] if found else self, statement
         return None
+
+    def binds(self, name: str) -> bool:
+        """Whether the body of the class itself binds the name: there it hides the module's."""
+        return any(name in bound_by(statement) for statement in self.node.body)
+
+    @property
+    def is_named_tuple(self) -> bool:
+        return any("typing.NamedTuple" in c.bases for c in self.ancestors())
 
     def has_unknown_base(self) -> bool:
         return any(isinstance(base, str) and base not in HARMLESS_BASES for base in self.bases)
@@ -129,6 +137,13 @@ class StandIn:
     def set_item(self, key: Any, value: Any) -> None:
         raise NotUnderstoodError(f"an item of {type(self).__name__} is set")
 
+    def delete_item(self, key: Any) -> None:
+        raise NotUnderstoodError(f"an item of {type(self).__name__} is deleted")
+
+    def truth(self) -> Any:
+        """Of a collection it is that of its length."""
+        return self.length()
+
     def contains(self, item: Any) -> Any:
         raise NotUnderstoodError(f"membership in {type(self).__name__} is asked")
 
@@ -158,6 +173,47 @@ class Text(Opaque):
     """A string whose characters nobody looks at."""
 
 
+class Elements(StandIn):
+    """What `values()`, `zip()`, `iter()` and the like give. `source`: the collection whose elements they are.
+
+    An iterator is consumed by its first use. A collection that changes in between is not understood.
+    """
+
+    def __init__(self, values: list[Any], source: Any = None, *, once: bool = False) -> None:
+        self.values, self.source, self.once, self.is_used = values, source, once, False
+        self.then = snapshot(source)
+
+    def elements(self) -> list[Any]:
+        if self.is_used:
+            raise NotUnderstoodError("an iterator that is used again")
+        if not same_objects(self.then, snapshot(self.source)):
+            raise NotUnderstoodError("an iterator over a collection that has changed")
+        self.is_used = self.once
+        return list(self.values)
+
+    def length(self) -> Any:
+        if self.once:
+            raise NotUnderstoodError("the length or the truth of an iterator")
+        return len(self.elements())
+
+
+def snapshot(collection: Any) -> list[Any]:
+    """The elements that a collection of Python has now: keys and values of a dictionary."""
+    if isinstance(collection, Elements):
+        return snapshot(collection.source)
+    if isinstance(collection, dict):
+        return [*collection, *collection.values()]
+    return list(collection) if isinstance(collection, (list, tuple, set)) else []
+
+
+def is_of_dictionary(collection: Any) -> bool:
+    return isinstance(collection.source if isinstance(collection, Elements) else collection, dict)
+
+
+def same_objects(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
+
+
 class Record(StandIn):
     """An object with plain attributes, all of which are given. The code may set them, and no others."""
 
@@ -184,6 +240,8 @@ class Known:
 
     name: str
     call: Callable[..., Any]
+    prints: bool = False
+    """It makes text of its arguments: `__str__` and the like of an object run."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +265,14 @@ def _names(statement: ast.stmt) -> tuple[str, ...]:
 def _names_otherwise(statement: ast.stmt) -> set[str]:
     """Names that a statement of a class body binds in another way than `_names` knows: by a branch, an import, a tuple."""
     declared = isinstance(statement, ast.AnnAssign) and statement.value is None
-    return set() if declared else {*bound_by(statement)} - {*_names(statement)}
+    return set() if declared else set(bound_by(statement) - {*_names(statement)})
 
 
 def _is_setter(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.FunctionDef):
         return False
-    return any(isinstance(d, ast.Attribute) and d.attr == "setter" for d in statement.decorator_list)
+    setters = [d for d in statement.decorator_list if isinstance(d, ast.Attribute) and d.attr == "setter"]
+    for setter in setters:
+        if not isinstance(setter.value, ast.Name) or setter.value.id != statement.name or len(setters) > 1:
+            raise NotUnderstoodError(f"the decorator {ast.unparse(setter)} of {statement.name}")
+    return bool(setters)

@@ -206,3 +206,194 @@ def test_the_default_of_an_inner_function_is_not_the_global_of_that_name(tmp_pat
     code = RIGHT.replace("    start = (kept + page_size - 1) // page_size * page_size", inner)
 
     assert checked(tmp_path, f"rounded = 0\n{code}").verdict == NOT_UNDERSTOOD
+
+
+RUNS_AT_IMPORT = {
+    "a function that is called": "def install():\n    Slot.start = lambda self, a, b: a\ninstall()",
+    "the body of a class": "class Other:\n    Slot.start = lambda self, a, b: a",
+    "a decorator": "def hook(c):\n    c.start = None\n    return lambda f: f\n@hook(Slot)\ndef other():\n    pass",
+    "a decorator without arguments": "def hook(f):\n    Slot.start = f\n    return f\n@hook\ndef other():\n    pass",
+    "a default": "def patch():\n    Slot.start = None\ndef other(x=patch()):\n    pass",
+    "an alias": "alias = Slot\nalias.start = lambda self, a, b: a",
+    "a loop over classes": "for c in (Slot,):\n    c.start = lambda self, a, b: a",
+    "the module by its own name": "import cache as me\nme.Slot.start = lambda self, a, b: a",
+    "the module's table": "import sys\nsys.modules[__name__] = object()",
+    "a hook of subclasses": "class Hook:\n    def __init_subclass__(cls):\n        Slot.start = None\nclass Z(Hook):\n    pass",
+    "a name that is bound twice": "def free_tail(*a):\n    pass",
+    "a walrus in a default": "def other(x=(Slot := None)):\n    pass",
+}
+
+
+@pytest.mark.parametrize("patch", RUNS_AT_IMPORT.values(), ids=RUNS_AT_IMPORT)
+def test_what_an_import_may_change_is_never_a_pass(tmp_path: Path, patch: str) -> None:
+    assert checked(tmp_path, f"{USES_A_CLASS}\n{patch}\n").verdict != PROVED
+
+
+# (before the function, in it before its last `if`)
+BEHAVES_OTHERWISE = {
+    "a data descriptor": (
+        "class D:\n    def __get__(self, o, t=None):\n        return 1\n    def __set__(self, o, v):\n        pass\n"
+        "class S:\n    x = D()\n",
+        "s = S()\n    s.x = 0\n    start = start + s.x",
+    ),
+    "an attribute that all objects share": (
+        "class V:\n    pass\nclass S:\n    box = V()\n",
+        "hidden = S().box is S().box",
+    ),
+    "a global dictionary": ("FLAGS = {'on': True}\ndef off():\n    FLAGS.update(on=False)\n", "hidden = FLAGS['on']"),
+    "a global object": ("class C:\n    pass\nCONFIG = C()\n", "hidden = CONFIG"),
+    "a class that says what it equals": (
+        "class V:\n    def __ne__(self, o):\n        return True\n",
+        "v = V()\n    hidden = v != v",
+    ),
+    "an object that equals None": ("class V:\n    def __eq__(self, o):\n        return True\n", "hidden = V() == None"),
+    "keys that are equal": (
+        "class V:\n    def __eq__(self, o):\n        return True\n    def __hash__(self):\n        return 1\n",
+        "hidden = len({V(): 1, V(): 2})",
+    ),
+    "a destructor": ("class V:\n    def __del__(self):\n        pass\n", "V()"),
+    "a copy by hand": ("import copy\nclass V:\n    def __copy__(self):\n        return 0\n", "hidden = copy.copy(V())"),
+    "text of an object": ("class V:\n    def __repr__(self):\n        return ''\n", "hidden = f'{V()}'"),
+    "a log of an object": (
+        "import logging\nlogger = logging.getLogger('x')\nclass V:\n    def __str__(self):\n        return ''\n",
+        "logger.info('%s', [V()])",
+    ),
+    "a width in a text": ("", "hidden = f'{1:{allocator.available_size()}}'"),
+    "a generator that nobody asks": (
+        "",
+        "xs = []\n    g = (xs.append(n) for n in (1,))\n    start = start + 1 - len(xs)",
+    ),
+    "a generator that is asked late": ("", "n = start\n    g = (n for _ in (1,))\n    n = 0\n    start = list(g)[0]"),
+    "an iterator that goes on": ("", "it = iter((0, 1))\n    next(it)\n    start = start + next(it)"),
+    "a zip that is used up": (
+        "",
+        "z = zip((1,), (2,))\n    list(z)\n    n = 1\n    for a, b in z:\n        n = 0\n    start = start + n",
+    ),
+    "a list that grows in its loop": (
+        "",
+        "xs = [0]\n    for x in xs:\n        if len(xs) < 2:\n            xs.append(1)",
+    ),
+    "a dictionary that shrinks in its loop": ("", "t = {1: 1}\n    for x in t.values():\n        t.clear()"),
+    "the name of a caught exception": (
+        "",
+        "e = 1\n    try:\n        {}[1]\n    except KeyError as e:\n        pass\n    hidden = e",
+    ),
+    "an exception of another class": (
+        "class KeyError(Exception):\n    pass\n",
+        "try:\n        {}[1]\n    except KeyError:\n        pass",
+    ),
+    "a cause that does something": (
+        "",
+        "try:\n        raise ValueError('') from allocator.free(row[0:end])\n    except ValueError:\n        pass",
+    ),
+    "the message of a failed assertion": (
+        "",
+        "try:\n        assert False, allocator.free(row[0:end])\n    except AssertionError:\n        pass",
+    ),
+    "a base by subscript": (
+        "class A:\n    def __class_getitem__(cls, k):\n        return A\nclass B(A[int]):\n    def f(self):\n        return 0\n",
+        "start = start + B().f()",
+    ),
+    "a private global": (
+        "__zero = 0\n_S__zero = 1\nclass S:\n    def f(self):\n        return __zero\n",
+        "start = start + S().f()",
+    ),
+    "a default of the class": (
+        "STEP = 0\nclass S:\n    STEP = 1\n    def f(self, x=STEP):\n        return x\n",
+        "start = start + S().f()",
+    ),
+    "a decorator of the class": (
+        "class S:\n    staticmethod = classmethod\n    @staticmethod\n    def f(*xs):\n        return len(xs) - 1\n",
+        "start = start + S().f(1)",
+    ),
+    "a class that goes by methods": (
+        "from typing import Protocol, runtime_checkable\n@runtime_checkable\nclass P(Protocol):\n    x: int\n"
+        "class S:\n    x = 1\n",
+        "hidden = isinstance(S(), P)",
+    ),
+    "a tuple with names": (
+        "from typing import NamedTuple\nclass N(NamedTuple):\n    x: int = 0\n",
+        "n = N()\n    n.x = 1",
+    ),
+    "a walrus in a lambda": ("", "n = start\n    start = (lambda: (n, (n := 1)))()[0]"),
+    "names that may be the same": ("", "hidden = {f'{row}', f'{end}'}"),
+    "a default that all objects share": (
+        "from dataclasses import dataclass\nclass V:\n    pass\n@dataclass\nclass S:\n    v: V = V()\n",
+        "hidden = S().v",
+    ),
+    "an argument by place alone": ("def f(x, /):\n    return x\n", "start = f(x=start)"),
+    "a call by an attribute": (
+        "class V:\n    def __call__(self):\n        return 1\n",
+        "v = V()\n    v.__call__ = lambda: 0\n    start = start + v()",
+    ),
+    "the truth of a tensor": ("", "hidden = 1 if row else 2"),
+    "the smallest by a key": ("", "start = min(start, end, key=lambda x: 0 - x)"),
+    "a match statement": ("", "match start:\n        case other:\n            start = other"),
+    "a nonlocal name": ("", "n = 0\n    def f():\n        nonlocal n\n        n = 1\n    f()\n    start = start + n"),
+    "a deleted name": ("", "n = 0\n    del n"),
+    "a context": ("import contextlib\n", "with contextlib.suppress(Exception):\n        pass"),
+    "slots": ("class V:\n    __slots__ = ()\n", "v = V()\n    v.x = 1"),
+}
+
+
+@pytest.mark.parametrize(("before", "hidden"), BEHAVES_OTHERWISE.values(), ids=BEHAVES_OTHERWISE)
+def test_python_that_behaves_otherwise_than_it_looks_is_never_a_pass(tmp_path: Path, before: str, hidden: str) -> None:
+    code = before + RIGHT.replace("    if start", f"    {hidden}\n    if start")
+
+    assert checked(tmp_path, code).verdict != PROVED
+
+
+UNDERSTOOD = {
+    "a generator that is summed": "start = start + sum(n for n in (0, 0))",
+    "any, which stops": "hidden = any(n == 1 or allocator.free(row[0:end]) for n in (1, 2))",
+    "next of a generator": "start = start + next(n for n in (0, 1))",
+    "a dictionary whose values change": "t = {1: 1, 2: 2}\n    for k, v in t.items():\n        t[k] = 0",
+    "the largest of none": "start = start + max([], default=0)",
+    "an iterator": "it = iter((0, 1))\n    start = start + next(it)",
+}
+
+
+@pytest.mark.parametrize("line", UNDERSTOOD.values(), ids=UNDERSTOOD)
+def test_what_is_understood_stays_proved(tmp_path: Path, line: str) -> None:
+    assert checked(tmp_path, RIGHT.replace("    if start", f"    {line}\n    if start")).verdict == PROVED
+
+
+def test_a_package_is_imported_before_a_module_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "__init__.py").write_text("def free_tail(*a):\n    pass\n")
+
+    assert checked(tmp_path, RIGHT).verdict == DIFFERS
+
+
+def test_a_relative_import_of_a_package_starts_in_it(tmp_path: Path) -> None:
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "__init__.py").write_text("from .rounding import kept_of\n")
+    (tmp_path / "box" / "rounding.py").write_text("def kept_of(kept):\n    return kept + 1\n")
+    (tmp_path / "rounding.py").write_text("def kept_of(kept):\n    return kept\n")
+    code = RIGHT.replace("    start =", "    kept = kept_of(kept)\n    start =")
+
+    assert checked(tmp_path, f"from box import kept_of\n{code}").verdict == DIFFERS
+
+
+def test_a_file_in_another_encoding_is_not_understood(tmp_path: Path) -> None:
+    assert checked(tmp_path, f"# -*- coding: utf-7 -*-\n{RIGHT}").verdict == NOT_UNDERSTOOD
+
+
+def test_a_module_that_changes_another_one_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "rounding.py").write_text("def rounded(x):\n    return x\n")
+    (tmp_path / "patches.py").write_text("import rounding\nrounding.rounded = lambda x: 0\nZERO = 0\n")
+    code = RIGHT.replace("    start =", "    kept = rounded(kept) + ZERO\n    start =")
+    imports = "from rounding import rounded\nfrom patches import ZERO\n"
+
+    assert checked(tmp_path, imports + code).verdict == NOT_UNDERSTOOD
+
+
+def test_a_rule_that_applies_in_no_state_proves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text(RIGHT)
+
+    def never(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        return Expected((s.slot_held, z3.Not(s.slot_held)), s)
+
+    found = check(Claim("tail", "cache", "free_tail", never, {}, TailScene), Sources(Folder(tmp_path)), {}, {})
+
+    assert found.verdict == NOT_UNDERSTOOD
