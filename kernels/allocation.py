@@ -7,11 +7,10 @@ and positions beyond a row are not written. The torch reference refuses both.
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 
-from kvproof.kernels import checks, reference_allocation
+from kvproof.kernels import checks
+from kvproof.kernels.implementation import implementation_of
 from kvproof.kernels.reference_allocation import Allocation, ExtendBatch
 
 
@@ -59,7 +58,7 @@ def write_req_to_token(
     checks.contiguous_last("req_to_token", req_to_token)
     checks.index_vectors(len(rows), "the number of requests", rows=rows, starts=starts, ends=ends)
     checks.index_vectors(len(kv_indices), "the number of tokens", kv_indices=kv_indices)
-    _implementation_for(req_to_token).write_req_to_token(req_to_token, rows, starts, ends, kv_indices)
+    implementation_of("allocation", req_to_token).write_req_to_token(req_to_token, rows, starts, ends, kv_indices)
 
 
 def _alloc(batch: ExtendBatch) -> Allocation:
@@ -71,13 +70,5 @@ def _alloc(batch: ExtendBatch) -> Allocation:
     checks.at_least("num_tokens", batch.num_tokens, 0)
     checks.index_vectors(len(batch.free_pages), "the number of free pages", free_pages=batch.free_pages)
     checks.index_vectors(len(batch.seq_lens), "the number of requests", **lengths)
-    result: Allocation = _implementation_for(batch.free_pages).alloc(batch)
-    return result
-
-
-def _implementation_for(tensor: torch.Tensor) -> ModuleType:
-    if not tensor.is_cuda:
-        return reference_allocation
-    from kvproof.kernels import triton_allocation
-
-    return triton_allocation
+    allocation: Allocation = implementation_of("allocation", batch.free_pages).alloc(batch)
+    return allocation

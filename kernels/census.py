@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 import torch
 
-from kvproof.kernels import checks, reference_census
+from kvproof.kernels import checks
+from kvproof.kernels.implementation import implementation_of
 from kvproof.kernels.reference_census import Census, PageOwners, Violation, unpack_verdict, wrong_pages
 
 NOBODY, FREE_LIST, TREE, FIRST_HOLDER = 0, 1, 2, 3
@@ -26,7 +26,7 @@ NOBODY, FREE_LIST, TREE, FIRST_HOLDER = 0, 1, 2, 3
 def page_census(pool: PageOwners) -> Census:
     """Count the owners of the pages 1 to pool_pages. Never waits for the device. ValueError tells what does not fit."""
     _check(pool)
-    result: Census = _implementation_for(pool.req_to_token).page_census(pool)
+    result: Census = implementation_of("census", pool.req_to_token).page_census(pool)
     return result
 
 
@@ -42,14 +42,6 @@ def _check(pool: PageOwners) -> None:
             checks.length_of(name, tensors[name], len(pool.rows), "the number of holders in rows is")
     checks.at_least("page_size", pool.page_size, 1)
     checks.at_least("pool_pages", pool.pool_pages, 1)
-
-
-def _implementation_for(tensor: torch.Tensor) -> ModuleType:
-    if not tensor.is_cuda:
-        return reference_census
-    from kvproof.kernels import triton_census
-
-    return triton_census
 
 
 class VerdictReader:

@@ -1,15 +1,11 @@
-"""KV store and attention over pages, each on the implementation for the tensor's device: Triton on CUDA, torch elsewhere.
-
-Triton is imported with the first CUDA tensor: a machine without it can use everything else.
-"""
+"""KV store and attention over pages, each on the implementation for the tensor's device: Triton on CUDA, torch elsewhere."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 
-from kvproof.kernels import checks, reference
+from kvproof.kernels import checks
+from kvproof.kernels.implementation import implementation_of
 from kvproof.kernels.reference import PagedKV
 
 LARGEST_HEAD_DIM = 1024
@@ -27,7 +23,7 @@ def paged_kv_store(
     checks.one_device(k_cache=k_cache, v_cache=v_cache, k=k, v=v, kv_indices=kv_indices)
     _check_lines("k", k, "k_cache", k_cache, kv_indices)
     _check_lines("v", v, "v_cache", v_cache, kv_indices)
-    _stores_for(k_cache).paged_kv_store(k_cache, v_cache, k, v, kv_indices)
+    implementation_of("store", k_cache).paged_kv_store(k_cache, v_cache, k, v, kv_indices)
 
 
 def paged_latent_store(latent_cache: torch.Tensor, latent: torch.Tensor, kv_indices: torch.Tensor) -> None:
@@ -38,7 +34,7 @@ def paged_latent_store(latent_cache: torch.Tensor, latent: torch.Tensor, kv_indi
     """
     checks.one_device(latent_cache=latent_cache, latent=latent, kv_indices=kv_indices)
     _check_lines("latent", latent, "latent_cache", latent_cache, kv_indices)
-    _stores_for(latent_cache).paged_latent_store(latent_cache, latent, kv_indices)
+    implementation_of("store", latent_cache).paged_latent_store(latent_cache, latent, kv_indices)
 
 
 def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: int = 0) -> torch.Tensor:
@@ -50,7 +46,7 @@ def paged_decode_attention(q: torch.Tensor, kv: PagedKV, scale: float, window: i
     """
     _check_attention(q, kv, window)
     checks.length_of("q", q, len(kv.seq_lens), "the number of requests is")
-    result: torch.Tensor = _attention_for(q).paged_decode_attention(q, kv, scale, window)
+    result: torch.Tensor = implementation_of("attention", q).paged_decode_attention(q, kv, scale, window)
     return result
 
 
@@ -65,24 +61,8 @@ def paged_extend_attention(
     _check_attention(q, kv, window)
     checks.one_device(q=q, prefix_lens=prefix_lens)
     checks.index_vectors(len(kv.seq_lens), "the number of requests", prefix_lens=prefix_lens)
-    result: torch.Tensor = _attention_for(q).paged_extend_attention(q, kv, prefix_lens, scale, window)
+    result: torch.Tensor = implementation_of("attention", q).paged_extend_attention(q, kv, prefix_lens, scale, window)
     return result
-
-
-def _stores_for(cache: torch.Tensor) -> ModuleType:
-    if not cache.is_cuda:
-        return reference
-    from kvproof.kernels import triton_store
-
-    return triton_store
-
-
-def _attention_for(q: torch.Tensor) -> ModuleType:
-    if not q.is_cuda:
-        return reference
-    from kvproof.kernels import triton_attention
-
-    return triton_attention
 
 
 def _check_lines(

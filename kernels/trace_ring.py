@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 
-from kvproof.kernels import checks, reference_trace_ring
+from kvproof.kernels import checks
+from kvproof.kernels.implementation import implementation_of
 from kvproof.kernels.reference_trace_ring import (
     RESERVED_PAGES,
     RESERVED_RECORDS,
@@ -76,7 +76,7 @@ class TraceRing:
         checks.index_vectors(len(pages), "the number of pages", pages=pages)
         if len(records.kinds) > len(self.ring):
             raise ValueError(f"{len(records.kinds)} records are appended at once, but the ring holds {len(self.ring)}")
-        _implementation_for(self.ring).append(self.header, self.ring, self.page_ring, records)
+        implementation_of("trace_ring", self.ring).append(self.header, self.ring, self.page_ring, records)
 
     def drain(self, wait: bool = False) -> Drained:
         """What has arrived on the host by now. `wait`: everything that was appended before this call, on this stream.
@@ -205,14 +205,6 @@ class _SideCopies:
     def _mark(self) -> None:
         self._under_way = torch.cuda.Event()
         self._under_way.record(self._stream)
-
-
-def _implementation_for(ring: torch.Tensor) -> ModuleType:
-    if not ring.is_cuda:
-        return reference_trace_ring
-    from kvproof.kernels import triton_trace_ring
-
-    return triton_trace_ring
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:

@@ -24,9 +24,7 @@ def digest(name: str, page_size: int, settings: dict[str, Any]) -> tuple[int, st
 
 
 if __name__ == "__main__":
-    from kvproof.kernels import allocation, census, trace_ring, triton_allocation, triton_census, triton_trace_ring
+    from kvproof.kernels import implementation, triton_allocation, triton_census, triton_trace_ring
 
-    allocation._implementation_for = lambda tensor: triton_allocation
-    census._implementation_for = lambda tensor: triton_census
-    trace_ring._implementation_for = lambda tensor: triton_trace_ring
+    implementation.REFERENCES.update(allocation=triton_allocation, census=triton_census, trace_ring=triton_trace_ring)
     print(json.dumps(digest(*json.loads(sys.argv[1]))))

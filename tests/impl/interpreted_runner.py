@@ -14,9 +14,8 @@ PROMPTS = [prompt(seed, count) for seed, count in enumerate((1, 7, 21))]
 TOKENS = 6
 
 if __name__ == "__main__":
-    from kvproof.kernels import paged, triton_attention, triton_store
+    from kvproof.kernels import implementation, triton_attention, triton_store
 
-    paged._attention_for = lambda q: triton_attention
-    paged._stores_for = lambda cache: triton_store
+    implementation.REFERENCES.update(attention=triton_attention, store=triton_store)
     settings = json.loads(sys.argv[1])
     print(json.dumps(PagedRows(**settings).generate(PROMPTS, TOKENS, settings.get("drafts", 0))))
