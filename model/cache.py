@@ -22,9 +22,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import z3
+from pydantic import TypeAdapter, ValidationError
 
 import kvproof.model
 import kvproof.spec
@@ -32,6 +33,7 @@ from kvproof.model.questions import BROKEN, PROVED, Answer, Answers, Asker, Pose
 
 T = TypeVar("T")
 FORMAT = "kvproof cache 1"
+_ANSWERS = TypeAdapter(list[tuple[str, str, Literal["proved", "broken"], float]])
 MOST_BYTES = 2**24
 """Of one answer: what is larger was not kept by this program."""
 
@@ -106,15 +108,15 @@ class Remembering(Asker):
             self.store.write(key, [[*label, answer.verdict, answer.seconds] for label, answer in found.items()])
         return found
 
-    def recall(self, what: str, compute: Callable[[], Any], read: Callable[[Any], T]) -> T:
+    def recall(self, what: str, search: Callable[[], T], kept_as: TypeAdapter[T]) -> T:
         key = _key("search", self.sources, what)
         kept = self.store.read(key)
         if kept is not None:
             with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):
-                return read(kept)
-        computed = compute()
-        self.store.write(key, computed)
-        return read(computed)
+                return kept_as.validate_python(kept)
+        found = search()
+        self.store.write(key, kept_as.dump_python(found, mode="json"))
+        return found
 
     @cached_property
     def sources(self) -> str:
@@ -127,11 +129,10 @@ class Remembering(Asker):
 
 def _as_answers(kept: Any) -> Answers | None:
     """Answers as they were kept, or None when they are not what is kept here."""
-    try:
-        answers = {(str(about), str(text)): Answer(verdict, float(spent)) for about, text, verdict, spent in kept}
-    except (TypeError, ValueError):
-        return None
-    return answers if all(answer.verdict in (PROVED, BROKEN) for answer in answers.values()) else None
+    with suppress(ValidationError):
+        answers = _ANSWERS.validate_python(kept)
+        return {(about, text): Answer(verdict, spent) for about, text, verdict, spent in answers}
+    return None
 
 
 def _key(*parts: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from kvproof.model.expected_runs import unexpected
 from kvproof.model.explore import states
-from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
 from kvproof.spec.domain import Domain, Flag, is_aligned
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, holds_row, is_live
@@ -189,19 +188,13 @@ def situations_of(config: Mapping[str, Any]) -> tuple[Expectation, ...]:
     return CONFIGURED.get("no tree" if config.get("tree") is False else ", ".join(words), ())
 
 
-def check_expectations(explored: Iterable[tuple[Integers, Iterable[Ledger]]] | None = None) -> list[str]:
-    """What is not as expected, as sentences; empty when all is.
-
-    `explored`: numbers and all reachable states of each instance, where the caller has them already.
-    """
-    if explored is None:
-        oracles = (Oracle.of(*instance) for instance in INSTANCES)
-        explored = ((oracle.d, states(oracle)) for oracle in oracles)
+def check_expectations() -> list[str]:
+    """What is not as expected, as sentences; empty when all is."""
     found = {e.name: 0 for e in EXPECTATIONS}
-    for d, ledgers in explored:
-        for ledger in ledgers:
+    for oracle in (Oracle.of(*instance) for instance in INSTANCES):
+        for ledger in states(oracle):
             for expectation in EXPECTATIONS:
-                found[expectation.name] += bool(expectation.holds(d, ledger))
+                found[expectation.name] += bool(expectation.holds(oracle.d, ledger))
     return [*unmet(EXPECTATIONS, found), *unexpected()]
 
 

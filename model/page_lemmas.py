@@ -14,7 +14,7 @@ from typing import Any
 import z3
 
 from kvproof.model.pages import FULL_EFFECTS, OWNERSHIP, Meaning, Universe, ownership, state
-from kvproof.model.questions import POSSIBLE, PROVED, Asker, Posed, Question, ask_z3
+from kvproof.model.questions import Asker, Posed, Question
 from kvproof.model.window_map import MAP_EFFECTS, WINDOW_MAP, map_is_true, window_state
 
 AFTER = ".after"
@@ -32,12 +32,6 @@ class Lemma:
     goal: str
     verdict: str
     seconds: float
-
-    @staticmethod
-    def all_of(asker: Asker) -> Iterator[Lemma]:
-        for effect, question in lemma_questions().items():
-            for (goal, _), answer in asker.answers(question).items():
-                yield Lemma(effect, goal, answer.verdict, answer.seconds)
 
 
 def holds_before(u: Universe) -> dict[str, Any]:
@@ -68,9 +62,11 @@ def _in_the_window_pool(u: Universe, effect: str) -> Meaning:
     return MAP_EFFECTS[effect](u, state(""), state(AFTER), window_state(""), window_state(AFTER))
 
 
-def prove_effects() -> Iterator[Lemma]:
+def prove_effects(asker: Asker) -> Iterator[Lemma]:
     """Each effect keeps each J, for any number of rows, positions and pages."""
-    return Lemma.all_of(Asker())
+    for effect, question in lemma_questions().items():
+        for (goal, _), answer in asker.answers(question).items():
+            yield Lemma(effect, goal, answer.verdict, answer.seconds)
 
 
 def lemma_questions() -> dict[str, Question]:
@@ -112,20 +108,6 @@ def _pose_twin(effect: str, dropped: str | None) -> Posed:
     kept = [formula for name, formula in sides.items() if name != dropped]
     fails = [z3.Not(z3.And(*after.values()))] if dropped else []
     return Posed((*before.values(), *does, *kept, *fails), {})
-
-
-def refute_without(effect: str, dropped: str) -> bool:
-    """The twin that must fail: without one side condition, a finite instance has a run that breaks some J."""
-    return _has_model(_pose_twin(effect, dropped))
-
-
-def can_happen(effect: str) -> bool:
-    """The effect, with all side conditions, has a run in a finite instance: its lemmas are not vacuous."""
-    return _has_model(_pose_twin(effect, None))
-
-
-def _has_model(posed: Posed) -> bool:
-    return ask_z3(posed)[POSSIBLE].verdict == PROVED
 
 
 @cache

@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 import z3
+from pydantic import TypeAdapter
 
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import check_expectations, situations_of, unmet
-from kvproof.model.explore import Reachable, Run, counterexample, reach, walk
+from kvproof.model.explore import Reachable, Run, Walk, counterexample, reach, walk
 from kvproof.model.integers import Integers
-from kvproof.model.page_lemmas import Lemma, twin_questions
+from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
@@ -43,6 +44,10 @@ WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
 )
 
 Progress = Callable[[str], None]
+
+# What searches find, as it is kept.
+WALK, SENTENCES = TypeAdapter(Walk), TypeAdapter(list[str])
+EXPLORED = TypeAdapter(tuple[Reachable, list[str]])
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         return  # a rule of this checkout is broken: its cells say which; exploring would only meet the same again
     if fault is None:
         progress("page identity over unbounded rows")
-        proof.lemmas.extend(Lemma.all_of(asker))
+        proof.lemmas.extend(prove_effects(asker))
         proof.vacuous.extend(_effects_that_cannot_fail(asker))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
@@ -151,10 +156,11 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
             proof.vacuous.extend(failures)
         proof.vacuous.extend(_what_never_happens(proof.reachable))
         for machine in (m for m in MACHINES if m is not LEDGER):
-            taken = asker.recall(f"walk of {machine.name}", lambda m=machine: walk(m).taken, _counts)  # type: ignore[misc]
+            taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
             proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
         progress("expectations")
-        proof.vacuous.extend(asker.recall("expectations", check_expectations, _sentences))
+        failures = asker.recall("expectations", check_expectations, SENTENCES)
+        proof.vacuous.extend(failures)
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
@@ -171,32 +177,17 @@ def steps_of(fault: Fault | None = None) -> int:
 def _explored(config: dict[str, Any], asker: Asker) -> tuple[Reachable, list[str]]:
     """All states of a small instance, and which situations of its configuration are not as expected."""
 
-    def explore() -> list[Any]:
+    def explore() -> tuple[Reachable, list[str]]:
         met = {e.name: 0 for e in situations_of(config)}
 
         def visit(d: Integers, s: Ledger) -> None:
             for expectation in situations_of(config):
                 met[expectation.name] += bool(expectation.holds(d, s))
 
-        return [vars(reach(*WITNESS, visit=visit, **config)), unmet(situations_of(config), met)]
+        found = reach(*WITNESS, visit=visit, **config)
+        return found, unmet(situations_of(config), met)
 
-    return asker.recall(f"reachable states {sorted(config.items())}", explore, _reachable)
-
-
-def _counts(kept: Any) -> dict[str, int]:
-    return {str(name): int(times) for name, times in kept.items()}
-
-
-def _sentences(kept: Any) -> list[str]:
-    if not isinstance(kept, list):
-        raise TypeError("no list of sentences")
-    return list(map(str, kept))
-
-
-def _reachable(kept: Any) -> tuple[Reachable, list[str]]:
-    found, failures = kept
-    numbers = {name: int(found[name]) for name in ("page_size", "row_width", "states", "depth", "stuck")}
-    return Reachable(**numbers, config=dict(found["config"]), taken=_counts(found["taken"])), _sentences(failures)
+    return asker.recall(f"reachable states {sorted(config.items())}", explore, EXPLORED)
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import z3
+from pydantic import TypeAdapter
 
 from kvproof.model.ctrl_c import leave_signals_alone, searching
 from kvproof.spec.actions import Action
@@ -94,10 +95,9 @@ class Asker:
     def answers(self, question: Question) -> Answers:
         return ask_z3(question.pose())
 
-    def recall(self, what: str, compute: Callable[[], Any], read: Callable[[Any], T]) -> T:
-        """The result of a search that the package's own sources alone determine. `compute` gives it as JSON data, which may be
-        kept; `read` makes of such data what is wanted, and raises what a wrong shape raises."""
-        return read(compute())
+    def recall(self, what: str, search: Callable[[], T], kept_as: TypeAdapter[T]) -> T:
+        """The result of a search that the package's own sources alone determine. It may be kept, as JSON data of this type."""
+        return search()
 
 
 def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:

@@ -108,11 +108,6 @@ def fill_len(s: Ledger) -> Length:
     return s.origin_len + s.output_len
 
 
-def owner_is_turn(d: Domain, s: Ledger) -> Flag:
-    """The turn's lengths, not the slot's, tell what the row holds."""
-    return is_live(d, s)
-
-
 def owner_is_slot(d: Domain, s: Ledger) -> Flag:
     """A slot whose row is in no live batch counts its own pages (sglang #22753)."""
     return d.every(s.slot_held, d.no(d.every(s.lent, is_live(d, s))))

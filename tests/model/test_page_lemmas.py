@@ -23,6 +23,7 @@ from kvproof.model.page_lemmas import (
     prove_effects,
 )
 from kvproof.model.pages import TREE, Universe, state
+from kvproof.model.questions import Asker
 from kvproof.model.window_map import window_state
 from kvproof.spec import effects as spec_effects
 
@@ -53,7 +54,7 @@ def broken_after(does: list[Any], forgotten: str | None = None) -> Iterator[str]
 
 
 def test_each_effect_keeps_every_page_with_one_owner_and_the_map_true() -> None:
-    lemmas = list(prove_effects())
+    lemmas = list(prove_effects(Asker()))
     assert len(lemmas) == len(EFFECTS) * len(J_STATEMENTS)
     assert {lemma.verdict for lemma in lemmas} == {"proved"}
 

@@ -57,7 +57,7 @@ from kvproof.conformance.traces.records import line_of
 from kvproof.model import cache as answers
 from kvproof.model import prove
 from kvproof.model.cache import Remembering, Store
-from kvproof.model.explore import counterexample
+from kvproof.model.explore import Walk, counterexample
 from kvproof.model.witness import Witness, witness
 from kvproof.model.witness_machines import witness_of_fault
 from kvproof.spec.faults import FAULTS
@@ -298,9 +298,9 @@ def take_answer(data: bytes, folder: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or hashlib.sha256(data).digest()[0] < 64:
         path.write_bytes(data)
-    asker.recall("what", lambda: value, prove._reachable)
-    asker.recall("what", lambda: {"open": 1}, prove._counts)
-    asker.recall("what", lambda: ["x"], prove._sentences)
+    asker.recall("what", lambda: prove.EXPLORED.validate_python(value), prove.EXPLORED)
+    asker.recall("what", lambda: Walk(1, {"open": 1}), prove.WALK)
+    asker.recall("what", lambda: ["x"], prove.SENTENCES)
     answers._as_answers(store.read(key))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 from rich.text import Text
 
 from kvproof.conformance.replay.ledger_words import changes, value
@@ -27,16 +29,16 @@ NOTHING = "does nothing to pages"
 
 def shortest_run_of_fault(fault: Fault) -> Run | None:
     """The run that `kvproof prove --fault` shows. Searched once for each version of the rules, then remembered as its steps."""
-
-    def steps() -> dict[str, Any] | None:
-        run = counterexample(fault)
-        if run is None:
-            return None
-        taken = [[step.outcome.action.name, step.params] for step in run.steps]
-        return {"page_size": run.page_size, "row_width": run.row_width, "config": dict(run.config), "steps": taken}
-
+    as_steps = Annotated[Run | None, PlainValidator(partial(_taken_again, fault)), PlainSerializer(_steps_of)]
     asker = Remembering(Store(cache_folder()))
-    return asker.recall(f"shortest run of {fault.id}", steps, lambda kept: _taken_again(fault, kept))
+    return asker.recall(f"shortest run of {fault.id}", partial(counterexample, fault), TypeAdapter(as_steps))
+
+
+def _steps_of(run: Run | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    taken = [[step.outcome.action.name, step.params] for step in run.steps]
+    return {"page_size": run.page_size, "row_width": run.row_width, "config": dict(run.config), "steps": taken}
 
 
 def _taken_again(fault: Fault, kept: dict[str, Any] | None) -> Run | None:
