@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+from fuzzing.campaigns import run_campaign
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from measuring import machine, say
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.campaign import run_campaign
 from kvproof.conformance.fuzz.generate import STEPS, schedules
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import Played, play

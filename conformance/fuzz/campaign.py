@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -20,12 +20,10 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.database import ExampleDatabase
 
-from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.abstract_states import PREFIX
 from kvproof.conformance.fuzz.generate import schedules
-from kvproof.conformance.fuzz.isolation import InThisProcess, Player
-from kvproof.conformance.fuzz.judging import judging_by
+from kvproof.conformance.fuzz.isolation import Player
 from kvproof.conformance.fuzz.play import EXIT, HANG, STEP_SECONDS, Played, Trouble
 from kvproof.conformance.fuzz.saved_play import FoundPlay
 from kvproof.conformance.fuzz.schedule import Schedule, Setting
@@ -117,30 +115,6 @@ class _New(AssertionError):
 
 OnSchedule = Callable[[Campaign], None]
 OnFound = Callable[[Found], object]
-
-
-def run_campaign(
-    target: Target,
-    *,
-    seconds: float,
-    seed: int = 0,
-    faults: Sequence[str] = (),
-    pinned: Mapping[str, Setting] | None = None,
-    profile: str | None = None,
-    is_enough: Callable[[Campaign], bool] = lambda _: False,
-    database: ExampleDatabase | None = None,
-    progress: OnSchedule = lambda _: None,
-    found: OnFound = lambda _: None,
-    checker: str = AUTO,
-) -> Campaign:
-    """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk.
-
-    `checker`: who judges, as in `replay`.
-    """
-    campaign = Campaign(target, tuple(faults), dict(pinned or {}), seed, seconds, profile=profile)
-    player = InThisProcess(target, new_judging=judging_by(checker, seconds))
-    search(campaign, player, is_enough=is_enough, database=database, progress=progress, found=found)
-    return campaign
 
 
 def search(

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import hypothesis
-from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
 from kvproof.conformance.fuzz.schedule import Act, Do, Schedule, Setting
@@ -49,26 +47,6 @@ def schedules(
     numbered = _Acts.of(enabled, target.page_size(settings), target.longest(settings)).numbered
     acts = _around(draw, seed, numbered) if seed is not None else _from_nothing(draw, numbered)
     return Schedule(target=target.name, faults=tuple(faults), settings=settings, acts=tuple(acts))
-
-
-def drawn(target: Target, count: int, seed: int, pinned: Mapping[str, Setting] | None = None) -> list[Schedule]:
-    """So many schedules by chance, the same for the same seed; fewer where the same ones come again."""
-    some: list[Schedule] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
-    @hypothesis.given(schedules(target, pinned))
-    def draw(schedule: Schedule) -> None:
-        some.append(schedule)
-
-    draw()
-    return some
 
 
 def _settings(

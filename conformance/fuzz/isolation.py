@@ -39,20 +39,8 @@ LAST_WORDS, MOST_WORDS = 4000, 2**16
 """Characters that are kept of what a process wrote before it died, and bytes in which they are looked for."""
 POLL_SECONDS, DUMP_SECONDS = 0.2, 0.5
 START = "start"
-CALLS = (
-    START,
-    "open",
-    "turn",
-    "send",
-    "abort",
-    "retract",
-    "close",
-    "launch",
-    "step",
-    "unfinished",
-    "not_returned",
-    "stop",
-)
+CALLS = (START, *(name for name, call in vars(TargetRun).items() if callable(call) and not name.startswith("_")))
+"""The start of a run, and what may be called on it."""
 SAID, TOLD = "said.txt", "told.jsonl"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from fuzzing.campaigns import drawn
 from mutation.runs import POLICY, Run, reference_runs
 from mutation.verdicts import KILLED, SURVIVED, Case, Plan, judged
 from policies import PolicedReference
@@ -12,7 +13,6 @@ from rule_mutation.mutant_results import Result
 from test_mutation import POP, case, rows_of
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.judging import Judging, Unjudged
 from kvproof.conformance.fuzz.play import play
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from measuring import RESULTS, machine, say, spread, write_page
 
-from kvproof.conformance.adapters.reference import faults_of_the_reference
-from kvproof.conformance.fuzz.campaign import Campaign, run_campaign
+from fuzzing.campaigns import faults_of_the_reference, run_campaign
+from kvproof.conformance.fuzz.campaign import Campaign
 from kvproof.conformance.fuzz.reference import Reference
 
 PAGE = RESULTS / "kill_matrix.md"

@@ -18,8 +18,8 @@ from typing import Any
 
 from measuring import machine
 
+from fuzzing.campaigns import drawn
 from kvproof.conformance.compiled.choose import CHECKERS, COMPILED
-from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.judging import NewJudging, Unjudged, judging_by
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.schedule import Schedule

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fuzzing.campaigns import drawn
+
 from kvproof.conformance.adapters.reference import header_of
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.judging import Judging, NewJudging
 from kvproof.conformance.fuzz.play import (
     CRASH,

@@ -16,15 +16,13 @@ import os
 import sys
 import time
 
+from fuzzing.campaigns import drawn, faults_of_the_reference, run_campaign
 from interpreter_agreement import Asked, Disagreement, compare
 from measuring import RESULTS, machine, say, write_page
 from policies import PolicedReference
 
-from kvproof.conformance.adapters.reference import faults_of_the_reference
 from kvproof.conformance.compiled.warm import warmed
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.campaign import run_campaign
-from kvproof.conformance.fuzz.generate import drawn
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.replay.rules_of_trace import rules_of

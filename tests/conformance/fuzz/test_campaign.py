@@ -11,9 +11,11 @@ import pytest
 from command_line import UNTIL_FOUND, completed, run
 
 pytest.importorskip("torch")
+from fuzzing.campaigns import run_campaign
+
 from kvproof.conformance.compiled.choose import INTERPRETED
 from kvproof.conformance.fuzz import campaign as module
-from kvproof.conformance.fuzz.campaign import Campaign, run_campaign
+from kvproof.conformance.fuzz.campaign import Campaign
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Act, Schedule

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 pytest.importorskip("torch")
 pytest.importorskip("numba")
+from fuzzing import campaigns
 
 from kvproof.conformance.adapters.reference import header_of
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz import generate, judging
+from kvproof.conformance.fuzz import judging
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import CRASH, STUCK, Played, play
 from kvproof.conformance.fuzz.reference import Reference
@@ -43,7 +44,7 @@ def reference() -> Reference:
 
 @pytest.fixture(scope="module")
 def drawn(reference: Reference) -> list[Schedule]:
-    return [*reference.seeds, *generate.drawn(reference, HOW_MANY, seed=7)]
+    return [*reference.seeds, *campaigns.drawn(reference, HOW_MANY, seed=7)]
 
 
 def told(played: Played) -> tuple[Any, ...]:

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch")
 from corner_runs import corner_runs
+from fuzzing.campaigns import faults_of_the_reference
 from seed_search import LAUNCHES, STEPS, schedules_of, searched
 
-from kvproof.conformance.adapters.reference import faults_of_the_reference
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Schedule
