@@ -10,8 +10,7 @@ from typing import Any
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.scenarios import SCENARIOS, Scenario
-from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.simulated_users import AfterStep, Front, SimulatedUsers, to_its_end
+from kvproof.impl.simulated_users import Front, SimulatedUsers, front_of, to_its_end
 
 SETTINGS = tuple(
     field.name for field in dataclasses.fields(EngineConfig) if field.name not in ("page_size", "seed", "faults")
@@ -45,16 +44,15 @@ def find_scenario(name: str) -> Scenario:
     return SCENARIOS[name]
 
 
-def play(name: str, config: EngineConfig, observer: Observer | None, after_step: AfterStep | None = None) -> Scheduler:
-    """Play a scenario to its end: every session closed, every request over, and one last memory check."""
-    scheduler = Scheduler(config, observer)
-    play_on(scheduler, name, after_step)
-    return scheduler
+def play(name: str, config: EngineConfig, *observers: Observer) -> Front:
+    """Play a scenario to its end: every session closed, every request over, and one last memory check.
 
-
-def play_on(scheduler: Front, name: str, after_step: AfterStep | None = None) -> None:
-    users = SimulatedUsers(scheduler, random.Random(scheduler.config.seed), after_step)
-    with to_its_end(scheduler):
+    Of several observers each has a rank of its own.
+    """
+    front = front_of(config, observers)
+    users = SimulatedUsers(front, random.Random(config.seed))
+    with to_its_end(front):
         find_scenario(name).run(users)
         users.drain()
-        scheduler.check()
+        front.check()
+    return front

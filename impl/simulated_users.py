@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.observe import Observer
 from kvproof.impl.ranks import Ranks
 from kvproof.impl.runner import VOCAB_SIZE
 from kvproof.impl.scheduler import Scheduler
@@ -26,6 +28,13 @@ class Stuck(RuntimeError):
 Front = Scheduler | Ranks
 """Whom users talk to."""
 AfterStep = Callable[[Any], None]
+
+
+def front_of(config: EngineConfig, observers: Sequence[Observer]) -> Front:
+    """A scheduler, or a rank for each observer."""
+    if len(observers) == 1:
+        return Scheduler(config, observers[0])
+    return Ranks(config, len(observers), observers)
 
 
 class SimulatedUsers:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kvproof.impl.config import EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.runner import VOCAB_SIZE
-from kvproof.impl.scheduler import Scheduler
-from kvproof.impl.simulated_users import Front, to_its_end
+from kvproof.impl.simulated_users import Front, front_of, to_its_end
 
 
 class WorkloadRequest(Protocol):
@@ -48,18 +47,16 @@ class Conversation:
 
 
 def run_workload(
-    requests: Iterable[WorkloadRequest], config: EngineConfig, observer: Observer, progress: Progress | None = None
-) -> Scheduler:
-    """Drive the requests to their end; `progress` is told the number of requests that ended, and of all."""
-    scheduler = Scheduler(config, observer)
-    drive(requests, scheduler, config.max_batch, progress)
-    return scheduler
+    requests: Iterable[WorkloadRequest],
+    config: EngineConfig,
+    observers: Sequence[Observer],
+    progress: Progress | None = None,
+) -> Front:
+    """Drive the requests to their end, on a rank for each observer.
 
-
-def drive(
-    requests: Iterable[WorkloadRequest], scheduler: Front, side_by_side: int, progress: Progress | None = None
-) -> None:
-    """The same on a scheduler or on ranks, with so many conversations at a time."""
+    `progress` is told the number of requests that ended, and of all.
+    """
+    scheduler, side_by_side = front_of(config, observers), len(observers) * config.max_batch
     conversations = _conversations(requests)
     total = sum(len(conversation.turns) for conversation in conversations)
     waiting = deque(conversations)
@@ -77,6 +74,7 @@ def drive(
             if progress is not None:
                 progress(len(outcomes), total)
         scheduler.check()
+    return scheduler
 
 
 def _conversations(requests: Iterable[WorkloadRequest]) -> list[Conversation]:

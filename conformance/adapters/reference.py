@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kvproof.conformance.adapters.scenario_run import RecordResult
 from kvproof.conformance.adapters.workload import WorkloadRequest
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.traces.file_names import of_rank
@@ -23,7 +24,6 @@ from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.spec import SPEC_VERSION
-from kvproof.spec.faults import FAULTS as CATALOGUE
 from kvproof.spec.trace import Config, Header, Producer
 
 if TYPE_CHECKING:
@@ -43,21 +43,6 @@ class TellRecorded(Protocol):
     def __call__(self, events: int, done: int | None = None, total: int | None = None) -> None: ...
 
 
-@dataclass(frozen=True)
-class RecordResult:
-    paths: tuple[Path, ...]
-    """One trace of each rank."""
-    events: int
-    """Of all of them."""
-    reason: str
-    """`finished`, or what went wrong: with a fault on, the implementation may break."""
-
-    @property
-    def path(self) -> Path:
-        """The trace, or the first rank's."""
-        return self.paths[0]
-
-
 def record_scenario(
     name: str,
     out: str | Path,
@@ -70,8 +55,7 @@ def record_scenario(
 ) -> RecordResult:
     """Play one scenario and write its trace; with the setting `ranks`, that of each rank."""
     require_torch()
-    from kvproof.impl.ranks import Ranks
-    from kvproof.impl.scenario_player import play, play_on, scenario_config
+    from kvproof.impl.scenario_player import play, scenario_config
 
     if name not in SCENARIOS:
         raise unknown("scenario of reference", name, SCENARIOS)
@@ -80,10 +64,7 @@ def record_scenario(
         return scenario_config(name, page_size=page_size, seed=seed, faults=tuple(faults), settings=of_engine)
 
     def run(config: EngineConfig, recorders: Sequence[_Recorder]) -> None:
-        if len(recorders) == 1:
-            play(name, config, recorders[0])
-        else:
-            play_on(Ranks(config, len(recorders), recorders), name)
+        play(name, config, *recorders)
 
     return _record(configure, run, out, name, faults, settings or {}, progress)
 
@@ -100,19 +81,14 @@ def record_workload(
 ) -> RecordResult:
     """Drive the implementation with a workload and write its trace. Unless the settings say so, no model runs."""
     require_torch()
-    from kvproof.impl.ranks import Ranks
-    from kvproof.impl.workload_driver import drive, run_workload
+    from kvproof.impl.workload_driver import run_workload
 
     def configure(of_engine: Settings) -> EngineConfig:
         chosen = {**_workload_settings(requests, page_size), **of_engine}
         return EngineConfig(page_size=page_size, seed=seed, faults=tuple(faults), **chosen)
 
     def run(config: EngineConfig, recorders: Sequence[_Recorder]) -> None:
-        if len(recorders) == 1:
-            run_workload(requests, config, recorders[0], recorders[0].tell_progress)
-        else:
-            engine = Ranks(config, len(recorders), recorders)
-            drive(requests, engine, len(recorders) * config.max_batch, recorders[0].tell_progress)
+        run_workload(requests, config, recorders, recorders[0].tell_progress)
 
     return _record(configure, run, out, None, faults, settings or {}, progress)
 
@@ -229,13 +205,6 @@ def require_faults(faults: Sequence[str]) -> None:
     for name in faults:
         if name not in FAULTS:
             raise unknown("fault of reference", name, FAULTS)
-
-
-def faults_of_the_reference() -> list[str]:
-    """Those of the catalogue that it has; others are of the tree's rules alone, or of releases with another design."""
-    from kvproof.impl.faults import FAULTS
-
-    return [fault for fault in CATALOGUE if fault in FAULTS]
 
 
 def _require_settings(settings: Settings) -> None:

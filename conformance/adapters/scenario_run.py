@@ -20,15 +20,24 @@ class NeverIdle(Exception):
 
 @dataclass(frozen=True)
 class RecordResult:
-    path: Path
+    paths: tuple[Path, ...]
+    """One trace of each rank."""
     events: int
+    """Of all of them."""
     reason: str
     """`finished`, or how what is under test broke the run off"""
-    steps: int
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        return (self.path,)
+    def path(self) -> Path:
+        """The trace, or the first rank's."""
+        return self.paths[0]
+
+
+@dataclass(frozen=True)
+class DrivenResult(RecordResult):
+    """Of a scheduler that is driven step by step."""
+
+    steps: int
 
 
 class Scenario(Protocol):

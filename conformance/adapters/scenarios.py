@@ -40,7 +40,7 @@ TARGETS: dict[str, Target] = {
 def scenarios_of(target: str) -> dict[str, str]:
     """Name and one-line summary of each scenario of a target."""
     table = load(target, TARGETS[target].scenarios).SCENARIOS
-    return {name: _summary(table[name]) for name in table}
+    return {name: scenario.summary for name, scenario in table.items()}
 
 
 def require_scenario(target: str, name: str) -> str:
@@ -64,7 +64,3 @@ def load(target: str, module: str) -> Any:
         raise UserError(
             f"target {target} needs {missing}, which is not installed: {TARGETS[target].install}"
         ) from error
-
-
-def _summary(scenario: object) -> str:
-    return str(getattr(scenario, "summary", "") or "")

@@ -11,7 +11,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count, islice
 from pathlib import Path
@@ -85,13 +85,8 @@ def read_workload(path: str | Path, *, scale: int = 1, limit: int | None = None)
 
 
 def _scaled(request: WorkloadRequest, scale: int) -> WorkloadRequest:
-    return WorkloadRequest(
-        arrival_ms=request.arrival_ms,
-        session=request.session,
-        new_tokens=math.ceil(request.new_tokens / scale),
-        output_tokens=math.ceil(request.output_tokens / scale),
-        prefix_group=request.prefix_group,
-    )
+    new, output = (math.ceil(tokens / scale) for tokens in (request.new_tokens, request.output_tokens))
+    return replace(request, new_tokens=new, output_tokens=output)
 
 
 def _numbered(path: Path, file: IO[bytes]) -> Iterator[tuple[int, str]]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from kvproof.conformance.replay.page_book import FREE, TREE
 from kvproof.conformance.replay.replayer import Replayer
@@ -15,18 +16,18 @@ from kvproof.spec.trace import Event
 FULL, WINDOW = "full", "window"
 OWNERS = ("free", "tree", "slots", "running")
 """`slots`: held by sessions between their turns; `running`: by requests that are being prefilled or decoded."""
-MOVES_ONLY = ("free", "taken")
-"""All that is known once the model does not follow any more."""
 
 Pool = dict[str, int]
 Pools = dict[str, Pool]
 
 
-class Load:
+class Load(NamedTuple):
     """How many sessions there are, and turns and ordinary requests by where they stand."""
 
-    def __init__(self, sessions: int = 0, running: int = 0, prefilling: int = 0, waiting: int = 0) -> None:
-        self.sessions, self.running, self.prefilling, self.waiting = sessions, running, prefilling, waiting
+    sessions: int = 0
+    running: int = 0
+    prefilling: int = 0
+    waiting: int = 0
 
 
 def pools_of_book(replayer: Replayer) -> Pools:

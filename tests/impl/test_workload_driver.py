@@ -30,7 +30,7 @@ CONFIG = EngineConfig(page_size=4, pool_pages=40, rows=2, forward="none")
 
 def test_turns_follow_one_another_and_sessions_close_after_their_last() -> None:
     recorded, told = Recorded(), []
-    scheduler = run_workload(REQUESTS, CONFIG, recorded, lambda done, total: told.append((done, total)))
+    scheduler = run_workload(REQUESTS, CONFIG, [recorded], lambda done, total: told.append((done, total)))
     assert [event.params["origin_len"] for event in recorded.of("create", session="a")] == [20, 31, 1, 39]
     assert all(event.params["admitted"] for event in recorded.of("create"))
     assert sorted(event.session for event in recorded.of("close")) == ["a", "b"]
@@ -42,12 +42,12 @@ def test_turns_follow_one_another_and_sessions_close_after_their_last() -> None:
 
 def test_requests_of_a_prefix_group_share_pages() -> None:
     recorded = Recorded()
-    run_workload(REQUESTS[1:3], EngineConfig(page_size=4, pool_pages=40, rows=1, forward="none"), recorded)
+    run_workload(REQUESTS[1:3], EngineConfig(page_size=4, pool_pages=40, rows=1, forward="none"), [recorded])
     assert recorded.of("match")[1].after["prefix_len"] == 8
 
 
 def test_the_same_workload_gives_the_same_events() -> None:
     first, second = Recorded(), Recorded()
-    run_workload(REQUESTS, CONFIG, first)
-    run_workload(REQUESTS, CONFIG, second)
+    run_workload(REQUESTS, CONFIG, [first])
+    run_workload(REQUESTS, CONFIG, [second])
     assert first.events == second.events

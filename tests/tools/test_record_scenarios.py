@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import pytest
 import record_scenarios
 
-from kvproof.conformance.adapters.scenario_run import RecordResult
+from kvproof.conformance.adapters.scenario_run import DrivenResult
 from kvproof.conformance.adapters.settings_arguments import Setting
 from kvproof.conformance.errors import UserError
 
 
-def record_scenario(name: str, out: Path, *, page_size: int, seed: int, settings: dict[str, Setting]) -> RecordResult:
+def record_scenario(name: str, out: Path, *, page_size: int, seed: int, settings: dict[str, Setting]) -> DrivenResult:
     if name == "broken":
         raise UserError("there is no such checkout")
-    return RecordResult(out, events=page_size, reason=f"with {settings}", steps=seed)
+    return DrivenResult((out,), events=page_size, reason=f"with {settings}", steps=seed)
 
 
 ADAPTER = SimpleNamespace(scenarios_here=lambda: ["basic", "retract"], record_scenario=record_scenario)

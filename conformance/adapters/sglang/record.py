@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from kvproof.conformance.adapters.live.assembly import Assembly
-from kvproof.conformance.adapters.scenario_run import RecordResult, TellEvents, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.sglang import draft_model
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.header import header_of
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.recorder import Recorder
-from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS, Scenario
+from kvproof.conformance.adapters.sglang.scenario import Scenario
+from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.adapters.sglang.settings import Device, Settings
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.traces.open_trace import write_trace
@@ -27,7 +28,7 @@ LEAST_CONTEXT_PAGES = 16
 
 
 @dataclass(frozen=True)
-class SGLangResult(RecordResult):
+class SGLangResult(DrivenResult):
     release: str
     stray_frees: int
     """pages freed outside every watched action; the trace counts them as dropped"""
@@ -61,7 +62,7 @@ def record_scenario(
             reason = run_to_its_end(scenario, headless)
         writer.close(reason, dropped=recorder.stray_frees)
     return SGLangResult(
-        path=Path(out),
+        paths=(Path(out),),
         events=writer.events,
         reason=reason,
         release=headless.release.version,

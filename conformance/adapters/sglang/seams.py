@@ -7,19 +7,72 @@ what fits none of them is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import importlib
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang.driver_seams import DRIVING
 from kvproof.conformance.adapters.sglang.memory_check_terms import (
     terms_by_components,
     terms_by_scheduler,
     terms_of_last_batch,
 )
-from kvproof.conformance.adapters.sglang.release_features import Seam, Way, any_of, class_at, has, is_not, keeps, takes
+from kvproof.conformance.adapters.sglang.release_features import (
+    Seam,
+    Way,
+    any_of,
+    class_at,
+    has,
+    is_annotated,
+    is_not,
+    keeps,
+    takes,
+)
 
 Lengths = tuple[int, int, int]
+
+# -- the process's configuration --
+
+
+def _publish_with_ranks(server_args: Any) -> None:
+    context = importlib.import_module("sglang.srt.runtime_context")
+    ranks = context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
+    context.publish(server_args, role="scheduler", ranks=ranks)
+
+
+def _publish(server_args: Any) -> None:
+    importlib.import_module("sglang.srt.runtime_context").publish(server_args, role="scheduler")
+
+
+def _set_global(server_args: Any) -> None:
+    importlib.import_module("sglang.srt.server_args").set_global_server_args_for_scheduler(server_args)
+
+
+# -- the sockets of the event loop --
+
+
+def _receive_from_component(scheduler: Any, receive: Callable[..., list[Any]]) -> None:
+    scheduler.request_receiver = SimpleNamespace(recv_requests=receive)
+
+
+def _receive_itself(scheduler: Any, receive: Callable[..., list[Any]]) -> None:
+    scheduler.recv_requests = receive
+
+
+def _send_through_channels(scheduler: Any, sender: Any) -> None:
+    """Those that send hold the channels' own objects, so these are what is redirected."""
+    channels = scheduler.ipc_channels
+    for channel in (channels.send_to_tokenizer, channels.send_to_detokenizer):
+        channel.send_output = sender.send_output
+
+
+def _send_itself(scheduler: Any, sender: Any) -> None:
+    scheduler.send_to_tokenizer = scheduler.send_to_detokenizer = sender
+
+
+# -- the lengths of requests and slots --
 
 # Read at every step of all that run, so written out: Python reads attributes faster so than by `attrgetter`.
 
@@ -51,6 +104,8 @@ _REQ = "sglang.srt.managers.schedule_batch:Req"
 _KV_INFO = "sglang.srt.managers.schedule_batch:ReqKvInfo"
 _STREAMING = "sglang.srt.session.streaming_session:StreamingSession"
 _AWARE = "sglang.srt.mem_cache.session_aware_cache:SessionAwareCache"
+_INPUT = "sglang.srt.managers.io_struct:TokenizedGenerateReqInput"
+_RECEIVER = "sglang.srt.managers.scheduler_components.request_receiver:SchedulerRequestReceiver.recv_requests"
 _CHECKER = "sglang.srt.managers.scheduler_components.invariant_checker:SchedulerInvariantChecker"
 
 _record_has_all = keeps(_KV_INFO, "req_pool_idx")
@@ -59,7 +114,35 @@ _the_request = has(_REQ)
 _cache_has_cache_unfinished = any_of(has(f"{_STREAMING}.cache_unfinished_req"), has(f"{_AWARE}.cache_unfinished_req"))
 
 SEAMS: tuple[Seam, ...] = (
-    *DRIVING,
+    Seam(
+        "publish",
+        "where the process keeps the server's arguments",
+        Way("runtime_context, with ranks", takes("sglang.srt.runtime_context:publish", "ranks"), _publish_with_ranks),
+        Way("runtime_context", has("sglang.srt.runtime_context:publish"), _publish),
+        Way("server_args", has("sglang.srt.server_args:set_global_server_args_for_scheduler"), _set_global),
+    ),
+    Seam(
+        "receive",
+        "where the event loop gets its requests",
+        Way("request_receiver", has(_RECEIVER), _receive_from_component),
+        Way("Scheduler.recv_requests", has(f"{_SCHEDULER}.recv_requests"), _receive_itself),
+    ),
+    Seam(
+        "send",
+        "where replies go",
+        Way(
+            "ipc_channels",
+            has("sglang.srt.managers.scheduler_components.ipc_channels:SchedulerIpcChannels"),
+            _send_through_channels,
+        ),
+        Way("Scheduler", has(_SCHEDULER), _send_itself),
+    ),
+    Seam(
+        "input_ids",
+        "what a request's token ids come as",
+        Way("array", is_annotated(_INPUT, "input_ids", "array"), lambda ids: array("q", ids)),
+        Way("list", has(_INPUT), list),
+    ),
     Seam(
         "session_cache",
         "the cache layer that keeps the slots of streaming sessions",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.row_pages import full_pool
-from kvproof.conformance.adapters.scenario_run import RecordResult, TellEvents, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, refuse_open_pages, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
 from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS, Scenario
@@ -30,7 +30,7 @@ def record_scenario(
     seed: int = 0,
     settings: dict[str, Any] | None = None,
     progress: TellEvents | None = None,
-) -> RecordResult:
+) -> DrivenResult:
     """Run scenario `name` and write its trace to `out`. `settings` overrides fields of `Settings`."""
     if name not in SCENARIOS:
         raise unknown("scenario of sglang-jax", name, SCENARIOS)
@@ -48,7 +48,7 @@ def record_scenario(
             finally:
                 recorder.stop()
             writer.close(reason, dropped=len(recorder.stray_frees))
-    return RecordResult(path=Path(out), events=writer.events, reason=reason, steps=headless.steps)
+    return DrivenResult((Path(out),), writer.events, reason, headless.steps)
 
 
 def scenarios_here() -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
+from kvproof.conformance.adapters.scenario_run import RecordResult
 from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
 from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.sglang.launch import launch
@@ -24,17 +25,6 @@ from kvproof.spec.faults import FAULTS
 
 # No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
 SERVER = "sglang-server"
-
-
-class Recording(Protocol):
-    """What an adapter returns: one trace, or one of each rank."""
-
-    @property
-    def paths(self) -> tuple[Path, ...]: ...
-    @property
-    def events(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
 
 
 TraceFile = Annotated[Path, typer.Option("--out", "-o", help="The trace to write: .jsonl, .jsonl.gz or .kvtrace.")]
@@ -116,7 +106,7 @@ def record(
     _tell_of(recording, faults, f"page size {page_size}, {named}", by_its_release=target == "sglang")
 
 
-def _tell_of(recording: Recording, faults: Sequence[str], how: str, *, by_its_release: bool) -> None:
+def _tell_of(recording: RecordResult, faults: Sequence[str], how: str, *, by_its_release: bool) -> None:
     tell(f"recorded {', '.join(map(str, recording.paths))}: {recording.events} events, {how}")
     if faults:
         tell(f"  with {', '.join(faults)} turned on")

@@ -25,8 +25,8 @@ from kvproof.conformance.adapters.sglang.capture import Capture
 from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.observe import Observer
 from kvproof.conformance.adapters.sglang.record import header_of_run, recording, scenarios_here, settings_for
+from kvproof.conformance.adapters.sglang.scenario import Session
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
-from kvproof.conformance.adapters.sglang.scenarios.scenario import Session
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.replay.replay import CONFORMS, replay
 from kvproof.conformance.traces.json_lines import TraceWriter
