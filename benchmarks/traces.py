@@ -17,7 +17,7 @@ from kvproof.conformance.adapters.reference import record_workload
 from kvproof.conformance.adapters.workload import read_workload
 from kvproof.conformance.replay.many_traces import Options, coverage_of, judged
 from kvproof.conformance.replay.verdict import CONFORMS, Report
-from kvproof.conformance.report.show_coverage import as_json
+from kvproof.conformance.report.show_replay import coverage_json
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "traces"
@@ -57,7 +57,7 @@ def main() -> None:
             f"| {spread(replayed, digits=1)} | {spread(report.events / s / 1e6 for s in replayed)} "
             f"| {spread(report.pages_moved / s / 1e6 for s in replayed)} |"
         )
-    counts = as_json(coverage_of(reports))
+    counts = coverage_json(coverage_of(reports))
     divided = f", token counts divided by {arguments.scale}" if arguments.scale > 1 else ""
     never = [name for name, count in counts["actions"].items() if not count]
     lines = [

@@ -50,16 +50,13 @@ def _holds(u: Universe, suffix: str) -> dict[str, Any]:
 
 def meaning(u: Universe, effect: str) -> Meaning:
     """What the effect does to both pools, and its side conditions by name."""
-    full, windows = _in_the_full_pool(u, effect), _in_the_window_pool(u, effect)
+    full = _in_the_full_pool(u, effect)
+    windows = MAP_EFFECTS[effect](u, state(""), state(AFTER), window_state(""), window_state(AFTER))
     return [*full[0], *windows[0]], full[1] | windows[1]
 
 
 def _in_the_full_pool(u: Universe, effect: str) -> Meaning:
     return FULL_EFFECTS[effect](u, state(""), state(AFTER)) if effect in FULL_EFFECTS else ([], {})
-
-
-def _in_the_window_pool(u: Universe, effect: str) -> Meaning:
-    return MAP_EFFECTS[effect](u, state(""), state(AFTER), window_state(""), window_state(AFTER))
 
 
 def prove_effects(asker: Asker) -> Iterator[Lemma]:

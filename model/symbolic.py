@@ -13,8 +13,6 @@ from typing import Any
 
 import z3
 
-from kvproof.spec.state import Ledger
-
 
 class PagedLength:
     """A length of `pages` whole pages and `offset` tokens; `size` is the symbolic page size."""
@@ -124,12 +122,6 @@ class Symbols:
         """Any state of a machine, every field a symbol; states of different suffixes have nothing to do with each other."""
         fields = dataclasses.fields(state)
         return state(**{f.name: self.variable(f.metadata["sort"], f.name + suffix) for f in fields})
-
-    def ledger(self, suffix: str = "") -> Ledger:
-        """An arbitrary ledger."""
-        found = self.arbitrary(Ledger, suffix)
-        assert isinstance(found, Ledger)
-        return found
 
     def parameters(self, params: Mapping[str, str]) -> SimpleNamespace:
         return SimpleNamespace(**{name: self.variable(sort, f"${name}") for name, sort in params.items()})

@@ -11,7 +11,7 @@ from functools import cache
 
 from kvproof.model.explore import WALK_STEPS, Run, Taken, first_steps, states
 from kvproof.model.integers import Integers
-from kvproof.model.oracle import Oracle, Outcome
+from kvproof.model.oracle import Oracle
 from kvproof.model.witness import Scribe, Witness, witness, witness_of
 from kvproof.spec.faults import FAULTS, Fault, actions_with
 from kvproof.spec.machine import ADMISSION, DEFERRED, LEDGER, TREE
@@ -68,16 +68,12 @@ def _of_the_ledger(fault: Fault, run: Run) -> Witness:
     oracle = Oracle.of(run.page_size, run.row_width, actions_with(fault), **run.config)
 
     def is_wanted(step: Taken) -> bool:
-        name = step.outcome.action.name
-        return name in fault.in_traces and bool(_right(oracle, step).failed_guards)
+        name, before = step.outcome.action.name, step.outcome.before
+        return name in fault.in_traces and bool(oracle.step(LEDGER.actions[name], before, step.params).failed_guards)
 
     steps = first_steps(oracle, LEDGER, is_wanted)
     assert steps is not None, fault.id
     return witness([("run", step) for step in steps], run.page_size, run.row_width, **run.config)
-
-
-def _right(oracle: Oracle, step: Taken) -> Outcome:
-    return oracle.step(LEDGER.actions[step.outcome.action.name], step.outcome.before, step.params)
 
 
 def _of_the_tree(fault: Fault, run: Run) -> Witness:

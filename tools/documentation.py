@@ -14,7 +14,7 @@ from pathlib import Path
 from seed_search import searched
 
 from kvproof.conformance.fuzz.seeds import SEEDS
-from kvproof.conformance.report.formats import ndjson
+from kvproof.conformance.report.formats import run_events
 from kvproof.conformance.traces.records import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import Proof, prove
@@ -158,7 +158,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/rules.md": rules_page,
     "docs/trace.md": trace_page,
     "docs/trace.schema.json": schema,
-    "docs/run-events.schema.json": ndjson.schema,
+    "docs/run-events.schema.json": run_events.schema,
     f"conformance/fuzz/{SEEDS}": lambda: searched(lambda fault: proof_with(fault.id).counterexample),
 }
 """Every generated file, and the function that makes its text."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.scenarios import TARGETS, load
-from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.sglang.releases import installed_version
+from kvproof.conformance.cli.commands.options import parse_settings
 from kvproof.conformance.errors import UserError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from kvproof.conformance.report.terminal import Progress, bar, in_time
 from kvproof.conformance.traces.json_lines import TraceReader
@@ -38,16 +39,11 @@ class ReplayPace:
         self(events, done / total if done is not None and total else None, f"{done} of {total}")
 
 
-class ReadingPace:
+def reading_pace(progress: Progress, reader: TraceReader) -> Callable[[int], None]:
     """How far a reader of a trace is. Called with the events so far."""
-
-    def __init__(self, progress: Progress, reader: TraceReader) -> None:
-        self._pace, self._reader = ReplayPace(progress), reader
-        self._size = reader.path.stat().st_size
-        self._pace.begin()
-
-    def __call__(self, events: int) -> None:
-        self._pace(events, self._reader.position / self._size if self._reader.position else None)
+    pace, size = ReplayPace(progress), reader.path.stat().st_size
+    pace.begin()
+    return lambda events: pace(events, reader.position / size if reader.position else None)
 
 
 class FuzzPace:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 
 from kvproof.conformance.compiled.choose import AUTO
-from kvproof.conformance.fuzz.campaign import Campaign
+from kvproof.conformance.fuzz.campaign import Campaign, merged
 from kvproof.conformance.fuzz.campaign_state import (
     State,
     campaign_as_data,
@@ -24,7 +24,6 @@ from kvproof.conformance.fuzz.finding_folder import leave, write_text
 from kvproof.conformance.fuzz.growth import Sample
 from kvproof.conformance.fuzz.isolation import InThisProcess, Isolated, Player
 from kvproof.conformance.fuzz.judging import judging_by
-from kvproof.conformance.fuzz.merging import merged
 from kvproof.conformance.fuzz.play import STEP_SECONDS
 from kvproof.conformance.fuzz.saved_play import Data
 from kvproof.conformance.fuzz.summary_page import summary_page
@@ -164,11 +163,7 @@ def leave_summary(whole: CampaignJobs, folder: Path) -> None:
     write_text(folder / "summary.html", summary_page(summary))
 
 
-def _silent(what: str) -> None:
-    pass
-
-
-def player_of(target: Target, how: SearchOptions, waits: Callable[[str], None] = _silent) -> Player:
+def player_of(target: Target, how: SearchOptions, waits: Callable[[str], None] = lambda _: None) -> Player:
     """`waits` is told where the checker has to be compiled first."""
     player = Isolated if how.isolates else InThisProcess
     return player(target, how.step_seconds, _judging(how.checker, how.seconds, waits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kvproof.impl.scheduler import Scheduler
     from kvproof.impl.state import EngineState
 
+ENGINE_SETTINGS = frozenset(field.name for field in fields(EngineConfig))
 LARGEST_PAGE_OF_A_FORWARD = 16
 """Inputs of pages that are larger are long, and to compute them takes longer than all else."""
 
@@ -86,21 +88,9 @@ class Reference(WordedSettings):
         page_size, row_width = self.page_size(settings), self.longest(settings)
         speculation = chosen["speculation"]
         chunk = self._chunk_tokens(settings, beyond=1)
-        engine: dict[str, Any] = {
-            name: chosen[name]
-            for name in (
-                "rows",
-                "drafts",
-                "draft_accuracy",
-                "radix_cache",
-                "max_running_requests",
-                "new_token_estimate",
-                "retract_after_prepare",
-                "retract_interval",
-                "row_order",
-            )
-        }
+        engine: dict[str, Any] = {name: value for name, value in chosen.items() if name in ENGINE_SETTINGS}
         engine |= {
+            "window": self._window_tokens(settings),
             "page_size": page_size,
             "pool_pages": self._pool_pages(settings),
             "row_width": row_width,
@@ -112,10 +102,9 @@ class Reference(WordedSettings):
             "forward": chosen["forward"] if page_size <= LARGEST_PAGE_OF_A_FORWARD else "none",
             "faults": tuple(faults),
         }
-        window = self._window_tokens(settings)
-        config = EngineConfig(**engine, window=window)
-        if window and chosen["window_pool"] == TIGHT:
-            config = EngineConfig(**engine, window=window, window_pages=config.least_window_pages)
+        config = EngineConfig(**engine)
+        if config.window and chosen["window_pool"] == TIGHT:
+            config = replace(config, window_pages=config.least_window_pages)
         return config
 
 

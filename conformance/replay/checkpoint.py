@@ -22,7 +22,7 @@ from typing import Any
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer
-from kvproof.conformance.replay.serialization import report_as_data, report_from_data, restore_state, state_as_data
+from kvproof.conformance.replay.serialization import REPORT, restore_state, state_as_data
 from kvproof.conformance.traces.data_file import LARGE, WRONG_SHAPE, count, parsed, read_text, wrong_shape
 from kvproof.conformance.traces.json_lines import Place, TraceReader
 from kvproof.conformance.traces.records import line_of
@@ -62,7 +62,7 @@ class Checkpoints:
             "header": _digest(line_of(reader.header)),
             "read": self._bytes_read(reader),
             "place": None if reader.place is None else list(reader.place),
-            "report": report_as_data(replayer.report),
+            "report": REPORT.dump_python(replayer.report, mode="json"),
             "state": state_as_data(replayer),
         }
         text = json.dumps({**data, "sha256": _digest(_canonical(data))})
@@ -111,7 +111,7 @@ class Checkpoints:
             raise self._refused(f"{reader.path} is another file than when it was written, or it was changed")
 
     def _restore(self, data: dict[str, Any], replayer: Replayer, reader: TraceReader) -> None:
-        report, restored = replayer.report, report_from_data(data["report"])
+        report, restored = replayer.report, REPORT.validate_python(data["report"])
         report.findings = [dataclasses.replace(f, path=reader.path) for f in restored.findings]
         report.followed, report.events, report.pages_moved = restored.followed, restored.events, restored.pages_moved
         vars(report.coverage).update(vars(restored.coverage))

@@ -14,17 +14,7 @@ from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.traces.data_file import count, whole_number
 
 Data = dict[str, Any]
-_REPORT = TypeAdapter(Report)
-
-
-def report_as_data(report: Report) -> Data:
-    data: Data = _REPORT.dump_python(report, mode="json")
-    return data
-
-
-def report_from_data(data: Data) -> Report:
-    """Raises what a wrong shape raises: KeyError, TypeError, ValueError."""
-    return _REPORT.validate_python(data)
+REPORT = TypeAdapter(Report)
 
 
 def state_as_data(replayer: Replayer) -> Data:

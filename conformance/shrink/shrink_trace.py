@@ -13,9 +13,10 @@ Names, pages and rows are numbered anew; of what the header says beside its conf
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,6 @@ from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.shrink.delta import Limit, least, without_stretches
 from kvproof.conformance.shrink.first_cut import Lives, kept
 from kvproof.conformance.shrink.model_run import Retold, retelling_of
-from kvproof.conformance.shrink.renumbering import renamed
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Event, Header
 
@@ -293,3 +293,27 @@ def _turn_of(item: _Of) -> object:
 
 def _itself(item: _Of) -> object:
     return item[1].seq
+
+
+def renamed(events: Sequence[Event]) -> list[Event]:
+    """The events with new names, pages and rows, in the order in which the trace first says them: nothing of who sent it is left.
+
+    Page 0 stays: it is the padding page. Lists of free pages are left out.
+    """
+    # Each name gets the next number.
+    sessions, turns, rows, pages, windows = (defaultdict[object, int](count(n).__next__) for n in (0, 0, 0, 1, 1))
+    told = []
+    for event in events:
+        new: dict[str, object] = {
+            "session": None if event.session is None else f"s{sessions[event.session]}",
+            "turn": None if event.turn is None else f"r{turns[event.turn]}",
+            "row": None if event.row is None else rows[event.row],
+            "free_list": None,
+            "window_free_list": None,
+        }
+        for names, numbers in ((("alloc", "free", "shared"), pages), (("window_alloc", "window_free"), windows)):
+            for name in names:
+                said = getattr(event, name)
+                new[name] = said and tuple(page and numbers[page] for page in said)
+        told.append(event.model_copy(update=new))
+    return told

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 from kvproof.conformance.compiled.choose import AUTO
 from kvproof.conformance.replay.finding_words import finding_json
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
-from kvproof.conformance.watch.growing_file import GrowingFile
 from kvproof.conformance.watch.growing_judge import LiveJudge
-from kvproof.conformance.watch.growing_trace import Source, source_of
+from kvproof.conformance.watch.growing_trace import GrowingFile, Source, source_of
 from kvproof.conformance.watch.status import ENDED, FOLLOWING, IDLE, UNJUDGED, WAITING, Pace, Status, now
 from kvproof.spec.trace import End
 

@@ -12,7 +12,7 @@ from command_line import run
 from lxml import etree
 from repository import ROOT
 
-from kvproof.conformance.report.formats import ndjson
+from kvproof.conformance.report.formats import run_events
 
 SCHEMAS = ROOT / "tests" / "conformance" / "report" / "formats" / "schemas"
 SARIF_SCHEMA = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
@@ -70,6 +70,6 @@ def valid_sarif(path: Path) -> None:
 def valid_ndjson(path: Path) -> None:
     lines = path.read_text(encoding="ascii").split("\n")
     assert lines.pop() == ""
-    validator = jsonschema.Draft202012Validator(json.loads(ndjson.schema()))
+    validator = jsonschema.Draft202012Validator(json.loads(run_events.schema()))
     for line in lines:
         validator.validate(json.loads(line))

@@ -82,7 +82,7 @@ def test_a_choice_between_lengths_is_a_length() -> None:
 
 def test_an_arbitrary_ledger_has_a_symbol_of_its_own_for_each_field() -> None:
     d = Symbols()
-    s, other = d.ledger(), d.ledger("'")
+    s, other = d.arbitrary(Ledger), d.arbitrary(Ledger, "'")
     names = [str(value.pages if isinstance(value, PagedLength) else value) for value in vars(s).values()]
     assert len(set(names)) == len(FIELDS) == len(vars(s))
     assert set(names).isdisjoint(str(getattr(v, "pages", v)) for v in vars(other).values())

@@ -65,8 +65,8 @@ def written(effect: type) -> set[str]:
     d = Symbols()
     sorts = {f.name: str(f.type).lower() for f in dataclasses.fields(effect)}
     given = {name: "" if sort == "str" else d.variable(sort, f"@{name}") for name, sort in sorts.items()}
-    before = d.ledger()
-    after, _ = effect(**given).apply(d, before, d.ledger("'"))
+    before = d.arbitrary(Ledger)
+    after, _ = effect(**given).apply(d, before, d.arbitrary(Ledger, "'"))
     return {name for name in FIELD_NAMES if getattr(after, name) is not getattr(before, name)}
 
 

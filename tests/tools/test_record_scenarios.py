@@ -9,7 +9,7 @@ import pytest
 import record_scenarios
 
 from kvproof.conformance.adapters.scenario_run import DrivenResult
-from kvproof.conformance.adapters.settings_arguments import Setting
+from kvproof.conformance.cli.commands.options import Setting
 from kvproof.conformance.errors import UserError
 
 

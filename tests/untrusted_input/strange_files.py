@@ -44,8 +44,7 @@ from kvproof.conformance.replay import checkpoint, slice_state
 from kvproof.conformance.replay import replay as replays
 from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.report.explain.page import page_of
-from kvproof.conformance.report.explain.story import story_of
-from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.story import Subject, story_of
 from kvproof.conformance.report.formats.junit import junit
 from kvproof.conformance.report.formats.of_replay import events_of_replay
 from kvproof.conformance.report.formats.run_events import Started

@@ -29,8 +29,7 @@ from kvproof.conformance.traces.columnar_blocks import Kind, packed
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NUMBER_PARAMS
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.records import line_of
-from kvproof.conformance.watch.growing_file import GrowingFile
-from kvproof.conformance.watch.growing_trace import source_of
+from kvproof.conformance.watch.growing_trace import GrowingFile, source_of
 from kvproof.spec.trace import Config, End, Event, Header, Observed, Producer, Terms
 
 FOLDER = Path(tempfile.mkdtemp(prefix="kvproof-fuzz-"))

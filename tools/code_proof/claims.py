@@ -162,7 +162,7 @@ def check(
         return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
     place = Place(module.path, definition.lineno)
     d = Symbols()
-    before = d.ledger()
+    before = d.arbitrary(Ledger)
     params = d.parameters(claim.params)
     expected = claim.rule(d, before, params)
     invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]

@@ -16,6 +16,7 @@ from typing import Any
 
 import z3
 
+from kvproof.spec.state import Ledger
 from rule_mutation.mutant_spec import SpecCopy
 
 RLIMIT = 5_000_000
@@ -103,7 +104,7 @@ class Meaning:
     @cached_property
     def moving(self) -> frozenset[str]:
         """Effects that move pages, rows or locks; the others only say or check something."""
-        s = self.d.ledger()
+        s = self.d.arbitrary(Ledger)
         return frozenset(
             name
             for name, cls in _effect_classes(self.copy).items()
@@ -150,15 +151,18 @@ class Meaning:
         return tuple(self.d.domain_facts(before, params, sorts))
 
     def _effect(self, cls: Any) -> CheckTerms:
-        s = self.d.ledger()
+        s = self.d.arbitrary(Ledger)
         after, conditions = self._applied(cls, s)
-        facts = (*self._facts(s, SimpleNamespace(), {}), *self._facts(self.d.ledger("'"), SimpleNamespace(), {}))
+        facts = (
+            *self._facts(s, SimpleNamespace(), {}),
+            *self._facts(self.d.arbitrary(Ledger, "'"), SimpleNamespace(), {}),
+        )
         return CheckTerms(facts, _by_invariant(conditions, self._ids), _fields(after))
 
     def _applied(self, cls: Any, s: Any) -> Any:
         sorts = {f.name: ARBITRARY.get(str(f.type)) for f in dataclasses.fields(cls)}
         given = {name: self.d.variable(sort, f"@{name}") if sort else "" for name, sort in sorts.items()}
-        return cls(**given).apply(self.d, s, self.d.ledger("'"))
+        return cls(**given).apply(self.d, s, self.d.arbitrary(Ledger, "'"))
 
 
 def _effect_classes(copy: SpecCopy) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Handover:
         # Batches whose page ids may still be on their way, each with how many copies must have arrived.
         self._sealed: deque[tuple[int, list[Any]]] = deque()
         self._frames: deque[bytes | memoryview] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self.is_idle = True
         """everything is handed over, and the scheduler said that nothing is in flight"""
 
@@ -77,10 +77,6 @@ class Handover:
         """How many events were put so far."""
         waiting = itertools.chain(*(batch for _, batch in self._sealed), self._batch)
         return self._packed + self._lost + sum(map(events_of, waiting))
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self._waiting_bytes
 
     def put(self, record: Any) -> None:
         if self._is_over:  # around the handler in which the recording ended there may be one that goes on
@@ -181,15 +177,15 @@ class Handover:
 
     def _add(self, data: bytes) -> None:
         self._frames.append(data)
-        self._waiting_bytes += len(data)
+        self.waiting_bytes += len(data)
 
     def _send(self) -> None:
         try:
             self._send_some()
         except OSError as error:
             raise TraceLost(f"the process that writes the trace is gone: {error.strerror}") from error
-        if self._waiting_bytes > self._buffer_bytes:
-            raise TraceLost(f"the trace is written too slowly: {self._waiting_bytes} bytes wait")
+        if self.waiting_bytes > self._buffer_bytes:
+            raise TraceLost(f"the trace is written too slowly: {self.waiting_bytes} bytes wait")
 
     def _send_some(self) -> None:
         """As much as the pipe takes."""
@@ -199,7 +195,7 @@ class Handover:
                 taken = os.write(self._pipe, frames[0])
             except BlockingIOError:
                 break
-            self._waiting_bytes -= taken
+            self.waiting_bytes -= taken
             if taken == len(frames[0]):
                 frames.popleft()
             else:

@@ -27,14 +27,14 @@ def prepare() -> None:
     state.GroupCoordinator.destroy = lambda self: None
     processors: Any = importlib.import_module("sglang.srt.utils.common")
     processors.parse_lscpu_topology = functools.cache(processors.parse_lscpu_topology)
-    put_everywhere("create_scheduler_watchdog", _no_watchdog)
+    put_everywhere("create_scheduler_watchdog", lambda *_args, **_kwargs: None)
     put_everywhere("get_zmq_socket", _NoSocket)
 
 
 def put_everywhere(name: str, instead: Callable[..., Any]) -> None:
     """In each of SGLang's modules that has a function of this name, also where it was imported."""
-    for module in _sglang_modules():
-        if name in vars(module):
+    for place, module in list(sys.modules.items()):
+        if place.startswith("sglang.") and module is not None and name in vars(module):
             setattr(module, name, instead)
 
 
@@ -65,10 +65,6 @@ def _made_once(make: Maker) -> Maker:
     return make_or_find
 
 
-def _no_watchdog(*_args: Any, **_kwargs: Any) -> None:
-    return None
-
-
 class _NoSocket:
     """Takes what is sent, and has nothing to read."""
 
@@ -77,7 +73,3 @@ class _NoSocket:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None
-
-
-def _sglang_modules() -> list[Any]:
-    return [module for name, module in sys.modules.items() if name.startswith("sglang.") and module is not None]

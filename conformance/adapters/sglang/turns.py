@@ -167,7 +167,8 @@ class Turns:
             return release(req, *args, **kwargs)
         self._steps.write_results_up_to(req)
         session, whole = session_of(req), self._observe.lengths(req)["kv_committed_len"]
-        params: Values = {"finished_len": _finished_len(req)}
+        kept = req.finished_len if req.finished_len is not None else len(req.output_ids)
+        params: Values = {"finished_len": int(kept)}
         windows = self._observe.window_pages_of_row(self._release.row(req), 0, whole)
         with self._actions.open(RELEASE) as action:
             result = release(req, *args, **kwargs)
@@ -230,10 +231,6 @@ class _Window:
     freed: list[int]
     cursor_before: int
     after: Values
-
-
-def _finished_len(req: Any) -> int:
-    return int(req.finished_len) if req.finished_len is not None else len(req.output_ids)
 
 
 def _is_aborted(req: Any) -> bool:

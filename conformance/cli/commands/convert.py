@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli.progress_bar import ReadingPace
+from kvproof.conformance.cli.progress_bar import reading_pace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.formats.followed import Followed
@@ -98,7 +98,7 @@ def _copy(form: str, trace: Path, out: Path, hash_names: bool) -> None:
         Progress(f"converting {trace}") as progress,
         replacing(out, trace, lambda partial: begin(partial, header)) as writer,
     ):
-        pace = ReadingPace(progress, reader)
+        pace = reading_pace(progress, reader)
         for _, record in reader:
             if isinstance(record, Event):
                 writer.write(record if names is None else names.event(record))

@@ -18,8 +18,7 @@ from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.report.explain.page import page_of
-from kvproof.conformance.report.explain.story import Story, story_of
-from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.story import Story, Subject, story_of
 from kvproof.conformance.report.explain.text import report_lines
 from kvproof.conformance.report.terminal import Progress, complain, tell_lines
 from kvproof.conformance.traces.open_trace import read_trace
@@ -66,7 +65,8 @@ def explain(
 
         if not is_name(what):
             raise unknown_subject(what)
-        _require_none_of_a_trace(html, strict, profile)
+        if html is not None or strict or profile is not None:
+            raise UserError("--html, --strict and --profile are for traces: a rule is explained as text")
         with Progress(f"looking for the shortest run of {what}") as progress:
             lines = list(rule_lines(what, lambda: progress.show("searching")))
         tell_lines(lines)
@@ -75,18 +75,14 @@ def explain(
     raise typer.Exit(_explain_trace(place, html, events, strict, profile))
 
 
-def _require_none_of_a_trace(html: Path | None, strict: bool, profile: str | None) -> None:
-    if html is not None or strict or profile is not None:
-        raise UserError("--html, --strict and --profile are for traces: a rule is explained as text")
-
-
 def _explain_trace(place: Path, html: Path | None, events: int, strict: bool, profile: str | None) -> ExitCode:
     subject = Subject.of(place, strict=strict, profile=profile)
     if html is None:
         report = _judged(subject)
         header = read_trace(subject.path).header
     else:
-        _require_other_file(html, subject)
+        if html.exists() and (html.is_dir() or html.samefile(subject.path)):
+            raise UserError(f"{html}: is the trace, or a folder; give another name for the page")
         story = _told(subject, events)
         report, header = story.report, story.header
         with writing(html):
@@ -116,8 +112,3 @@ def _told(subject: Subject, events: int) -> Story:
         if len(story.events) > events:
             story = story_of(subject, since=story.report.events - events, progress=pace)
         return story
-
-
-def _require_other_file(html: Path, subject: Subject) -> None:
-    if html.exists() and (html.is_dir() or html.samefile(subject.path)):
-        raise UserError(f"{html}: is the trace, or a folder; give another name for the page")

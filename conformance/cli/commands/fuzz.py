@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import (
     FaultsTurnedOn,
@@ -18,6 +17,7 @@ from kvproof.conformance.cli.commands.options import (
     RayAddress,
     SarifFile,
     checker_option,
+    parse_settings,
 )
 from kvproof.conformance.compiled.choose import CHECKERS
 from kvproof.conformance.errors import UserError, unknown

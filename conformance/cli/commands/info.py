@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kvproof.conformance.cli.progress_bar import ReadingPace
+from kvproof.conformance.cli.progress_bar import reading_pace
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.json_lines import TraceReader
@@ -34,8 +34,8 @@ def info(
     for path in traces:
         trace = read_trace(path)
         with Progress(f"reading {path}") as progress:
-            totals = count(trace, ReadingPace(progress, trace))
-        all_complete = all_complete and _is_whole(trace)
+            totals = count(trace, reading_pace(progress, trace))
+        all_complete = all_complete and trace.end is not None and trace.end.dropped == 0
         for line in [_one_line(trace, totals)] if quiet else _lines(trace, totals):
             say(line)
     if not all_complete:
@@ -77,10 +77,6 @@ def count(trace: TraceReader, pace: Callable[[int], None] = lambda _: None) -> T
             if number % LOOK_EVENTS == 0:
                 pace(number)
     return totals
-
-
-def _is_whole(trace: TraceReader) -> bool:
-    return trace.end is not None and trace.end.dropped == 0
 
 
 def _state(trace: TraceReader) -> str:

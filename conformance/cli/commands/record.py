@@ -11,11 +11,10 @@ import typer
 
 from kvproof.conformance.adapters.scenario_run import RecordResult
 from kvproof.conformance.adapters.scenarios import TARGETS, load, require_scenario
-from kvproof.conformance.adapters.settings_arguments import parse_settings
 from kvproof.conformance.adapters.sglang.launch import launch
 from kvproof.conformance.adapters.workload import WorkloadRequest, read_workload
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import FaultsTurnedOn
+from kvproof.conformance.cli.commands.options import FaultsTurnedOn, parse_settings
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.formats.stream import given

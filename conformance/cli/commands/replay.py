@@ -46,10 +46,10 @@ from kvproof.conformance.replay.timeline import timeline
 from kvproof.conformance.replay.verdict import VIOLATES, Report
 from kvproof.conformance.report.formats.of_replay import events_of_replay
 from kvproof.conformance.report.formats.stream import Formats, telling
-from kvproof.conformance.report.show_coverage import coverage_lines
 from kvproof.conformance.report.show_replay import (
     as_json,
     checked,
+    coverage_lines,
     reason_lines,
     replay_command,
     verdict_line,

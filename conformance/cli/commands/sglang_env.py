@@ -34,7 +34,7 @@ def sglang_env(
             "(pip install --no-deps kvproof) and run this there"
         ) from error
     has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
-    is_known = _is_known(sglang.version)
+    is_known = any(release.version == sglang.version for release in RELEASES)
     if has_plugins:
         _check_plugin()
     _tell_how(sglang.version, is_known, has_plugins)
@@ -53,10 +53,6 @@ def _tell_how(version: str, is_known: bool, has_plugins: bool) -> None:
         tell("this release has no plugins; to record a server, start it with kvproof:")
         tell("  kvproof record --target sglang-server --out out/trace.jsonl -- python -m sglang.launch_server ...")
     tell("when the server has stopped: kvproof replay out/trace.jsonl --profile auto")
-
-
-def _is_known(version: str) -> bool:
-    return any(release.version == version for release in RELEASES)
 
 
 def _check_plugin() -> None:

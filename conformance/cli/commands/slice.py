@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli.commands.options import profile_option
-from kvproof.conformance.cli.progress_bar import ReadingPace, ReplayPace
+from kvproof.conformance.cli.progress_bar import ReplayPace, reading_pace
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
@@ -73,7 +73,7 @@ def slice_(
         Progress(f"cutting {trace}") as progress,
         replacing(out, trace, lambda partial: write_trace(partial, part.added_to(reader.header))) as writer,
     ):
-        pace, cut = ReadingPace(progress, reader), Cut(reader, part)
+        pace, cut = reading_pace(progress, reader), Cut(reader, part)
         for event in cut:
             writer.write(event)
             pace(writer.events)

@@ -21,8 +21,7 @@ from kvproof.conformance.replay.timeline import pages_in_words
 from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_pages import WrongPage
 from kvproof.conformance.report.explain.picture import pictures
-from kvproof.conformance.report.explain.story import Lengths
-from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.story import Lengths, Subject
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.integers import Integers

@@ -20,8 +20,7 @@ from string import Template
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.report.explain.account import Account, Command, Value, Wrong, account_of, commands_of
 from kvproof.conformance.report.explain.packed import packed
-from kvproof.conformance.report.explain.story import Story
-from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.story import Story, Subject
 from kvproof.conformance.report.show_replay import checked
 from kvproof.spec import SPEC_VERSION
 

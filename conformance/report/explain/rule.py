@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 from rich.text import Text
 
@@ -160,13 +159,8 @@ def _action_lines(action: Action) -> Iterator[Text]:
 def _demands(action: Action, machine: Machine) -> tuple[list[str], list[tuple[str, str]]]:
     """The sentences of an action's guards, and of the side conditions of its effects: those do not depend on a state."""
     d = Integers(1, 1)
-    step = action.run(
-        d, machine.start(d), SimpleNamespace(**{name: _nothing(sort) for name, sort in action.params.items()})
-    )
+    nothing = {name: False if sort == "flag" else 0 for name, sort in action.params.items()}
+    step = action.run(d, machine.start(d), SimpleNamespace(**nothing))
     _, conditions = apply_effects(d, step.after, step.effects)
     guards = list(dict.fromkeys(guard.sentence for guard in step.guards))
     return guards, list(dict.fromkeys((c.invariant, c.sentence) for c in conditions))
-
-
-def _nothing(sort: str) -> Any:
-    return False if sort == "flag" else 0

@@ -7,16 +7,19 @@ accepted. So the story ends where the replay does: what follows a broken state s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.finding_files import REPORT, SCHEDULE, TRACE
 from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
 from kvproof.conformance.replay.replay import Progress, follow, follow_interpreted
 from kvproof.conformance.replay.replayer import Headed, Replayer
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
-from kvproof.conformance.report.explain.subject import Subject
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.integers import Integers
 from kvproof.spec.faults import Fault
@@ -35,6 +38,36 @@ LENGTH_FIELDS = {
     "r": "cache_protected_len",
     "e": "swa_evicted_seqlen",
 }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is explained: a trace, and the folder of the fuzzer's finding that it lies in, if it does."""
+
+    path: Path
+    finding: Path | None = None
+    strict: bool = False
+    profile: str | None = None
+
+    @staticmethod
+    def of(place: Path, *, strict: bool = False, profile: str | None = None) -> Subject:
+        """A trace, or a folder that `kvproof fuzz` left. Raises UserError for any other folder."""
+        if not place.is_dir():
+            return Subject(place, None, strict, profile)
+        if not (place / SCHEDULE).exists():
+            inside = sorted(found.parent.name for found in place.glob(f"*/{SCHEDULE}"))
+            choose = f"; it holds findings: {place / inside[0]}" if inside else ""
+            raise UserError(
+                f"{place} is a folder, but no finding of kvproof fuzz ({SCHEDULE} is not in it){choose}; "
+                "many traces: kvproof replay"
+            )
+        if not (place / TRACE).exists():
+            raise UserError(f"{place}: the finding has no trace: what went wrong is in {place / REPORT}")
+        return Subject(place / TRACE, place, strict, profile)
+
+    @property
+    def given(self) -> Path:
+        return self.finding or self.path
 
 
 def _fields(whose: int) -> list[str]:

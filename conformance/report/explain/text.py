@@ -9,7 +9,7 @@ from rich.text import Text
 
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.report.explain.account import Account, Command, Value, Wrong, account_of, commands_of
-from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.story import Subject
 from kvproof.conformance.report.show_replay import checked, reason_lines, verdict_line
 from kvproof.spec.trace import Header
 

@@ -7,6 +7,7 @@ anything that a trace's producer wrote freely. `docs/run-events.schema.json` is 
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
@@ -253,3 +254,13 @@ RunEvent = Annotated[
     Field(discriminator="event"),
 ]
 RUN_EVENT: TypeAdapter[Any] = TypeAdapter(RunEvent)
+
+
+def line_of(event: Any) -> str:
+    """One event as a line of NDJSON, with its line end. ASCII only, so that nothing in a name can end the line or hide in it."""
+    return json.dumps(event.model_dump(), separators=(",", ":")) + "\n"
+
+
+def schema() -> str:
+    """The JSON Schema of one line."""
+    return json.dumps(RUN_EVENT.json_schema(), indent=1, sort_keys=True) + "\n"

@@ -22,8 +22,7 @@ import typer
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import MEANING, ExitCode
 from kvproof.conformance.report.formats.junit import junit
-from kvproof.conformance.report.formats.ndjson import line_of
-from kvproof.conformance.report.formats.run_events import CouldNot, Ended, Started
+from kvproof.conformance.report.formats.run_events import CouldNot, Ended, Started, line_of
 from kvproof.conformance.report.formats.sarif import sarif
 from kvproof.conformance.whole_file import require_writable_file, write_whole, writing
 from kvproof.spec import SPEC_VERSION

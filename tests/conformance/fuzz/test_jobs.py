@@ -13,11 +13,10 @@ from command_line import UNTIL_FOUND, run
 from killing import killing
 
 pytest.importorskip("torch")
-from kvproof.conformance.fuzz.campaign import Campaign, Found
+from kvproof.conformance.fuzz.campaign import Campaign, Found, merged
 from kvproof.conformance.fuzz.campaign_jobs import CampaignJobs, SearchOptions
 from kvproof.conformance.fuzz.campaign_state import Plan, State
 from kvproof.conformance.fuzz.jobs import search_by_processes
-from kvproof.conformance.fuzz.merging import merged
 from kvproof.conformance.fuzz.play import CRASH, Played, Trouble
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 

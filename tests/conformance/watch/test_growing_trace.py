@@ -19,8 +19,7 @@ from kvproof.conformance.traces.json_lines import TraceWriter
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.records import line_of
 from kvproof.conformance.watch import growing_trace as watch_source
-from kvproof.conformance.watch.growing_file import GrowingFile
-from kvproof.conformance.watch.growing_trace import Events, Source, source_of
+from kvproof.conformance.watch.growing_trace import Events, GrowingFile, Source, source_of
 from kvproof.spec.trace import End, Event
 
 EVENTS = [Event(seq=n, action="open", session=f"s{n}", after={"slot_held": False}) for n in range(600)]

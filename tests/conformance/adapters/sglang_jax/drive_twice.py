@@ -6,9 +6,8 @@ from typing import Any
 
 from kvproof.conformance.adapters.scenario_run import run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
-from kvproof.conformance.adapters.sglang_jax.observe import Observer
 from kvproof.conformance.adapters.sglang_jax.record import settings_for
-from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
+from kvproof.conformance.adapters.sglang_jax.recorder import Observer, Recorder
 from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS
 
 

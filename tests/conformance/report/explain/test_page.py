@@ -17,8 +17,7 @@ from html_tags import Tags
 
 from kvproof.conformance.replay.page_book import FREE
 from kvproof.conformance.replay.replay import Replayer, replay
-from kvproof.conformance.report.explain.story import Story, story_of
-from kvproof.conformance.report.explain.subject import Subject
+from kvproof.conformance.report.explain.story import Story, Subject, story_of
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import Event
 

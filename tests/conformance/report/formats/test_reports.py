@@ -17,8 +17,7 @@ from reports import Reports, reported
 from repository import DOCS, VARIANTS
 from sarif_pydantic import Sarif
 
-from kvproof.conformance.report.formats.ndjson import schema
-from kvproof.conformance.report.formats.run_events import RUN_EVENT
+from kvproof.conformance.report.formats.run_events import RUN_EVENT, schema
 
 HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all`"
 
