@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvproof.conformance.errors import UserError
-
 TellEvents = Callable[[int], Any]
 """Is told how many events were written so far."""
 
@@ -51,15 +49,6 @@ class Driven(Protocol):
         """The folder of the code under test."""
 
 
-class InTokens(Protocol):
-    @property
-    def page_size(self) -> int: ...
-    @property
-    def pool_tokens(self) -> int: ...
-    @property
-    def chunked_prefill_size(self) -> int | None: ...
-
-
 def run_to_its_end(scenario: Scenario, headless: Driven) -> str:
     """Run the scenario; the reason why it ended. A mistake of ours is raised, one of what is under test is a reason."""
     try:
@@ -72,14 +61,6 @@ def run_to_its_end(scenario: Scenario, headless: Driven) -> str:
         lines = str(error).strip().splitlines()
         return f"crashed: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
     return "finished"
-
-
-def refuse_open_pages(settings: InTokens) -> None:
-    """Pools and chunks are whole pages."""
-    lengths = {"pool_tokens": settings.pool_tokens, "chunked_prefill_size": settings.chunked_prefill_size}
-    for name, tokens in lengths.items():
-        if tokens is not None and tokens % settings.page_size:
-            raise UserError(f"{name} {tokens} is no multiple of page_size {settings.page_size}")
 
 
 def _raised_in(sources: Path, error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+from kvproof.conformance.adapters.driven_settings import settings_of_user
 from kvproof.conformance.adapters.headless_scheduler import FIRST_ORDINARY_TOKEN, VOCABULARY
 from kvproof.conformance.adapters.sglang import draft_model, fresh_schedulers
 from kvproof.conformance.adapters.sglang.engine import import_sglang
@@ -98,20 +99,21 @@ class SGLang(WordedSettings):
         profile = profile_of(f"sglang {self.release.version}")
         has_window_rule = profile is not None and "evict_window" in profile.rules
         drafts = chosen["drafts"]
-        return Settings(
-            page_size=page_size,
-            pool_tokens=self._pool_pages(settings) * page_size,
-            max_running_requests=chosen["rows"],
-            chunked_prefill_size=chunk,
-            mixed_chunk=bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
-            overlap=bool(chosen["overlap"] or (drafts and not draft_model.has_version_1())),
-            window=self._window_tokens(settings) if has_window_rule else 0,
-            drafts=drafts,
-            disable_radix_cache=not chosen["radix_cache"],
-            swa_full_tokens_ratio=0.8 if chosen["window_pool"] == AMPLE else 0.3,
-            schedule_conservativeness=chosen["conservativeness"],
-            context_length=row_width,
-        )
+        values = {
+            "page_size": page_size,
+            "pool_tokens": self._pool_pages(settings) * page_size,
+            "max_running_requests": chosen["rows"],
+            "chunked_prefill_size": chunk,
+            "mixed_chunk": bool(chosen["mixed_chunk"]) and chunk is not None and not drafts,
+            "overlap": bool(chosen["overlap"] or (drafts and not draft_model.has_version_1())),
+            "window": self._window_tokens(settings) if has_window_rule else 0,
+            "drafts": drafts,
+            "disable_radix_cache": not chosen["radix_cache"],
+            "swa_full_tokens_ratio": 0.8 if chosen["window_pool"] == AMPLE else 0.3,
+            "schedule_conservativeness": chosen["conservativeness"],
+            "context_length": row_width,
+        }
+        return settings_of_user(Settings, self.name, values)
 
 
 class SGLangRun:

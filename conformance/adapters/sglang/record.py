@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
+from kvproof.conformance.adapters.driven_settings import settings_of_user
 from kvproof.conformance.adapters.live.assembly import Assembly
-from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, run_to_its_end
 from kvproof.conformance.adapters.sglang import draft_model
 from kvproof.conformance.adapters.sglang.engine import import_sglang
 from kvproof.conformance.adapters.sglang.header import header_of
@@ -17,8 +18,8 @@ from kvproof.conformance.adapters.sglang.headless import Headless
 from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.scenario import Scenario
 from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
-from kvproof.conformance.adapters.sglang.settings import Device, Settings
-from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.adapters.sglang.settings import Settings
+from kvproof.conformance.errors import unknown
 from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.spec.trace import Header
 
@@ -103,50 +104,25 @@ def scenarios_here() -> list[str]:
 
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
     """The settings of a run: what the page size asks for, then what the scenario needs, then what the user wants."""
-    known = {field.name: field for field in fields(Settings)}
-    for key, value in overrides.items():
-        if key not in known:
-            raise unknown("setting of sglang", key, sorted(known))
-        _refuse_a_value_of_another_kind(key, known[key].default, value)
-    page_size = overrides.get("page_size", page_size)
+    wanted = settings_of_user(Settings, "sglang", {"page_size": page_size, "seed": seed, **overrides})
+    page_size = wanted.page_size
     pages = scenario.pool_pages or max(LEAST_PAGES, -(-Settings.pool_tokens // page_size))
-    settings = Settings(
-        page_size=page_size,
-        pool_tokens=pages * page_size,
-        max_running_requests=scenario.rows or Settings.max_running_requests,
-        chunked_prefill_size=-(-scenario.chunk // page_size) * page_size if scenario.chunk else None,
-        mixed_chunk=scenario.mixed_chunk,
-        overlap=scenario.overlap,
-        window=scenario.window,
-        drafts=scenario.drafts,
-        disable_radix_cache=scenario.disable_radix_cache,
-        context_length=max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
-        seed=seed,
-    ).but(**overrides)
-    refuse_open_pages(settings)
+    needs = {
+        "pool_tokens": pages * page_size,
+        "max_running_requests": scenario.rows or Settings.max_running_requests,
+        "chunked_prefill_size": -(-scenario.chunk // page_size) * page_size if scenario.chunk else None,
+        "mixed_chunk": scenario.mixed_chunk,
+        "overlap": scenario.overlap,
+        "window": scenario.window,
+        "drafts": scenario.drafts,
+        "disable_radix_cache": scenario.disable_radix_cache,
+        "context_length": max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
+    }
+    settings = replace(wanted, **{**needs, **overrides})
+    settings.require_whole_pages()
     return settings
 
 
-def _refuse_a_value_of_another_kind(key: str, default: Any, value: Any) -> None:
-    if key == "device":
-        if value not in get_args(Device):
-            raise UserError(f"setting device of sglang is {' or '.join(get_args(Device))}, not {value!r}")
-    elif isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise UserError(f"setting {key} of sglang is true or false, not {value!r}")
-    elif value is None and key == "chunked_prefill_size":
-        return
-    elif isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise UserError(f"setting {key} of sglang is a number that is not negative, not {value!r}")
-    elif (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or value < (0 if key in ("window", "drafts", "seed") else 1)
-    ):
-        raise UserError(f"setting {key} of sglang is a whole number of at least one, not {value!r}")
-
-
 def header_of_run(headless: Headless, scenario: str) -> Header:
-    extra = {**headless.settings.as_dict(), "seams": headless.release.ways}
+    extra = {**asdict(headless.settings), "seams": headless.release.ways}
     return header_of(headless.release, headless.scheduler, scenario=scenario, extra=extra)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from kvproof.conformance.adapters.driven_settings import settings_of_user
 from kvproof.conformance.adapters.row_pages import full_pool
-from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.scenario_run import DrivenResult, TellEvents, run_to_its_end
 from kvproof.conformance.adapters.sglang_jax.headless import Headless
 from kvproof.conformance.adapters.sglang_jax.recorder import Recorder
 from kvproof.conformance.adapters.sglang_jax.scenarios import SCENARIOS, Scenario
@@ -57,26 +58,19 @@ def scenarios_here() -> list[str]:
 
 def settings_for(scenario: Scenario, page_size: int, seed: int, overrides: dict[str, Any]) -> Settings:
     """The settings of a run: what the scenario needs, for this page size, then what the user wants."""
-    known = [field.name for field in fields(Settings)]
-    for key in overrides:
-        if key not in known:
-            raise unknown("setting of sglang-jax", key, sorted(known))
-    page_size = overrides.get("page_size", page_size)
-    settings = Settings(
-        **{
-            "page_size": page_size,
-            "seed": seed,
-            "pool_tokens": scenario.pool_pages * page_size,
-            "chunked_prefill_size": scenario.chunk_pages * page_size if scenario.chunk_pages else None,
-            "mixed_chunk": scenario.mixed_chunk,
-            "overlap": scenario.overlap,
-            "window": scenario.window_pages * page_size,
-            "context_length": max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
-            "disable_radix_cache": scenario.disable_radix_cache,
-            **overrides,
-        }
-    )
-    refuse_open_pages(settings)
+    wanted = settings_of_user(Settings, "sglang-jax", {"page_size": page_size, "seed": seed, **overrides})
+    page_size = wanted.page_size
+    needs = {
+        "pool_tokens": scenario.pool_pages * page_size,
+        "chunked_prefill_size": scenario.chunk_pages * page_size if scenario.chunk_pages else None,
+        "mixed_chunk": scenario.mixed_chunk,
+        "overlap": scenario.overlap,
+        "window": scenario.window_pages * page_size,
+        "context_length": max(Settings.context_length, LEAST_CONTEXT_PAGES * page_size),
+        "disable_radix_cache": scenario.disable_radix_cache,
+    }
+    settings = replace(wanted, **{**needs, **overrides})
+    settings.require_whole_pages()
     return settings
 
 
@@ -99,5 +93,5 @@ def header_of(headless: Headless, recorder: Recorder, scenario: str) -> Header:
         ),
         scenario=scenario,
         gaps=recorder.observe.gaps(Req),
-        extra=settings.as_dict(),
+        extra=asdict(settings),
     )

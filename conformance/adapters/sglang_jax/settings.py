@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from pydantic import ConfigDict, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from kvproof.conformance.adapters.driven_settings import DrivenSettings
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Lengths are in tokens."""
-
-    page_size: int = 1
-    pool_tokens: int = 512
-    max_running_requests: int = 4
-    chunked_prefill_size: int | None = None
-    mixed_chunk: bool = False
-    overlap: bool = False
-    window: int = 0
-    """sliding window of one of the model's two layers; 0: full attention"""
-    disable_radix_cache: bool = False
-    """a chunk cache in place of the tree"""
-    context_length: int = 256
-    seed: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+@dataclass(frozen=True, config=ConfigDict(strict=True))
+class Settings(DrivenSettings):
+    max_running_requests: PositiveInt = 4
+    context_length: PositiveInt = 256

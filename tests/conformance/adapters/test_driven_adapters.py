@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters.scenario_run import NeverIdle, refuse_open_pages, run_to_its_end
+from kvproof.conformance.adapters.driven_settings import DrivenSettings
+from kvproof.conformance.adapters.scenario_run import NeverIdle, run_to_its_end
 from kvproof.conformance.adapters.scheduler_actions import EVICT, RETRACT, SchedulerActions
 from kvproof.conformance.errors import UserError
 
@@ -43,7 +44,7 @@ def test_a_mistake_of_ours_is_raised_and_not_a_reason(tmp_path: Path) -> None:
         raise ValueError("of a scenario")
 
     def wrong_in_the_adapter(_: Any) -> None:
-        refuse_open_pages(SimpleNamespace(page_size=4, pool_tokens=6, chunked_prefill_size=None))
+        DrivenSettings(page_size=4, pool_tokens=6).require_whole_pages()
 
     with pytest.raises(ValueError, match="of a scenario"):
         run(wrong, tmp_path)
@@ -52,9 +53,9 @@ def test_a_mistake_of_ours_is_raised_and_not_a_reason(tmp_path: Path) -> None:
 
 
 def test_chunks_are_whole_pages_or_off() -> None:
-    refuse_open_pages(SimpleNamespace(page_size=4, pool_tokens=8, chunked_prefill_size=None))
+    DrivenSettings(page_size=4, pool_tokens=8).require_whole_pages()
     with pytest.raises(UserError, match="chunked_prefill_size 10 is no multiple of page_size 4"):
-        refuse_open_pages(SimpleNamespace(page_size=4, pool_tokens=8, chunked_prefill_size=10))
+        DrivenSettings(page_size=4, pool_tokens=8, chunked_prefill_size=10).require_whole_pages()
 
 
 class Tree:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ def whatever_becomes_of_the_recorder() -> list[tuple[str, str]]:
     """Of each run that was compared: what was wrong with its recorder, and how the schedule ended."""
     folder, compared = Path(tempfile.mkdtemp()), list[tuple[str, str]]()
     for overlap, page_size, seed in product((False, True), (1, 4), range(SEEDS)):
-        settings = SETTINGS.but(page_size=page_size, overlap=overlap, seed=seed)
+        settings = replace(SETTINGS, page_size=page_size, overlap=overlap, seed=seed)
         bare = Headless(settings)
         expected = [schedule(bare, seed), *outcome(bare)]
         spoiled = list(SPOILED)[(seed + len(compared)) % len(SPOILED)]
@@ -190,7 +191,7 @@ def other_words(page_size: int) -> dict[str, Any]:
         "told": (ordinary, telling_a_word),
     }
     for name, (words, spoil) in runs.items():
-        speaker = Speaker(SETTINGS.but(page_size=page_size), [*reserved, *words])
+        speaker = Speaker(replace(SETTINGS, page_size=page_size), [*reserved, *words])
         with captured(speaker, folder / name, spoil=spoil):
             ended.append(schedule(speaker, 0))
         said.append(speaker.said)

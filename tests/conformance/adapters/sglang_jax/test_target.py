@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,9 +60,13 @@ def test_an_unknown_scenario_is_answered_with_those_that_there_are(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "settings, answer",
-    [({"pool": 1}, "pool_tokens"), ({"pool_tokens": 31}, "no multiple of page_size 4")],
+    [
+        ({"pool": 1}, "pool_tokens"),
+        ({"pool_tokens": 31}, "no multiple of page_size 4"),
+        ({"page_size": "four"}, "setting page_size of sglang-jax: .* valid integer, found 'four'"),
+    ],
 )
-def test_a_wrong_setting_is_refused(settings: dict[str, int], answer: str) -> None:
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], answer: str) -> None:
     with pytest.raises(UserError, match=answer):
         settings_for(SCENARIOS["plain"], 4, 0, settings)
 
