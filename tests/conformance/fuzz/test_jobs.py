@@ -123,4 +123,4 @@ def test_jobs_find_together_what_one_finds(tmp_path: Path) -> None:
 
 def test_the_cores_of_a_cluster_are_not_counted_here(tmp_path: Path) -> None:
     result = run("fuzz", "--ray", "local", "--jobs", 0, "--out", tmp_path)
-    assert result.exit_code == 2 and "say how many" in result.output
+    assert result.exit_code == 2 and "give the number of jobs" in result.output
