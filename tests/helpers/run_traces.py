@@ -40,13 +40,20 @@ def trace_of_steps(
     return path
 
 
+def records_of(path: Path) -> Records:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def with_records(path: Path, records: Records) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
 def edited(path: Path, change: Callable[[Records], object], out: Path | None = None) -> Path:
     """The trace with something else in its records; in its place, if `out` is not given."""
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = records_of(path)
     change(records)
-    out = out or path
-    out.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return out
+    return with_records(out or path, records)
 
 
 def first_finding(path: Path, **options: Any) -> Finding:
