@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_traces import refused
 from trace_events import EVENTS, HEADER, written
 
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.json_lines import TraceWriter
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import End, Event
@@ -18,9 +18,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def error_of(path: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        list(read_trace(path))
-    return caught.value.message
+    return refused(lambda: list(read_trace(path)))
 
 
 def with_second_line(tmp_path: Path, line: str) -> Path:
@@ -72,8 +70,7 @@ def test_the_writer_numbers_the_events_and_makes_the_folder(tmp_path: Path) -> N
 
 
 def test_a_path_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot write the trace"):
-        TraceWriter(tmp_path, HEADER)
+    assert "cannot write the trace" in refused(TraceWriter, tmp_path, HEADER)
 
 
 # --- incomplete traces ----------------------------------------------------------------------------------------------------
