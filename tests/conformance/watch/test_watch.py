@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +31,20 @@ from kvproof.conformance.watch.watch import Options, Watch
 
 
 class Seen:
-    """What a watch tells, and what happens on the way: `then` is called each time that it waits for news."""
+    """What a watch tells."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.findings: list[tuple[Finding, int]] = []
         self.statuses: list[Status] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
+        self.say, self.status = self.said.append, self.statuses.append
 
     def finding(self, finding: Finding, times: int) -> None:
         self.findings.append((finding, times))
 
-    def status(self, status: Status) -> None:
-        self.statuses.append(status)
-
     @property
     def phases(self) -> list[str]:
-        phases = [status.phase for status in self.statuses]
-        return [p for at, p in enumerate(phases) if at == 0 or p != phases[at - 1]]
+        return [phase for phase, _ in groupby(self.statuses, key=lambda status: status.phase)]
 
 
 Meanwhile = Callable[..., None]
@@ -60,16 +54,12 @@ Meanwhile = Callable[..., None]
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Steps of the writer: one is done each time that the watch would wait. After the last one it is interrupted."""
 
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
     def arrange(*steps: Callable[[], object]) -> None:
-        left: Iterator[Callable[[], object]] = iter(steps)
-
-        def wait(_: float) -> None:
-            step = next(left, None)
-            if step is None:
-                raise KeyboardInterrupt
-            step()
-
-        monkeypatch.setattr(watching.time, "sleep", wait)
+        left = iter((*steps, interrupt))
+        monkeypatch.setattr(watching.time, "sleep", lambda _: next(left)())
         monkeypatch.setattr(watching, "STATUS_SECONDS", 0.0)
 
     return arrange
