@@ -48,6 +48,14 @@ class Opened:
         self.page.evaluate(f"document.querySelector('#{chart} .u-over').scrollIntoView({{block: 'center'}})")
         return dict(place.bounding_box())
 
+    def drag(self, chart: str, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """With the mouse, from one place of a chart to another, in pixels."""
+        box, mouse = self.box(chart), self.page.mouse
+        mouse.move(box["x"] + begin[0], box["y"] + begin[1])
+        mouse.down()
+        mouse.move(box["x"] + end[0], box["y"] + end[1], steps=4)
+        mouse.up()
+
     def point(self, chart: str, x: float, y: float) -> str:
         """Move the mouse to an event and a line of a chart; what the tooltip says."""
         box = self.box(chart)

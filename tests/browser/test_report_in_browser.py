@@ -109,12 +109,8 @@ def test_pointing_at_the_timeline_says_what_happened_and_the_lengths(retract: Op
 
 def test_dragging_zooms_all_charts_and_a_double_click_shows_all_again(retract: Opened) -> None:
     whole = retract.view("view.range")
-    box = retract.box("lengths")
-    mouse = retract.page.mouse
-    mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 40)
-    mouse.down()
-    mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 60, steps=4)
-    mouse.up()
+    width = retract.box("lengths")["width"]
+    retract.drag("lengths", (width * 0.5, 40), (width * 0.8, 60))
     low, high = retract.view("view.range")
     assert whole[0] + 10 < low < high < whole[1] - 4
     for chart in ("timeline", "map", "lengths"):
@@ -126,11 +122,7 @@ def test_dragging_zooms_all_charts_and_a_double_click_shows_all_again(retract: O
 def test_a_drag_over_the_map_zooms_pages_too(browser: Any, traces: Path) -> None:
     with opened(browser, traces / "storm.html") as shown:
         all_pages = shown.view("view.pageRange")
-        box, mouse = shown.box("map"), shown.page.mouse
-        mouse.move(box["x"] + 300, box["y"] + 60)
-        mouse.down()
-        mouse.move(box["x"] + 500, box["y"] + 200, steps=4)
-        mouse.up()
+        shown.drag("map", (300, 60), (500, 200))
         low, high = shown.view("view.pageRange")
         assert high - low < (all_pages[1] - all_pages[0]) * 0.7
         assert shown.view("view.range[1] - view.range[0]") < 200

@@ -76,7 +76,7 @@ def test_with_the_fault_on_the_implementation_does_the_same_as_the_counterexampl
     assert report.first is None and report.verdict == SAME
 
 
-def driven_otherwise(path: Path, report: DriveReport) -> Divergence:
+def first_divergence(path: Path, report: DriveReport) -> Divergence:
     """The first difference of what was driven; it is at the event that a replay flags."""
     assert report.first is not None and report.first.expected is not None
     assert report.first.expected.seq == first_finding(path).event.seq
@@ -84,18 +84,16 @@ def driven_otherwise(path: Path, report: DriveReport) -> Divergence:
 
 
 @pytest.mark.parametrize("fault", [f for f in OF_THE_REFERENCE if f not in NO_SUCH_STEP])
-def test_without_it_the_implementation_does_otherwise_at_the_event_that_deviates(
-    fault: str, saved: dict[str, Path]
-) -> None:
+def test_without_it_the_implementation_diverges_at_the_event_that_deviates(fault: str, saved: dict[str, Path]) -> None:
     report = drive(saved[fault])
     assert report.verdict == DIVERGES
-    first = driven_otherwise(saved[fault], report)
+    first = first_divergence(saved[fault], report)
     # Who is retracted by force is a rule of its own (F994e): the right one takes nobody here.
     assert first.differences or (fault, first.why) == ("F994e", "it did nothing")
 
 
 @pytest.mark.parametrize("fault", [f for f in SHOWN if f not in OF_THE_REFERENCE and f not in NO_SUCH_STEP])
-def test_faults_that_the_reference_does_not_have_it_contradicts_or_cannot_follow(
+def test_a_fault_that_the_reference_does_not_have_is_contradicted_or_not_followed(
     fault: str, saved: dict[str, Path]
 ) -> None:
     try:
@@ -103,7 +101,7 @@ def test_faults_that_the_reference_does_not_have_it_contradicts_or_cannot_follow
     except CannotDrive as error:
         assert "the reference cannot be driven to this" in error.message
     else:
-        driven_otherwise(saved[fault], report)
+        first_divergence(saved[fault], report)
 
 
 @pytest.mark.parametrize("fault", NO_SUCH_STEP)

@@ -271,15 +271,6 @@ def test_flushing_changes_blocks_and_no_event(tmp_path: Path) -> None:
     assert [event.session for event in events_of(reader.path)] == ["s0", "s1", "s0", "s1", "s0"]
 
 
-def test_a_crash_while_recording_leaves_an_incomplete_trace_with_all_its_events(tmp_path: Path) -> None:
-    path = tmp_path / "t.kvtrace"
-    with pytest.raises(RuntimeError, match="crash"), ColumnarWriter(path, HEADER) as writer:
-        writer.event(action="open")
-        raise RuntimeError("crash")
-    reader = read_trace(path)
-    assert len(list(reader)) == 1 and reader.end is None and reader.torn is None
-
-
 @pytest.mark.parametrize("limit", ["EVENTS_OF_A_BLOCK", "RUNS_OF_A_BLOCK", "TEXT_OF_A_BLOCK"])
 def test_a_block_ends_before_it_outgrows_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(columnar_events, limit, 4)
@@ -302,7 +293,3 @@ def test_without_pyarrow_the_user_is_told_what_to_install(tmp_path: Path, monkey
     for said in (refused(read_trace, columns), refused(write_trace, tmp_path / "u.kvtrace", HEADER)):
         assert "need pyarrow, which is not installed: pip install 'kvproof[scale]'" in said
     assert not (tmp_path / "u.kvtrace").exists()
-
-
-def test_a_path_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
-    assert "cannot write the trace" in refused(ColumnarWriter, tmp_path, HEADER)
