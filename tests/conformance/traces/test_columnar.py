@@ -27,6 +27,8 @@ from kvproof.conformance.traces.columnar_schema import (
     FLAGS_AFTER,
     NUMBER_PARAMS,
     NUMBERS_AFTER,
+    PAGE_LISTS,
+    PAGE_LISTS_OR_NULL,
     numbers,
     runs,
     schema,
@@ -42,39 +44,30 @@ SMALL = st.integers(0, 300)
 ANY_NUMBER = SMALL | st.sampled_from([-1, 2**31 - 1, 2**31, -(2**31), 1 - 2**31, 2**63 - 1, 2**63, 10**30, -(10**30)])
 RUN = st.builds(lambda start, count: list(range(start, start + count)), st.integers(0, 90), st.integers(0, 80))
 PAGES = st.lists(RUN | st.lists(ANY_NUMBER, max_size=3), max_size=3).map(lambda parts: tuple(itertools.chain(*parts)))
-PARAMS = st.dictionaries(
-    st.sampled_from([*FLAG_PARAMS, *NUMBER_PARAMS]) | NAMES, st.none() | st.booleans() | ANY_NUMBER
-)
 FITTING_PARAMS = st.fixed_dictionaries(
-    {}, optional={**{name: st.booleans() for name in FLAG_PARAMS}, **dict.fromkeys(NUMBER_PARAMS, SMALL)}
+    {}, optional={**dict.fromkeys(FLAG_PARAMS, st.booleans()), **dict.fromkeys(NUMBER_PARAMS, SMALL)}
+)
+PARAMS = FITTING_PARAMS | st.dictionaries(
+    st.sampled_from([*FLAG_PARAMS, *NUMBER_PARAMS]) | NAMES, st.none() | st.booleans() | ANY_NUMBER
 )
 AFTER = st.fixed_dictionaries(
     {},
     optional={
-        **{name: st.none() | st.booleans() for name in FLAGS_AFTER},
-        **{name: st.none() | ANY_NUMBER for name in NUMBERS_AFTER},
+        **dict.fromkeys(FLAGS_AFTER, st.none() | st.booleans()),
+        **dict.fromkeys(NUMBERS_AFTER, st.none() | ANY_NUMBER),
     },
-)
+).map(lambda fields: Observed(**fields))
 TERMS = st.builds(Terms, **dict.fromkeys(Terms.model_fields, ANY_NUMBER))
 EVENTS = st.fixed_dictionaries(
     {"action": st.sampled_from(get_args(EventName))},
     optional={
-        "cause": st.none() | ANY_NUMBER,
-        "step": st.none() | ANY_NUMBER,
-        "session": st.none() | NAMES,
-        "turn": st.none() | NAMES,
-        "row": st.none() | ANY_NUMBER,
-        "params": FITTING_PARAMS | PARAMS,
-        "alloc": PAGES,
-        "free": PAGES,
-        "shared": st.none() | PAGES,
-        "window_alloc": PAGES,
-        "window_free": PAGES,
-        "after": AFTER.map(lambda fields: Observed(**fields)),
-        "terms": st.none() | TERMS,
-        "free_list": st.none() | PAGES,
-        "window_terms": st.none() | TERMS,
-        "window_free_list": st.none() | PAGES,
+        **dict.fromkeys(("cause", "step", "row"), st.none() | ANY_NUMBER),
+        **dict.fromkeys(("session", "turn"), st.none() | NAMES),
+        **dict.fromkeys(PAGE_LISTS, PAGES),
+        **dict.fromkeys(PAGE_LISTS_OR_NULL, st.none() | PAGES),
+        **dict.fromkeys(("terms", "window_terms"), st.none() | TERMS),
+        "params": PARAMS,
+        "after": AFTER,
     },
 )
 TRACES = st.lists(EVENTS, max_size=8)
