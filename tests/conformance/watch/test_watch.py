@@ -188,11 +188,14 @@ def test_kept_going_events_and_pages_are_counted_and_not_judged(bad: Path, live:
     assert sum(last.values()) == sum(at_violation.values())
 
 
-def test_interrupted_it_has_a_verdict_so_far(lines: list[bytes], live: Path, meanwhile: Meanwhile) -> None:
+def test_interrupted_or_asked_once_it_has_a_verdict_so_far(
+    lines: list[bytes], live: Path, meanwhile: Meanwhile
+) -> None:
     meanwhile(appended(live, *lines[:9], b'{"record":'))
-    outcome, _ = watched(live)
-    assert outcome.interrupted and outcome.events == 8 and outcome.verdict == INCOMPLETE
-    assert outcome.report is not None and "breaks off in the middle of a record (10 bytes" in outcome.report.why
+    for once in (False, True):
+        outcome, _ = watched(live, once=once)
+        assert outcome.interrupted != once and outcome.events == 8 and outcome.verdict == INCOMPLETE
+        assert outcome.report is not None and "breaks off in the middle of a record (10 bytes" in outcome.report.why
 
 
 def of_a_server(lines: list[bytes]) -> list[bytes]:
@@ -260,12 +263,6 @@ def test_a_removed_file_is_said_and_what_comes_in_its_place_is_followed(
     outcome, seen = watched(live)
     assert outcome.verdict == CONFORMS and outcome.restarts == 1
     assert sum("was removed" in text for text in seen.said) == 1
-
-
-def test_once_judges_what_is_there(lines: list[bytes], live: Path) -> None:
-    live.write_bytes(b"".join(lines[:9]))
-    outcome, _ = watched(live, once=True)
-    assert not outcome.interrupted and outcome.verdict == INCOMPLETE and outcome.events == 8
 
 
 # --- from one checker to the other ----------------------------------------------------------------------------------------
