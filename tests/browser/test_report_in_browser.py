@@ -12,7 +12,7 @@ pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'k
 
 from command_line import run
 from report_pages import Opened, opened, report
-from run_traces import Records, edited
+from run_traces import renamed
 from trace_events import written
 
 from kvproof.conformance.traces.open_trace import read_trace
@@ -228,13 +228,7 @@ def test_the_window_pool_has_a_map_of_its_own(browser: Any, traces: Path) -> Non
 
 
 def test_names_of_sessions_and_turns_are_never_run(browser: Any, traces: Path, tmp_path: Path) -> None:
-    hostile = tmp_path / "hostile.jsonl"
-
-    def name(records: Records) -> None:
-        for record in records:
-            record.update({n: record[n] + HOSTILE for n in ("session", "turn", "scenario") if record.get(n)})
-
-    edited(traces / "retract.jsonl", name, hostile)
+    hostile = renamed(traces / "retract.jsonl", lambda name: name + HOSTILE, tmp_path / "hostile.jsonl")
     with opened(browser, report(hostile, tmp_path / "hostile.html")) as shown:
         assert shown.complaints == [] and len(shown.requests) == 1
         assert shown.page.title().startswith("kvproof: violates")

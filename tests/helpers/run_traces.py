@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,19 @@ def edited(path: Path, change: Callable[[Records], object], out: Path | None = N
     records = records_of(path)
     change(records)
     return with_records(out or path, records)
+
+
+NAMED = ("scenario", "session", "turn")
+
+
+def renamed(path: Path, name: Callable[[str], str], out: Path | None = None, fields: Sequence[str] = NAMED) -> Path:
+    """The trace with other names of its scenario, its sessions and its turns."""
+
+    def change(records: Records) -> None:
+        for record in records:
+            record.update({field: name(record[field]) for field in fields if record.get(field)})
+
+    return edited(path, change, out)
 
 
 def first_finding(path: Path, **options: Any) -> Finding:

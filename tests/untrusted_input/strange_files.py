@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from hostile_target import raises
 from html_tags import Tags
 from many_traces import broken
-from run_traces import trace_of_walk
+from run_traces import edited, renamed, trace_of_walk
 
 from kvproof.conformance.adapters.workload import read_workload
 from kvproof.conformance.compiled.choose import Chosen
@@ -300,7 +300,7 @@ def take_name(data: bytes, folder: Path) -> None:
     """As session, request, producer and scenario of a trace, in every report that there is."""
     plain = a_trace(folder / "t.jsonl")
     name = data.decode("utf-8", "replace")
-    (path := folder / "named.jsonl").write_bytes(b"".join(_named(plain, name)))
+    path = _named(plain, name)
     report = replays.replay(path)
     page = page_of(story_of(Subject(path)), Subject(path))
     assert tags_of(page) == _tags_of_a_harmless_page()
@@ -312,17 +312,13 @@ def take_name(data: bytes, folder: Path) -> None:
 @cache
 def _tags_of_a_harmless_page() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        (path := Path(folder) / "named.jsonl").write_bytes(b"".join(_named(a_trace(Path(folder) / "t.jsonl"), "x")))
+        path = _named(a_trace(Path(folder) / "t.jsonl"), "x")
         return tags_of(page_of(story_of(Subject(path)), Subject(path)))
 
 
-def _named(plain: Path, name: str) -> Iterator[bytes]:
-    for line in plain.read_text().splitlines():
-        record = json.loads(line)
-        record.update({n: f"{record[n]}{name}" for n in ("session", "turn", "scenario") if record.get(n)})
-        if record["record"] == "header":
-            record["producer"] = dict.fromkeys(("name", "version", "target"), name)
-        yield json.dumps(record).encode() + b"\n"
+def _named(plain: Path, name: str) -> Path:
+    path = renamed(plain, lambda other: f"{other}{name}", plain.with_name("named.jsonl"))
+    return edited(path, lambda records: records[0].update(producer=dict.fromkeys(("name", "version", "target"), name)))
 
 
 KINDS: dict[str, Kind] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import run
 from many_traces import broken, sessions
-from run_traces import Records, edited, first_finding
+from run_traces import Records, edited, first_finding, renamed
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
@@ -112,12 +112,10 @@ def test_a_long_trace_becomes_a_handful(name: str, tmp_path: Path) -> None:
 
 
 def test_nothing_of_who_sent_it_is_left(tmp_path: Path) -> None:
-    def name(records: Records) -> None:
-        records[0].update(extra={"user": "secret"}, scenario="secret")
-        for record in records:
-            record.update({n: f"secret-{record[n]}" for n in ("session", "turn") if record.get(n)})
-
-    named = edited(flagged("F22213", tmp_path), name)  # a check: its events stay those that were recorded
+    named = renamed(
+        flagged("F22213", tmp_path), "secret-{}".format
+    )  # a check: its events stay those that were recorded
+    edited(named, lambda records: records[0].update(extra={"user": "secret"}, scenario="secret"))
     shrunk(named).save(tmp_path / "small.jsonl")
     assert "secret" in named.read_text() and "secret" not in (tmp_path / "small.jsonl").read_text()
 

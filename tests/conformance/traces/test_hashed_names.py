@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import refusal, run
 from golden import of_sglang_0523
-from run_traces import Records, edited
+from run_traces import Records, edited, renamed
 from trace_events import copied, events_of
 
 from kvproof.conformance.replay.replay import replay
@@ -21,15 +21,14 @@ SECRET = "alice@example.org asked: how do I"
 @pytest.fixture(params=[".jsonl", ".kvtrace"])
 def named(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A real trace whose clients put words into names, and whose producer wrote down where the model lies."""
+    lines = copied(of_sglang_0523("retract-p4"), tmp_path / "lines.jsonl")
 
-    def name(records: Records) -> None:
+    def speak(records: Records) -> None:
         records[0]["extra"]["model"] = SECRET
-        for record in records:
-            record.update({n: f"{SECRET} {record[n]}" for n in ("session", "turn") if record.get(n) is not None})
         records[-1]["reason"] = f"KeyError: {SECRET}"
 
-    lines = copied(of_sglang_0523("retract-p4"), tmp_path / "lines.jsonl")
-    return copied(edited(lines, name), tmp_path / f"named{request.param}")
+    renamed(edited(lines, speak), f"{SECRET} {{}}".format, fields=("session", "turn"))
+    return copied(lines, tmp_path / f"named{request.param}")
 
 
 def test_nothing_of_a_name_is_left_and_the_verdict_is_the_same(named: Path, tmp_path: Path) -> None:

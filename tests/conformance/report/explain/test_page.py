@@ -14,7 +14,7 @@ import pytest
 from command_line import refusal, run
 from golden import of_sglang_0523
 from html_tags import Tags
-from run_traces import Records, edited
+from run_traces import edited, renamed
 
 from kvproof.conformance.replay.page_book import FREE
 from kvproof.conformance.replay.replay import Replayer, replay
@@ -77,12 +77,8 @@ def test_a_page_of_a_small_trace_is_small_and_always_the_same(page: str, trace: 
 
 
 def test_no_name_of_a_trace_becomes_a_tag(trace: Path, tmp_path: Path, page: str) -> None:
-    def name(records: Records) -> None:
-        for record in records:
-            record.update({n: record[n] + HOSTILE for n in ("session", "turn", "scenario") if record.get(n)})
-        records[0]["producer"]["name"] += HOSTILE
-
-    hostile = edited(trace, name, tmp_path / "<b onclick='x'>.jsonl")
+    hostile = renamed(trace, lambda name: name + HOSTILE, tmp_path / "<b onclick='x'>.jsonl")
+    edited(hostile, lambda records: records[0]["producer"].update(name=HOSTILE))
     run("explain", hostile, "--html", tmp_path / "page.html")
     written = (tmp_path / "page.html").read_text()
     assert Tags(written).names == Tags(page).names
