@@ -102,7 +102,10 @@ def grown(path: Path, data: bytes, pieces: int) -> tuple[list[Event], str]:
         return seen, error.message
     finally:
         file.close()
-    return seen, NO_HEADER if source is None else ""
+    if source is None:
+        return seen, NO_HEADER
+    assert source.broken_off is None or source.broken_off.startswith(str(path))
+    return seen, ""
 
 
 def check_growing(path: Path, data: bytes) -> None:
