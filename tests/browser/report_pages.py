@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +48,14 @@ class Opened:
         self.page.evaluate(f"document.querySelector('#{chart} .u-over').scrollIntoView({{block: 'center'}})")
         return dict(place.bounding_box())
 
+    def drag(self, chart: str, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """With the mouse, from one place of a chart to another, in pixels."""
+        box, mouse = self.box(chart), self.page.mouse
+        mouse.move(box["x"] + begin[0], box["y"] + begin[1])
+        mouse.down()
+        mouse.move(box["x"] + end[0], box["y"] + end[1], steps=4)
+        mouse.up()
+
     def point(self, chart: str, x: float, y: float) -> str:
         """Move the mouse to an event and a line of a chart; what the tooltip says."""
         box = self.box(chart)
@@ -69,6 +80,20 @@ def opened(browser: Any, path: Path, **options: Any) -> Iterator[Opened]:
         yield shown
     finally:
         context.close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on this machine; gives its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
 
 
 def report(trace: Path, place: Path) -> Path:

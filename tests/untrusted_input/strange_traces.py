@@ -14,6 +14,7 @@ good header, or the payload of a block whose checksums are right. Whatever it is
 from __future__ import annotations
 
 import gzip
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +22,15 @@ from typing import Any
 
 import pyarrow as pa
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+from both_readings import read_by_records, read_in_batches
+
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.compiled.columns import batches, events_in
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay import replay as replays
 from kvproof.conformance.traces.columnar_blocks import Kind, packed
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, NUMBER_PARAMS
-from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.records import line_of
 from kvproof.conformance.watch.growing_trace import GrowingFile, source_of
 from kvproof.spec.trace import Config, End, Event, Header, Observed, Producer, Terms
@@ -80,21 +83,9 @@ def answer(path: Path, checker: str) -> Any:
     return report
 
 
-def records_of(path: Path) -> tuple[list[Any], str]:
-    """The records of a whole file, and how reading it ended."""
-    seen: list[Any] = []
-    try:
-        reader = read_trace(path)
-        for _, record in reader:
-            seen.append(record)
-    except UserError as error:
-        return seen, error.message
-    return seen, "whole" if reader.complete else "incomplete"
-
-
-def grown(path: Path, data: bytes, pieces: int) -> tuple[list[Any], str]:
-    """The same of a file that comes piece by piece."""
-    seen: list[Any] = []
+def grown(path: Path, data: bytes, pieces: int) -> tuple[list[Event], str]:
+    """The events of a file that comes piece by piece, and the error after them, if there is one."""
+    seen: list[Event] = []
     path.write_bytes(b"")
     file = GrowingFile(path)
     source = None
@@ -105,44 +96,29 @@ def grown(path: Path, data: bytes, pieces: int) -> tuple[list[Any], str]:
             for _ in range(3):
                 source = source_of(file) if source is None else source
                 for part in source.new(False) if source is not None else ():
-                    seen += [part] if isinstance(part, End) else part.events
+                    seen += [] if isinstance(part, End) else part.events
     except UserError as error:
         return seen, error.message
     finally:
         file.close()
     if source is None:
         return seen, NO_HEADER
-    return seen, "whole" if source.end is not None and source.broken_off is None else "incomplete"
+    assert source.broken_off is None or source.broken_off.startswith(str(path))
+    return seen, ""
 
 
 def check_growing(path: Path, data: bytes) -> None:
-    whole, how = records_of(path)
-    pieces, how_in_pieces = grown(path, data, 3)
-    events, events_in_pieces = ([r for r in records if isinstance(r, Event)] for records in (whole, pieces))
-    assert events_in_pieces == events[: len(events_in_pieces)]
-    if how_in_pieces == NO_HEADER:  # there is less than a header: a reader refuses that, a follower waits
-        assert how not in ("whole", "incomplete")
+    events, how = read_by_records(path)
+    in_pieces, error = grown(path, data, 3)
+    is_refused = isinstance(how, str)
+    assert in_pieces == events[: len(in_pieces)]
+    if error == NO_HEADER:  # there is less than a header: a reader refuses that, a follower waits
+        assert is_refused
         return
     if path.suffix == ".jsonl" and not data.endswith(b"\n"):
         return  # whoever follows the file waits for the rest of the line, whatever it is
-    assert len(events_in_pieces) == len(events), (how, how_in_pieces)
-    refused = [h not in ("whole", "incomplete") for h in (how, how_in_pieces)]
-    assert refused[0] == refused[1], (how, how_in_pieces)
-
-
-def check_batches(path: Path) -> None:
-    """A trace in the batches in which the compiled checker gets it holds the records of the trace, and ends in the same way."""
-    whole, how = records_of(path)
-    seen: list[Any] = []
-    try:
-        reader = read_trace(path)
-        for batch in batches(reader):
-            seen += events_in(batch)
-    except UserError as error:
-        assert error.message == how
-    else:
-        assert how == ("whole" if reader.complete else "incomplete")
-    assert seen == [record for record in whole if isinstance(record, Event)]
+    assert len(in_pieces) == len(events), (how, error)
+    assert is_refused == bool(error), (how, error)
 
 
 def refused_for_size(said: Any) -> bool:
@@ -155,7 +131,7 @@ def try_input(data: bytes) -> None:
     (path := FOLDER / name).write_bytes(made_of(data[1:]))
     answers = [answer(path, checker) for checker in CHECKERS]
     assert all(a == answers[0] for a in answers if not refused_for_size(a)), answers
-    check_batches(path)
+    assert read_in_batches(path) == read_by_records(path)
     if path.suffix != ".gz":
         check_growing(path, path.read_bytes())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,23 +15,29 @@ from kvproof.conformance.gate import golden_traces
 from kvproof.conformance.replay import checkpoint, serialization
 from kvproof.conformance.traces import data_file
 
-TRIES = 40
-
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {name: kind.example(tmp_path_factory.mktemp(name)) for name, kind in KINDS.items()}
 
 
-def broken_promise(name: str, example: bytes, folder: Path, tries: int, seed: int = 0) -> Exception | None:
-    """The first, if there is one."""
-    rng, kind = random.Random(seed), KINDS[name]
-    for _ in range(tries):
-        try:
-            promise(kind, spoilt(example, kind.is_json, rng), folder)
-        except Exception as error:
-            return error
-    return None
+Broken = Callable[..., Exception | None]
+
+
+@pytest.fixture
+def broken_promise(examples: dict[str, bytes], tmp_path: Path) -> Broken:
+    """The first in so many spoilt files of a kind, if there is one."""
+
+    def first_broken(name: str, tries: int, seed: int = 0) -> Exception | None:
+        rng, kind = random.Random(seed), KINDS[name]
+        for _ in range(tries):
+            try:
+                promise(kind, spoilt(examples[name], kind.is_json, rng), tmp_path)
+            except Exception as error:
+                return error
+        return None
+
+    return first_broken
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -38,18 +45,13 @@ def test_an_example_is_taken(name: str, examples: dict[str, bytes], tmp_path: Pa
     assert promise(KINDS[name], examples[name], tmp_path)
 
 
+@pytest.mark.parametrize(("tries", "seed"), [(40, 0), pytest.param(600, 1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_spoilt_file_is_taken_or_refused(name: str, examples: dict[str, bytes], tmp_path: Path) -> None:
-    assert not broken_promise(name, examples[name], tmp_path, TRIES)
+def test_a_spoilt_file_is_taken_or_refused(name: str, tries: int, seed: int, broken_promise: Broken) -> None:
+    assert not broken_promise(name, tries, seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
-def test_many_spoilt_files_are_taken_or_refused(name: str, examples: dict[str, bytes], tmp_path: Path) -> None:
-    assert not broken_promise(name, examples[name], tmp_path, 600, seed=1)
-
-
-def test_a_file_outside_its_folder_is_noticed(examples: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_file_outside_its_folder_is_noticed(tmp_path: Path) -> None:
     def escapes(_: bytes, folder: Path) -> None:
         (folder / "../there").touch()
 
@@ -73,16 +75,10 @@ def test_a_file_outside_its_folder_is_noticed(examples: dict[str, bytes], tmp_pa
     ],
 )
 def test_a_mistake_in_a_reader_is_found(
-    name: str,
-    module: str,
-    attribute: str,
-    mistake: object,
-    examples: dict[str, bytes],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, module: str, attribute: str, mistake: object, broken_promise: Broken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{module}.{attribute}", mistake, raising=False)
-    assert broken_promise(name, examples[name], tmp_path, 400)
+    assert broken_promise(name, 400)
 
 
 def test_what_is_shared_is_what_the_readers_use() -> None:

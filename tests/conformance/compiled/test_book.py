@@ -14,16 +14,14 @@ import pytest
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from checker_runs import changed_at, one_of_each_kind, read_records, with_an_eviction, write_records
-from model_runs import some_walk
+from checker_runs import PAGE_LISTS, changed_at, one_of_each_kind, read_records, with_an_eviction, write_records
+from run_traces import trace_of_walk
 
 from kvproof.conformance.compiled import build, layout
 from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.columns import batches
-from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import Replayer
-from kvproof.conformance.traces.columnar_schema import PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.conformance.traces.open_trace import read_trace
 
 KINDS = {
@@ -84,9 +82,8 @@ class Undone:
 def test_an_event_that_is_not_clean_changes_nothing(tmp_path: Path) -> None:
     undone, path = Undone(), tmp_path / "t.jsonl"
     for seed, config in enumerate(CONFIGS):
-        write_witness(some_walk(2, 9, 70, 3, 21 + seed, **config), path, {})
-        records, chance = read_records(path), random.Random(seed)
-        of_lists = [p for p in one_of_each_kind(records, chance) if {*PAGE_LISTS, *PAGE_LISTS_OR_NULL} & {*p}]
+        records, chance = read_records(trace_of_walk(path, 70, 21 + seed, **config)), random.Random(seed)
+        of_lists = [p for p in one_of_each_kind(records, chance) if {*PAGE_LISTS} & {*p}]
         for place in of_lists:
             for shorter in (True, False):
                 write_records(path, changed_at(records, place, chance, shorter))

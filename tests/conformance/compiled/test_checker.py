@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from model_runs import CONFIGURATIONS, DUPLICATES, OF_A_WALK, SHOWN, of_one_ledger, some_walk
-from typer.testing import CliRunner
+from command_line import refusal
+from hypothesis import given, settings
+from many_traces import broken
+from model_runs import CONFIGURATIONS, DUPLICATES, OF_A_WALK, SHOWN
+from run_traces import edited, trace_of_draw, trace_of_steps, trace_of_walk
+from trace_events import HEADER
 
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
@@ -30,50 +33,50 @@ from checker_runs import (
     write_records,
 )
 
-from kvproof.conformance.cli.cli import app
 from kvproof.conformance.compiled import build, layout
 from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.choose import Chosen, is_large
 from kvproof.conformance.compiled.columns import batches
 from kvproof.conformance.compiled.state import State
-from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.model.explore import counterexample
-from kvproof.spec.actions import ACTIONS, Guard, Step
+from kvproof.spec.actions import ACTIONS, Guard, Step, prefill
 from kvproof.spec.domain import one_page
 from kvproof.spec.effects import Free
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER
-from kvproof.spec.trace import Event, Header
 
 FAULTS_OF_LEDGERS = [id for id in SHOWN if FAULTS[id].machine is LEDGER]
 SOME_FAULTS = ("F22862b", "F20070", "F12224", "F22213", "S0511d")
 
 
 walk_arguments = given(**OF_A_WALK)
-many = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(few, max_examples=2000)
 
 
-def check_a_walk_and_its_corruptions(
-    tmp_path: Path,
-    page_size: int,
-    pages: int,
-    beside: int,
-    length: int,
-    ledgers: int,
-    seed: int,
-    config: dict[str, Any],
-) -> None:
-    row_width = pages * page_size + beside % page_size + 1
-    path = tmp_path / "walk.jsonl"
-    write_witness(some_walk(page_size, row_width, length, ledgers, seed, **config), path, {})
-    report = assert_same(path)
-    assert isinstance(report, Report) and report.verdict == CONFORMS
-    records, chance = read_records(path), random.Random(seed)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t.jsonl"
+
+
+@pytest.fixture
+def small(path: Path) -> Path:
+    """A trace of five events."""
+    return trace_of_walk(path, 5, 1, page_size=1, row_width=4, ledgers=1)
+
+
+def assert_both_say(verdict: str, path: Path, strict: bool = False) -> None:
+    report = assert_same(path, strict)
+    assert isinstance(report, Report) and report.verdict == verdict
+
+
+def check_a_walk_and_its_corruptions(path: Path, **of_walk: Any) -> None:
+    assert_both_say(CONFORMS, trace_of_draw(path, **of_walk))
+    records, chance = read_records(path), random.Random(of_walk["seed"])
     for change in (with_one_change, with_one_change, with_one_change, with_an_eviction, with_an_eviction):
         write_records(path, change(records, chance))
         assert_same(path)
@@ -82,101 +85,82 @@ def check_a_walk_and_its_corruptions(
 @few
 @walk_arguments
 def test_any_run_and_any_change_to_it_get_the_same_answer(tmp_path: Path, **of_walk: Any) -> None:
-    check_a_walk_and_its_corruptions(tmp_path, **of_walk)
+    check_a_walk_and_its_corruptions(tmp_path / "t.jsonl", **of_walk)
 
 
 @pytest.mark.slow
 @many
 @walk_arguments
 def test_thousands_of_runs_and_changes_get_the_same_answer(tmp_path: Path, **of_walk: Any) -> None:
-    check_a_walk_and_its_corruptions(tmp_path, **of_walk)
+    check_a_walk_and_its_corruptions(tmp_path / "t.jsonl", **of_walk)
 
 
-def check_each_kind_in(config: dict[str, Any], path: Path, at_most: int) -> None:
-    write_witness(some_walk(2, 9, 70, 3, 21, **config), path, {})
-    check_each_kind_of_change(read_records(path), path, at_most)
-
-
+@pytest.mark.parametrize("at_most", [25, pytest.param(1000, marks=pytest.mark.slow)], ids=["lists", "all"])
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_a_change_of_any_page_list_gets_the_same_answer(config: dict[str, Any], tmp_path: Path) -> None:
-    check_each_kind_in(config, tmp_path / "t.jsonl", at_most=25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_a_change_of_any_field_of_any_event_gets_the_same_answer(config: dict[str, Any], tmp_path: Path) -> None:
-    check_each_kind_in(config, tmp_path / "t.jsonl", at_most=1000)
+def test_a_change_of_any_field_of_any_event_gets_the_same_answer(
+    config: dict[str, Any], at_most: int, path: Path
+) -> None:
+    """The page lists come first."""
+    check_each_kind_of_change(read_records(trace_of_walk(path, 70, 21, **config)), path, at_most)
 
 
 @pytest.mark.parametrize(
     "fault_id", [id if id in SOME_FAULTS else pytest.param(id, marks=pytest.mark.slow) for id in FAULTS_OF_LEDGERS]
 )
-def test_a_counterexample_of_a_fault_gets_the_same_diagnosis(fault_id: str, tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    run = counterexample(FAULTS[fault_id])
-    if run is None:
+def test_a_counterexample_of_a_fault_gets_the_same_diagnosis(fault_id: str, path: Path) -> None:
+    if counterexample(FAULTS[fault_id]) is None:
         pytest.skip("no run of the small instances shows it")
-    save_counterexample(run, FAULTS[fault_id], path)
-    assert_same(path)
+    assert_same(broken(path, fault_id))
 
 
-def _needs_two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ACTIONS["arrive"]
-
-    def run(d: Any, s: Any, p: Any) -> Step:
-        step = right.run(d, s, p)
-        return dataclasses.replace(step, guards=(*step.guards, Guard("two tokens", d.one + d.one <= p.origin_len)))
-
-    monkeypatch.setitem(ACTIONS, "arrive", dataclasses.replace(right, run=run))
+Change = tuple[Any, str, object]
+"""A table or an object of the specification, what is exchanged in it, and for what."""
 
 
-def _charges_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.spec.actions.prefill.charge", lambda d, tokens: tokens)
+def of_rule(name: str, changed: Callable[[Any, Any, Any, Step], Step]) -> Change:
+    """The rule takes another step."""
+    right = ACTIONS[name]
+    return ACTIONS, name, replace(right, run=lambda d, s, p: changed(d, s, p, right.run(d, s, p)))
 
 
-def _stash_gives_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ACTIONS["stash"]
-
-    def run(d: Any, s: Any, p: Any) -> Step:
-        return Step(right.run(d, s, p).after.but(output_len=s.output_len + d.one))
-
-    monkeypatch.setitem(ACTIONS, "stash", dataclasses.replace(right, run=run))
+def needs_two_tokens(d: Any, s: Any, p: Any, step: Step) -> Step:
+    return replace(step, guards=(*step.guards, Guard("two tokens", d.one + d.one <= p.origin_len)))
 
 
-def _frees_one_page_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    apply = Free.apply
-    monkeypatch.setattr(
-        Free, "apply", lambda self, d, s, after: apply(Free(self.start, self.end + one_page(d)), d, s, after)
-    )
+def gives_a_token(d: Any, s: Any, p: Any, step: Step) -> Step:
+    return Step(step.after.but(output_len=s.output_len + d.one))
 
 
-def _holds_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    short = dataclasses.replace(INVARIANTS["I3"], holds=lambda d, s: s.kv_allocated_len <= d.one + d.one)
-    monkeypatch.setitem(INVARIANTS, "I3", short)
+def frees_one_page_less(self: Free, d: Any, s: Any, after: Any, apply: Any = Free.apply) -> Any:
+    return apply(Free(self.start, self.end + one_page(d)), d, s, after)
 
 
-def _extends_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ACTIONS["extend"]
-    never = dataclasses.replace(right, applies=lambda d, s: d.every(right.applies(d, s), s.prefix_len == d.zero))
-    monkeypatch.setitem(ACTIONS, "extend", never)
+EXTEND = ACTIONS["extend"]
+EXTENDS_ONCE = replace(EXTEND, applies=lambda d, s: d.every(EXTEND.applies(d, s), s.prefix_len == d.zero))
+HOLDS_LESS = replace(INVARIANTS["I3"], holds=lambda d, s: s.kv_allocated_len <= d.one + d.one)
+CHANGES: dict[str, Change] = {
+    "arrive_needs_two_tokens": of_rule("arrive", needs_two_tokens),
+    "stash_gives_a_token": of_rule("stash", gives_a_token),
+    "extends_once": (ACTIONS, "extend", EXTENDS_ONCE),
+    "holds_less": (INVARIANTS, "I3", HOLDS_LESS),
+    "frees_one_page_less": (Free, "apply", frees_one_page_less),
+    "charges_too_little": (prefill, "charge", lambda d, tokens: tokens),
+}
 
 
-CHANGES = [
-    *(_needs_two_tokens, _charges_too_little, _stash_gives_a_token),
-    *(_frees_one_page_less, _holds_less, _extends_once),
-]
+def changed_specification(monkeypatch: pytest.MonkeyPatch, of: Any, name: str, value: object) -> None:
+    monkeypatch.setitem(of, name, value) if isinstance(of, dict) else monkeypatch.setattr(of, name, value)
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_changed_specification_changes_both_checkers_alike(
-    change: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checker has no arithmetic of its own: guards, effects, invariants and what applies are the specification's."""
-    paths = []
-    for seed in range(12):
-        paths.append(tmp_path / f"{seed}.jsonl")
-        write_witness(some_walk(2, 9, 50, 2, seed, overlap=seed % 2 == 1), paths[-1], {})
-    change(monkeypatch)
+    paths = [
+        trace_of_walk(tmp_path / f"{seed}.jsonl", 50, seed, ledgers=2, overlap=seed % 2 == 1) for seed in range(12)
+    ]
+    changed_specification(monkeypatch, *change)
     judge = build.plain_judge()
     stops = [stops_at(path, judge) for path in paths]
     reports = [replay(path) for path in paths]
@@ -184,18 +168,13 @@ def test_a_changed_specification_changes_both_checkers_alike(
     assert any(stop is not None for stop in stops), "no walk shows the change"
 
 
-def test_a_rule_that_allows_more_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "t.jsonl"
-    write_witness(some_walk(2, 9, 50, 2, 1), path, {})
-    records = read_records(path)
+def test_a_rule_that_allows_more_is_followed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = read_records(trace_of_walk(path, 50, 1, ledgers=2))
     created = next(r for r in records if r.get("action") == "arrive")
     created["params"]["origin_len"] = -3
     write_records(path, [*records[: records.index(created) + 1], {"record": "end", "events": created["seq"] + 1}])
     assert stops_at(path, build.plain_judge()) == created["seq"]
-    right = ACTIONS["arrive"]
-    monkeypatch.setitem(
-        ACTIONS, "arrive", dataclasses.replace(right, run=lambda d, s, p: Step(right.run(d, s, p).after))
-    )
+    changed_specification(monkeypatch, *of_rule("arrive", lambda d, s, p, step: Step(step.after)))
     assert stops_at(path, build.plain_judge()) is None
 
 
@@ -208,11 +187,7 @@ def judge() -> build.Judge:
 @walk_arguments
 def test_the_state_goes_over_and_comes_back(tmp_path: Path, judge: build.Judge, **of_walk: Any) -> None:
     """The loop is made to give up at random although all is clean: nothing of the state may get lost on the way."""
-    page_size = of_walk["page_size"]
-    row_width = of_walk["pages"] * page_size + of_walk["beside"] % page_size + 1
-    path = tmp_path / "walk.jsonl"
-    run = some_walk(page_size, row_width, of_walk["length"], of_walk["ledgers"], of_walk["seed"], **of_walk["config"])
-    write_witness(run, path, {})
+    path = trace_of_draw(tmp_path / "t.jsonl", **of_walk)
     chance = random.Random(of_walk["seed"])
 
     def fainthearted(first: int, last: int, *arrays: Any) -> tuple[int, int]:
@@ -223,11 +198,9 @@ def test_the_state_goes_over_and_comes_back(tmp_path: Path, judge: build.Judge, 
     assert answer_of(path, fainthearted) == answer(path, "interpreted")
 
 
-def test_no_state_of_the_interpreted_checker_is_left_behind(tmp_path: Path) -> None:
+def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None:
     """What it remembers is in the arrays, too. With something new here, `state.py` and the loop have to follow."""
-    path = tmp_path / "walk.jsonl"
-    write_witness(some_walk(1, 4, 5, 1, 1), path, {})
-    replayer = Replayer(read_trace(path), [])
+    replayer = Replayer(read_trace(small), [])
     handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
     fixed = {"path", "known", "d", "oracle", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
@@ -236,18 +209,15 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(tmp_path: Path) -> N
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
 
 
-def test_the_loop_run_by_python_gives_the_same(tmp_path: Path) -> None:
+def test_the_loop_run_by_python_gives_the_same(path: Path) -> None:
     plain = build.plain_judge()
     for seed, config in enumerate(CONFIGURATIONS):
-        path = tmp_path / "walk.jsonl"
-        write_witness(some_walk(2, 7, 40, 2, seed, **config), path, {})
-        assert stops_at(path, plain) is None
+        assert stops_at(trace_of_walk(path, 40, seed, row_width=7, ledgers=2, **config), plain) is None
         assert answer_of(path, plain) == answer(path, "interpreted")
 
 
-def test_arena_and_journal_grow(tmp_path: Path, judge: build.Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "walk.jsonl"
-    write_witness(some_walk(1, 40, 80, 3, 5), path, {})
+def test_arena_and_journal_grow(path: Path, judge: build.Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace_of_walk(path, 80, 5, page_size=1, row_width=40)
     grown = []
     monkeypatch.setattr(State, "make_room", lambda self, make=State.make_room: (grown.append(1), make(self)))
     reader = read_trace(path)
@@ -259,29 +229,15 @@ def test_arena_and_journal_grow(tmp_path: Path, judge: build.Judge, monkeypatch:
     assert (replayer.report.findings, checker.handed_over) == ([], 0)
 
 
-def test_a_trace_in_columns_gets_the_same_answer(tmp_path: Path) -> None:
-    lines, columns = tmp_path / "t.jsonl", tmp_path / "t.kvtrace"
-    write_witness(some_walk(2, 9, 60, 3, 11, window=2, overlap=True), lines, {})
-    reader = read_trace(lines)
-    with write_trace(columns, reader.header) as writer:
-        for _, record in reader:
-            if isinstance(record, Event):
-                writer.write(record)
-    report = assert_same(columns)
-    assert isinstance(report, Report) and report.verdict == CONFORMS
-
-
-def test_any_eviction_of_a_page_that_a_row_shares_gets_the_same_answer(tmp_path: Path) -> None:
+def test_any_eviction_of_a_page_that_a_row_shares_gets_the_same_answer(path: Path) -> None:
     """A request builds on two pages of the tree; each page and each window page is evicted under it."""
-    path = tmp_path / "t.jsonl"
     request = (
         ("arrive", {"origin_len": 5}),
         ("match_tree", {"matched_len": 4}),
         ("extend", {"seq_len": 5, "last": True}),
     )
     for window in (1, 3, 5):
-        write_witness(of_one_ledger(2, 8, *request, window=window), path, {})
-        records = read_records(path)
+        records = read_records(trace_of_steps(path, 2, 8, *request, window=window))
         answers = set()
         for evicted in range(1, records[0]["config"]["pool_pages"] + 1):
             for field in ("free", "window_free"):
@@ -294,10 +250,8 @@ def test_any_eviction_of_a_page_that_a_row_shares_gets_the_same_answer(tmp_path:
         assert ("I6" in answers) == (window > 1), "the window of the next token reaches the page"
 
 
-def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    write_witness(of_one_ledger(2, 8, *DUPLICATES), path, {})
-    records = read_records(path)
+def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(path: Path) -> None:
+    records = read_records(trace_of_steps(path, 2, 8, *DUPLICATES))
     inserted = records[-2]
     assert inserted["action"] == "insert" and inserted["free"] and inserted["shared"]
     verdicts = set()
@@ -310,46 +264,33 @@ def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(tmp_path: P
     assert verdicts == {CONFORMS, VIOLATES}
 
 
-def test_an_event_that_stands_in_no_column_is_judged_as_an_event(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    write_witness(some_walk(2, 9, 60, 3, 12), path, {})
-    records = read_records(path)
+def test_an_event_that_stands_in_no_column_is_judged_as_an_event(path: Path) -> None:
+    records = read_records(trace_of_walk(path, 60, 12))
     for record in records[1:-1:7]:
         record.setdefault("params", {})["note"] = None
     write_records(path, records)
-    report = assert_same(path)
-    assert isinstance(report, Report) and report.verdict == CONFORMS
+    assert_both_say(CONFORMS, path)
 
 
 @pytest.mark.parametrize("scenario", ["many-sessions", "pressure"])
-def test_a_recorded_trace_gets_the_same_answer(scenario: str, tmp_path: Path, judge: build.Judge) -> None:
+def test_a_recorded_trace_gets_the_same_answer(scenario: str, path: Path, judge: build.Judge) -> None:
     pytest.importorskip("torch")
     from kvproof.conformance.adapters.reference import record_scenario
 
-    path = tmp_path / "t.jsonl"
     record_scenario(scenario, path, page_size=4)
-    report = assert_same(path)
-    assert isinstance(report, Report) and report.verdict == CONFORMS
+    assert_both_say(CONFORMS, path)
     assert stops_at(path, judge) is None, "a right trace needs no interpreted event"
     check_each_kind_of_change(read_records(path), path, at_most=12)
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_known_deviations_are_followed_and_counted_alike(strict: bool, tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    fault = FAULTS["S0511d"]
-    save_counterexample(counterexample(fault), fault, path)
-    records = read_records(path)
-    records[0]["known_deviations"] = [fault.id]
-    write_records(path, records)
-    report = assert_same(path, strict)
-    assert isinstance(report, Report) and (report.verdict == VIOLATES) == strict
+@pytest.mark.parametrize(("strict", "verdict"), [(False, CONFORMS), (True, VIOLATES)])
+def test_known_deviations_are_followed_and_counted_alike(strict: bool, verdict: str, path: Path) -> None:
+    edited(broken(path, "S0511d"), lambda records: records[0].update(known_deviations=["S0511d"]))
+    assert_both_say(verdict, path, strict)
 
 
-def test_a_trace_that_breaks_off_is_judged_up_to_there(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    write_witness(some_walk(2, 9, 30, 2, 13), path, {})
-    whole = path.read_bytes()
+def test_a_trace_that_breaks_off_is_judged_up_to_there(path: Path) -> None:
+    whole = trace_of_walk(path, 30, 13, ledgers=2).read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
     report = assert_same(path)
     assert isinstance(report, Report) and report.events > 0
@@ -357,39 +298,30 @@ def test_a_trace_that_breaks_off_is_judged_up_to_there(tmp_path: Path) -> None:
     assert isinstance(assert_same(path), str)
 
 
-def test_a_pool_too_large_for_arrays_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    write_witness(some_walk(1, 4, 5, 1, 1), path, {})
-    records = read_records(path)
-    records[0]["config"]["row_width"] = 2**40
-    write_records(path, records)
-    assert isinstance(answer(path, "interpreted"), Report)
-    assert "takes no configuration this large" in str(answer(path, "compiled"))
+def test_a_pool_too_large_for_arrays_is_said(small: Path) -> None:
+    edited(small, lambda records: records[0]["config"].update(row_width=2**40))
+    assert isinstance(answer(small, "interpreted"), Report)
+    assert "takes no configuration this large" in str(answer(small, "compiled"))
 
 
-def test_without_numba_the_choice_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "t.jsonl"
-    write_witness(some_walk(1, 4, 5, 1, 1), path, {})
+def test_without_numba_the_choice_says_what_to_install(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "numba" else find(name, *a))
     monkeypatch.setattr("kvproof.conformance.compiled.choose.is_large", lambda _: True)
     with pytest.raises(UserError, match=r"needs numba: pip install 'kvproof\[scale\]'"):
-        replay(path, checker=Chosen("compiled"))
-    assert replay(path, checker=Chosen()).verdict == CONFORMS
+        replay(small, checker=Chosen("compiled"))
+    assert replay(small, checker=Chosen()).verdict == CONFORMS
 
 
-def test_only_a_large_trace_pays_for_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
+def test_only_a_large_trace_pays_for_the_start(path: Path) -> None:
     path.write_bytes(b" " * 2**20)
     assert not is_large(path)
     path.write_bytes(b" " * 2**25)
     assert is_large(path)
 
 
-def test_a_checker_that_there_is_not_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    answered = CliRunner().invoke(app, ["replay", str(tmp_path / "t.jsonl"), "--checker", "compile"])
-    assert answered.exit_code == 2
-    assert "did you mean compiled?" in str(answered.exception) + answered.output
+def test_a_checker_that_there_is_not_is_answered_with_those_there_are(path: Path) -> None:
+    assert "did you mean compiled?" in refusal("replay", path, "--checker", "compile")
 
 
 def test_a_kept_source_that_differs_is_written_anew(tmp_path: Path) -> None:
@@ -405,18 +337,9 @@ def test_where_nothing_can_be_kept_a_folder_of_the_process_is_used(tmp_path: Pat
     assert kept.read_text() == "one = 1\n"
 
 
-def test_names_beyond_the_first_arrays_get_room(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    header = Header.model_validate(
-        {
-            "spec": "1",
-            "producer": {"name": "test", "version": "1", "target": "test"},
-            "config": {"page_size": 1, "pool_pages": 4, "rows": 1, "row_width": 4},
-        }
-    )
-    with write_trace(path, header) as writer:
+def test_names_beyond_the_first_arrays_get_room(path: Path) -> None:
+    with write_trace(path, HEADER) as writer:
         for n in range(300):
             writer.event(action="arrive", turn=f"r{n}", params={"origin_len": 1})
             writer.event(action="open", session=f"s{n}")
-    report = assert_same(path)
-    assert isinstance(report, Report) and report.verdict == CONFORMS
+    assert_both_say(CONFORMS, path)

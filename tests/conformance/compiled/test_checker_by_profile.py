@@ -9,23 +9,15 @@ from typing import Any
 import pytest
 from golden import OF_SGLANG_0523
 from hypothesis import given
-from model_runs import CONFIGURATIONS, OF_A_WALK, some_walk
+from model_runs import CONFIGURATIONS, OF_A_WALK
+from run_traces import trace_of_draw, trace_of_walk
 
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from checker_runs import (
-    assert_same,
-    few,
-    read_records,
-    stops_at,
-    with_an_eviction,
-    with_one_change,
-    write_records,
-)
+from checker_runs import assert_same, few, read_records, stops_at, with_an_eviction, with_one_change, write_records
 
 from kvproof.conformance.compiled import build
-from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, Report, replay
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.profiles import PROFILES
@@ -37,11 +29,8 @@ NEWEST = "sglang-0.5.23"
 @few
 @given(**OF_A_WALK)
 def test_any_run_by_another_design_and_any_change_to_it_get_the_same_answer(tmp_path: Path, **of_walk: Any) -> None:
-    page_size, config = of_walk["page_size"], {**of_walk["config"], "actions": PROFILES[NEWEST].actions}
-    row_width = of_walk["pages"] * page_size + of_walk["beside"] % page_size + 1
-    path = tmp_path / "walk.jsonl"
-    run = some_walk(page_size, row_width, of_walk["length"], of_walk["ledgers"], of_walk["seed"], **config)
-    write_witness(run, path, {})
+    config = {**of_walk["config"], "actions": PROFILES[NEWEST].actions}
+    path = trace_of_draw(tmp_path / "t.jsonl", **{**of_walk, "config": config})
     report = assert_same(path, profile=NEWEST)
     assert isinstance(report, Report) and report.verdict == CONFORMS
     records, chance = read_records(path), random.Random(of_walk["seed"])
@@ -63,11 +52,10 @@ def test_the_loop_of_a_profile_judges_runs_by_its_rules_alone(profile: str, tmp_
     """Nothing is handed over, in any configuration; and the loop of the model's rules stops where the designs differ."""
     rules = PROFILES[profile]
     own, model = (build.plain_judge(actions) for actions in (rules.actions, ACTIONS))
-    configurations = [*CONFIGURATIONS, {"window": 2, "tree": False}]
     stopped = 0
-    for seed, config in enumerate(configurations):
-        path = tmp_path / "walk.jsonl"
-        write_witness(some_walk(2, 7, 60, 2, seed, **config, actions=rules.actions), path, {})
+    for seed, config in enumerate([*CONFIGURATIONS, {"window": 2, "tree": False}]):
+        path = tmp_path / "t.jsonl"
+        trace_of_walk(path, 60, seed, row_width=7, ledgers=2, **config, actions=rules.actions)
         assert stops_at(path, own, rules) is None
         assert replay(path, profile=profile).verdict == CONFORMS
         stopped += stops_at(path, model) is not None
@@ -75,10 +63,9 @@ def test_the_loop_of_a_profile_judges_runs_by_its_rules_alone(profile: str, tmp_
 
 
 def test_each_profile_has_rules_of_its_own_and_all_have_one_loop() -> None:
-    tables = [ACTIONS, *(profile.actions for profile in PROFILES.values())]
-    judges = [build.the_judge(table) for table in tables]
-    assert len({id(judge.machine_code) for judge in judges}) == len(tables)
-    assert len({id(judge.loop) for judge in judges}) == 1
-    assert (
-        build.the_judge(PROFILES[NEWEST].actions).machine_code is judges[1 + list(PROFILES).index(NEWEST)].machine_code
-    )
+    judges = {name: build.the_judge(profile.actions) for name, profile in PROFILES.items()}
+    again = build.the_judge(PROFILES[NEWEST].actions)
+    judges["the model's"] = build.the_judge(ACTIONS)
+    assert len({id(judge.machine_code) for judge in judges.values()}) == len(judges)
+    assert len({id(judge.loop) for judge in judges.values()}) == 1
+    assert again.machine_code is judges[NEWEST].machine_code

@@ -58,6 +58,13 @@ def assert_told(events: list[Event], told: EventBatch, names: Names) -> None:
     assert table[ACTION, : len(events)].tolist() == [ACTIONS.index(event.action) for event in events]
 
 
+def collected(events: list[Event]) -> EventColumns:
+    columns = EventColumns()
+    for event in events:
+        columns.add(event)
+    return columns
+
+
 @settings(max_examples=300, deadline=None)
 @given(events=st.lists(EVENTS, min_size=1, max_size=20), room=st.sampled_from([0, 2**20]), data=st.data())
 def test_any_part_of_a_batch_is_told_as_it_stands(events: list[dict[str, Any]], room: int, data: st.DataObject) -> None:
@@ -68,10 +75,7 @@ def test_any_part_of_a_batch_is_told_as_it_stands(events: list[dict[str, Any]], 
     last = data.draw(st.integers(first + 1, len(listed)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "ROOM_FOR_PAGES", room)
-        collected = EventColumns()
-        for event in listed:
-            collected.add(event)
-        parts = ((batch, listed), (batch.slice(first, last - first), listed[first:last]), (collected, listed))
+        parts = ((batch, listed), (batch.slice(first, last - first), listed[first:last]), (collected(listed), listed))
         for part, of_part in parts:
             names = Names()
             told = arrays_of(part, names)
@@ -97,10 +101,7 @@ def test_nothing_of_the_batch_before_is_left_in_the_arrays() -> None:
     for fields in [*kinds, *reversed(kinds)]:
         events = [Event(seq=seq, action="extend", **each) for seq, each in enumerate(fields)]
         (batch,) = batches_of(events)
-        collected = EventColumns()
-        for event in events:
-            collected.add(event)
-        for told in (batch, collected, batch):
+        for told in (batch, collected(events), batch):
             assert_told(events, arrays_of(told, names), names)
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import signal
 import threading
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import command_line
 import pytest
-from model_runs import CONFIGURATIONS, walk
+from many_traces import broken
+from model_runs import CONFIGURATIONS
+from run_traces import refused, trace_of_walk
+from trace_events import copied
 
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.drive.counterexample import save_counterexample, write_witness
-from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.checkpoint import Checkpoints
+from kvproof.conformance.replay.checkpoint import Checkpoints, _canonical, _digest
 from kvproof.conformance.replay.replay import Replayer, replay
 from kvproof.conformance.replay.serialization import restore_state, state_as_data
-from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES
-from kvproof.conformance.traces.open_trace import read_trace, write_trace
-from kvproof.model.explore import counterexample
-from kvproof.model.witness import witness
-from kvproof.spec.faults import FAULTS
-from kvproof.spec.trace import Event
+from kvproof.conformance.replay.verdict import INCOMPLETE, VIOLATES, Report
+from kvproof.conformance.traces import json_lines
+from kvproof.conformance.traces.open_trace import read_trace
 
 CHECKERS = ["interpreted", "compiled"]
 
@@ -36,34 +35,22 @@ def needs(*checkers: str) -> None:
 
 
 def some_trace(path: Path, seed: int = 3, **config: Any) -> Path:
-    write_witness(witness(walk(2, 9, 120, 3, seed, **config), 2, 9, **config), path, {})
-    return path
+    return trace_of_walk(path, 120, seed, **config)
 
 
-def in_columns(lines: Path, path: Path, events_of_a_block: int) -> Path:
-    reader = read_trace(lines)
-    with write_trace(path, reader.header) as writer:
-        for _, record in reader:
-            if isinstance(record, Event):
-                writer.write(record)
-                if writer.events % events_of_a_block == 0:
-                    writer.flush()  # type: ignore[attr-defined]
-    return path
+def goes_on(path: Path, checkpoint: Path, checker: str = "auto", **options: Any) -> Report:
+    """A replay from the checkpoint to the end."""
+    return replay(path, checker=Chosen(checker), checkpoints=Checkpoints(checkpoint), resume=True, **options)
 
 
-def in_parts(path: Path, checkpoint: Path, stops: list[int], checkers: list[str]) -> Any:
+def in_parts(path: Path, checkpoint: Path, stops: list[int], checkers: list[str]) -> Report:
     """Replay up to each stop by the next checker, each time from the checkpoint of the time before; then to the end."""
-    for number, until in enumerate([*stops, None]):
-        checker = checkers[number % len(checkers)]
-        report = replay(
-            path,
-            checker=Chosen(checker),
-            until=until,
-            checkpoints=Checkpoints(checkpoint),
-            resume=number > 0,
-            strict=False,
-        )
-    return report
+    of_parts = cycle(checkers)
+    first, *others = stops
+    replay(path, checker=Chosen(next(of_parts)), until=first, checkpoints=Checkpoints(checkpoint))
+    for until in others:
+        goes_on(path, checkpoint, next(of_parts), until=until)
+    return goes_on(path, checkpoint, next(of_parts))
 
 
 @pytest.mark.parametrize("checkers", [["interpreted"], ["compiled"], ["compiled", "interpreted"]], ids="-".join)
@@ -71,57 +58,38 @@ def in_parts(path: Path, checkpoint: Path, stops: list[int], checkers: list[str]
     ("suffix", "config"), [*((".jsonl", c) for c in CONFIGURATIONS), (".kvtrace", {}), (".jsonl.gz", {})], ids=str
 )
 def test_a_replay_in_parts_says_what_one_in_one_go_says(
-    suffix: str, config: dict[str, Any], checkers: list[str], tmp_path: Path
+    suffix: str, config: dict[str, Any], checkers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs(*checkers)
     path = some_trace(tmp_path / "t.jsonl", **config)
-    if suffix == ".kvtrace":
+    if suffix != ".jsonl":
         pytest.importorskip("pyarrow")
-        path = in_columns(path, tmp_path / "t.kvtrace", 16)
-    elif suffix == ".jsonl.gz":
-        packed = gzip.compress(path.read_bytes(), mtime=0)
-        path = tmp_path / "t.jsonl.gz"
-        path.write_bytes(packed)
+        monkeypatch.setattr("kvproof.conformance.traces.columnar_events.EVENTS_OF_A_BLOCK", 16)
+        path = copied(path, tmp_path / f"t{suffix}")
     assert in_parts(path, tmp_path / "c.json", [0, 3, 15, 16, 17, 60, 99], checkers) == replay(path)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_a_violation_is_found_behind_a_checkpoint_and_stays_found(checker: str, tmp_path: Path) -> None:
     needs(checker)
-    path, fault = tmp_path / "t.jsonl", FAULTS["F22862b"]
-    run = counterexample(fault)
-    assert run is not None
-    save_counterexample(run, fault, path)
+    path, checkpoint = broken(tmp_path / "t.jsonl"), tmp_path / "c.json"
     whole = replay(path)
     assert whole.verdict == VIOLATES and whole.first is not None and whole.first.event.seq > 2
-    assert in_parts(path, tmp_path / "c.json", [2], [checker]) == whole
-    assert replay(path, checker=Chosen(checker), checkpoints=Checkpoints(tmp_path / "c.json"), resume=True) == whole
-    report = json.loads((tmp_path / "c.json").read_text())["report"]
+    assert in_parts(path, checkpoint, [2], [checker]) == whole
+    assert goes_on(path, checkpoint, checker) == whole
+    report = json.loads(checkpoint.read_text())["report"]
     report["findings"][0]["line"] = 0
-    changed(tmp_path / "c.json", report=report)
-    assert "line 0 of a finding is no event's" in refused(path, tmp_path / "c.json")
+    changed(checkpoint, report=report)
+    assert "line 0 of a finding is no event's" in refused(goes_on, path, checkpoint)
 
 
 def test_a_trace_that_grew_goes_on_where_it_ended(tmp_path: Path) -> None:
     whole = some_trace(tmp_path / "whole.jsonl").read_bytes()
-    path, checkpoint = tmp_path / "t.jsonl", Checkpoints(tmp_path / "c.json")
+    path, checkpoint = tmp_path / "t.jsonl", tmp_path / "c.json"
     path.write_bytes(whole[: len(whole) // 2])
-    assert replay(path, checkpoints=checkpoint).verdict == INCOMPLETE
+    assert replay(path, checkpoints=Checkpoints(checkpoint)).verdict == INCOMPLETE
     path.write_bytes(whole)
-    resumed = replay(path, checkpoints=Checkpoints(checkpoint.path), resume=True)
-    assert resumed == replay(path)
-
-
-def test_only_what_comes_after_the_checkpoint_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = some_trace(tmp_path / "t.jsonl")
-    replay(path, until=99, checkpoints=Checkpoints(tmp_path / "c.json"))
-    fed: list[int] = []
-    from kvproof.conformance.traces import json_lines
-
-    parse = json_lines.TraceReader._parse
-    monkeypatch.setattr(json_lines.TraceReader, "_parse", lambda self, n, line: fed.append(n) or parse(self, n, line))
-    replay(path, checkpoints=Checkpoints(tmp_path / "c.json"), resume=True)
-    assert min(fed) == 102, "line 2 is event 0"
+    assert goes_on(path, checkpoint) == replay(path)
 
 
 @pytest.fixture
@@ -132,32 +100,34 @@ def begun(tmp_path: Path) -> tuple[Path, Path]:
     return path, checkpoint
 
 
+def test_only_what_comes_after_the_checkpoint_is_read_again(
+    begun: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[int] = []
+    parse = json_lines.TraceReader._parse
+    monkeypatch.setattr(json_lines.TraceReader, "_parse", lambda self, n, line: fed.append(n) or parse(self, n, line))
+    goes_on(*begun)
+    assert min(fed) == 53, "line 2 is event 0"
+
+
 def changed(checkpoint: Path, **changes: Any) -> None:
     """The checkpoint with other values, its checksum made right again: as a liar would."""
-    from kvproof.conformance.replay.checkpoint import _canonical, _digest
-
     data = {**json.loads(checkpoint.read_text()), **changes}
     data.pop("sha256")
     checkpoint.write_text(json.dumps({**data, "sha256": _digest(_canonical(data))}))
 
 
-def refused(path: Path, checkpoint: Path, **options: Any) -> str:
-    with pytest.raises(UserError) as error:
-        replay(path, checkpoints=Checkpoints(checkpoint), resume=True, **options)
-    return error.value.message
-
-
 def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(begun: tuple[Path, Path], tmp_path: Path) -> None:
     path, checkpoint = begun
     other = some_trace(tmp_path / "other.jsonl", window=1)
-    assert "of another trace" in refused(other, checkpoint)
+    assert "of another trace" in refused(goes_on, other, checkpoint)
     same_header = some_trace(tmp_path / "same.jsonl", seed=4)
-    assert "another file than when it was written, or it was changed" in refused(same_header, checkpoint)
-    assert "without --strict" in refused(path, checkpoint, strict=True)
-    assert "leave --resume out" in refused(path, tmp_path / "none.json")
+    assert "another file than when it was written, or it was changed" in refused(goes_on, same_header, checkpoint)
+    assert "without --strict" in refused(goes_on, path, checkpoint, strict=True)
+    assert "leave --resume out" in refused(goes_on, path, tmp_path / "none.json")
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:3], lines[3].replace('"action"', ' "action"'), *lines[4:]]))
-    assert "it was changed" in refused(path, checkpoint)
+    assert "it was changed" in refused(goes_on, path, checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -176,18 +146,17 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(begun: tup
 def test_a_strangers_checkpoint_is_data_and_is_refused_where_it_is_wrong(
     change: dict[str, Any], sentence: str, begun: tuple[Path, Path]
 ) -> None:
-    path, checkpoint = begun
-    changed(checkpoint, **change)
-    assert sentence in refused(path, checkpoint)
+    changed(begun[1], **change)
+    assert sentence in refused(goes_on, *begun)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"kvproof_checkpoint": 1}'])
 def test_a_damaged_checkpoint_is_refused(content: str, begun: tuple[Path, Path]) -> None:
-    path, checkpoint = begun
+    _, checkpoint = begun
     checkpoint.write_text(checkpoint.read_text().replace('"events": ', '"events": 1'))
-    assert "wrong checksum" in refused(path, checkpoint)
+    assert "wrong checksum" in refused(goes_on, *begun)
     checkpoint.write_text(content)
-    assert "cannot go on from the checkpoint" in refused(path, checkpoint)
+    assert "cannot go on from the checkpoint" in refused(goes_on, *begun)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
@@ -201,15 +170,14 @@ def test_ctrl_c_leaves_a_checkpoint_that_goes_on(checker: str, tmp_path: Path) -
 
     def press(events: int, share: float | None) -> None:
         for once in presses:
-            os.kill(os.getpid(), once)
+            signal.raise_signal(once)
 
     try:
         with pytest.raises(KeyboardInterrupt):
             replay(path, checker=Chosen(checker), progress=press, checkpoints=Checkpoints(tmp_path / "c.json"))
     finally:
         signal.signal(signal.SIGINT, before)
-    resumed = replay(path, checker=Chosen(checker), checkpoints=Checkpoints(tmp_path / "c.json"), resume=True)
-    assert resumed == replay(path)
+    assert goes_on(path, tmp_path / "c.json", checker) == replay(path)
 
 
 def test_checkpoints_are_written_at_times_and_never_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +186,8 @@ def test_checkpoints_are_written_at_times_and_never_half(tmp_path: Path, monkeyp
     assert checkpoints.written > 100
     whole = checkpoints.path.read_text()
 
-    def fails(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(UserError, match="No space left"):
-        replay(path, checkpoints=Checkpoints(checkpoints.path))
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
+    assert "No space left" in refused(replay, path, checkpoints=Checkpoints(checkpoints.path))
     assert checkpoints.path.read_text() == whole
 
 
@@ -236,9 +200,8 @@ def test_the_command_line_saves_and_goes_on(tmp_path: Path) -> None:
     assert second.exit_code == 0
     assert second.stdout == command_line.run("replay", path).stdout
     assert "name it with --checkpoint" in command_line.refusal("replay", path, "--resume")
-    assert "--checkpoint is of one trace" in command_line.refusal(
-        "replay", path, checkpoint, "--checkpoint", checkpoint
-    )
+    two = command_line.refusal("replay", path, checkpoint, "--checkpoint", checkpoint)
+    assert "--checkpoint is of one trace" in two
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
@@ -246,9 +209,8 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     """Pins and counts as well: what is not in the file follows from what is."""
     path = some_trace(tmp_path / "t.jsonl", 5, **config)
     whole, fresh = (Replayer(read_trace(path), []) for _ in range(2))
-    for line, record in read_trace(path):
-        if isinstance(record, Event) and record.seq < 100:
-            assert whole.feed(line, record) is None
+    for line, event in islice(read_trace(path), 100):
+        assert whole.feed(line, event) is None
     restore_state(fresh, json.loads(json.dumps(state_as_data(whole))))
     for name in ("ledgers", "of_turn", "elsewhere", "ended_in"):
         assert getattr(fresh, name) == getattr(whole, name)

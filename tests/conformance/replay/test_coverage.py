@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_runs import of_one_ledger
+from run_traces import Records, edited, trace_of_steps
 
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.coverage import all_branches, decisions_in, exercised_by_state, in_words
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.verdict import CONFORMS, Report
@@ -23,8 +22,7 @@ RUNS = (*ARRIVES, ("match_tree", {"matched_len": 0}), ("extend", {"seq_len": 3, 
 
 
 def replayed(path: Path, page_size: int, *steps: Any, **config: Any) -> Report:
-    write_witness(of_one_ledger(page_size, 8, *steps, **config), path, {})
-    report = replay(path)
+    report = replay(trace_of_steps(path, page_size, 8, *steps, **config))
     assert report.verdict == CONFORMS
     return report
 
@@ -93,13 +91,15 @@ def test_every_branch_has_a_name_of_its_own_in_words() -> None:
 def test_a_check_and_an_eviction_exercise_what_the_page_book_compares(checker: str, tmp_path: Path) -> None:
     if checker == "compiled":
         pytest.importorskip("numba")
-    path = tmp_path / "t.jsonl"
     finished = (*RUNS, ("result", {"tokens": 1}), ("finish_plain", {"dup_len": 0, "inserted": True}))
-    write_witness(of_one_ledger(1, 8, *finished, ("check", {"lingering": False})), path, {})
-    lines = path.read_text().splitlines()
-    evict = f'{{"record":"event","seq":{len(lines) - 2},"action":"evict","free":[1]}}'
-    path.write_text("\n".join([*lines[:-1], evict, f'{{"record":"end","events":{len(lines) - 1}}}']) + "\n")
-    before = replay(path, checker=Chosen(checker))
+    path = trace_of_steps(tmp_path / "t.jsonl", 1, 8, *finished, ("check", {"lingering": False}))
+
+    def evict(records: Records) -> None:
+        events = len(records) - 2
+        records.insert(-1, {"record": "event", "seq": events, "action": "evict", "free": [1]})
+        records[-1]["events"] = events + 1
+
+    before = replay(edited(path, evict), checker=Chosen(checker))
     assert before.verdict == CONFORMS
     assert before.actions["evict"] == 1
     assert before.coverage.invariants["I11"] > 0

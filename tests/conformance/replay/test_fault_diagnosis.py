@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from model_runs import steps_of_one_ledger
+from run_traces import Records, edited, first_finding
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.drive.counterexample import write_witness
-from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
+from kvproof.conformance.replay.replay import CONFORMS, replay
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.faults import FAULTS as IMPLEMENTED
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.model.witness import witness
@@ -25,33 +26,35 @@ BUGS = [f for f in IMPLEMENTED if f in FAULTS]
 NEEDS_PAGES = {"F22862b", "F994a"}
 
 
+def recorded(scenario: str, path: Path, page_size: int = 4, *faults: str) -> Path:
+    return Path(record_scenario(scenario, path, page_size=page_size, faults=faults, settings={"forward": "none"}).path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t.jsonl"
+
+
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_fault_free_implementation_conforms(scenario: str, page_size: int, tmp_path: Path) -> None:
-    result = record_scenario(scenario, tmp_path / "t.jsonl", page_size=page_size, settings={"forward": "none"})
-    report = replay(result.path)
+def test_the_fault_free_implementation_conforms(scenario: str, page_size: int, path: Path) -> None:
+    result = record_scenario(scenario, path, page_size=page_size, settings={"forward": "none"})
+    report = replay(path)
     assert report.verdict == CONFORMS, report.findings
     assert report.events == result.events
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
 @pytest.mark.parametrize("fault", BUGS)
-def test_each_fault_is_flagged_and_named(fault: str, page_size: int, tmp_path: Path) -> None:
+def test_each_fault_is_flagged_and_named(fault: str, page_size: int, path: Path) -> None:
     """In at least one scenario; and wherever a trace is flagged, it was the fault: the right rules never differ."""
     if page_size == 1 and fault in NEEDS_PAGES:
         pytest.skip("needs pages of more than one token")
-    named = set()
-    for scenario, entry in SCENARIOS.items():
-        if fault not in entry.exposes:
-            continue
-        path = tmp_path / f"{scenario}.jsonl"
-        record_scenario(scenario, path, page_size=page_size, faults=(fault,), settings={"forward": "none"})
-        report = replay(path)
-        if report.verdict == VIOLATES:
-            assert report.first is not None
-            named.update(f.id for f in report.first.explained_by)
-            assert report.first.event.action in seen_at(FAULTS[fault])
-    assert fault in named
+    scenarios = [name for name, scenario in SCENARIOS.items() if fault in scenario.exposes]
+    findings = [replay(recorded(name, path, page_size, fault)).first for name in scenarios]
+    flagged = [finding for finding in findings if finding is not None]
+    assert {finding.event.action for finding in flagged} <= seen_at(FAULTS[fault])
+    assert fault in {explained.id for finding in flagged for explained in finding.explained_by}
 
 
 def seen_at(fault: Fault) -> set[str]:
@@ -62,97 +65,69 @@ def seen_at(fault: Fault) -> set[str]:
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_a_lost_lock_is_named_by_the_counters_and_again_when_its_pages_are_evicted(
-    page_size: int, tmp_path: Path
-) -> None:
-    path = tmp_path / "t.jsonl"
-    record_scenario("deeper-match", path, page_size=page_size, faults=("F22735",), settings={"forward": "none"})
-    findings = replay(path).findings
+def test_a_lost_lock_is_named_by_the_counters_and_again_when_its_pages_are_evicted(page_size: int, path: Path) -> None:
+    findings = replay(recorded("deeper-match", path, page_size, "F22735")).findings
     assert {f.event.action: [*f.invariants] for f in findings} == {"check": ["I13"], "evict": ["I11"]}
     assert all([e.id for e in f.explained_by] == ["F22735"] for f in findings)
     assert findings[0].event.action == "check"
 
 
+BEGUN = (
+    ("open", {}),
+    ("create", {"origin_len": 1, "too_long": False, "logprob": False}),
+    ("match_tree", {"matched_len": 0}),
+    ("extend", {"seq_len": 1, "last": True}),
+)
+
+
 @pytest.mark.parametrize(("launched", "named"), [((), ["F994e"]), (("result", "decode", "decode"), [])])
-def test_a_fault_explains_only_the_guard_that_it_lifts(
-    launched: tuple[str, ...], named: list[str], tmp_path: Path
-) -> None:
+def test_a_fault_explains_only_the_guard_that_it_lifts(launched: tuple[str, ...], named: list[str], path: Path) -> None:
     """A retract without a token is F994e's; one with two results in flight is nobody's, though all values are the same."""
-    steps = steps_of_one_ledger(
-        1,
-        8,
-        ("open", {}),
-        ("create", {"origin_len": 1, "too_long": False, "logprob": False}),
-        ("match_tree", {"matched_len": 0}),
-        ("extend", {"seq_len": 1, "last": True}),
-        *((name, {"tokens": 1} if name == "result" else {}) for name in launched),
-        ("retract", {}),
-        overlap=True,
-    )
-    write_witness(witness(steps, 1, 8, overlap=True), tmp_path / "t.jsonl", {})
-    first = replay(tmp_path / "t.jsonl").first
-    assert first is not None and first.event.action == "retract" and not first.differences
+    between = ((name, {"tokens": 1} if name == "result" else {}) for name in launched)
+    steps = steps_of_one_ledger(1, 8, *BEGUN, *between, ("retract", {}), overlap=True)
+    write_witness(witness(steps, 1, 8, overlap=True), path, {})
+    first = first_finding(path)
+    assert first.event.action == "retract" and not first.differences
     assert "guard of retract" in first.invariants
     assert [fault.id for fault in first.explained_by] == named
 
 
 @pytest.mark.parametrize(("finished_len", "named"), [(1, ["F22897"]), (0, [])])
 def test_a_fault_by_which_the_event_could_not_happen_explains_nothing(
-    finished_len: int, named: list[str], tmp_path: Path
+    finished_len: int, named: list[str], path: Path
 ) -> None:
     """A slot that is one token too long is F22897's; of a turn that kept no token at all, which it does not allow, nobody's."""
-    steps = steps_of_one_ledger(
-        1,
-        8,
-        ("open", {}),
-        ("create", {"origin_len": 1, "too_long": False, "logprob": False}),
-        ("match_tree", {"matched_len": 0}),
-        ("extend", {"seq_len": 1, "last": True}),
-        ("result", {"tokens": 1}),
-        ("verify", {"tokens": 2}),
-        ("finish", {"finished_len": finished_len}),
-        speculation=1,
-        actions=actions_with(FAULTS["F22897"]),
-    )
-    write_witness(witness(steps, 1, 8, speculation=1), tmp_path / "t.jsonl", {})
-    first = replay(tmp_path / "t.jsonl").first
-    assert first is not None and first.action == "finish" and first.differences
+    last = (("result", {"tokens": 1}), ("verify", {"tokens": 2}), ("finish", {"finished_len": finished_len}))
+    steps = steps_of_one_ledger(1, 8, *BEGUN, *last, speculation=1, actions=actions_with(FAULTS["F22897"]))
+    write_witness(witness(steps, 1, 8, speculation=1), path, {})
+    first = first_finding(path)
+    assert first.action == "finish" and first.differences
     assert ("guard of finish" in first.invariants) == (not named)
     assert [fault.id for fault in first.explained_by] == named
 
 
 @pytest.mark.parametrize("changed", [{"protected": 1}, {"protected": 1, "evictable": -1}, {"evictable": -1}])
-def test_counters_that_no_fault_of_the_tree_leads_to_are_not_named(changed: dict[str, int], tmp_path: Path) -> None:
+def test_counters_that_no_fault_of_the_tree_leads_to_are_not_named(changed: dict[str, int], path: Path) -> None:
     """A lock that is taken from a node makes too few pages protected, never too many, and loses none of the tree."""
-    path = tmp_path / "t.jsonl"
-    record_scenario("deeper-match", path, page_size=4, settings={"forward": "none"})
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    terms = next(fields["terms"] for fields in lines if fields.get("terms", {}).get("evictable"))
-    terms.update({name: terms[name] + by for name, by in changed.items()})
-    path.write_text("".join(json.dumps(fields) + "\n" for fields in lines))
-    first = replay(path).first
-    assert first is not None and first.event.action == "check"
+
+    def change(records: Records) -> None:
+        terms = next(record["terms"] for record in records if record.get("terms", {}).get("evictable"))
+        terms.update({name: terms[name] + by for name, by in changed.items()})
+
+    first = first_finding(edited(recorded("deeper-match", path), change))
+    assert first.event.action == "check"
     assert set(first.invariants) == {"I13" if "protected" in changed else "I2", *(["I2"] if len(changed) == 1 else [])}
     assert not first.explained_by
 
 
-def test_the_diagnosis_does_not_read_the_faults_that_the_header_admits(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    record_scenario("retract", path, page_size=4, faults=("F22862b",), settings={"forward": "none"})
-    lines = path.read_text().splitlines()
-    header = json.loads(lines[0])
-    assert header["extra"]["faults"] == ["F22862b"]
-    header["extra"] = {}
-    path.write_text("\n".join([json.dumps(header), *lines[1:]]) + "\n")
-    finding = replay(path).first
-    assert finding is not None
+def test_the_diagnosis_does_not_read_the_faults_that_the_header_admits(path: Path) -> None:
+    recorded("retract", path, 4, "F22862b")
+    assert read_trace(path).header.extra["faults"] == ["F22862b"]
+    finding = first_finding(edited(path, lambda records: records[0].update(extra={})))
     assert [f.id for f in finding.explained_by] == ["F22862b"]
 
 
-def test_all_actions_that_the_reference_can_take_happen_in_the_scenarios(tmp_path: Path) -> None:
+def test_all_actions_that_the_reference_can_take_happen_in_the_scenarios(path: Path) -> None:
     """Its refused turns never come back; rounds of speculation v1 are in the matrix of tests/impl."""
-    seen = set()
-    for scenario in SCENARIOS:
-        record_scenario(scenario, tmp_path / "t.jsonl", page_size=4, settings={"forward": "none"})
-        seen.update(replay(tmp_path / "t.jsonl").actions)
+    seen = {action for scenario in SCENARIOS for action in replay(recorded(scenario, path)).actions}
     assert set(ACTIONS) - seen == {"pass_by", "verify"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import command_line
 import pytest
@@ -16,11 +17,6 @@ from kvproof.conformance.replay.many_traces import Options, judged
 from kvproof.conformance.replay.many_traces_by_ray import judge_by_ray
 from kvproof.conformance.replay.verdict import CONFORMS, Report
 
-with_ray = [
-    pytest.mark.ray,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="kvproof[ray] is not installed"),
-]
-
 
 def test_without_ray_the_answer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -29,12 +25,11 @@ def test_without_ray_the_answer_says_what_to_install(tmp_path: Path, monkeypatch
     assert "give one of the two" in command_line.refusal("replay", tmp_path / "t.jsonl", "--ray", "local", "--jobs", 2)
 
 
-def judging_workers() -> list[int]:
-    return workers_of("judge_trace")
-
-
 class TestOnACluster:
-    pytestmark = with_ray
+    pytestmark: ClassVar = [
+        pytest.mark.ray,
+        pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="kvproof[ray] is not installed"),
+    ]
 
     def test_the_answers_are_those_of_one_process(self, tmp_path: Path) -> None:
         paths = [sessions(tmp_path / "a.jsonl"), broken(tmp_path / "b.jsonl"), tmp_path / "none.jsonl"]
@@ -42,7 +37,7 @@ class TestOnACluster:
 
     def test_a_trace_whose_worker_is_killed_is_judged_by_another(self, tmp_path: Path) -> None:
         paths = [sessions(tmp_path / f"{n}.jsonl", 15000) for n in range(3)]
-        with killing(judging_workers) as killed:
+        with killing(lambda: workers_of("judge_trace")) as killed:
             answers = judge_by_ray(paths, Options(), "local", lambda *_: None)
         assert killed
         reports = [answer for answer in answers if isinstance(answer, Report)]

@@ -10,35 +10,31 @@ from typing import Any
 
 import pytest
 from command_line import run
+from run_traces import Records, edited, first_finding, refused
+from trace_events import written
 
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Report, replay
+from kvproof.conformance.traces.open_trace import read_trace
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
 
-Records = list[dict[str, Any]]
-
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("traces") / "many.jsonl"
-    record_scenario("many-sessions", path, page_size=4)
-    return path
+def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of the reference, by scenario."""
+    folder = tmp_path_factory.mktemp("traces")
+    names = ("many-sessions", "pressure")
+    return {name: Path(record_scenario(name, folder / f"{name}.jsonl", page_size=4).path) for name in names}
 
 
-@pytest.fixture(scope="module")
-def pressure(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("traces") / "pressure.jsonl"
-    record_scenario("pressure", path, page_size=4)
-    return path
+@pytest.fixture
+def good(traces: dict[str, Path]) -> Path:
+    return traces["many-sessions"]
 
 
-def tampered(path: Path, out: Path, change: Callable[[Records], None]) -> Report:
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    change(records)
-    out.write_text("".join(json.dumps(r) + "\n" for r in records))
-    return replay(out)
+def tampered(path: Path, out: Path, change: Callable[[Records], object]) -> Report:
+    return replay(edited(path, change, out))
 
 
 def first(records: Records, **wanted: Any) -> dict[str, Any]:
@@ -113,13 +109,13 @@ def decode_too_early(records: Records) -> None:
 @pytest.mark.parametrize(
     ("trace", "change", "action", "invariant", "said"),
     [
-        ("good", lose_a_page, "close", "I16", r"page \d+ was not freed; the owner was session"),
-        ("good", free_twice, "close", "I16", r"page \d+ was freed; the owner was session"),
-        ("good", hand_out(0), "extend", "I1", "page 0 was handed out: it is the padding page"),
-        ("good", hand_out(10_000), "extend", "I1", "page 10000 was handed out: it is not one of the pool's"),
-        ("good", hand_out_again, "extend", "I1", r"page \d+ was handed out while session .* owns it"),
-        ("good", use_a_row_in_use, "extend", "I5", r"row \d+ is handed out while session .* uses it"),
-        ("good", decode_too_early, "decode", None, "no rule for 'decode' .* applies in this state"),
+        ("many-sessions", lose_a_page, "close", "I16", r"page \d+ was not freed; the owner was session"),
+        ("many-sessions", free_twice, "close", "I16", r"page \d+ was freed; the owner was session"),
+        ("many-sessions", hand_out(0), "extend", "I1", "page 0 was handed out: it is the padding page"),
+        ("many-sessions", hand_out(10_000), "extend", "I1", "page 10000 was handed out: it is not one of the pool's"),
+        ("many-sessions", hand_out_again, "extend", "I1", r"page \d+ was handed out while session .* owns it"),
+        ("many-sessions", use_a_row_in_use, "extend", "I5", r"row \d+ is handed out while session .* uses it"),
+        ("many-sessions", decode_too_early, "decode", None, "no rule for 'decode' .* applies in this state"),
         ("pressure", evict_a_locked_page, "evict", "I11", "is in the protected prefix of"),
         ("pressure", list_an_owned_page, "check", "I2", r"page \d+ is in the free list and owned by"),
     ],
@@ -130,44 +126,36 @@ def test_a_wrong_event_is_found_with_its_page_its_owner_and_its_invariant(
     action: str,
     invariant: str | None,
     said: str,
-    request: pytest.FixtureRequest,
+    traces: dict[str, Path],
     tmp_path: Path,
 ) -> None:
-    report = tampered(request.getfixturevalue(trace), tmp_path / "t.jsonl", change)
-    finding = report.first
-    assert report.verdict == VIOLATES and finding is not None
+    finding = first_finding(edited(traces[trace], change, tmp_path / "t.jsonl"))
     assert finding.event.action == action
-    assert (invariant is None) == (not finding.invariants) and (invariant is None or invariant in finding.invariants)
+    assert invariant in finding.invariants if invariant else not finding.invariants
     assert re.search(said, "\n".join([finding.rule, *finding.pages, *finding.invariants.values()]))
 
 
 def test_a_length_that_differs_is_shown_before_and_after(good: Path, tmp_path: Path) -> None:
-    report = tampered(good, tmp_path / "t.jsonl", one_token_more)
-    assert report.first is not None
-    (difference,) = report.first.differences
+    finding = first_finding(edited(good, one_token_more, tmp_path / "t.jsonl"))
+    (difference,) = finding.differences
     assert difference.name == "kv_committed_len"
     assert difference.seen == difference.expected + 1  # type: ignore[operator]
-    assert report.first.explained_by == ()
+    assert finding.explained_by == ()
 
 
-def test_a_check_that_counts_wrongly_is_found_and_the_replay_goes_on(pressure: Path, tmp_path: Path) -> None:
+def test_a_check_that_counts_wrongly_is_found_and_the_replay_goes_on(traces: dict[str, Path], tmp_path: Path) -> None:
     def miscount(records: Records) -> None:
         for event in [r for r in records if r.get("action") == "check"][:2]:
             event["terms"]["available"] -= 1
 
-    report = tampered(pressure, tmp_path / "t.jsonl", miscount)
+    report = tampered(traces["pressure"], tmp_path / "t.jsonl", miscount)
     assert report.verdict == VIOLATES
     assert len(report.findings) == 2
     assert "I2" in report.findings[0].invariants
-    assert report.events == replay(pressure).events
+    assert report.events == replay(traces["pressure"]).events
 
 
 def cut_off(records: Records) -> None:
-    records.pop()
-
-
-def cut_off_behind_a_violation(records: Records) -> None:
-    one_token_more(records)
     records.pop()
 
 
@@ -177,7 +165,7 @@ def cut_off_behind_a_violation(records: Records) -> None:
         (cut_off, INCOMPLETE, "no terminal record"),
         (lambda records: records[-1].update(dropped=3), INCOMPLETE, "dropped 3 events"),
         (lambda records: records[-1].update(reason="killed"), INCOMPLETE, "the run ended early: killed"),
-        (cut_off_behind_a_violation, VIOLATES, ""),
+        (lambda records: [one_token_more(records), cut_off(records)], VIOLATES, ""),
     ],
 )
 def test_a_trace_that_is_not_whole_is_incomplete_unless_it_violates(
@@ -213,17 +201,13 @@ def test_a_torn_last_line_is_named(good: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_judged_is_refused_by_its_line(
     change: Callable[[Records], None], sentence: str, good: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=sentence):
-        tampered(good, tmp_path / "t.jsonl", change)
+    assert re.search(sentence, refused(tampered, good, tmp_path / "t.jsonl", change))
 
 
 def test_a_trace_without_events_is_never_a_pass(good: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.jsonl"
-    header = good.read_text().splitlines()[0]
-    empty.write_text(header + "\n" + json.dumps({"record": "end", "events": 0}) + "\n")
+    empty = written(tmp_path / "empty.jsonl", [], read_trace(good).header)
     result = run("replay", empty)
-    assert result.exit_code == 2
-    assert "nothing was checked" in result.stderr
+    assert result.exit_code == 2 and "nothing was checked" in result.stderr
 
 
 def test_the_command_line_has_an_exit_code_for_each_verdict(good: Path, tmp_path: Path) -> None:

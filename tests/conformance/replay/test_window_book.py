@@ -10,7 +10,7 @@ import pytest
 from model_runs import DUPLICATES, of_one_ledger
 
 from kvproof.conformance.drive.counterexample import write_witness
-from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
+from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Finding, Report, replay
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
 from kvproof.model.witness import Witness
 from kvproof.spec.trace import Event
@@ -31,22 +31,28 @@ EVICTED = (
 )
 
 
-def trace_of(*steps: tuple[str, dict[str, Any]]) -> Witness:
-    return of_one_ledger(1, 8, *steps, window=1)
+RUN = of_one_ledger(1, 8, *EVICTED, window=1)
+Change = Callable[[list[Event]], None]
 
 
-def replayed(trace: Witness, path: Path, change: Callable[[list[Event]], None] = lambda events: None) -> Report:
-    events = list(trace.events)
+def replayed(path: Path, change: Change = lambda events: None) -> Report:
+    events = list(RUN.events)
     change(events)
-    write_witness(Witness(trace.config, tuple(events)), path, {})
+    write_witness(Witness(RUN.config, tuple(events)), path, {})
     return replay(path)
 
 
-def the(events: list[Event], action: str) -> int:
+def found(path: Path, change: Change) -> Finding:
+    report = replayed(path, change)
+    assert report.verdict == VIOLATES and report.first is not None
+    return report.first
+
+
+def the(events: Sequence[Event], action: str) -> int:
     return next(n for n, event in enumerate(events) if event.action == action)
 
 
-def but(action: str, **fields: Any) -> Callable[[list[Event]], None]:
+def but(action: str, **fields: Any) -> Change:
     def change(events: list[Event]) -> None:
         at = the(events, action)
         events[at] = events[at].model_copy(update=fields)
@@ -54,12 +60,19 @@ def but(action: str, **fields: Any) -> Callable[[list[Event]], None]:
     return change
 
 
+def evicting(after: str, **moves: Any) -> Change:
+    def change(events: list[Event]) -> None:
+        events.insert(the(events, after) + 1, Event(seq=0, action="evict", **moves))
+        events[:] = [event.model_copy(update={"seq": seq}) for seq, event in enumerate(events)]
+
+    return change
+
+
 def test_a_row_takes_a_window_page_with_each_page_and_gives_up_those_behind_the_window(tmp_path: Path) -> None:
-    trace = trace_of(*EVICTED)
-    extend, window = (trace.events[the(list(trace.events), name)] for name in ("extend", "window"))
+    extend, window = (RUN.events[the(RUN.events, name)] for name in ("extend", "window"))
     assert len(extend.window_alloc) == len(extend.alloc) == 6
     assert window.window_free == extend.window_alloc[:4]
-    assert replayed(trace, tmp_path / "t.jsonl").verdict == CONFORMS
+    assert replayed(tmp_path / "t.jsonl").verdict == CONFORMS
 
 
 @pytest.mark.parametrize(
@@ -75,97 +88,68 @@ def test_a_row_takes_a_window_page_with_each_page_and_gives_up_those_behind_the_
             but("extend", window_alloc=(1, 2, 3, 4, 5, 99)),
             "window page 99 was handed out: it is not one of the pool's 9",
         ),
+        (evicting("close", window_free=(1,)), "evicted window page 1 is free already: no page names it"),
+        (evicting("close", free=(6,)), "window page 6 was not freed with the page that names it"),
     ],
 )
-def test_a_window_page_that_moves_wrongly_is_named(
-    change: Callable[[list[Event]], None], sentence: str, tmp_path: Path
-) -> None:
-    report = replayed(trace_of(*EVICTED), tmp_path / "t.jsonl", change)
-    assert report.verdict == VIOLATES
-    assert report.first is not None
-    assert sentence in report.first.pages
+def test_a_window_page_that_moves_wrongly_is_named(change: Change, sentence: str, tmp_path: Path) -> None:
+    assert sentence in found(tmp_path / "t.jsonl", change).pages
 
 
 def test_too_few_window_pages_are_a_violation(tmp_path: Path) -> None:
-    report = replayed(trace_of(*EVICTED), tmp_path / "t.jsonl", but("extend", window_alloc=(1, 2, 3)))
-    assert report.first is not None
-    assert [d.name for d in report.first.differences] == ["number of window pages taken"]
+    differences = found(tmp_path / "t.jsonl", but("extend", window_alloc=(1, 2, 3))).differences
+    assert [d.name for d in differences] == ["number of window pages taken"]
 
 
-@pytest.mark.parametrize("term", ["available", "evictable", "session_held", "uncached"])
-def test_a_wrong_term_of_the_window_pool_is_found(term: str, tmp_path: Path) -> None:
-    trace = trace_of(*EVICTED)
-    terms = trace.events[the(list(trace.events), "check")].window_terms
-    assert terms is not None
+@pytest.mark.parametrize(
+    ("term", "named"),
+    [
+        *((term, f"window {term}") for term in ("available", "session_held", "uncached")),
+        ("evictable", "window evictable + protected"),
+    ],
+)
+def test_a_wrong_term_of_the_window_pool_is_found(term: str, named: str, tmp_path: Path) -> None:
+    terms = RUN.events[the(RUN.events, "check")].window_terms
     wrong = terms.model_copy(update={term: getattr(terms, term) + 1})
-    report = replayed(trace, tmp_path / "t.jsonl", but("check", window_terms=wrong))
-    assert report.first is not None
-    assert [d.name for d in report.first.differences] == [
-        "window " + ("evictable + protected" if term == "evictable" else term)
-    ]
+    differences = found(tmp_path / "t.jsonl", but("check", window_terms=wrong)).differences
+    assert [d.name for d in differences] == [named]
 
 
 def test_a_free_list_that_holds_a_mapped_window_page_is_found(tmp_path: Path) -> None:
-    report = replayed(trace_of(*EVICTED), tmp_path / "t.jsonl", but("check", window_free_list=(1, 2, 3, 4, 5, 7, 8, 9)))
-    assert report.first is not None
-    assert list(report.first.pages) == ["window page 5 is in the free list and owned by page 5"]
-
-
-def with_eviction(trace: Witness, after: str, **moves: Any) -> Callable[[list[Event]], None]:
-    def change(events: list[Event]) -> None:
-        at = the(events, after) + 1
-        events.insert(at, Event(seq=0, action="evict", **moves))
-        events[:] = [event.model_copy(update={"seq": seq}) for seq, event in enumerate(events)]
-
-    return change
+    finding = found(tmp_path / "t.jsonl", but("check", window_free_list=(1, 2, 3, 4, 5, 7, 8, 9)))
+    assert list(finding.pages) == ["window page 5 is in the free list and owned by page 5"]
 
 
 def test_the_tree_keeps_the_window_pages_that_a_row_still_reaches(tmp_path: Path) -> None:
-    trace = trace_of(*EVICTED)
-    report = replayed(trace, tmp_path / "t.jsonl", with_eviction(trace, "insert", window_free=(6,)))
-    assert report.first is not None
-    assert report.first.pages == ("evicted window page 6 is in the window of session session-1",)
-    assert report.first.invariants.keys() == {"I6"}
+    finding = found(tmp_path / "t.jsonl", evicting("insert", window_free=(6,)))
+    assert finding.pages == ("evicted window page 6 is in the window of session session-1",)
+    assert finding.invariants.keys() == {"I6"}
 
 
 def test_the_tree_may_give_up_window_pages_alone(tmp_path: Path) -> None:
     """Page 5 is the tree's, and the window of 1 behind token 7 no longer reaches it."""
-    trace = trace_of(*EVICTED[:7])
-    assert replayed(trace, tmp_path / "t.jsonl", with_eviction(trace, "insert", window_free=(5,))).verdict == CONFORMS
+
+    def up_to_the_insert(events: list[Event]) -> None:
+        evicting("insert", window_free=(5,))(events)
+        del events[the(events, "evict") + 1 :]
+
+    assert replayed(tmp_path / "t.jsonl", up_to_the_insert).verdict == CONFORMS
 
 
 @pytest.mark.parametrize(
-    ("moves", "sentence"),
-    [
-        ({"window_free": (1,)}, "evicted window page 1 is free already: no page names it"),
-        ({"free": (6,)}, "window page 6 was not freed with the page that names it"),
-    ],
+    ("given_up", "freed", "behind"),
+    [({7: 2}, [], {2: 3}), ({7: 2, 3: 1}, [2], {2: None, 1: 3})],
+    ids=["gets that of its duplicate", "keeps its own"],
 )
-def test_an_eviction_that_loses_or_doubles_a_window_page_is_named(
-    moves: dict[str, Any], sentence: str, tmp_path: Path
+def test_a_page_that_is_given_up_hands_its_window_page_on_to_one_that_lost_its_own(
+    given_up: dict[int, int], freed: list[int], behind: dict[int, int | None]
 ) -> None:
-    trace = trace_of(*EVICTED)
-    report = replayed(trace, tmp_path / "t.jsonl", with_eviction(trace, "close", **moves))
-    assert report.first is not None
-    assert sentence in report.first.pages
-
-
-def test_a_page_whose_window_page_was_evicted_may_get_that_of_its_duplicate() -> None:
-    book = WindowBook(4)
-    moves = WindowMoves()
-    book.take(moves, [7], [2])
+    """Page 7 is given up for page 3. `given_up`: pages and their window pages; `behind`: the page of each window page then."""
+    book, moves = WindowBook(4), WindowMoves()
+    book.take(moves, [*given_up], [*given_up.values()])
     book.hand_on(moves, 7, 3, returned=[])
     book.commit(moves)
-    assert (moves.freed, book.behind(2)) == ([], 3)
-
-
-def test_a_page_that_has_its_window_page_keeps_it() -> None:
-    book = WindowBook(4)
-    moves = WindowMoves()
-    book.take(moves, [7, 3], [2, 1])
-    book.hand_on(moves, 7, 3, returned=[])
-    book.commit(moves)
-    assert (moves.freed, book.behind(2), book.behind(1)) == ([2], None, 3)
+    assert moves.freed == freed and {window: book.behind(window) for window in behind} == behind
 
 
 READER: tuple[dict[str, Any], ...] = (
@@ -212,21 +196,19 @@ def test_the_tree_may_take_a_row_s_pages_in_place_of_those_that_lost_their_windo
 
 
 def test_a_page_that_still_has_its_window_page_is_not_given_up(tmp_path: Path) -> None:
-    report = exchanged(tmp_path / "t.jsonl", [])
-    assert report.first is not None
-    assert "page 4 of the tree was given up for page 1 although it has a window page" in report.first.pages
-    assert "I10" in report.first.invariants
+    (finding,) = exchanged(tmp_path / "t.jsonl", []).findings
+    assert "page 4 of the tree was given up for page 1 although it has a window page" in finding.pages
+    assert "I10" in finding.invariants
 
 
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_a_page_that_another_row_begins_with_is_not_given_up(at_the_end: bool, tmp_path: Path) -> None:
     """SGLang up to 0.5.14 does so: docs/findings/tree_gives_up_a_prefix_in_use.md."""
-    report = exchanged(tmp_path / "t.jsonl", [*READER, EVICT_THEIR_WINDOW_PAGES], at_the_end)
-    assert report.first is not None
+    (finding,) = exchanged(tmp_path / "t.jsonl", [*READER, EVICT_THEIR_WINDOW_PAGES], at_the_end).findings
     read = "page 4 of the tree was given up for page 1; it is in the protected prefix of request request-3"
-    assert read in report.first.pages
-    assert report.first.invariants.keys() == {"I11"}
-    assert report.first.explained_by == (), "no fault of the catalogue does that, also if it follows the event"
+    assert read in finding.pages
+    assert finding.invariants.keys() == {"I11"}
+    assert finding.explained_by == (), "no fault of the catalogue does that, also if it follows the event"
 
 
 def test_a_page_that_is_not_given_back_is_missed_as_ever(tmp_path: Path) -> None:
@@ -235,8 +217,7 @@ def test_a_page_that_is_not_given_back_is_missed_as_ever(tmp_path: Path) -> None
 
 
 def test_a_trace_without_window_pages_is_judged_by_its_lengths(tmp_path: Path) -> None:
-    trace = trace_of(*EVICTED)
-    header = trace.config.model_copy(update={"window_pages": 0})
-    bare = [event.model_copy(update={"window_alloc": (), "window_free": ()}) for event in trace.events]
+    header = RUN.config.model_copy(update={"window_pages": 0})
+    bare = [event.model_copy(update={"window_alloc": (), "window_free": ()}) for event in RUN.events]
     write_witness(Witness(header, tuple(bare)), tmp_path / "t.jsonl", {})
     assert replay(tmp_path / "t.jsonl").verdict == CONFORMS

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import run
 from many_traces import broken, sessions
+from run_traces import Records, edited, first_finding, renamed
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
@@ -24,7 +25,6 @@ from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.impl.faults import FAULTS as IMPLEMENTED
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.spec.faults import FAULTS
-from kvproof.spec.trace import Event
 
 BUGS = [fault for fault in IMPLEMENTED if fault in FAULTS]
 QUICK = ("F22862b", "F22213", "F994d")
@@ -45,55 +45,51 @@ def flagged(fault: str, folder: Path) -> Path:
     raise AssertionError(f"no scenario shows {fault}")
 
 
-def assert_shrunk_to_the_same(fault: str, folder: Path) -> None:
-    path, small, again = flagged(fault, folder), folder / "small.jsonl", folder / "again.jsonl"
-    first, records = replay(path).first, replay(path).events
+@pytest.mark.parametrize(
+    "fault", [fault if fault in QUICK else pytest.param(fault, marks=pytest.mark.slow) for fault in BUGS]
+)
+def test_what_is_left_is_flagged_the_same(fault: str, tmp_path: Path) -> None:
+    path, small, again = flagged(fault, tmp_path), tmp_path / "small.jsonl", tmp_path / "again.jsonl"
+    records = replay(path).events
     result = shrunk(path)
     assert result.is_smallest
     result.save(small)
-    report = replay(small)
-    assert first is not None and report.first is not None
-    assert Same.of(report.first) == Same.of(first)
-    assert fault in {f.id for f in report.first.explained_by}
-    assert report.first.event.seq == report.events - 1
-    assert report.events < records or records <= 2
-    shrunk(path).save(again)
-    assert again.read_bytes() == small.read_bytes()
-    shrunk(small).save(again)
-    assert again.read_bytes() == small.read_bytes()
-
-
-@pytest.mark.parametrize("fault", QUICK)
-def test_what_is_left_is_flagged_the_same(fault: str, tmp_path: Path) -> None:
-    assert_shrunk_to_the_same(fault, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [fault for fault in BUGS if fault not in QUICK])
-def test_each_fault_assert_shrunk_to_the_same(fault: str, tmp_path: Path) -> None:
-    assert_shrunk_to_the_same(fault, tmp_path)
+    first = first_finding(small)
+    assert Same.of(first) == Same.of(first_finding(path))
+    assert fault in {f.id for f in first.explained_by}
+    left = replay(small).events
+    assert first.event.seq == left - 1
+    assert left < records or records <= 2
+    for trace in (path, small):
+        shrunk(trace).save(again)
+        assert again.read_bytes() == small.read_bytes()
 
 
 def long_trace(path: Path, turns: int) -> Path:
     """Sessions and requests without a retract, then one: with F22862b on it is not survived."""
-    acts: list[Act] = []
-    for _ in range(turns):
-        acts += [
-            Act(do="open"),
-            Act(do="turn", new_tokens=9, max_new_tokens=20),
-            Act(do="send", new_tokens=30, shared=8),
-        ]
-        acts += [Act(do="step", times=40), Act(do="turn", new_tokens=5, max_new_tokens=9), Act(do="step", times=40)]
-        acts += [Act(do="close")]
-    acts += [Act(do="open"), Act(do="turn", new_tokens=7, max_new_tokens=9), Act(do="step", times=20)]
-    acts += [
+    steps = Act(do="step", times=40)
+    of_a_session = (
+        Act(do="open"),
+        Act(do="turn", new_tokens=9, max_new_tokens=20),
+        Act(do="send", new_tokens=30, shared=8),
+        steps,
+        Act(do="turn", new_tokens=5, max_new_tokens=9),
+        steps,
+        Act(do="close"),
+    )
+    of_the_last = (
+        Act(do="open"),
+        Act(do="turn", new_tokens=7, max_new_tokens=9),
+        Act(do="step", times=20),
         Act(do="turn", new_tokens=3, max_new_tokens=9),
         Act(do="step", times=5),
         Act(do="retract"),
         Act(do="step", times=9),
-    ]
+    )
     settings = {"page_size": 4, "overlap": True}
-    schedule = Schedule(target="reference", faults=("F22862b",), settings=settings, acts=tuple(acts))
+    schedule = Schedule(
+        target="reference", faults=("F22862b",), settings=settings, acts=(*of_a_session * turns, *of_the_last)
+    )
     played = play(schedule, Reference())
     assert played.trouble is not None and played.header is not None
     with write_trace(path, played.header) as writer:
@@ -102,11 +98,8 @@ def long_trace(path: Path, turns: int) -> Path:
     return path
 
 
-SLOW = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
-    "name", ["t.jsonl", pytest.param("t.jsonl.gz", marks=SLOW), pytest.param("t.kvtrace", marks=SLOW)]
+    "name", ["t.jsonl", *(pytest.param(name, marks=pytest.mark.slow) for name in ("t.jsonl.gz", "t.kvtrace"))]
 )
 def test_a_long_trace_becomes_a_handful(name: str, tmp_path: Path) -> None:
     path = long_trace(tmp_path / name, 6)
@@ -114,50 +107,42 @@ def test_a_long_trace_becomes_a_handful(name: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "explained by F22862b" in result.output
     assert f"see it: kvproof replay {tmp_path / 'small.jsonl'}" in result.output
-    report = replay(tmp_path / "small.jsonl")
-    assert report.events <= 8 and report.first is not None
+    assert first_finding(tmp_path / "small.jsonl").event.seq < 8
     assert read_trace(path).header.config.page_size == 4
 
 
 def test_nothing_of_who_sent_it_is_left(tmp_path: Path) -> None:
-    path = flagged("F22213", tmp_path)  # a check: its events stay those that were recorded
-    header = read_trace(path).header.model_copy(update={"extra": {"user": "secret"}, "scenario": "secret"})
-    named = tmp_path / "named.jsonl"
-    with write_trace(named, header) as writer:
-        for event in read_trace(path).events_from(0):
-            names = {n: f"secret-{getattr(event, n)}" for n in ("session", "turn") if getattr(event, n) is not None}
-            writer.write(event.model_copy(update=names))
+    named = renamed(
+        flagged("F22213", tmp_path), "secret-{}".format
+    )  # a check: its events stay those that were recorded
+    edited(named, lambda records: records[0].update(extra={"user": "secret"}, scenario="secret"))
     shrunk(named).save(tmp_path / "small.jsonl")
     assert "secret" in named.read_text() and "secret" not in (tmp_path / "small.jsonl").read_text()
 
 
 def test_a_finding_without_a_name_is_cut_out_and_kept(tmp_path: Path) -> None:
     """No fault predicts it, so nothing is told anew: the events are those that were recorded."""
-    path = long_trace(tmp_path / "long.jsonl", 5)
-    spoilt = tmp_path / "spoilt.jsonl"
-    done = False
-    with write_trace(spoilt, read_trace(path).header) as writer:
-        for event in read_trace(path).events_from(0):
-            if event.action == "finish" and event.seq > 200 and not done:
-                done = True
-                event = Event(**{**event.model_dump(), "free": (*event.free, 39)})
-            writer.write(event)
-    first = replay(spoilt).first
-    assert first is not None and not first.explained_by
-    result = shrunk(spoilt)
+    path = long_trace(tmp_path / "t.jsonl", 5)
+
+    def free_another(records: Records) -> None:
+        late = next(r for r in records if r.get("action") == "finish" and r["seq"] > 200)
+        late["free"] = [*late.get("free", ()), 39]
+
+    first = first_finding(edited(path, free_another))
+    assert not first.explained_by
+    result = shrunk(path)
     assert Same.of(result.finding) == Same.of(first)
     assert len(result.events) < 60 < result.records
     assert result.lives_left == 1 < result.lives
 
 
-def test_a_trace_that_conforms_has_nothing_to_shrink(tmp_path: Path) -> None:
-    result = run("shrink", sessions(tmp_path / "t.jsonl"))
-    assert result.exit_code == 2 and "conforms: there is nothing to shrink" in result.output
-
-
-def test_a_trace_that_is_incomplete_is_said_to_be_so(tmp_path: Path) -> None:
-    result = run("shrink", sessions(tmp_path / "t.jsonl", closed=False))
-    assert result.exit_code == 3 and "incomplete" in result.output and "did not finish" in result.output
+@pytest.mark.parametrize(
+    ("closed", "code", "said"), [(True, 2, "conforms: there is nothing to shrink"), (False, 3, "did not finish")]
+)
+def test_a_trace_without_a_violation_has_nothing_to_shrink(closed: bool, code: int, said: str, tmp_path: Path) -> None:
+    result = run("shrink", sessions(tmp_path / "t.jsonl", closed=closed))
+    assert result.exit_code == code and said in result.output
+    assert closed or "incomplete" in result.output
 
 
 def test_the_trace_itself_is_not_written_over(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from command_line import refusal, run
 from golden import of_sglang_0523
+from run_traces import Records, edited, renamed
+from trace_events import copied, events_of
 
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.traces.hashed_names import HashedNames
-from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Event
 
 SECRET = "alice@example.org asked: how do I"
@@ -20,15 +21,14 @@ SECRET = "alice@example.org asked: how do I"
 @pytest.fixture(params=[".jsonl", ".kvtrace"])
 def named(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A real trace whose clients put words into names, and whose producer wrote down where the model lies."""
-    reader = read_trace(of_sglang_0523("retract-p4"))
-    header = reader.header.model_copy(update={"extra": {**reader.header.extra, "model": SECRET}})
-    with write_trace(path := tmp_path / f"named{request.param}", header) as writer:
-        for _, record in reader:
-            if isinstance(record, Event):
-                named = {n: f"{SECRET} {v}" for n in ("session", "turn") if (v := getattr(record, n)) is not None}
-                writer.write(record.model_copy(update=named))
-        writer.close(f"KeyError: {SECRET}")
-    return path
+    lines = copied(of_sglang_0523("retract-p4"), tmp_path / "lines.jsonl")
+
+    def speak(records: Records) -> None:
+        records[0]["extra"]["model"] = SECRET
+        records[-1]["reason"] = f"KeyError: {SECRET}"
+
+    renamed(edited(lines, speak), f"{SECRET} {{}}".format, fields=("session", "turn"))
+    return copied(lines, tmp_path / f"named{request.param}")
 
 
 def test_nothing_of_a_name_is_left_and_the_verdict_is_the_same(named: Path, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_nothing_of_a_name_is_left_and_the_verdict_is_the_same(named: Path, tmp_
 
 def test_a_name_stays_the_same_in_a_trace_and_is_another_in_the_next(named: Path, tmp_path: Path) -> None:
     def sessions(path: Path) -> list[str | None]:
-        return [record.session for _, record in read_trace(path) if isinstance(record, Event)]
+        return [event.session for event in events_of(path)]
 
     outs = [tmp_path / f"{n}.jsonl" for n in (1, 2)]
     for out in outs:

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_traces import refused
 from trace_events import EVENTS, HEADER, written
 
-from kvproof.conformance.errors import UserError
+from kvproof.conformance.traces.columnar import ColumnarWriter
 from kvproof.conformance.traces.json_lines import TraceWriter
-from kvproof.conformance.traces.open_trace import read_trace
+from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import End, Event
 
 
@@ -18,9 +19,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def error_of(path: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        list(read_trace(path))
-    return caught.value.message
+    return refused(lambda: list(read_trace(path)))
 
 
 def with_second_line(tmp_path: Path, line: str) -> Path:
@@ -71,18 +70,18 @@ def test_the_writer_numbers_the_events_and_makes_the_folder(tmp_path: Path) -> N
         assert writer.events == 2
 
 
-def test_a_path_that_cannot_be_written_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot write the trace"):
-        TraceWriter(tmp_path, HEADER)
+@pytest.mark.parametrize("writer", [TraceWriter, ColumnarWriter])
+def test_a_path_that_cannot_be_written_is_the_users_mistake(writer: Any, tmp_path: Path) -> None:
+    assert "cannot write the trace" in refused(writer, tmp_path, HEADER)
 
 
 # --- incomplete traces ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".kvtrace"])
 def test_a_crash_while_recording_leaves_an_incomplete_trace_with_all_its_events(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
-    with pytest.raises(RuntimeError, match="crash"), TraceWriter(path, HEADER) as writer:
+    with pytest.raises(RuntimeError, match="crash"), write_trace(path, HEADER) as writer:
         writer.event(action="open")
         raise RuntimeError("crash")
     trace = read_trace(path)

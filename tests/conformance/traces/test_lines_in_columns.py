@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from both_readings import read_by_records, read_in_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_events import EVENTS, HEADER
 
 pytest.importorskip("pyarrow")
 
-from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces import columnar_events, json_lines
 from kvproof.conformance.traces.columnar_events import EventColumns, events_of
 from kvproof.conformance.traces.event_fields import fields_of_line
-from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import Event
 
@@ -103,26 +101,6 @@ def test_what_goes_into_columns_comes_back_as_the_event(events: list[dict[str, A
 # --- a whole trace --------------------------------------------------------------------------------------------------------
 
 
-def read_in_batches(path: Path) -> tuple[list[Event], Any]:
-    reader = read_trace(path)
-    return _with_its_end(reader, (event for batch in reader.stored_batches() for event in events_of(batch)))
-
-
-def read_by_records(path: Path) -> tuple[list[Event], Any]:
-    reader = read_trace(path)
-    return _with_its_end(reader, (record for _, record in reader if isinstance(record, Event)))
-
-
-def _with_its_end(reader: Any, events: Iterator[Event]) -> tuple[list[Event], Any]:
-    found = []
-    try:
-        for event in events:
-            found.append(event)
-    except UserError as error:
-        return found, error.message
-    return found, (reader.end, reader.truncated_at, reader.broken_off, reader.place, reader.position)
-
-
 def assert_the_same(path: Path, data: bytes) -> None:
     """The same events, the same error or end after them, the same place to go on from."""
     with json_lines._open_for_writing(path) as file:
@@ -199,15 +177,7 @@ def test_a_trace_in_batches_is_the_trace(
         path.write_bytes(path.read_bytes()[:-cut])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columnar_events, "EVENTS_OF_A_BLOCK", block)
-        found, expected = (_or_error(read, path) for read in (read_in_batches, read_by_records))
-    assert found == expected
-
-
-def _or_error(read: Any, path: Path) -> Any:
-    try:
-        return read(path)
-    except UserError as error:
-        return error.message
+        assert read_in_batches(path) == read_by_records(path)
 
 
 def test_a_line_that_is_too_long_is_refused_after_the_events_before_it(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import command_line
 import pytest
+from run_traces import Records, edited
 from trace_events import HEADER as PLAIN_HEADER
 from trace_events import events_of, written
 
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES, replay
-from kvproof.conformance.traces.columnar import ColumnarWriter
-from kvproof.conformance.traces.open_trace import read_trace, write_trace
+from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.traces.slices import Slice
 from kvproof.spec import SPEC_VERSION
 
@@ -42,13 +41,9 @@ run, refusal = partial(command_line.run, "slice"), partial(command_line.refusal,
 
 
 @pytest.fixture(params=["t.jsonl", "t.kvtrace"])
-def trace(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    with write_trace(tmp_path / request.param, HEADER) as writer:
-        for fields in EVENTS:
-            writer.event(**fields)
-            if isinstance(writer, ColumnarWriter) and writer.events % 3 == 0:
-                writer.flush()
-    return tmp_path / request.param
+def trace(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("kvproof.conformance.traces.columnar_events.EVENTS_OF_A_BLOCK", 3)
+    return written(tmp_path / request.param, EVENTS, HEADER)
 
 
 def cut(trace: Path, *options: object, name: str = "o.jsonl") -> list[int]:
@@ -127,10 +122,7 @@ def test_a_slice_of_everything_ends_as_the_trace_does(trace: Path) -> None:
 def test_a_state_of_another_shape_is_refused(trace: Path, state: dict[str, Any]) -> None:
     cut(trace, "--from", 3)
     path = trace.parent / "o.jsonl"
-    head, *rest = path.read_text().splitlines(keepends=True)
-    fields = json.loads(head)
-    fields["extra"]["slice"]["checkpoint"] = state
-    path.write_text(json.dumps(fields) + "\n" + "".join(rest))
+    edited(path, lambda records: records[0]["extra"]["slice"].update(checkpoint=state))
     said = command_line.refusal("replay", path)
     assert f"{path}:1: the state that this slice carries is not as this kvproof writes it" in said
 
@@ -148,9 +140,8 @@ def test_what_cannot_be_cut_leaves_nothing(trace: Path) -> None:
     out = trace.parent / "o.jsonl"
     assert "no such event: nothing was written" in refusal(trace, "--session", "nobody", "--out", out)
     assert "no such event" in refusal(trace, "--from", 14, "--out", out)
-    assert "--from 5 --to 4: the first event stands after the last" in refusal(
-        trace, "--from", 5, "--to", 4, "--out", out
-    )
+    backwards = refusal(trace, "--from", 5, "--to", 4, "--out", out)
+    assert "--from 5 --to 4: the first event stands after the last" in backwards
     assert "is the trace that is read" in refusal(trace, "--to", 4, "--out", trace)
     assert [path.name for path in trace.parent.iterdir()] == [trace.name]
 
@@ -173,14 +164,6 @@ def read_all(path: Path) -> Any:
 # --- slices that were made by hand ----------------------------------------------------------------------------------------
 
 
-def with_slice(path: Path, said: Any, events: str) -> Path:
-    header, end = written(path, [], HEADER).read_text().splitlines()
-    fields = json.loads(header)
-    fields["extra"]["slice"] = said
-    path.write_text("\n".join([json.dumps(fields), *events.splitlines(), end]) + "\n")
-    return path
-
-
 @pytest.mark.parametrize(
     ("said", "seqs", "message"),
     [
@@ -197,8 +180,11 @@ def with_slice(path: Path, said: Any, events: str) -> Path:
 def test_a_slice_that_does_not_hold_what_its_header_says_is_refused(
     tmp_path: Path, said: Any, seqs: list[int], message: str
 ) -> None:
-    events = "\n".join(f'{{"record":"event","seq":{seq},"action":"open"}}' for seq in seqs)
-    path = with_slice(tmp_path / "t.jsonl", said, events)
+    def change(records: Records) -> None:
+        records[0]["extra"]["slice"] = said
+        records[1:-1] = [{"record": "event", "seq": seq, "action": "open"} for seq in seqs]
+
+    path = edited(written(tmp_path / "t.jsonl", [], HEADER), change)
     result = command_line.run("info", path)
     assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.stderr
 

@@ -6,39 +6,22 @@ import socket
 import sys
 import urllib.request
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import refusal, run
+from watch_status import STATUS
 
 pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.owner_counts import Load
 from kvproof.conformance.watch.metrics import Metrics
-from kvproof.conformance.watch.status import FOLLOWING, Status
+from kvproof.conformance.watch.status import Status
 
-STATUS = Status(
-    "out/live.jsonl",
-    FOLLOWING,
-    "violates",
-    events=120,
-    unjudged=7,
-    violations=2,
-    rate=41.5,
-    lag_bytes=1000,
-    lag_seconds=0.5,
-    held=12,
-    pools={
-        "full": {"free": 10, "tree": 3, "slots": 2, "running": 1},
-        "window": {"free": 4, "tree": 1, "slots": 0, "running": 1},
-    },
-    load=Load(3, 2, 1, 5),
-    actions=Counter(extend=100, evict=13),
-    followed=Counter(S0511a=4),
-    compiled=True,
-    restarts=1,
+VIOLATING = replace(
+    STATUS, verdict="violates", unjudged=7, violations=2, held=12, followed=Counter(S0511a=4), restarts=1
 )
 
 
@@ -53,7 +36,7 @@ def scraped(port: int) -> dict[tuple[str, ...], float]:
 
 
 def test_a_scrape_shows_each_value_of_the_status_that_was_told_last() -> None:
-    told = [STATUS]
+    told = [VIOLATING]
     metrics = Metrics("127.0.0.1", 0, lambda: told[-1])
     try:
         values = scraped(metrics.port)
@@ -64,25 +47,26 @@ def test_a_scrape_shows_each_value_of_the_status_that_was_told_last() -> None:
     assert values == {
         ("kvproof_violations_total",): 2,
         ("kvproof_unjudged_events_total",): 7,
-        ("kvproof_sessions",): 3,
-        ("kvproof_lag_bytes",): 1000,
-        ("kvproof_lag_seconds",): 0.5,
+        ("kvproof_sessions",): 120,
+        ("kvproof_lag_bytes",): 3 * 2**20,
+        ("kvproof_lag_seconds",): 1.25,
         ("kvproof_torn_bytes",): 12,
-        ("kvproof_events_per_second",): 41.5,
+        ("kvproof_events_per_second",): 103221.4,
         ("kvproof_compiled",): 1,
         ("kvproof_following",): 1,
         ("kvproof_restarts_total",): 1,
-        ("kvproof_events_total", "extend"): 100,
-        ("kvproof_events_total", "evict"): 13,
+        ("kvproof_events_total", "extend_chunk"): 1,
+        ("kvproof_events_total", "decode"): 900000,
+        ("kvproof_events_total", "evict"): 3,
         ("kvproof_known_deviations_total", "S0511a"): 4,
         **{("kvproof_pages", owner, pool): n for pool, owners in STATUS.pools.items() for owner, n in owners.items()},
         ("kvproof_verdict", "conforms"): 0,
         ("kvproof_verdict", "violates"): 1,
         ("kvproof_verdict", "incomplete"): 0,
         ("kvproof_verdict", "none"): 0,
-        ("kvproof_turns", "running"): 2,
-        ("kvproof_turns", "prefilling"): 1,
-        ("kvproof_turns", "waiting"): 5,
+        ("kvproof_turns", "running"): 30,
+        ("kvproof_turns", "prefilling"): 4,
+        ("kvproof_turns", "waiting"): 17,
     }
     assert later["kvproof_following",] == later["kvproof_violations_total",] == 0
     assert later["kvproof_verdict", "none"] == 1 and not any(name == "kvproof_pages" for name, *_ in later)

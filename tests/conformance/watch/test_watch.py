@@ -3,70 +3,63 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import refusal, run
 from many_traces import broken
-from model_runs import CONFIGURATIONS, some_walk
+from model_runs import CONFIGURATIONS
+from run_traces import trace_of_walk
+from trace_events import copied
 
 pytest.importorskip("pyarrow")
 
 
 from kvproof.conformance.cli.commands import watch as command
-from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, replay
-from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.watch import growing_judge, growing_trace
 from kvproof.conformance.watch import watch as watching
 from kvproof.conformance.watch.status import IDLE, UNJUDGED, WAITING, Status
 from kvproof.conformance.watch.watch import Options, Watch
-from kvproof.spec.trace import Event
 
 
 class Seen:
-    """What a watch tells, and what happens on the way: `then` is called each time that it waits for news."""
+    """What a watch tells."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.findings: list[tuple[Finding, int]] = []
         self.statuses: list[Status] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
+        self.say, self.status = self.said.append, self.statuses.append
 
     def finding(self, finding: Finding, times: int) -> None:
         self.findings.append((finding, times))
 
-    def status(self, status: Status) -> None:
-        self.statuses.append(status)
-
     @property
     def phases(self) -> list[str]:
-        phases = [status.phase for status in self.statuses]
-        return [p for at, p in enumerate(phases) if at == 0 or p != phases[at - 1]]
+        return [phase for phase, _ in groupby(self.statuses, key=lambda status: status.phase)]
+
+
+Meanwhile = Callable[..., None]
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Steps of the writer: one is done each time that the watch would wait. After the last one it is interrupted."""
 
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
     def arrange(*steps: Callable[[], object]) -> None:
-        left: Iterator[Callable[[], object]] = iter(steps)
-
-        def wait(_: float) -> None:
-            step = next(left, None)
-            if step is None:
-                raise KeyboardInterrupt
-            step()
-
-        monkeypatch.setattr(watching.time, "sleep", wait)
+        left = iter((*steps, interrupt))
+        monkeypatch.setattr(watching.time, "sleep", lambda _: next(left)())
         monkeypatch.setattr(watching, "STATUS_SECONDS", 0.0)
 
     return arrange
@@ -74,13 +67,23 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    write_witness(some_walk(2, 9, 60, 3, 11), tmp_path / "whole.jsonl", {})
-    return tmp_path / "whole.jsonl"
+    return trace_of_walk(tmp_path / "whole.jsonl", 60, 11)
 
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
     return broken(tmp_path / "bad.jsonl")
+
+
+@pytest.fixture
+def lines(trace: Path) -> list[bytes]:
+    return lines_of(trace)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Path:
+    """The trace that is written while it is watched."""
+    return tmp_path / "live.jsonl"
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -89,16 +92,6 @@ def lines_of(path: Path) -> list[bytes]:
 
 def appended(path: Path, *lines: bytes) -> Callable[[], object]:
     return lambda: path.open("ab").write(b"".join(lines))
-
-
-def in_columns_too(lines: Path, path: Path) -> Path:
-    """A trace in lines, written in the form that the name says."""
-    reader = read_trace(lines)
-    with write_trace(path, reader.header) as writer:
-        for _, record in reader:
-            if isinstance(record, Event):
-                writer.write(record)
-    return path
 
 
 def watched(path: Path, **options: Any) -> tuple[watching.Outcome, Seen]:
@@ -115,9 +108,8 @@ def watched(path: Path, **options: Any) -> tuple[watching.Outcome, Seen]:
 def test_a_trace_that_is_there_gets_the_report_of_a_replay(
     tmp_path: Path, seed: int, suffix: str, checker: str
 ) -> None:
-    lines = tmp_path / "t.jsonl"
-    write_witness(some_walk(2, 9, 50, 3, seed, **CONFIGURATIONS[seed]), lines, {})
-    path = in_columns_too(lines, tmp_path / f"written{suffix}")
+    lines = trace_of_walk(tmp_path / "t.jsonl", 50, seed, **CONFIGURATIONS[seed])
+    path = copied(lines, tmp_path / f"written{suffix}")
     outcome, _ = watched(path, checker=checker)
     assert outcome.report == replay(path)
     assert outcome.verdict == CONFORMS and outcome.events == outcome.report.events
@@ -134,14 +126,14 @@ def test_a_violation_gets_the_diagnosis_of_a_replay(tmp_path: Path, fault_id: st
     assert fault_id in [fault.id for fault in seen.findings[0][0].explained_by]
 
 
-def test_a_wrong_memory_check_does_not_end_the_following(tmp_path: Path, meanwhile: Callable[..., None]) -> None:
+def test_a_wrong_memory_check_does_not_end_the_following(live: Path) -> None:
     """It changes nothing; each is told, the report keeps the first of its kind."""
-    result = run("record", "--scenario", "busy-check", "--fault", "F22213", "--out", tmp_path / "t.jsonl")
+    result = run("record", "--scenario", "busy-check", "--fault", "F22213", "--out", live)
     assert result.exit_code == 0, result.output
-    report = replay(tmp_path / "t.jsonl")
+    report = replay(live)
     assert len(report.findings) > 1
     for checker in ("interpreted", "compiled"):
-        outcome, seen = watched(tmp_path / "t.jsonl", checker=checker)
+        outcome, seen = watched(live, checker=checker)
         assert [finding for finding, _ in seen.findings] == report.findings
         assert outcome.violations == len(report.findings) and outcome.report is not None
         assert [times for _, times in seen.findings] == list(range(1, len(report.findings) + 1))
@@ -152,35 +144,26 @@ def test_a_wrong_memory_check_does_not_end_the_following(tmp_path: Path, meanwhi
 
 
 def test_it_waits_for_the_file_for_its_header_and_for_the_rest_of_a_line(
-    tmp_path: Path, trace: Path, meanwhile: Callable[..., None]
+    lines: list[bytes], live: Path, meanwhile: Meanwhile
 ) -> None:
-    path, lines = tmp_path / "live.jsonl", lines_of(trace)
-    meanwhile(
-        appended(path, lines[0][:30]),
-        appended(path, lines[0][30:]),
-        appended(path, lines[1], lines[2][:9]),
-        appended(path, lines[2][9:], *lines[3:]),
-    )
-    outcome, seen = watched(path)
-    assert outcome.verdict == CONFORMS and outcome.report is not None
-    assert outcome.report.events == replay(trace).events
+    parts = ([lines[0][:30]], [lines[0][30:]], [lines[1], lines[2][:9]], [lines[2][9:], *lines[3:]])
+    meanwhile(*(appended(live, *part) for part in parts))
+    outcome, seen = watched(live)
+    assert outcome.verdict == CONFORMS and outcome.report == replay(live)
     assert seen.said[:3] == [
-        f"waiting for {path}: there is no such file yet",
-        f"waiting for {path}: the file has no header yet",
-        f"following {path}",
+        f"waiting for {live}: there is no such file yet",
+        f"waiting for {live}: the file has no header yet",
+        f"following {live}",
     ]
     assert seen.phases[0] == WAITING
     assert any(status.held == 9 and status.lag_bytes == 0 for status in seen.statuses)
 
 
-def test_a_violation_is_told_before_the_trace_goes_on(
-    tmp_path: Path, bad: Path, meanwhile: Callable[..., None]
-) -> None:
-    path, lines = tmp_path / "live.jsonl", lines_of(bad)
-    told: list[bool] = []
-    seen, rung = Seen(), []
-    run = Watch(path, Options(), seen, rung.append)
-    meanwhile(appended(path, *lines[:-2]), lambda: told.append(bool(seen.findings)), appended(path, lines[-2]))
+def test_a_violation_is_told_before_the_trace_goes_on(bad: Path, live: Path, meanwhile: Meanwhile) -> None:
+    lines, seen = lines_of(bad), Seen()
+    told, rung = [], []
+    run = Watch(live, Options(), seen, rung.append)
+    meanwhile(appended(live, *lines[:-2]), lambda: told.append(bool(seen.findings)), appended(live, lines[-2]))
     outcome = run.run()
     assert told == [False] and outcome.verdict == VIOLATES and not outcome.interrupted
     assert len(rung) == 1 and rung[0]["seq"] == seen.findings[0][0].event.seq
@@ -188,33 +171,31 @@ def test_a_violation_is_told_before_the_trace_goes_on(
     assert seen.statuses[-1].violations == 1 and seen.statuses[-1].first_violation.startswith("event ")
 
 
-def test_kept_going_events_and_pages_are_counted_and_not_judged(
-    tmp_path: Path, bad: Path, meanwhile: Callable[..., None]
-) -> None:
-    path, lines = tmp_path / "live.jsonl", lines_of(bad)
+def test_kept_going_events_and_pages_are_counted_and_not_judged(bad: Path, live: Path, meanwhile: Meanwhile) -> None:
+    lines = lines_of(bad)
     seq = len(lines) - 2
     more = [
         json.dumps({"record": "event", "seq": seq + n, "action": "extend", "session": "x", **moved}).encode() + b"\n"
         for n, moved in enumerate([{"alloc": [1, 2]}, {"free": [1]}, {"alloc": [7]}])
     ]
-    meanwhile(appended(path, *lines[:-1]), appended(path, *more), lambda: None)
-    outcome, seen = watched(path, keep_going=True)
+    meanwhile(appended(live, *lines[:-1]), appended(live, *more), lambda: None)
+    outcome, seen = watched(live, keep_going=True)
     assert outcome.interrupted and outcome.violations == 1 and outcome.unjudged == 3
     assert outcome.events == seq + 3 and outcome.report is not None and outcome.report.events == seq
-    at_violation, last = (
-        next(s for s in seen.statuses if s.phase == UNJUDGED).pools["full"],
-        seen.statuses[-1].pools["full"],
-    )
+    at_violation = next(status for status in seen.statuses if status.phase == UNJUDGED).pools["full"]
+    last = seen.statuses[-1].pools["full"]
     assert set(last) == {"free", "taken"} and last["free"] == at_violation["free"] - 2
     assert sum(last.values()) == sum(at_violation.values())
 
 
-def test_interrupted_it_has_a_verdict_so_far(tmp_path: Path, trace: Path, meanwhile: Callable[..., None]) -> None:
-    path = tmp_path / "live.jsonl"
-    meanwhile(appended(path, *lines_of(trace)[:9], b'{"record":'))
-    outcome, _ = watched(path)
-    assert outcome.interrupted and outcome.events == 8 and outcome.verdict == INCOMPLETE
-    assert outcome.report is not None and "breaks off in the middle of a record (10 bytes" in outcome.report.why
+def test_interrupted_or_asked_once_it_has_a_verdict_so_far(
+    lines: list[bytes], live: Path, meanwhile: Meanwhile
+) -> None:
+    meanwhile(appended(live, *lines[:9], b'{"record":'))
+    for once in (False, True):
+        outcome, _ = watched(live, once=once)
+        assert outcome.interrupted != once and outcome.events == 8 and outcome.verdict == INCOMPLETE
+        assert outcome.report is not None and "breaks off in the middle of a record (10 bytes" in outcome.report.why
 
 
 def of_a_server(lines: list[bytes]) -> list[bytes]:
@@ -227,85 +208,71 @@ def ended(events: int, reason: str = "finished") -> bytes:
     return json.dumps({"record": "end", "events": events, "reason": reason}).encode() + b"\n"
 
 
-def test_the_end_of_an_idle_server_is_not_the_end(tmp_path: Path, trace: Path, meanwhile: Callable[..., None]) -> None:
+def test_the_end_of_an_idle_server_is_not_the_end(lines: list[bytes], live: Path, meanwhile: Meanwhile) -> None:
     """The recorder of a server ends its trace whenever the server is idle, and takes the end back."""
-    path, lines = tmp_path / "live.jsonl", of_a_server(lines_of(trace))
-    first, rest = lines[:7], lines[7:-1]
+    first, rest = of_a_server(lines[:7]), lines[7:-1]
 
     def goes_on() -> None:
-        with path.open("r+b") as file:
-            file.truncate(len(b"".join(first)))
-        appended(path, *rest, ended(len(lines) - 2))()
+        os.truncate(live, len(b"".join(first)))
+        appended(live, *rest, ended(len(lines) - 2))()
 
-    meanwhile(appended(path, *first, ended(6)), lambda: None, goes_on, lambda: None)
-    outcome, seen = watched(path)
+    meanwhile(appended(live, *first, ended(6)), lambda: None, goes_on, lambda: None)
+    outcome, seen = watched(live)
     assert outcome.interrupted and outcome.verdict == CONFORMS and outcome.events == len(lines) - 2
     assert seen.statuses[-1].ends_taken_back == 1
     assert IDLE in seen.phases and seen.phases.index(IDLE) < len(seen.phases) - 2
-    outcome, _ = watched(path, until_end=True)
+    outcome, _ = watched(live, until_end=True)
     assert not outcome.interrupted and outcome.verdict == CONFORMS
 
 
-def test_a_server_that_crashed_is_the_end(tmp_path: Path, trace: Path, meanwhile: Callable[..., None]) -> None:
-    path, lines = tmp_path / "live.jsonl", of_a_server(lines_of(trace))
-    meanwhile(appended(path, *lines[:5], ended(4, "crashed: out of memory")))
-    outcome, _ = watched(path)
+def test_a_server_that_crashed_is_the_end(lines: list[bytes], live: Path, meanwhile: Meanwhile) -> None:
+    meanwhile(appended(live, *of_a_server(lines[:5]), ended(4, "crashed: out of memory")))
+    outcome, _ = watched(live)
     assert not outcome.interrupted and outcome.verdict == INCOMPLETE
     assert outcome.report is not None and "crashed: out of memory" in outcome.report.why
 
 
-@pytest.mark.parametrize("how", ["truncated", "replaced"])
+@pytest.mark.parametrize("what", ["was truncated, or written anew", "was replaced by another file"])
 def test_another_trace_in_its_place_is_begun_anew(
-    tmp_path: Path, trace: Path, how: str, meanwhile: Callable[..., None]
+    what: str, trace: Path, lines: list[bytes], live: Path, meanwhile: Meanwhile
 ) -> None:
-    path, lines = tmp_path / "live.jsonl", lines_of(trace)
-
-    def other() -> None:
-        if how == "truncated":
-            path.write_bytes(b"".join(lines[:3]))
-        else:
-            trace.replace(path)
-
-    meanwhile(appended(path, *lines[:20]), other, appended(path, *lines[3:]) if how == "truncated" else lambda: None)
-    outcome, seen = watched(path)
+    if "truncated" in what:
+        others = (lambda: live.write_bytes(b"".join(lines[:3])), appended(live, *lines[3:]))
+    else:
+        others = (lambda: trace.replace(live), lambda: None)
+    meanwhile(appended(live, *lines[:20]), *others)
+    outcome, seen = watched(live)
     assert not outcome.interrupted and outcome.verdict == CONFORMS and outcome.restarts == 1
     assert outcome.events == len(lines) - 2
-    what = "was truncated, or written anew" if how == "truncated" else "was replaced by another file"
-    assert f"{path} {what}; it had 19 events: incomplete. Beginning anew" in seen.said
+    assert f"{live} {what}; it had 19 events: incomplete. Beginning anew" in seen.said
 
 
 def test_a_violation_before_the_trace_was_begun_anew_is_not_forgotten(
-    tmp_path: Path, trace: Path, bad: Path, meanwhile: Callable[..., None]
+    trace: Path, bad: Path, live: Path, meanwhile: Meanwhile
 ) -> None:
-    path = tmp_path / "live.jsonl"
-    meanwhile(appended(path, *lines_of(bad)[:-1]), lambda: path.write_bytes(trace.read_bytes()))
-    outcome, _ = watched(path, keep_going=True)
+    meanwhile(appended(live, *lines_of(bad)[:-1]), lambda: live.write_bytes(trace.read_bytes()))
+    outcome, _ = watched(live, keep_going=True)
     assert outcome.report is not None and outcome.report.verdict == CONFORMS
     assert outcome.verdict == VIOLATES and outcome.violations == 1
 
 
 def test_a_removed_file_is_said_and_what_comes_in_its_place_is_followed(
-    tmp_path: Path, trace: Path, meanwhile: Callable[..., None]
+    lines: list[bytes], live: Path, meanwhile: Meanwhile
 ) -> None:
-    path = tmp_path / "live.jsonl"
-    meanwhile(appended(path, *lines_of(trace)[:4]), path.unlink, lambda: None, appended(path, *lines_of(trace)))
-    outcome, seen = watched(path)
+    meanwhile(appended(live, *lines[:4]), live.unlink, lambda: None, appended(live, *lines))
+    outcome, seen = watched(live)
     assert outcome.verdict == CONFORMS and outcome.restarts == 1
     assert sum("was removed" in text for text in seen.said) == 1
-
-
-def test_once_judges_what_is_there(tmp_path: Path, trace: Path) -> None:
-    path = tmp_path / "live.jsonl"
-    path.write_bytes(b"".join(lines_of(trace)[:9]))
-    outcome, _ = watched(path, once=True)
-    assert not outcome.interrupted and outcome.verdict == INCOMPLETE and outcome.events == 8
 
 
 # --- from one checker to the other ----------------------------------------------------------------------------------------
 
 
+Hurried = Callable[..., None]
+
+
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Hurried:
     """Reads so many events at once, and counts whatever waits as too much; `polls`: exit codes of the preparation, in order."""
 
     def hurry(events_at_once: int, polls: Iterator[int | None] | None = None) -> None:
@@ -321,12 +288,10 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".kvtrace"])
-def test_the_compiled_checker_takes_over_in_the_middle(
-    tmp_path: Path, suffix: str, hurried: Callable[..., None]
-) -> None:
+def test_the_compiled_checker_takes_over_in_the_middle(tmp_path: Path, suffix: str, hurried: Hurried) -> None:
     """Wherever it does, report, counts of pages and load are those of the interpreted one."""
-    write_witness(some_walk(2, 9, 400, 4, 5, window=2, overlap=True), tmp_path / "t.jsonl", {})
-    path = in_columns_too(tmp_path / "t.jsonl", tmp_path / f"live{suffix}")
+    lines = trace_of_walk(tmp_path / "t.jsonl", 400, 5, ledgers=4, window=2, overlap=True)
+    path = copied(lines, tmp_path / f"live{suffix}")
     expected, seen = watched(path, checker="interpreted")
     for after in (0, 1, 2, 5, 11):
         hurried(7, chain(repeat(None, after), repeat(0)))
@@ -337,14 +302,14 @@ def test_the_compiled_checker_takes_over_in_the_middle(
         assert (last_too.pools, vars(last_too.load), last_too.actions) == (last.pools, vars(last.load), last.actions)
 
 
-def test_a_violation_after_the_compiled_checker_took_over_is_the_same(bad: Path, hurried: Callable[..., None]) -> None:
+def test_a_violation_after_the_compiled_checker_took_over_is_the_same(bad: Path, hurried: Hurried) -> None:
     hurried(2, repeat(0))
     outcome, seen = watched(bad)
     assert outcome.report == replay(bad) and seen.statuses[-1].compiled
 
 
 def test_a_checker_that_cannot_be_made_is_said_once(
-    trace: Path, hurried: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    trace: Path, hurried: Hurried, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurried(1)
     monkeypatch.setattr(growing_judge, "WARM", [sys.executable, "-c", "raise SystemExit(5)"])
@@ -356,36 +321,33 @@ def test_a_checker_that_cannot_be_made_is_said_once(
 
 
 @pytest.mark.slow
-def test_the_compiled_checker_is_prepared_by_a_process_of_its_own(tmp_path: Path, trace: Path) -> None:
-    code = subprocess.run([sys.executable, "-m", "kvproof.conformance.compiled.warm"], check=False).returncode
-    assert code == 0
+def test_the_compiled_checker_is_prepared_by_a_process_of_its_own() -> None:
+    assert subprocess.run(growing_judge.WARM, check=False).returncode == 0
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_exit_codes_are_those_of_replay(tmp_path: Path, trace: Path, bad: Path) -> None:
+def test_the_exit_codes_are_those_of_replay(tmp_path: Path, trace: Path, bad: Path, live: Path) -> None:
     good = run("watch", trace)
     assert good.exit_code == 0 and f"CONFORMS  {trace}" in good.output
     violating = run("watch", bad)
     assert violating.exit_code == 1
     assert "VIOLATION" in violating.output and "explained F22862b" in violating.output
     assert f"again: kvproof replay {bad}" in violating.output
-    torn = tmp_path / "torn.jsonl"
-    torn.write_bytes(trace.read_bytes()[:-200])
-    assert run("watch", "--once", torn).exit_code == 3
+    live.write_bytes(trace.read_bytes()[:-200])
+    assert run("watch", "--once", live).exit_code == 3
     missing = run("watch", "--once", tmp_path / "none.jsonl")
     assert missing.exit_code == 2 and "no trace is there" in missing.stderr
 
 
-def test_what_cannot_be_watched_is_refused(tmp_path: Path, trace: Path) -> None:
-    (tmp_path / "no.jsonl").write_text("nonsense\n")
-    assert "not JSON" in refusal("watch", tmp_path / "no.jsonl")
+def test_what_cannot_be_watched_is_refused(trace: Path, lines: list[bytes], live: Path) -> None:
+    live.write_text("nonsense\n")
+    assert "not JSON" in refusal("watch", live)
     assert "unknown checker 'fast'" in refusal("watch", "--checker", "fast", trace)
     assert "needs a command" in refusal("watch", "--alarm", "", trace)
-    empty = tmp_path / "empty.jsonl"
-    empty.write_bytes(lines_of(trace)[0] + ended(0))
-    result = run("watch", empty)
+    live.write_bytes(lines[0] + ended(0))
+    result = run("watch", live)
     assert result.exit_code == 2 and "nothing was checked" in result.stderr
 
 
@@ -398,27 +360,22 @@ def test_a_result_for_machines_is_written(tmp_path: Path, bad: Path) -> None:
 
 def test_the_alarm_is_over_before_the_watch_ends(tmp_path: Path, bad: Path) -> None:
     told = tmp_path / "told"
-    program = f"import sys, time; time.sleep(0.3); open({str(told)!r}, 'w').write(sys.stdin.read())"
     alarm = tmp_path / "alarm.py"
-    alarm.write_text(program)
+    alarm.write_text(f"import sys, time; time.sleep(0.3); open({str(told)!r}, 'w').write(sys.stdin.read())")
     assert run("watch", bad, "--alarm", f"'{sys.executable}' '{alarm}'").exit_code == 1
     assert json.loads(told.read_text())["trace"] == str(bad)
     assert command.watch.__doc__ is not None and "130" in command.watch.__doc__
 
 
-def test_ctrl_c_ends_with_the_verdict_so_far(tmp_path: Path, trace: Path) -> None:
-    path = tmp_path / "live.jsonl"
-    path.write_bytes(b"".join(lines_of(trace)[:9]))
+def test_ctrl_c_ends_with_the_verdict_so_far(lines: list[bytes], live: Path) -> None:
+    live.write_bytes(b"".join(lines[:9]))
     # A shell that runs tests in the background lets its children ignore the signal.
     begin = [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
              "from kvproof.conformance.cli.program import main; main()"]  # fmt: skip
-    process = subprocess.Popen([*begin, "watch", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*begin, "watch", str(live)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    line = process.stdout.readline()
-    while "8 events" not in line:
-        assert line, "the watch ended by itself"
-        line = process.stdout.readline()
+    assert any("8 events" in line for line in process.stdout), "the watch ended by itself"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 130 and "Traceback" not in err
-    assert f"INCOMPLETE  {path}" in out and "interrupted after 8 events" in out
+    assert f"INCOMPLETE  {live}" in out and "interrupted after 8 events" in out

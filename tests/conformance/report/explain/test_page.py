@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import re
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import pytest
 from command_line import refusal, run
 from golden import of_sglang_0523
 from html_tags import Tags
+from run_traces import edited, renamed
 
 from kvproof.conformance.replay.page_book import FREE
 from kvproof.conformance.replay.replay import Replayer, replay
 from kvproof.conformance.report.explain.story import Story, Subject, story_of
 from kvproof.conformance.traces.open_trace import read_trace
-from kvproof.spec.trace import Event
 
 HOSTILE = "</script><script>alert(1)</script><b onclick='x'>\"&amp;"
 
@@ -76,14 +76,8 @@ def test_a_page_of_a_small_trace_is_small_and_always_the_same(page: str, trace: 
 
 
 def test_no_name_of_a_trace_becomes_a_tag(trace: Path, tmp_path: Path, page: str) -> None:
-    hostile = tmp_path / "<b onclick='x'>.jsonl"
-    with trace.open() as lines, hostile.open("w") as out:
-        for line in lines:
-            record = json.loads(line)
-            record.update({n: record[n] + HOSTILE for n in ("session", "turn", "scenario") if record.get(n)})
-            if record["record"] == "header":
-                record["producer"]["name"] += HOSTILE
-            out.write(json.dumps(record) + "\n")
+    hostile = renamed(trace, lambda name: name + HOSTILE, tmp_path / "<b onclick='x'>.jsonl")
+    edited(hostile, lambda records: records[0]["producer"].update(name=HOSTILE))
     run("explain", hostile, "--html", tmp_path / "page.html")
     written = (tmp_path / "page.html").read_text()
     assert Tags(written).names == Tags(page).names
@@ -103,9 +97,8 @@ def test_the_story_has_the_owners_that_the_replay_has(trace: Path, page: str) ->
 def book_before(trace: Path, seq: int) -> Any:
     reader = read_trace(trace)
     replayer = Replayer(reader, [])
-    for line, record in reader:
-        if isinstance(record, Event) and record.seq < seq:
-            assert replayer.feed(line, record) is None
+    for line, event in islice(reader, seq):
+        assert replayer.feed(line, event) is None
     return replayer.book
 
 
@@ -164,7 +157,7 @@ def test_the_story_of_a_window_trace_has_its_window_pages(tmp_path: Path) -> Non
 
 
 def test_a_story_judges_as_a_replay_does(trace: Path) -> None:
-    golden = of_sglang_0523("pressure-p4") if of_sglang_0523("pressure-p4").exists() else of_sglang_0523("retract-p4")
+    golden = of_sglang_0523("retract-p4")
     for path, profile in ((trace, None), (golden, "auto"), (golden, None)):
         story, judged = story_of(Subject(path, profile=profile)).report, replay(path, profile=profile)
         assert (story.verdict, story.findings, story.coverage) == (judged.verdict, judged.findings, judged.coverage)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -15,11 +16,12 @@ from lxml import etree
 from many_traces import broken
 from reports import Reports, reported
 from repository import DOCS, VARIANTS
+from run_traces import edited
 from sarif_pydantic import Sarif
 
 from kvproof.conformance.report.formats.run_events import RUN_EVENT, schema
 
-HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028\ud800 [x](http://e.vil) {0} '|`@all`"
+HOSTILE = "a\"b<i>\x00\x1b[31m]]>&amp;\u2028 [x](http://e.vil) {0} '|`@all`"
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,7 @@ def violating(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def incomplete(violating: Path) -> Path:
     path = violating.with_name("incomplete.jsonl")
-    path.write_text("\n".join(violating.read_text().splitlines()[:4]) + "\n")
-    return path
+    return edited(violating, lambda records: records.__delitem__(slice(4, None)), path)
 
 
 def valid(folder: Path, exit_code: int, *arguments: object) -> Reports:
@@ -131,12 +132,9 @@ def test_what_is_fuzzed_is_a_case_with_its_trace(tmp_path: Path) -> None:
 
 
 def test_hostile_names_are_harmless_and_still_told_apart(tmp_path: Path, violating: Path) -> None:
-    names = [HOSTILE.replace("\ud800", ""), HOSTILE.replace("\ud800", "") + "2"]
-    traces = []
-    for number, name in enumerate(names):
-        text = violating.read_text().replace('"session-1"', json.dumps(name))
-        traces.append(tmp_path / f"tr'ace <{number}>.jsonl")
-        traces[-1].write_text(text)
+    names, traces = [HOSTILE, f"{HOSTILE}2"], [tmp_path / f"tr'ace <{number}>.jsonl" for number in range(2)]
+    for name, trace in zip(names, traces, strict=True):
+        trace.write_text(violating.read_text().replace('"session-1"', json.dumps(name)))
     run = valid(tmp_path, 1, "replay", *traces)
     assert [found["ledger"] for found in run.of("found")] == [f"session {name}" for name in names]
     messages = [case.find("failure").get("message") for case in run.cases]
@@ -162,9 +160,8 @@ def test_a_file_name_that_is_no_text_is_written_as_text(tmp_path: Path, violatin
 
 
 def test_what_a_producer_wrote_freely_is_in_no_report(tmp_path: Path, violating: Path) -> None:
-    header, *rest = violating.read_text().splitlines()
-    spoken = json.loads(header) | {"extra": {"prompt": "the secret word"}}
-    (path := tmp_path / "talkative.jsonl").write_text("\n".join([json.dumps(spoken), *rest]) + "\n")
+    spoken = {"extra": {"prompt": "the secret word"}}
+    path = edited(violating, lambda records: records[0].update(spoken), tmp_path / "talkative.jsonl")
     run = reported(tmp_path, "replay", path)
     for file in (run.junit, run.sarif, run.ndjson):
         assert "secret" not in file.read_text()
@@ -180,10 +177,7 @@ def test_no_file_that_cannot_be_written_is_found_out_after_the_work(tmp_path: Pa
 
 
 def test_an_interrupted_run_is_no_pass(tmp_path: Path, violating: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("kvproof.conformance.cli.commands.replay._judge_one", interrupted)
+    monkeypatch.setattr("kvproof.conformance.cli.commands.replay._judge_one", Mock(side_effect=KeyboardInterrupt))
     run = valid(tmp_path, 130, "replay", violating)
     assert run.of("ended")[0]["exit_code"] == 130
     assert [case.find("error").get("type") for case in run.cases] == ["interrupted"]
