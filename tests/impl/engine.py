@@ -59,3 +59,14 @@ def engine_with_a_session(**settings: Any) -> Engine:
     engine = Engine(**settings)
     engine.scheduler.open_session("s")
     return engine
+
+
+def engine_with_a_turn(output: int, *, new: int = 10, steps: int | None = None, **settings: Any) -> Engine:
+    """Turn 1 of session s, after so many steps; without a number it is over."""
+    engine = engine_with_a_session(**settings)
+    engine.turn("1", new, output)
+    if steps is None:
+        engine.drain()
+    else:
+        engine.step(steps)
+    return engine
