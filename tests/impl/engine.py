@@ -35,7 +35,8 @@ def drain(scheduler: Scheduler | Ranks) -> None:
 class Engine:
     def __init__(self, **settings: Any) -> None:
         self.recorded = Recorded()
-        self.scheduler = Scheduler(EngineConfig(forward="none", census_every_step=True, **settings), self.recorded)
+        config = EngineConfig(**{"forward": "none", "census_every_step": True, **settings})
+        self.scheduler = Scheduler(config, self.recorded)
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
