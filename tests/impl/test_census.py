@@ -78,22 +78,6 @@ def test_it_notices_faults_that_lose_or_share_pages(fault: str, name: str, page_
         play(name, config, Recorded())
 
 
-def give_a_row_two_users(state: EngineState) -> None:
-    state.rows.free(1)
-
-
-def lose_a_lock(state: EngineState) -> None:
-    state.prefixes.unlock(state.running[0].last_node)
-
-
-def miscount_evictable(state: EngineState) -> None:
-    state.prefixes.tree.evictable_size += 4
-
-
-def free_what_is_in_use(state: EngineState) -> None:
-    state.allocator.free(state.rows.read(1, 12, 13))
-
-
 def name_what_another_row_has(state: EngineState) -> None:
     state.rows.table[1, 12:16] = state.rows.table[2, 12:16]
 
@@ -105,10 +89,19 @@ def build_on_a_free_page(state: EngineState) -> None:
 @pytest.mark.parametrize(
     ("hurt", "sentence"),
     [
-        (give_a_row_two_users, "row 1 has 2 users"),
-        (lose_a_lock, "a node of 12 tokens has lock_ref 1 and 2 holders"),
-        (miscount_evictable, "the tree has 12 protected and 0 evictable tokens, its counters say 12 and 4"),
-        (free_what_is_in_use, r"page \d+ is free and in use: the free list and request a"),
+        (lambda state: state.rows.free(1), "row 1 has 2 users"),
+        (
+            lambda state: state.prefixes.unlock(state.running[0].last_node),
+            "a node of 12 tokens has lock_ref 1 and 2 holders",
+        ),
+        (
+            lambda state: vars(state.prefixes.tree).update(evictable_size=4),
+            "the tree has 12 protected and 0 evictable tokens, its counters say 12 and 4",
+        ),
+        (
+            lambda state: state.allocator.free(state.rows.read(1, 12, 13)),
+            r"page \d+ is free and in use: the free list and request a",
+        ),
         (name_what_another_row_has, r"page \d+ has 2 owners: request a and request b"),
         (build_on_a_free_page, r"request a builds on 1 leading page that the tree does not own: page 64"),
     ],
