@@ -28,6 +28,13 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
+def require_exit(code: int, *arguments: object) -> Result:
+    """A command that ended with this exit code."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    return result
+
+
 UNTIL_FOUND = ("--seed", 1, "--seconds", 300, "--checker", "interpreted", "--stop-after", 1)
 """Of `kvproof fuzz` with a fault that there is: it takes seconds, and on a machine that has much to do it may take more."""
 

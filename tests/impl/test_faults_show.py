@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import require_exit, run
 
 from kvproof.impl.faults import FAULTS
 from kvproof.impl.scenarios import SCENARIOS
@@ -51,8 +51,7 @@ SHOWS_IN = {
 def replayed(tmp_path: Path, scenario: str, page_size: int, *options: str) -> int:
     """Record a scenario and replay the trace, as a user does; the exit code of the replay."""
     trace, asked = tmp_path / "t.jsonl", ("--scenario", scenario, "--page-size", page_size, *options)
-    recorded = run("record", "--out", trace, *asked, "--set", "forward=none", "--quiet")
-    assert recorded.exit_code == 0, recorded.output
+    require_exit(0, "record", "--out", trace, *asked, "--set", "forward=none", "--quiet")
     return run("replay", trace).exit_code
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run
+from command_line import require_exit
 
 from kvproof.conformance.adapters.reference import record_scenario, record_workload
 from kvproof.conformance.adapters.workload import WorkloadRequest
@@ -89,8 +89,7 @@ def test_ranks_that_cannot_be_are_refused(ranks: Any, tmp_path: Path) -> None:
 
 def test_the_command_names_every_trace(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
-    result = run("record", "--scenario", "many-sessions", "--set", "ranks=2", "--out", out)
-    assert result.exit_code == 0
+    result = require_exit(0, "record", "--scenario", "many-sessions", "--set", "ranks=2", "--out", out)
     for rank in range(2):
         assert f"check it: kvproof replay {tmp_path}/t.dp{rank}.jsonl" in result.output.replace("\n", " ")
 

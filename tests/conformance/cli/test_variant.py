@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import require_exit, run
 from repository import DOCS, VARIANTS
 
 from kvproof.conformance.cli.variant import _no_silent_branches, load_variant
@@ -57,16 +57,14 @@ def refusal(path: Path) -> str:
 
 
 def test_the_old_design_of_22862_is_refuted_with_its_shortest_run() -> None:
-    result = prove("--variant", OLD)
-    assert result.exit_code == 1
+    result = require_exit(1, "prove", "--variant", OLD)
     assert "✗ I7  proved → broken, by match_slot" in " ".join(result.stdout.split()).replace("✗ I7 ", "✗ I7  ")
     assert "8 match_slot()" in result.stdout
     assert result.stdout.rstrip().endswith("REFUTED")
 
 
 def test_the_new_design_of_22862_is_proved() -> None:
-    result = prove("--variant", NEW)
-    assert result.exit_code == 0
+    result = require_exit(0, "prove", "--variant", NEW)
     assert "no invariant changed its verdict" in result.stdout
     assert result.stdout.rstrip().endswith("PROVED")
 
@@ -75,8 +73,7 @@ def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_p
     """What the example's own comment promises."""
     path = tmp_path / "not_rounded.py"
     path.write_text(NEW.read_text().replace("Free(orphan_start(d, prefix_len),", "Free(prefix_len,"))
-    result = prove("--variant", path)
-    assert result.exit_code == 1
+    result = require_exit(1, "prove", "--variant", path)
     assert "✗ I4" in result.stdout and "page size 2" in result.stdout
 
 
@@ -96,7 +93,7 @@ def test_a_faulty_rule_as_a_variant_breaks_what_the_fault_breaks(variant) -> Non
 
 def test_json_holds_the_changes(tmp_path: Path) -> None:
     out = tmp_path / "r.json"
-    assert prove("--variant", OLD, "--json", out, "-q").exit_code == 1
+    require_exit(1, "prove", "--variant", OLD, "--json", out, "-q")
     result = json.loads(out.read_text())
     assert result["verdict"] == "broken"
     assert result["variant"]["replaces"] == ["retract", "match_slot"]
@@ -106,14 +103,14 @@ def test_json_holds_the_changes(tmp_path: Path) -> None:
 
 def test_the_run_of_a_variant_is_saved_as_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "run.jsonl"
-    assert prove("--variant", OLD, "--out", trace, "-q").exit_code == 1
+    require_exit(1, "prove", "--variant", OLD, "--out", trace, "-q")
     assert run("replay", trace).exit_code == 1
 
 
 def test_when_a_rule_applies_can_be_replaced_too(variant) -> None:
     applies = "d.every(ACTIONS[REPLACES].applies(d, s), d.no(s.matched))"
     body = f"REPLACES = 'match_slot'\nrun = ACTIONS[REPLACES].run\ndef applies(d, s): return {applies}\n"
-    assert prove("--variant", variant(body)).exit_code == 0
+    require_exit(0, "prove", "--variant", variant(body))
 
 
 def guarded(action: str, guard: str) -> str:
@@ -127,8 +124,7 @@ def run(d, s, p):
 
 def test_an_action_that_the_variant_makes_impossible_is_no_proof(variant) -> None:
     """No session turn ever runs: all invariants hold, of nothing."""
-    result = prove("--variant", variant(guarded("extend", "s.plain")))
-    assert result.exit_code == 1
+    result = require_exit(1, "prove", "--variant", variant(guarded("extend", "s.plain")))
     assert "vacuous: retract: never happens any more" in result.stdout
 
 
@@ -238,4 +234,4 @@ def test_the_rule_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (DOCS / "proving.md").read_text()
     path = tmp_path / "documented.py"
     path.write_text(page.split("```python\n")[1].split("```")[0])
-    assert prove("--variant", path).exit_code == 0
+    require_exit(0, "prove", "--variant", path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import UNTIL_FOUND, completed, run
+from command_line import UNTIL_FOUND, completed, require_exit
 
 pytest.importorskip("torch")
 from kvproof.conformance.compiled.choose import INTERPRETED
@@ -97,11 +97,9 @@ def test_a_known_finding_is_counted_and_the_search_goes_on() -> None:
 
 
 def test_what_is_found_is_left_as_a_test_that_fails(tmp_path: Path) -> None:
-    result = run("fuzz", "--fault", "F22862a", *UNTIL_FOUND, "--out", tmp_path)
-    assert result.exit_code == 1, result.output
-    assert "F22862a" in result.output
-    assert run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
-    assert run("fuzz", "--replay", tmp_path / "1").exit_code == 1
+    assert "F22862a" in require_exit(1, "fuzz", "--fault", "F22862a", *UNTIL_FOUND, "--out", tmp_path).output
+    require_exit(1, "replay", tmp_path / "1" / "trace.jsonl")
+    require_exit(1, "fuzz", "--replay", tmp_path / "1")
 
     test = tmp_path / "1" / "test_finding.py"
     failed = completed([sys.executable, "-m", "pytest", "-q", test])
@@ -115,9 +113,7 @@ def test_what_is_found_is_left_as_a_test_that_fails(tmp_path: Path) -> None:
 
 
 def test_without_a_finding_the_exit_code_is_a_pass(tmp_path: Path) -> None:
-    result = run("fuzz", "--seconds", 1, "--set", "page_size=4", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "nothing found" in result.output
+    assert "nothing found" in require_exit(0, "fuzz", "--seconds", 1, "--set", "page_size=4", "--out", tmp_path).output
     assert (tmp_path / "summary.json").exists()
 
 
@@ -136,6 +132,4 @@ def test_without_a_finding_the_exit_code_is_a_pass(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_named_before_the_first_step(tmp_path: Path, arguments: list[str], said: str) -> None:
     out = [] if "--out" in arguments else ["--out", tmp_path]
-    result = run("fuzz", "--seconds", 1, *out, *arguments)
-    assert result.exit_code == 2, result.output
-    assert said in result.output
+    assert said in require_exit(2, "fuzz", "--seconds", 1, *out, *arguments).output

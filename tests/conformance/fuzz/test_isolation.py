@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hostile_target
 import pytest
-from command_line import completed, of_its_own, run
+from command_line import completed, of_its_own, require_exit
 from hostile_target import Hostile
 
 pytest.importorskip("torch")
@@ -154,6 +154,5 @@ def test_without_isolation_it_is_the_users_choice(tmp_path: Path) -> None:
 
 
 def test_a_target_that_cannot_start_says_so_first(tmp_path: Path) -> None:
-    result = run("fuzz", "--isolate", "--seconds", 1, "--set", "pool=endless", "--out", tmp_path)
-    assert result.exit_code == 2, result.output
+    result = require_exit(2, "fuzz", "--isolate", "--seconds", 1, "--set", "pool=endless", "--out", tmp_path)
     assert "hopeless" in result.output
