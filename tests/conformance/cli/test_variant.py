@@ -87,7 +87,6 @@ def test_a_faulty_rule_as_a_variant_breaks_what_the_fault_breaks(variant) -> Non
     comparison = prove_variant(load_variant(path), asker=Remembering(Store(cache_folder())))
     assert {c.invariant for c in comparison.changes} >= set(FAULTS["S0511a"].breaks)
     run = comparison.proof.counterexample
-    assert run is not None
     assert run == shortest_run_of(comparison.variant.actions, run.page_size, run.row_width)
 
 
@@ -195,21 +194,22 @@ GUARDS = {
 """Of a guard that is added to `close`."""
 
 
-@pytest.mark.parametrize("body", FILES)
-def test_a_mistake_of_a_file_is_answered_with_its_line(body: str, variant) -> None:
-    assert FILES[body] in refusal(variant(body))
+def rule(line: str, answer: str) -> str:
+    """A file whose rule does this first."""
+    action = "finish" if "parameters of finish" in answer else "close"
+    return f"REPLACES = {action!r}\ndef run(d, s, p):\n    {line}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
 
 
-@pytest.mark.parametrize("line", RULES)
-def test_a_mistake_of_a_rule_is_answered_with_its_line(line: str, variant) -> None:
-    action = "finish" if "parameters of finish" in RULES[line] else "close"
-    body = f"REPLACES = {action!r}\ndef run(d, s, p):\n    {line}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
-    assert RULES[line] in refusal(variant(body))
+MISTAKES = {
+    **FILES,
+    **{rule(line, answer): answer for line, answer in RULES.items()},
+    **{guarded("close", guard): answer for guard, answer in GUARDS.items()},
+}
 
 
-@pytest.mark.parametrize("guard", GUARDS)
-def test_a_rule_that_can_never_happen_is_refused(guard: str, variant) -> None:
-    assert GUARDS[guard] in refusal(variant(guarded("close", guard)))
+@pytest.mark.parametrize("body", MISTAKES, ids=[*FILES, *RULES, *GUARDS])
+def test_a_mistake_is_answered_with_its_line(body: str, variant) -> None:
+    assert MISTAKES[body] in refusal(variant(body))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import UNTIL_FOUND, refusal, require_exit, run
 from golden import of_sglang_0523
+from trace_events import read_records, write_records
 
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.report.explain.account import Wrong, in_one_sentence, lengths_around, values_of
@@ -43,7 +44,6 @@ def test_a_violation_is_told_with_event_page_owners_rule_fault_and_what_to_do(tr
 
 def test_the_lengths_stand_before_by_the_rule_and_as_seen(trace: Path) -> None:
     finding = replay(trace).first
-    assert finding is not None
     values = {v.name: v for v in values_of(finding)}
     committed = values["slot_kv_committed_len"]
     assert committed[1:] == ("34", "33", "33") and not isinstance(committed.seen, Wrong)
@@ -63,7 +63,6 @@ def test_what_led_to_it_ends_with_the_bad_event(trace: Path) -> None:
 
 def test_each_wrong_page_has_the_owner_that_had_it_and_the_one_that_has_it(trace: Path) -> None:
     finding = replay(trace).first
-    assert finding is not None
     assert [vars(wrong) for wrong in finding.wrong] == [
         {"page": 9, "owner": "session s", "became": "free list", "rule": "session s"}
     ]
@@ -72,12 +71,10 @@ def test_each_wrong_page_has_the_owner_that_had_it_and_the_one_that_has_it(trace
 
 def test_a_page_that_is_handed_out_twice_has_two_owners(trace: Path, tmp_path: Path) -> None:
     """The page that event 30 takes is one that the session has had since event 4."""
-    twice = tmp_path / "twice.jsonl"
-    lines = trace.read_text().splitlines()
-    taking = json.loads(lines[31])
-    assert taking["alloc"] == [8, 9]
-    taking["alloc"] = [8, 3]
-    twice.write_text("\n".join([*lines[:31], json.dumps(taking)]) + "\n")
+    records = read_records(trace)[:32]
+    assert records[31]["alloc"] == [8, 9]
+    records[31]["alloc"] = [8, 3]
+    twice = write_records(tmp_path / "twice.jsonl", records)
     finding = replay(twice).first
     assert finding is not None and finding.event.seq == 30
     assert [(wrong.page, wrong.owner, wrong.became) for wrong in finding.wrong] == [(3, "session s", "session s")]

@@ -211,8 +211,6 @@ def test_a_target_that_cannot_start_is_no_pass() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--skip", "fuz"), "did you mean fuzz?"),
-        (("--action", "finsh"), "did you mean finish"),
         (("--profile", "sglang-0.5.1"), "unknown profile"),
         (("--golden", "nowhere"), "--golden names a folder"),
         (("--profile", "sglang-0.5.11", "--variant", "x.py"), "choose one"),

@@ -15,7 +15,6 @@ from typer.testing import Result
 from kvproof.model import certify
 from kvproof.model.questions import Answer, Asker, Posed
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.faults import FAULTS
 from kvproof.spec.profiles import PROFILES
 
 prove = partial(run, "prove")
@@ -58,12 +57,6 @@ def test_what_is_broken_gives_exit_code_1_and_a_run_in_small_numbers(changed: st
 )
 def test_what_contradicts_itself_is_refused(arguments: tuple[str, ...], said: str) -> None:
     assert said in refusal("prove", *arguments)
-
-
-def test_the_same_counterexample_every_time() -> None:
-    first, second = (prove("--fault", "F22790a").stdout for _ in range(2))
-    from_run = [line for line in first.splitlines() if "induction" not in line]
-    assert from_run == [line for line in second.splitlines() if "induction" not in line]
 
 
 def test_json_holds_every_cell_and_the_run(tmp_path: Path) -> None:
@@ -197,10 +190,3 @@ def test_a_real_signal_ends_with_130(tmp_path: Path) -> None:
     assert result.returncode == 130
     assert "a part is not a proof" in result.stdout
     assert "Traceback" not in result.stderr
-
-
-def test_faults_are_found_from_a_warm_cache_too() -> None:
-    prove("-q")
-    for fault in ("F22790d", "F22790d", "S0511a"):
-        result = require_exit(1, "prove", "--fault", fault)
-        assert set(FAULTS[fault].breaks) <= {word.strip(",") for word in result.stdout.split()}
