@@ -28,7 +28,6 @@ def running(device: str = "cpu", **settings: object) -> tuple[Scheduler, Device]
         scheduler.submit(name, [1 + number] * 13, 40)
     for _ in range(3):
         scheduler.step()
-    assert scheduler.state.device is not None
     return scheduler, scheduler.state.device
 
 
@@ -136,7 +135,6 @@ class TestWindow:
 
     def lose_a_page(self, device: Device) -> None:
         full_to_window = device.pools.full_to_window
-        assert full_to_window is not None
         full_to_window[entry(device, ROW, 3)] = full_to_window[entry(device, OTHER_ROW, 3)]
 
     @pytest.mark.parametrize(
@@ -161,7 +159,6 @@ class TestWindow:
     def test_the_translated_table_names_page_0_where_there_is_no_window_page(self) -> None:
         scheduler, device = self.running()
         pool = scheduler.state.window_pool
-        assert pool is not None and device.pools.full_to_window is not None
         device.pools.full_to_window[entry(device, ROW, 1)] = 0
         owners = window_page_owners(pool, Holdings.of(scheduler.state), tables_of(device))
         pages = [entry(device, ROW, column) for column in range(4)]

@@ -73,7 +73,6 @@ def test_the_model_reads_the_page_table_of_the_device(settings: dict[str, Any], 
     assert_same_trace(tmp_path, "many-sessions", 4, {**settings, "forward": "transformer"})
     scheduler = Scheduler(EngineConfig(pools="device", window=9))
     device, runner = scheduler.state.device, vars(scheduler.runner)
-    assert device is not None
     assert runner["_rows"].req_to_token is device.pools.req_to_token
     assert runner["_window_map"] is device.pools.full_to_window and runner["_stream"] is device.stream
 
@@ -140,7 +139,6 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
 def engine_on_device(**settings: Any) -> tuple[Scheduler, Device, Recorded]:
     recorded = Recorded()
     scheduler = Scheduler(EngineConfig(**ON_DEVICE, **settings), recorded)
-    assert scheduler.state.device is not None
     return scheduler, scheduler.state.device, recorded
 
 
@@ -251,7 +249,6 @@ def test_an_event_that_no_ring_can_hold_is_refused(monkeypatch: pytest.MonkeyPat
 def test_a_ring_that_was_overtaken_ends_the_run(late_ring: type[LateRing]) -> None:
     """Somebody else writes into it: what they overwrote is told, and no event gets page ids that are not its own."""
     scheduler, device, _ = engine_on_device()
-    assert device.events is not None
     scheduler.submit("a", [1] * 9, 5)
     device.events.ring.header += 10_000
     with pytest.raises(RingOverflow, match=r"the trace ring was overtaken: \d+ events"):
@@ -262,7 +259,6 @@ def test_a_ring_that_was_overtaken_ends_the_run(late_ring: type[LateRing]) -> No
 
 def test_a_record_of_another_event_ends_the_run(late_ring: type[LateRing]) -> None:
     scheduler, device, _ = engine_on_device()
-    assert device.events is not None
     scheduler.submit("a", [1] * 9, 5)
     scheduler.step()
     device.events._under_way.rotate(1)

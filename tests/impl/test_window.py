@@ -204,7 +204,6 @@ def test_the_census_notices_an_eviction_inside_the_window() -> None:
 
 
 def map_two_pages_to_one(state: EngineState) -> None:
-    assert state.window_pool is not None
     state.window_pool.full_to_window[2] = state.window_pool.full_to_window[1]
 
 

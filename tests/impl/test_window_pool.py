@@ -17,7 +17,6 @@ def allocator(pool_pages: int = 8, window_pages: int = 4, page_size: int = 4) ->
 
 
 def take(pool: WindowAllocator) -> Moved:
-    assert pool.moves is not None
     return pool.moves.take()
 
 
