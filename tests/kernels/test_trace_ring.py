@@ -132,32 +132,6 @@ def check_append(device: str, records: int, pages: int, run: list[Batch]) -> Non
         assert getattr(rings[0], name).tolist() == getattr(rings[1], name).tolist(), name
 
 
-def test_nothing_is_dropped_from_a_ring_that_is_drained_in_time() -> None:
-    ring = TraceRing(4, 8, "cpu")
-    for step in range(50):
-        batch = Batch([1, 0, 2])
-        append(ring, batch, step)
-        drained = ring.drain()
-        assert drained.records == batch.records(step)
-        assert (drained.dropped_records, drained.dropped_pages) == (0, 0)
-
-
-def test_what_is_overwritten_is_counted() -> None:
-    ring = TraceRing(4, 4, "cpu")
-    batch = Batch([2, 2, 1])
-    append(ring, batch, 0)
-    append(ring, batch, 1)
-    drained = ring.drain()
-    assert drained.dropped_records == 2
-    assert [(record.step, record.pages) for record in drained.records] == [
-        (0, None),
-        (1, None),
-        (1, (6010, 6011)),
-        (1, (6020,)),
-    ]
-    assert drained.dropped_pages == 3
-
-
 class Overtaken(_DirectCopies):
     """A copy during which the device appends on."""
 
