@@ -64,7 +64,6 @@ class Tree:
         self.actions, self.pages, self.window, self.again = actions, pages, window, again
 
     def evict(self, *_: Any) -> str:
-        assert self.actions.innermost is not None
         if self.again:
             self.again = False
             return str(self.actions.evict(Tree.evict, self))

@@ -36,7 +36,6 @@ def verdict_of(trace: Path, profile: str | None = None) -> str:
     if report.verdict == INCOMPLETE:
         return "incomplete"
     first = report.first
-    assert first is not None
     faults = [fault.id for fault in first.explained_by]
     return f"violates: {faults[0] if faults else first.event.action}"
 

@@ -18,6 +18,8 @@ from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.errors import UserError
 
+FOUND = {seam.name: seam.ways[0] for seam in SEAMS}
+
 
 def test_every_scenario_has_a_summary_of_one_line() -> None:
     assert all(scenario.summary and "\n" not in scenario.summary for scenario in SCENARIOS.values())
@@ -29,16 +31,14 @@ def test_unknown_scenario_is_answered_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_release_without_a_needed_seam_is_answered_with_what_is_there_and_what_is_not() -> None:
-    found = {seam.name: seam.ways[0] for seam in SEAMS}
     with pytest.raises(UserError) as refused:
-        release_of("9.9.9", {**found, "session_cache": None})
+        release_of("9.9.9", {**FOUND, "session_cache": None})
     assert "session_cache (the cache layer" in refused.value.message
     assert "row: kv.req_pool_idx" in refused.value.message
 
 
 def test_an_unknown_release_is_driven_by_what_it_has_and_names_the_rest() -> None:
-    found = {seam.name: seam.ways[0] for seam in SEAMS}
-    release = release_of("9.9.9", {**found, "marker": None})
+    release = release_of("9.9.9", {**FOUND, "marker": None})
     assert release.marker is None and release.known_deviations == ()
     assert "9.9.9" in release.gaps[0] and any("in-flight marker" in gap for gap in release.gaps)
 
@@ -61,14 +61,14 @@ def test_without_sglang_the_answer_says_how_to_install_it(monkeypatch: pytest.Mo
 
 
 def test_settings_that_are_no_settings_are_refused() -> None:
-    with pytest.raises(UserError, match="did you mean pool_tokens"):
-        settings_for(SCENARIOS["basic"], 4, 0, {"pool_token": 64})
-    with pytest.raises(UserError, match="whole number"):
-        settings_for(SCENARIOS["basic"], 4, 0, {"pool_tokens": "many"})
-    with pytest.raises(UserError, match="true or false"):
-        settings_for(SCENARIOS["basic"], 4, 0, {"overlap": 1})
-    with pytest.raises(UserError, match="chunked_prefill_size 10 is no multiple of page_size 4"):
-        settings_for(SCENARIOS["basic"], 4, 0, {"chunked_prefill_size": 10})
+    for name, value, said in (
+        ("pool_token", 64, "did you mean pool_tokens"),
+        ("pool_tokens", "many", "whole number"),
+        ("overlap", 1, "true or false"),
+        ("chunked_prefill_size", 10, "chunked_prefill_size 10 is no multiple of page_size 4"),
+    ):
+        with pytest.raises(UserError, match=said):
+            settings_for(SCENARIOS["basic"], 4, 0, {name: value})
 
 
 def test_settings_come_from_the_page_size_then_the_scenario_then_the_user() -> None:
@@ -123,5 +123,7 @@ class TestStandIns:
         model = pydantic.create_model("Model", value=(field_type, ...))
         assert model(value=3).value == 3
 
-    def test_leave_real_packages_alone(self) -> None:
+    def test_leave_other_packages_alone_real_or_absent(self) -> None:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("another_absent_package")
         assert importlib.import_module("colorsys").rgb_to_hsv is not None

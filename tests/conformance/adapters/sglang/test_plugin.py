@@ -116,7 +116,6 @@ def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Pa
     process = subprocess.Popen(
         [*launcher, sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     rest, error = process.communicate(timeout=30)

@@ -49,7 +49,6 @@ def test_each_request_has_its_share_and_no_freed_page_is_lost(
 
     def verify(worker: str, batch: Any) -> str:
         rounds.prepare(lambda drafts, batch: None, drafts, batch)
-        assert actions.innermost is not None
         actions.innermost.free += freed
         actions.innermost.window_free += [page + 100 for page in freed]
         requests[0].output_ids += [2, 3]
