@@ -20,12 +20,10 @@ from kvproof.impl.radix_cache import RadixCache
 from kvproof.impl.request_exit import RequestExit
 from kvproof.impl.results import Results
 from kvproof.impl.scenario_player import play, scenario_config
-from kvproof.impl.scenarios import SCENARIOS
 from kvproof.impl.session import SessionController, StreamingSessionCache
 from kvproof.impl.simulated_users import Stuck
 
 PARTS = (StreamingSessionCache, SessionController, RadixCache, ChunkCache, Prefill, Decode, Results, RequestExit)
-EXPOSED = [(name, fault) for name, scenario in SCENARIOS.items() for fault in scenario.exposes]
 
 
 @cache
@@ -40,11 +38,6 @@ def first_difference(name: str, fault: str) -> tuple[Event, Event]:
     """The first event that differs, as it is without and with the fault."""
     pairs = zip(record(name).events, record(name, fault).events, strict=False)
     return next((right, wrong) for right, wrong in pairs if right != wrong)
-
-
-@pytest.mark.parametrize(("name", "fault"), EXPOSED)
-def test_a_scenario_runs_otherwise_with_a_fault_that_it_exposes(name: str, fault: str) -> None:
-    assert record(name, fault).events != record(name).events
 
 
 def test_every_fault_says_in_words_what_it_does() -> None:
