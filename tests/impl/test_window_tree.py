@@ -28,13 +28,6 @@ def put(pool: WindowAllocator, tree: WindowTree, tokens: list[int], evicted_len:
     return indices
 
 
-def tree_of(count: int, window: int) -> tuple[WindowAllocator, WindowTree]:
-    """A tree that holds so many tokens."""
-    pool, tree = new_tree(window)
-    put(pool, tree, tokens(count))
-    return pool, tree
-
-
 def tokens(count: int, first: int = 1) -> list[int]:
     return list(range(first, first + count))
 
@@ -49,7 +42,8 @@ def test_a_match_ends_where_its_window_is_complete(window: int, reusable: int) -
 
 
 def test_a_match_is_shortened_to_an_end_before_the_tombstones() -> None:
-    pool, tree = tree_of(24, window=6)
+    pool, tree = new_tree(window=6)
+    put(pool, tree, tokens(24))
     pool.free_window(tree.match(tokens(24)).indices[12:20])
     tree.window_evictable_size -= 8
     found = tree.match_reusable(tokens(24))
@@ -57,14 +51,16 @@ def test_a_match_is_shortened_to_an_end_before_the_tombstones() -> None:
 
 
 def test_a_lock_protects_the_whole_path_and_of_the_window_pool_what_the_next_token_sees() -> None:
-    _, tree = tree_of(24, window=5)
+    pool, tree = new_tree(window=5)
+    put(pool, tree, tokens(24))
     tree.inc_lock_ref(tree.match(tokens(24)).node)
     assert (tree.protected_size, tree.evictable_size) == (24, 0)
     assert (tree.window_protected_size, tree.window_evictable_size) == (8, 16)
 
 
 def test_an_unlock_finds_what_was_locked_although_the_tree_was_cut_since() -> None:
-    _, tree = tree_of(24, window=10)
+    pool, tree = new_tree(window=10)
+    put(pool, tree, tokens(24))
     node = tree.match(tokens(24)).node
     tree.inc_lock_ref(node)
     tree.match(tokens(20))
@@ -76,7 +72,8 @@ def test_an_unlock_finds_what_was_locked_although_the_tree_was_cut_since() -> No
 
 
 def test_an_inner_node_becomes_a_tombstone_and_a_leaf_goes_entirely() -> None:
-    pool, tree = tree_of(16, window=4)
+    pool, tree = new_tree(window=4)
+    put(pool, tree, tokens(16))
     put(pool, tree, [*tokens(8), *tokens(8, 100)])
     tree.match(tokens(16))  # the other branch is the least recently used leaf now
     before = pool.available_pages
@@ -90,7 +87,8 @@ def test_an_inner_node_becomes_a_tombstone_and_a_leaf_goes_entirely() -> None:
 
 
 def test_with_the_last_leaf_its_parents_without_window_pages_go() -> None:
-    pool, tree = tree_of(16, window=4)
+    pool, tree = new_tree(window=4)
+    put(pool, tree, tokens(16))
     tree.match(tokens(8))
     tree.match(tokens(16))
     tree.evict_window(8)
@@ -101,7 +99,8 @@ def test_with_the_last_leaf_its_parents_without_window_pages_go() -> None:
 
 
 def test_window_pages_under_a_lock_are_not_taken() -> None:
-    pool, tree = tree_of(16, window=4)
+    pool, tree = new_tree(window=4)
+    put(pool, tree, tokens(16))
     tree.inc_lock_ref(tree.match(tokens(16)).node)
     tree.evict_window(100)
     assert pool.window_pages_of(tree.match(tokens(16)).indices).tolist() == [0, 0, 0, 4]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,21 +36,22 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-COMMANDS = {
-    "prove": "prove --no-cache",
-    "prove of a fault": "prove --no-cache --fault F22900",
-    "record": "record --workload EXCERPT --out OUT/r.jsonl",
-    "replay": "replay TRACE --checker interpreted",
-    "replay by processes": "replay TRACE TRACE --checker interpreted --jobs 2",
-    "info": "info TRACE",
-    "convert": "convert TRACE OUT/c.kvtrace",
-    "slice": "slice TRACE --out OUT/s.jsonl",
-    "fuzz": "fuzz --seconds 60 --out OUT/f",
-    "fuzz by processes": "fuzz --seconds 60 --jobs 2 --out OUT/f",
-    "shrink": "shrink TRACE --out OUT/s.jsonl",
-    "explain": "explain TRACE --html OUT/e.html",
-    "gate": "gate --out OUT/g --cache OUT/c",
-    "watch": "watch OUT/never.jsonl",
+Wanted = Callable[[Path, Path], list[object]]
+COMMANDS: dict[str, Wanted] = {
+    "prove": lambda trace, out: ["prove", "--no-cache"],
+    "prove of a fault": lambda trace, out: ["prove", "--no-cache", "--fault", "F22900"],
+    "record": lambda trace, out: ["record", "--workload", EXCERPT, "--out", out / "r.jsonl"],
+    "replay": lambda trace, out: ["replay", trace, "--checker", "interpreted"],
+    "replay by processes": lambda trace, out: ["replay", trace, trace, "--checker", "interpreted", "--jobs", "2"],
+    "info": lambda trace, out: ["info", trace],
+    "convert": lambda trace, out: ["convert", trace, out / "c.kvtrace"],
+    "slice": lambda trace, out: ["slice", trace, "--out", out / "s.jsonl"],
+    "fuzz": lambda trace, out: ["fuzz", "--seconds", "60", "--out", out / "f"],
+    "fuzz by processes": lambda trace, out: ["fuzz", "--seconds", "60", "--jobs", "2", "--out", out / "f"],
+    "shrink": lambda trace, out: ["shrink", trace, "--out", out / "s.jsonl"],
+    "explain": lambda trace, out: ["explain", trace, "--html", out / "e.html"],
+    "gate": lambda trace, out: ["gate", "--out", out / "g", "--cache", out / "c"],
+    "watch": lambda trace, out: ["watch", out / "never.jsonl"],
 }
 
 
@@ -60,7 +61,7 @@ def worked(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def interrupted(arguments: list[str], after: float) -> tuple[int, str, str]:
+def interrupted(arguments: list[object], after: float) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command that gets Ctrl-C, as a terminal sends it, `after` so many seconds of work.
 
     On a machine that has other things to do these take longer; a command that only waits works no more.
@@ -89,11 +90,7 @@ def interrupted(arguments: list[str], after: float) -> tuple[int, str, str]:
 @pytest.mark.parametrize("after", [0.3, 2.5], ids=["at its start", "in the middle"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_ends_a_command_cleanly(command: str, after: float, long_trace: Path, tmp_path: Path) -> None:
-    paths = {"TRACE": str(long_trace), "OUT": str(tmp_path), "EXCERPT": str(EXCERPT)}
-    words = COMMANDS[command].split()
-    code, out, err = interrupted(
-        [re.sub("TRACE|OUT|EXCERPT", lambda name: paths[name[0]], word) for word in words], after
-    )
+    code, out, err = interrupted(COMMANDS[command](long_trace, tmp_path), after)
     assert code == 130, (code, out, err)
     assert "Traceback" not in err + out, err
     if after > 1:  # before that typer may end it without a word
