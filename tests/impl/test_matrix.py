@@ -271,7 +271,7 @@ def runs() -> Iterator[Any]:
             yield pytest.param(cell, pools, marks=marks, id=f"{cell}-{pools}")
 
 
-@pytest.mark.parametrize(("cell", "pools"), runs())
+@pytest.mark.parametrize(("cell", "pools"), [*runs()])
 def test_a_cell_of_the_matrix(cell: Cell, pools: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_cell(cell, tmp_path, monkeypatch, pools)
 
