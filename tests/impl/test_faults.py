@@ -1,7 +1,5 @@
 """Each fault does what its pull request fixed, and nothing while it is off."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The attention kernels compute what the torch references say."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A campaign finds what is there, makes it small, counts what is the same, and finds nothing where nothing is wrong."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
