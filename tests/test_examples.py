@@ -1,7 +1,5 @@
 """Every example ends as it says."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the commands of the GitHub action and the pre-commit hooks do, run here. Their form: `docs/test_contributing.py`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -87,35 +85,32 @@ def test_an_input_is_never_executed(tmp_path: Path) -> None:
 
 
 OURS, STRANGE = {"REPOSITORY": "us/server"}, {"REPOSITORY": "us/server", "HEAD_REPOSITORY": "them/server"}
+OF_OUR_BRANCH = {**OURS, "HEAD_REPOSITORY": "us/server"}
 
 
 @pytest.mark.parametrize(
-    ("event", "of", "trust"),
+    ("event", "of", "trust", "is_executed"),
     [
-        ("pull_request", STRANGE, "true"),
-        ("pull_request_target", STRANGE, "true"),
-        ("pull_request", {"REPOSITORY": "us/server", "HEAD_REPOSITORY": ""}, "true"),  # the fork was deleted since
-        ("workflow_run", STRANGE, "true"),
-        ("issue_comment", OURS, "true"),
-        ("", {}, "true"),
-        ("push", OURS, "false"),
-        ("pull_request", {**OURS, "HEAD_REPOSITORY": "us/server"}, "false"),
+        ("pull_request", STRANGE, "true", False),
+        ("pull_request_target", STRANGE, "true", False),
+        ("pull_request", {**OURS, "HEAD_REPOSITORY": ""}, "true", False),  # the fork was deleted since
+        ("workflow_run", STRANGE, "true", False),
+        ("issue_comment", OURS, "true", False),
+        ("", {}, "true", False),
+        ("push", OURS, "false", False),
+        ("pull_request", OF_OUR_BRANCH, "false", False),
+        ("push", OURS, "true", True),
+        ("pull_request", OF_OUR_BRANCH, "true", True),
+        ("schedule", OURS, "true", True),
     ],
 )
-def test_a_variant_of_a_stranger_is_not_executed(tmp_path: Path, event: str, of: dict[str, str], trust: str) -> None:
-    (tmp_path / "evil.py").write_text("open('was-here', 'w')\n")
-    done = gate(tmp_path, VARIANT="evil.py", TRUST_VARIANTS=trust, EVENT=event, **of)
-    assert done.returncode == 2
-    assert not (tmp_path / "was-here").exists()
-
-
-@pytest.mark.parametrize(
-    ("event", "of"), [("push", OURS), ("pull_request", {**OURS, "HEAD_REPOSITORY": "us/server"}), ("schedule", OURS)]
-)
-def test_a_variant_of_our_own_is_executed_if_that_is_asked_for(tmp_path: Path, event: str, of: dict[str, str]) -> None:
-    (tmp_path / "ours.py").write_text("open('was-here', 'w')\n")
-    gate(tmp_path, VARIANT="ours.py", TRUST_VARIANTS="true", EVENT=event, **of)
-    assert (tmp_path / "was-here").exists()
+def test_a_variant_is_executed_only_if_it_is_our_own_and_that_is_asked_for(
+    tmp_path: Path, event: str, of: dict[str, str], trust: str, is_executed: bool
+) -> None:
+    (tmp_path / "rule.py").write_text("open('was-here', 'w')\n")
+    done = gate(tmp_path, VARIANT="rule.py", TRUST_VARIANTS=trust, EVENT=event, **of)
+    assert is_executed or done.returncode == 2
+    assert (tmp_path / "was-here").exists() == is_executed
 
 
 def test_whose_code_it_is_comes_from_the_event() -> None:

@@ -1,7 +1,5 @@
 """Traces of real runs that are kept: replayed ever after, with the verdict and the numbers that they had."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -30,19 +28,12 @@ def test_each_trace_that_is_kept_is_replayed() -> None:
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
-def test_a_kept_trace_has_the_verdict_that_it_had(path: Path) -> None:
-    report = replay(path)
-    assert report.verdict == CONFORMS
-    assert (report.events, report.pages_moved) == KEPT[path]
-
-
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
-def test_a_kept_trace_says_where_it_was_made(path: Path) -> None:
+def test_a_kept_trace_has_the_verdict_that_it_had_and_says_where_it_was_made(path: Path) -> None:
     """Of a real forward, and of the device that its folder is named after."""
-    header = read_trace(path).header
-    assert header.producer.target == f"sglang {path.parent.name.split('-')[1]}"
+    report, header = replay(path), read_trace(path).header
+    assert (report.verdict, report.events, report.pages_moved) == (CONFORMS, *KEPT[path])
     assert header.extra["real_forward"] is True
-    assert header.extra["device"] == path.parent.name.split("-")[2]
+    assert path.parent.name == f"{header.producer.target.replace(' ', '-')}-{header.extra['device']}"
 
 
 def test_a_kept_trace_with_another_page_in_it_violates(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The GPU benchmark runs, says so where there is no device, and writes what it found."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -34,16 +32,8 @@ def test_without_a_device_it_says_so_in_one_line() -> None:
 def test_a_smoke_run_goes_through_every_part_and_judges_nothing() -> None:
     before = sorted((SCRIPT.parent / "results").iterdir())
     said = run("--smoke")
-    for part in (
-        "census, page size 64",
-        "torch.unique",
-        "alloc_extend",
-        "decode attention",
-        "extend attention",
-        "ring",
-        "recorded and counted",
-        "engine step, batch 4, launched",
-    ):
+    parts = ("census, page size 64", "torch.unique", "alloc_extend", "decode attention", "extend attention", "ring")
+    for part in (*parts, "recorded and counted", "engine step, batch 4, launched"):
         assert part in said
     assert "of the floor" not in said
     assert sorted((SCRIPT.parent / "results").iterdir()) == before
@@ -61,9 +51,7 @@ def test_a_figure_is_held_against_the_floor_and_its_target() -> None:
     assert bench.add("composed well", [1999.0], times_of=slow).met is False
     written = json.loads(json.dumps(figures.result(bench, "A Card 3000")))
     assert written["device"] == "A Card 3000"
-    assert [figure["name"] for figure in written["figures"]] == [
-        *("slow", "fast", "quick", "composed", "composed well")
-    ]
+    assert [figure["name"] for figure in written["figures"]] == ["slow", "fast", "quick", "composed", "composed well"]
     assert figures.slug("NVIDIA H100 80GB (SXM)") == "nvidia-h100-80gb-sxm"
 
 

@@ -1,7 +1,5 @@
 """What a contributor reads and fills in: files that pages name exist; action, issue forms and hooks fit their schemas."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -46,7 +44,7 @@ def exists(path: str) -> bool:
 PAGES = (
     "CONTRIBUTING.md",
     "README.md",
-    *(f"docs/{name}.md" for name in ("architecture", "reports", "security", "trust")),
+    *(f"docs/{page}.md" for page in ("architecture", "reports", "security", "trust")),
 )
 
 
@@ -84,11 +82,7 @@ FORMS = {
     "action.yml": ((*A_SCHEMA, "vendor.github-actions"), "using: composite", "using: compost"),
     ".pre-commit-hooks.yaml": (("pre_commit", "validate-manifest"), "entry:", "entrance:"),
     ".pre-commit-config.yaml": (("pre_commit", "validate-config"), "entry:", "entrance:"),
-    ".github/ISSUE_TEMPLATE/config.yml": (
-        (*A_SCHEMA, "vendor.github-issue-config"),
-        "enabled: true",
-        "enabled: perhaps",
-    ),
+    ".github/ISSUE_TEMPLATE/config.yml": ((*A_SCHEMA, "vendor.github-issue-config"), "true", "perhaps"),
     **{
         f".github/ISSUE_TEMPLATE/{name}.yml": ((*A_SCHEMA, "vendor.github-issue-forms"), "type:", "sort:")
         for name in ("bug", "new_release", "question")

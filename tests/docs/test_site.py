@@ -1,7 +1,5 @@
 """The site builds with every link in place, needs no network, and draws every action, invariant and fault."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import completed
+from repository import ROOT
 
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import MACHINES, every_invariant
 
 pytest.importorskip("mkdocs")
-ROOT = Path(__file__).parents[2]
 FETCHED = re.compile(
     r'<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?!canonical)[^"]*"[^>]+href="https?://'
 )
@@ -35,8 +34,7 @@ FIGURES = {
 
 def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+    return completed(command, cwd=root, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, timeout=300)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What only a device shows: kernels behind the public entries, real sizes, streams that do not wait, captured graphs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -53,14 +51,9 @@ def test_attention_through_the_entries_is_what_the_cpu_computes(batch: int, wind
 
 
 def test_stores_and_allocation_through_the_entries_are_what_the_cpu_does() -> None:
-    free, prefix, seq, last = (
-        int32(range(1, 900)),
-        int32([0, 5, 64]),
-        int32([700, 6, 64]),
-        int32([-1, 900 * 16 + 4, -1]),
-    )
+    lists = (range(1, 900), [0, 5, 64], [700, 6, 64], [-1, 900 * 16 + 4, -1])
     for where in (torch.Tensor.cpu, torch.Tensor.cuda):
-        arguments = [where(tensor) for tensor in (free, prefix, seq, last)]
+        arguments = [where(int32(numbers)) for numbers in lists]
         kv_indices, taken = alloc_extend(*arguments, 16, 701)
         table = where(torch.zeros(4, 1024, dtype=torch.int32))
         write_req_to_token(table, where(int32([3, 1, 2])), arguments[1], arguments[2], kv_indices)
@@ -120,7 +113,6 @@ def test_a_verdict_is_read_one_step_later_and_without_waiting() -> None:
     reader.submit(page_census(healthy))
     bad = reader.read()
     assert not busy.query(), "reading the verdict of the step before waited for the step in flight"
-    assert bad is not None
     assert unpack_verdict(int(bad.verdict)) == (Violation.NO_OWNER, lost)
     assert describe(bad) == [f"page {lost} has no owner"]
     assert reader.drain() is None

@@ -1,7 +1,5 @@
 """Runs of the model as traces, changes to them, and what each checker says of one: for the tests of the compiled one."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -9,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
+from trace_events import read_records as read_records
+from trace_events import write_records
 
 from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.choose import Chosen
@@ -115,14 +115,6 @@ def check_each_kind_of_change(records: list[dict[str, Any]], path: Path, at_most
         for shorter in (True, False):
             write_records(path, changed_at(records, place, chance, shorter))
             assert_same(path)
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def write_records(path: Path, records: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

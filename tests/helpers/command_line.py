@@ -1,7 +1,5 @@
 """The program as a user runs it, in this process or in one of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +24,13 @@ def completed(command: list[Any], **options: Any) -> subprocess.CompletedProcess
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def require_exit(code: int, *arguments: object) -> Result:
+    """A command that ended with this exit code."""
+    result = run(*arguments)
+    assert result.exit_code == code, result.output
+    return result
 
 
 UNTIL_FOUND = ("--seed", 1, "--seconds", 300, "--checker", "interpreted", "--stop-after", 1)

@@ -1,7 +1,5 @@
 """Traces without an implementation: good, bad and long ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trace_events import HEADER
@@ -26,6 +24,5 @@ def sessions(path: Path, number: int = 3, *, closed: bool = True) -> Path:
 def broken(path: Path, fault: str = "F22862b") -> Path:
     """The shortest run of a fault. Of F22862b: event 7, line 9, frees a page that still holds tokens."""
     run = counterexample(FAULTS[fault])
-    assert run is not None
     save_counterexample(run, FAULTS[fault], path)
     return path

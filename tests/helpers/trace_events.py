@@ -1,7 +1,6 @@
 """A header, events as Hypothesis draws them, and traces of given events, for tests of whatever reads or writes traces."""
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -62,3 +61,13 @@ def events_of(path: Path, *actions: str) -> list[Event]:
     """All of a trace, or those of these actions."""
     events = [record for _, record in read_trace(path) if isinstance(record, Event)]
     return [event for event in events if not actions or event.action in actions]
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Header, events and end of a trace in lines, as they stand there."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_records(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path

@@ -1,7 +1,5 @@
 """A scheduler without a model as tests hold it: with its events, and a census after each step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvproof.impl.config import EngineConfig
@@ -35,7 +33,8 @@ def drain(scheduler: Scheduler | Ranks) -> None:
 class Engine:
     def __init__(self, **settings: Any) -> None:
         self.recorded = Recorded()
-        self.scheduler = Scheduler(EngineConfig(forward="none", census_every_step=True, **settings), self.recorded)
+        config = EngineConfig(**{"forward": "none", "census_every_step": True, **settings})
+        self.scheduler = Scheduler(config, self.recorded)
 
     def step(self, times: int = 1) -> None:
         for _ in range(times):
@@ -58,4 +57,15 @@ def engine_with_a_session(**settings: Any) -> Engine:
     """Session s is open."""
     engine = Engine(**settings)
     engine.scheduler.open_session("s")
+    return engine
+
+
+def engine_with_a_turn(output: int, *, new: int = 10, steps: int | None = None, **settings: Any) -> Engine:
+    """Turn 1 of session s, after so many steps; without a number it is over."""
+    engine = engine_with_a_session(**settings)
+    engine.turn("1", new, output)
+    if steps is None:
+        engine.drain()
+    else:
+        engine.step(steps)
     return engine

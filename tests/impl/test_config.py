@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -41,6 +39,15 @@ from kvproof.impl.config import MEMORY, ConfigError, EngineConfig
             r"pool_pages 1000000000000 of page_size 4 take [\d,]+ GiB or more; this machine has \d+ GiB",
         ),
         ({"rows": 10**6, "row_width": 10**9}, "rows 1000000 of row_width 1000000000 take "),
+        ({"window": 40, "window_pages": 9}, "window_pages 9 is less than the 24 pages .* with window 40"),
+        ({"window": 0, "window_pages": 9}, "window 0 with window_pages 9: a window has a pool of its own"),
+        ({"window": -1}, "window -1: must be 0 or more"),
+        ({"window": 8, "window_pages": 0}, "window_pages 0: must be 1 or more"),
+        (
+            {"device": "cuda", "pools": "host"},
+            "pools host with device cuda: the pages are where the KV is; use pools device",
+        ),
+        ({"pools": "disk"}, "unknown pools 'disk'; valid: host, device"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:

@@ -3,12 +3,10 @@
 `tests/gpu/test_record.py` runs the same on a device.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,22 @@ from typing import Any
 import pytest
 import torch
 from command_line import completed
-from engine import Recorded
+from engine import Recorded, drain
 from interpreted_run import digest
 
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.impl import device_pools, ring_events
 from kvproof.impl.census import CensusViolation
-from kvproof.impl.config import ConfigError, EngineConfig
+from kvproof.impl.config import EngineConfig
+from kvproof.impl.device import Device
 from kvproof.impl.ring_events import RingOverflow
 from kvproof.impl.scenario_player import play, scenario_config
 from kvproof.impl.scenarios import SCENARIOS
 from kvproof.impl.scheduler import Scheduler
 from kvproof.kernels.trace_ring import Drained, TraceRing
 
+ON_DEVICE = {"forward": "none", "pools": "device"}
 STRICT = {"forward": "none", "check_every_step": True, "census_every_step": True}
 MODES: dict[str, dict[str, Any]] = {
     "window": {"window": 9, "chunked_prefill_size": 8, "mixed_chunk": True, "overlap": True},
@@ -39,17 +39,16 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-def recorded_lines(folder: Path, name: str, page_size: int, pools: str, settings: dict[str, Any]) -> list[bytes]:
-    path = folder / f"{pools}.jsonl"
-    result = record_scenario(name, path, page_size=page_size, settings={**STRICT, **settings, "pools": pools})
-    assert result.reason == "finished"
-    return path.read_bytes().splitlines()[1:]  # the header says where the pools were
-
-
-def assert_same_trace(folder: Path, name: str, page_size: int, settings: dict[str, Any]) -> None:
-    on_host = recorded_lines(folder, name, page_size, "host", settings)
-    assert recorded_lines(folder, name, page_size, "device", settings) == on_host
-    assert len(on_host) > 10
+def assert_same_trace(folder: Path, name: str, page_size: int, settings: dict[str, Any], *faults: str) -> str:
+    """How both runs ended."""
+    ends = []
+    for pools in ("host", "device"):
+        path, chosen = folder / f"{pools}.jsonl", {**STRICT, **settings, "pools": pools}
+        reason = record_scenario(name, path, page_size=page_size, faults=faults, settings=chosen).reason
+        ends.append((reason, path.read_bytes().splitlines()[1:]))  # the header says where the pools were
+    assert ends[0] == ends[1], "the same steps and the same pages"
+    assert len(ends[0][1]) > 10 and (faults or ends[0][0] == "finished")
+    return ends[0][0]
 
 
 @pytest.mark.parametrize("page_size", [1, 4, pytest.param(256, marks=pytest.mark.slow)])
@@ -70,13 +69,10 @@ def test_so_does_every_way_to_schedule(name: str, mode: str, tmp_path: Path) -> 
 def test_the_model_reads_the_page_table_of_the_device(settings: dict[str, Any], tmp_path: Path) -> None:
     """With the transformer, a wrong page table would give other tokens, and other tokens other lengths of accepted drafts."""
     assert_same_trace(tmp_path, "many-sessions", 4, {**settings, "forward": "transformer"})
-    config = EngineConfig(pools="device", window=9)
-    scheduler = Scheduler(config)
-    device = scheduler.state.device
-    assert device is not None
-    assert vars(scheduler.runner)["_rows"].req_to_token is device.pools.req_to_token
-    assert vars(scheduler.runner)["_window_map"] is device.pools.full_to_window
-    assert vars(scheduler.runner)["_stream"] is device.stream
+    scheduler = Scheduler(EngineConfig(pools="device", window=9))
+    device, runner = scheduler.state.device, vars(scheduler.runner)
+    assert runner["_rows"].req_to_token is device.pools.req_to_token
+    assert runner["_window_map"] is device.pools.full_to_window and runner["_stream"] is device.stream
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
@@ -89,13 +85,9 @@ def test_the_model_reads_the_page_table_of_the_device(settings: dict[str, Any], 
 )
 def test_the_triton_kernels_leave_the_same_events(name: str, page_size: int, settings: dict[str, Any]) -> None:
     """In their interpreter: allocation, page-table writes, census and ring, as a run calls them."""
-    here = Path(__file__).parent
     on_host = {**settings, "forward": "none", "census_every_step": True}
-    command = [
-        sys.executable,
-        here / "interpreted_run.py",
-        json.dumps([name, page_size, {**on_host, "pools": "device"}]),
-    ]
+    asked = json.dumps([name, page_size, {**on_host, "pools": "device"}])
+    command = [sys.executable, Path(__file__).parent / "interpreted_run.py", asked]
     run = completed(command, env={**os.environ, "TRITON_INTERPRET": "1"})
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == [*digest(name, page_size, on_host)]
@@ -106,86 +98,80 @@ def test_the_triton_kernels_leave_the_same_events(name: str, page_size: int, set
     [("F22862b", "retract", 4), ("F22790b", "abort-first", 4), ("F22862a", "retract", 1), ("F17850", "chunked", 4)],
 )
 def test_a_fault_leaves_the_same_trace_and_is_named(fault: str, name: str, page_size: int, tmp_path: Path) -> None:
-    lines = []
-    for pools in ("host", "device"):
-        path = tmp_path / f"{pools}.jsonl"
-        settings = {"forward": "none", "pools": pools}
-        record_scenario(name, path, page_size=page_size, faults=(fault,), settings=settings)
-        lines.append(path.read_bytes().splitlines()[1:])
-    assert lines[0] == lines[1]
+    assert_same_trace(tmp_path, name, page_size, {"check_every_step": False, "census_every_step": False}, fault)
     report = replay(tmp_path / "device.jsonl")
     assert report.verdict == VIOLATES and report.first is not None
     assert fault in [known.id for known in report.first.explained_by]
 
 
-@pytest.mark.parametrize("fault", ["F22862b", "F22790b"])
-def test_the_census_of_the_device_stops_a_fault(fault: str, tmp_path: Path) -> None:
-    name = {"F22862b": "retract", "F22790b": "abort-first"}[fault]
-    reasons = {}
-    for pools in ("host", "device"):
-        path = tmp_path / f"{pools}.jsonl"
-        settings = {**STRICT, "pools": pools}
-        reasons[pools] = record_scenario(name, path, page_size=4, faults=(fault,), settings=settings).reason
-        assert path.read_text().splitlines()[-1].count('"record":"end"') == 1
-    assert reasons["device"].startswith("crashed: CensusViolation: step ")
-    assert reasons["device"] == reasons["host"], "the same step and the same pages"
+@pytest.mark.parametrize(("fault", "name"), [("F22862b", "retract"), ("F22790b", "abort-first")])
+def test_the_census_of_the_device_stops_a_fault(fault: str, name: str, tmp_path: Path) -> None:
+    reason = assert_same_trace(tmp_path, name, 4, {}, fault)
+    assert reason.startswith("crashed: CensusViolation: step ")
+    assert '"record":"end"' in (tmp_path / "device.jsonl").read_text().splitlines()[-1]
 
 
 # -- the launches --
 
 
-class Spy:
-    """Counts the calls of one of the kernels' entries, and the requests in each."""
+Launches = dict[str, list[int]]
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, rows_at: int) -> None:
-        self.batches: list[int] = []
-        entry = getattr(device_pools, name)
 
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
+    """Of each of the kernels' entries: how many requests were in each call."""
+    batches: Launches = {"alloc_extend": [], "alloc_decode": [], "write_req_to_token": []}
+
+    def spy(entry: Callable[..., Any], seen: list[int]) -> Callable[..., Any]:
         def spied(*arguments: Any) -> Any:
-            self.batches.append(len(arguments[rows_at]))
+            seen.append(len(arguments[1]))
             return entry(*arguments)
 
-        monkeypatch.setattr(device_pools, name, spied)
+        return spied
+
+    for name, seen in batches.items():
+        monkeypatch.setattr(device_pools, name, spy(getattr(device_pools, name), seen))
+    return batches
 
 
-def test_a_batch_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = Scheduler(EngineConfig(forward="none", pools="device"), Recorded())
-    extends, decodes = Spy(monkeypatch, "alloc_extend", 1), Spy(monkeypatch, "alloc_decode", 1)
-    writes = Spy(monkeypatch, "write_req_to_token", 1)
+def engine_on_device(**settings: Any) -> tuple[Scheduler, Device, Recorded]:
+    recorded = Recorded()
+    scheduler = Scheduler(EngineConfig(**ON_DEVICE, **settings), recorded)
+    return scheduler, scheduler.state.device, recorded
+
+
+def test_a_batch_is_one_launch_of_each_kernel(launches: Launches) -> None:
+    scheduler, *_ = engine_on_device()
     for number in range(5):
         scheduler.submit(f"r{number}", [number] * (3 + number), 9)
     scheduler.step()
-    assert (extends.batches, decodes.batches, writes.batches) == ([5], [], [5])
+    assert launches == {"alloc_extend": [5], "alloc_decode": [], "write_req_to_token": [5]}
     scheduler.step()
-    assert (extends.batches, decodes.batches) == ([5], [5])
-    assert writes.batches == [5, 5]  # what the tree took over, no row has from elsewhere: nothing is written for it
+    # What the tree took over, no row has from elsewhere: nothing is written for it.
+    assert launches == {"alloc_extend": [5], "alloc_decode": [5], "write_req_to_token": [5, 5]}
 
 
-def test_a_mixed_step_is_one_launch_for_its_chunks_and_one_for_its_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = EngineConfig(forward="none", pools="device", chunked_prefill_size=8, mixed_chunk=True)
-    scheduler = Scheduler(config)
+def test_a_mixed_step_is_one_launch_for_its_chunks_and_one_for_its_decodes(launches: Launches) -> None:
+    scheduler, *_ = engine_on_device(chunked_prefill_size=8, mixed_chunk=True)
     for name in "abc":
         scheduler.submit(name, [ord(name)] * 2, 9)
     scheduler.step()
-    extends, decodes = Spy(monkeypatch, "alloc_extend", 1), Spy(monkeypatch, "alloc_decode", 1)
     for name in "de":
         scheduler.submit(name, [ord(name)], 9)  # as many new tokens as a decode has
     scheduler.step()
-    assert (extends.batches, decodes.batches) == ([2], [3])
+    assert (launches["alloc_extend"], launches["alloc_decode"]) == ([3, 2], [3])
 
 
-def test_a_prefix_of_the_tree_is_written_before_the_new_pages_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = Scheduler(EngineConfig(forward="none", pools="device"))
+def test_a_prefix_of_the_tree_is_written_before_the_new_pages_are(launches: Launches) -> None:
+    scheduler, device, _ = engine_on_device()
     scheduler.submit("first", list(range(1, 14)), 2)
-    while not scheduler.is_idle:
-        scheduler.step()
-    writes = Spy(monkeypatch, "write_req_to_token", 1)
+    drain(scheduler)
+    launches["write_req_to_token"].clear()
     for name in "ab":
         scheduler.submit(name, [*range(1, 14), 50], 2)
     scheduler.step()
-    assert writes.batches == [2, 2]
-    device = scheduler.state.device
-    assert device is not None and torch.equal(device.pools.req_to_token, scheduler.state.rows.req_to_token)
+    assert launches["write_req_to_token"] == [2, 2]
+    assert torch.equal(device.pools.req_to_token, scheduler.state.rows.req_to_token)
 
 
 # -- the ring --
@@ -213,20 +199,18 @@ class LateRing(TraceRing):
 
 
 @pytest.fixture
-def late_ring(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[LateRing]]:
+def late_ring(monkeypatch: pytest.MonkeyPatch) -> type[LateRing]:
     monkeypatch.setattr(ring_events, "TraceRing", LateRing)
     monkeypatch.setattr(LateRing, "waits", 0)
-    yield LateRing
+    return LateRing
 
 
 def test_events_are_told_in_their_order_when_their_page_ids_have_come(late_ring: type[LateRing]) -> None:
-    recorded = Recorded()
-    scheduler = Scheduler(EngineConfig(forward="none", pools="device"), recorded)
+    scheduler, _, recorded = engine_on_device()
     scheduler.submit("a", [1] * 9, 5)
     scheduler.step()
     assert recorded.events == [], "nothing has arrived yet, and nobody waited"
-    while not scheduler.is_idle:
-        scheduler.step()
+    drain(scheduler)
     arrived = len(recorded.events)
     scheduler.settle()
     assert late_ring.waits == 1 and arrived < len(recorded.events)
@@ -254,7 +238,7 @@ def test_a_small_ring_is_waited_for_and_loses_nothing(
 
 def test_an_event_that_no_ring_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring_events, "ring_pages", lambda config: 3)
-    scheduler = Scheduler(EngineConfig(forward="none", pools="device"), Recorded())
+    scheduler, *_ = engine_on_device()
     scheduler.submit("a", [1] * 17, 5)
     with pytest.raises(RingOverflow, match="5 page ids moved in one event, but the trace ring holds 3"):
         scheduler.step()
@@ -262,9 +246,7 @@ def test_an_event_that_no_ring_can_hold_is_refused(monkeypatch: pytest.MonkeyPat
 
 def test_a_ring_that_was_overtaken_ends_the_run(late_ring: type[LateRing]) -> None:
     """Somebody else writes into it: what they overwrote is told, and no event gets page ids that are not its own."""
-    scheduler = Scheduler(EngineConfig(forward="none", pools="device"), Recorded())
-    device = scheduler.state.device
-    assert device is not None and device.events is not None
+    scheduler, device, _ = engine_on_device()
     scheduler.submit("a", [1] * 9, 5)
     device.events.ring.header += 10_000
     with pytest.raises(RingOverflow, match=r"the trace ring was overtaken: \d+ events"):
@@ -274,9 +256,7 @@ def test_a_ring_that_was_overtaken_ends_the_run(late_ring: type[LateRing]) -> No
 
 
 def test_a_record_of_another_event_ends_the_run(late_ring: type[LateRing]) -> None:
-    scheduler = Scheduler(EngineConfig(forward="none", pools="device"), Recorded())
-    device = scheduler.state.device
-    assert device is not None and device.events is not None
+    scheduler, device, _ = engine_on_device()
     scheduler.submit("a", [1] * 9, 5)
     scheduler.step()
     device.events._under_way.rotate(1)
@@ -284,9 +264,13 @@ def test_a_record_of_another_event_ends_the_run(late_ring: type[LateRing]) -> No
         scheduler.settle()
 
 
-def test_a_run_that_breaks_off_still_tells_every_event(
-    late_ring: type[LateRing], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def basic_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], None]], None]:
+    """What the scenario `basic` does."""
+    return lambda run: monkeypatch.setitem(vars(SCENARIOS["basic"]), "run", run)
+
+
+def test_a_run_that_breaks_off_still_tells_every_event(late_ring: type[LateRing], basic_is: Any) -> None:
     recorded = Recorded()
 
     def breaks_off(script: Any) -> None:
@@ -294,23 +278,13 @@ def test_a_run_that_breaks_off_still_tells_every_event(
         script.step(2)
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(vars(SCENARIOS["basic"]), "run", breaks_off)
+    basic_is(breaks_off)
     with pytest.raises(KeyboardInterrupt):
-        play("basic", scenario_config("basic", settings={"forward": "none", "pools": "device"}), recorded)
-    assert [event.action for event in recorded.events] == [
-        "arrive",
-        "match",
-        "extend",
-        "result",
-        "insert",
-        "decode",
-        "result",
-    ]
+        play("basic", scenario_config("basic", settings=ON_DEVICE), recorded)
+    assert " ".join(event.action for event in recorded.events) == "arrive match extend result insert decode result"
 
 
-def test_the_verdict_of_the_last_step_ends_the_run_that_had_it(
-    late_ring: type[LateRing], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_verdict_of_the_last_step_ends_the_run_that_had_it(late_ring: type[LateRing], basic_is: Any) -> None:
     recorded = Recorded()
 
     def corrupts(script: Any) -> None:
@@ -318,8 +292,8 @@ def test_the_verdict_of_the_last_step_ends_the_run_that_had_it(
         script.scheduler.state.device.pools.free_pages.pages[5] = 5
         script.step()
 
-    monkeypatch.setitem(vars(SCENARIOS["basic"]), "run", corrupts)
-    settings = {"forward": "none", "pools": "device", "census_every_step": True}
+    basic_is(corrupts)
+    settings = {**ON_DEVICE, "census_every_step": True}
     with pytest.raises(CensusViolation, match=r"^step 1: page 5 is 2 times in the free list; page 6 has no owner$"):
         play("basic", scenario_config("basic", settings=settings), recorded)
     assert [event.action for event in recorded.events][-2:] == ["finish", "check"]
@@ -331,9 +305,3 @@ def test_the_verdict_of_the_last_step_ends_the_run_that_had_it(
 def test_the_pools_of_a_device_are_on_it_and_those_of_the_cpu_where_one_says() -> None:
     assert EngineConfig().pools == "host" and EngineConfig(pools="device").pools == "device"
     assert EngineConfig(device="cuda").pools == "device"
-    with pytest.raises(
-        ConfigError, match="pools host with device cuda: the pages are where the KV is; use pools device"
-    ):
-        EngineConfig(device="cuda", pools="host")
-    with pytest.raises(ConfigError, match="unknown pools 'disk'; valid: host, device"):
-        EngineConfig(pools="disk")  # type: ignore[arg-type]

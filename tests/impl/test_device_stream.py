@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import torch
 
 from kvproof.impl.device_stream import DeviceStream

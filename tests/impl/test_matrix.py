@@ -8,12 +8,10 @@ A sample of the cells runs by default, in which every two settings meet; all val
 configurations are refused in one sentence (test_config.py).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -258,29 +256,22 @@ def check_cell(cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch, pools:
     assert report.verdict == CONFORMS, report.findings
 
 
-@pytest.mark.parametrize("cell", sample(60), ids=str)
-def test_a_sample_of_the_matrix(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_cell(cell, tmp_path, monkeypatch)
+def runs() -> Iterator[Any]:
+    """Every cell with the pools of the host, the sample with those of a device as well; some of them each time.
+
+    Those of a device are here tensors of the CPU: the same kernels' entries, the page table that the model reads, the census, the
+    trace ring.
+    """
+    often = {"host": sample(60), "device": sample(60)[::3]}
+    for pools, cells in (("host", CELLS), ("device", sample(60))):
+        for cell in cells:
+            marks = () if cell in often[pools] else pytest.mark.slow
+            yield pytest.param(cell, pools, marks=marks, id=f"{cell}-{pools}")
 
 
-@pytest.mark.parametrize("cell", sample(60)[::3], ids=str)
-def test_so_with_the_pools_of_a_device(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On tensors of the CPU: the same kernels' entries, the page table that the model reads, the census, the trace ring."""
-    check_cell(cell, tmp_path, monkeypatch, "device")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", sample(60), ids=str)
-def test_the_whole_sample_with_the_pools_of_a_device(
-    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_cell(cell, tmp_path, monkeypatch, "device")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_every_cell_of_the_matrix(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_cell(cell, tmp_path, monkeypatch)
+@pytest.mark.parametrize(("cell", "pools"), [*runs()])
+def test_a_cell_of_the_matrix(cell: Cell, pools: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_cell(cell, tmp_path, monkeypatch, pools)
 
 
 def test_the_sample_meets_every_pair_of_settings() -> None:
@@ -291,41 +282,35 @@ def test_the_sample_meets_every_pair_of_settings() -> None:
         assert met >= set(itertools.product(BEHAVIOURS, values)), name
 
 
-@pytest.mark.parametrize(
-    ("switched_on", "complaint"),
-    [
-        ({"forced_retract": True}, "nobody was retracted"),
-        ({"chunks": 1}, "no prompt was cut"),
-        ({"chunks": 2}, "no prefill carried a decode"),
-        ({"schedule": 2}, "no draft was accepted"),
-        ({"windowed": True}, "no window left a page behind"),
-    ],
-    ids=str,
-)
-def test_a_setting_that_is_idle_is_noticed(
-    switched_on: dict[str, Any], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+IDLE = {
+    "nobody was retracted": {"forced_retract": True},
+    "no prefill carried a decode": {"chunks": 2},
+    "no prompt was cut": {"chunks": 1},
+    "no draft was accepted": {"schedule": 2},
+    "no window left a page behind": {"windowed": True},
+}
+"""What is said where that is switched on and does not happen."""
+PLAIN = Cell("inherit", 4, 0, 0, True, False, False)
+
+
+@pytest.mark.parametrize("complaint", IDLE)
+def test_a_setting_that_is_idle_is_noticed(complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The events of a cell that has none of them switched on, judged as those of one that has."""
-    without = Cell("inherit", 4, 0, 0, True, False, False)
     trace = tmp_path / "t.jsonl"
-    play_cell(without, trace, monkeypatch)
+    play_cell(PLAIN, trace, monkeypatch)
+    cell = dataclasses.replace(PLAIN, **IDLE[complaint])
     with pytest.raises(AssertionError, match=complaint):
-        require_what_is_switched_on(dataclasses.replace(without, **switched_on), list(read_trace(trace).events_from(0)))
+        require_what_is_switched_on(cell, list(read_trace(trace).events_from(0)))
 
 
-@pytest.mark.parametrize(
-    ("switched_on", "complaint"),
-    [({"forced_retract": True}, "nobody was retracted"), ({"chunks": 2}, "no prefill carried a decode")],
-    ids=str,
-)
+@pytest.mark.parametrize("complaint", [*IDLE][:2])
 def test_a_session_alone_is_neither_retracted_nor_mixed(
-    switched_on: dict[str, Any], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the companion is for."""
     monkeypatch.setattr(Accompanied, "send_companion", lambda self: None)
-    cell = dataclasses.replace(Cell("inherit", 4, 0, 0, True, False, False), **switched_on)
     with pytest.raises(AssertionError, match=complaint):
-        check_cell(cell, tmp_path, monkeypatch)
+        check_cell(dataclasses.replace(PLAIN, **IDLE[complaint]), tmp_path, monkeypatch)
 
 
 def test_a_wrong_token_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,16 @@
 """With overlap a step is launched before the result of the last one is known: lengths, late results, and who may wait."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
-from engine import engine_with_a_session
+from engine import engine_with_a_session, engine_with_a_turn
 
 overlapping_engine = partial(engine_with_a_session, overlap=True)
+overlapping_turn = partial(engine_with_a_turn, overlap=True)
 
 
 def test_a_step_is_prepared_before_the_result_of_the_last_one_is_processed() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 2)
-    engine.drain()
+    engine = overlapping_turn(2)
     assert engine.actions("1")[1:] == [
         *("match", "extend"),
         *("decode", "result", "insert"),
@@ -25,25 +22,19 @@ def test_a_step_is_prepared_before_the_result_of_the_last_one_is_processed() -> 
 @pytest.mark.parametrize("output", [1, 2, 5])
 def test_a_finish_leaves_all_its_tokens_with_kv(output: int) -> None:
     """C = A = O + F: step F was prepared before the result of step F - 1 was there."""
-    engine = overlapping_engine()
-    engine.turn("1", 10, output)
-    engine.drain()
+    engine = overlapping_turn(output)
     after = engine.last("finish", "1").after
     assert after["slot_kv_committed_len"] == after["slot_kv_allocated_len"] == after["checkpoint_len"] == 10 + output
 
 
 def test_the_insert_of_a_prompt_says_how_much_was_prefilled() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 3)
-    engine.drain()
+    engine = overlapping_turn(3)
     inserted = engine.last("insert", "1")
     assert inserted.params["key_len"] == 10 and inserted.after["kv_committed_len"] == 11
 
 
 def test_a_late_result_changes_nothing_and_shows_no_lengths_of_its_own() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 3)
-    engine.drain()
+    engine = overlapping_turn(3)
     late = engine.recorded.events[-1]
     assert (late.action, late.params, late.free) == ("result", {"tokens": 1}, ())
     assert late.session == "s" and late.after == engine.last("finish", "1").after  # its session's, none of its own
@@ -51,9 +42,7 @@ def test_a_late_result_changes_nothing_and_shows_no_lengths_of_its_own() -> None
 
 
 def test_a_retract_drops_the_token_in_flight_and_its_retry_is_one_short() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 6)
-    engine.step(3)
+    engine = overlapping_turn(6, steps=3)
     engine.scheduler.retract("1")
     committed = engine.last("retract", "1").after["slot_kv_committed_len"]
     engine.drain()
@@ -62,18 +51,14 @@ def test_a_retract_drops_the_token_in_flight_and_its_retry_is_one_short() -> Non
 
 
 def test_whoever_has_no_token_to_show_is_given_the_time_before_a_retract() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 6)
-    engine.step()
+    engine = overlapping_turn(6, steps=1)
     engine.scheduler.retract("1")
     assert engine.actions("1")[-2:] == ["insert", "retract"]
     engine.drain()
 
 
 def test_a_retracted_turn_waits_until_the_step_that_carries_it_is_over() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 6)
-    engine.step(3)
+    engine = overlapping_turn(6, steps=3)
     engine.scheduler.retract("1")
     engine.step()
     assert engine.actions("1")[-2:] == ["retract", "result"]
@@ -82,9 +67,7 @@ def test_a_retracted_turn_waits_until_the_step_that_carries_it_is_over() -> None
 
 
 def test_the_next_turn_waits_until_the_last_step_of_the_one_before_is_over() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 2)
-    engine.step(3)
+    engine = overlapping_turn(2, steps=3)
     assert engine.actions("1")[-1] == "finish"
     engine.turn("2", 3, 2)
     engine.step()
@@ -94,9 +77,7 @@ def test_the_next_turn_waits_until_the_last_step_of_the_one_before_is_over() -> 
 
 
 def test_so_does_a_turn_after_one_that_was_aborted_in_the_queue_meanwhile() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 2)
-    engine.step(3)
+    engine = overlapping_turn(2, steps=3)
     engine.turn("2", 3, 2)
     engine.scheduler.abort("2")
     engine.turn("3", 3, 2)
@@ -106,9 +87,7 @@ def test_so_does_a_turn_after_one_that_was_aborted_in_the_queue_meanwhile() -> N
 
 
 def test_an_abort_between_the_halves_of_a_step_ends_with_the_result_that_lies_ready() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 6)
-    engine.step(2)
+    engine = overlapping_turn(6, steps=2)
     engine.scheduler.launch_step()
     engine.scheduler.abort("1")
     assert engine.actions("1")[-1] == "decode"
@@ -119,9 +98,7 @@ def test_an_abort_between_the_halves_of_a_step_ends_with_the_result_that_lies_re
 
 
 def test_an_abort_between_the_halves_ends_a_request_between_two_chunks_as_well() -> None:
-    engine = overlapping_engine(chunked_prefill_size=4)
-    engine.turn("1", 30, 6)
-    engine.step(2)
+    engine = overlapping_turn(6, new=30, steps=2, chunked_prefill_size=4)
     engine.scheduler.launch_step()
     engine.scheduler.abort("1")
     engine.scheduler.take_results()
@@ -130,9 +107,7 @@ def test_an_abort_between_the_halves_ends_a_request_between_two_chunks_as_well()
 
 
 def test_a_close_between_the_halves_of_a_step_waits_for_the_turn() -> None:
-    engine = overlapping_engine()
-    engine.turn("1", 10, 2)
-    engine.step(2)
+    engine = overlapping_turn(2, steps=2)
     engine.scheduler.launch_step()
     engine.scheduler.close_session("s")
     engine.scheduler.take_results()
@@ -142,9 +117,7 @@ def test_a_close_between_the_halves_of_a_step_waits_for_the_turn() -> None:
 
 
 def test_a_mixed_step_prefills_one_and_decodes_the_others() -> None:
-    engine = overlapping_engine(chunked_prefill_size=8, mixed_chunk=True, overlap=False)
-    engine.turn("1", 6, 9)
-    engine.step(2)
+    engine = overlapping_turn(9, new=6, steps=2, chunked_prefill_size=8, mixed_chunk=True, overlap=False)
     engine.scheduler.submit("o", list(range(50, 72)), 2)
     engine.step(3)
     steps = {event.step for event in engine.recorded.of("extend", turn="o")}

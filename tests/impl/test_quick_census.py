@@ -1,8 +1,8 @@
 """The quick census says yes exactly where the census of `kernels/census.py` finds nothing."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Callable
+from itertools import count
 
 import pytest
 from engine import Recorded
@@ -50,18 +50,21 @@ def hurt(state: EngineState, chance: random.Random) -> None:
             )
 
 
+def play_storm(seed: int, page_size: int, window: int, at_each_step: Callable[[Scheduler], None]) -> None:
+    config = scenario_config("storm", page_size=page_size, seed=seed, settings={"forward": "none", "window": window})
+    play("storm", config, Recorded(), at_each_step)
+
+
 @pytest.mark.parametrize("window", [0, 5])
 @pytest.mark.parametrize("page_size", [1, 4])
 def test_it_agrees_with_the_census_at_every_step(page_size: int, window: int) -> None:
     told: list[tuple[bool, bool]] = []
-
-    def at_each_step(scheduler: Scheduler) -> None:
-        told.extend(verdicts(scheduler.state))
-
-    settings = {"forward": "none", "window": window}
-    config = scenario_config("storm", page_size=page_size, seed=1, settings=settings)
-    play("storm", config, Recorded(), at_each_step)
+    play_storm(1, page_size, window, lambda scheduler: told.extend(verdicts(scheduler.state)))
     assert len(told) > 50 and set(told) == {(True, True)}
+
+
+class Over(Exception):
+    pass
 
 
 @pytest.mark.parametrize("window", [0, 5])
@@ -69,23 +72,15 @@ def test_it_agrees_with_the_census_at_every_step(page_size: int, window: int) ->
 def test_it_says_no_exactly_where_the_census_finds_something(page_size: int, window: int) -> None:
     told: set[tuple[bool, bool]] = set()
 
+    def hurt_then_ask(scheduler: Scheduler) -> None:
+        if next(left) == 0:
+            hurt(scheduler.state, chance)
+            told.update(verdicts(scheduler.state))
+            raise Over
+
     for seed in range(60):
         chance = random.Random(seed)
-        left = chance.randint(3, 40)
-
-        class Over(Exception):
-            pass
-
-        def hurt_then_ask(scheduler: Scheduler) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                hurt(scheduler.state, chance)  # noqa: B023
-                told.update(verdicts(scheduler.state))
-                raise Over
-
-        settings = {"forward": "none", "window": window}
-        config = scenario_config("storm", page_size=page_size, seed=seed, settings=settings)
+        left = count(1 - chance.randint(3, 40))
         with pytest.raises(Over):
-            play("storm", config, Recorded(), hurt_then_ask)
+            play_storm(seed, page_size, window, hurt_then_ask)
     assert told == {(True, True), (False, False)}

@@ -1,13 +1,10 @@
 """Ranks share nothing: a session stays where it was opened, load is spread, and each rank's own books are right."""
 
-from __future__ import annotations
-
 import pytest
 from engine import Recorded, drain
 
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.ranks import Ranks
-from kvproof.impl.scheduler import Scheduler
 from kvproof.impl.session import UnknownSession
 
 CONFIG = EngineConfig(forward="none", overlap=True, census_every_step=True)
@@ -16,6 +13,8 @@ CONFIG = EngineConfig(forward="none", overlap=True, census_every_step=True)
 def test_a_session_stays_on_its_rank_and_inherits_there() -> None:
     recorded = [Recorded(), Recorded()]
     ranks = Ranks(CONFIG, 2, recorded)
+    first, second = ranks.schedulers
+    assert first.state.allocator is not second.state.allocator
     assert [ranks.open_session(name) for name in "abc"] == [0, 1, 0]
     for turn in range(3):
         for name in "abc":
@@ -75,8 +74,3 @@ def test_a_name_can_be_used_again_after_its_close() -> None:
 def test_ranks_that_cannot_work_are_refused(count: int, observers: list[None] | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Ranks(CONFIG, count, observers)
-
-
-def test_each_rank_has_its_own_pools() -> None:
-    first, second = Ranks(CONFIG, 2).schedulers
-    assert isinstance(first, Scheduler) and first.state.allocator is not second.state.allocator

@@ -1,7 +1,5 @@
 """Forwards: what is launched is what comes back, with drafts or without, in any batch, and from the right pages."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -10,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import interpreted_runner
 import pytest
@@ -24,6 +23,7 @@ from kvproof.impl.transformer_runner import Transformer, TransformerRunner, logi
 PROMPTS = [prompt(seed, count) for seed, count in enumerate((1, 7, 16, 41))]
 ATTENTIONS = ["gqa", "mla"]
 DRAFTERS = ["model", "ngram"]
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 def assert_greedy(model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[list[int]]) -> None:
@@ -62,21 +62,31 @@ class TestHashRunner:
         assert HashRunner(0).launch([ForwardInput(1, 2, [4, 5, 6])]).tokens() == whole
 
 
+def places(*page_sizes: int, window: int = 0) -> list[Any]:
+    """Page size, window and device: the CPU at each of these sizes, a CUDA device, where there is one, at 4."""
+    return [*((size, window, "cpu") for size in page_sizes), pytest.param(4, window, "cuda", marks=needs_cuda)]
+
+
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("page_size", [1, 4, 16, 256])
-def test_greedy_decoding_equals_a_computation_from_scratch(page_size: int, attention: str) -> None:
-    rows = PagedRows(page_size, attention=attention)
+@pytest.mark.parametrize(("page_size", "window", "device"), [*places(1, 4, 16, 256), *places(1, 4, 16, window=10)])
+def test_greedy_decoding_equals_a_computation_from_scratch(
+    page_size: int, window: int, device: str, attention: str
+) -> None:
+    rows = PagedRows(page_size, window=window, attention=attention, device=device)
     assert_greedy(rows.runner.model, PROMPTS, rows.generate(PROMPTS, 40))
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("seed", range(4))
-def test_speculation_answers_as_plain_decoding_does(seed: int, attention: str, drafter: str) -> None:
+@pytest.mark.parametrize(
+    ("seed", "device"), [*((n, "cpu") for n in range(4)), pytest.param(0, "cuda", marks=needs_cuda)]
+)
+def test_speculation_answers_as_plain_decoding_does(seed: int, device: str, attention: str, drafter: str) -> None:
     """Over page borders, and with rejected tails that are overwritten, since acceptance is about one half."""
-    plain = PagedRows(4, seed=seed, attention=attention).generate(PROMPTS, 40)
+    settings = {"seed": seed, "attention": attention, "device": device}
+    plain = PagedRows(4, **settings).generate(PROMPTS, 40)
     for page_size, drafts in ((1, 1), (4, 3), (16, 5), (256, 2)):
-        rows = PagedRows(page_size, seed=seed, attention=attention, speculation=1, drafts=drafts, drafter=drafter)
+        rows = PagedRows(page_size, speculation=1, drafts=drafts, drafter=drafter, **settings)
         assert rows.generate(PROMPTS, 40, drafts) == plain
 
 
@@ -230,12 +240,6 @@ class TestWindow:
                 evicted += 1
         return evicted
 
-    @pytest.mark.parametrize("attention", ATTENTIONS)
-    @pytest.mark.parametrize("page_size", [1, 4, 16])
-    def test_greedy_decoding_equals_a_computation_from_scratch(self, page_size: int, attention: str) -> None:
-        rows = PagedRows(page_size, window=self.WINDOW, attention=attention)
-        assert_greedy(rows.runner.model, PROMPTS, rows.generate(PROMPTS, 40))
-
     def test_it_is_exactly_as_wide_as_it_says(self) -> None:
         """In the second layer, that is: the first sees everything, so only its KV of the window layer is changed."""
         model = Transformer(0, window=self.WINDOW)
@@ -303,34 +307,23 @@ class TestWindow:
 @pytest.mark.parametrize("settings", [{}, {"attention": "mla", "window": 10, "speculation": 1, "drafts": 3}])
 def test_the_triton_kernels_give_the_same_tokens(settings: dict[str, object]) -> None:
     """In their interpreter: shapes, strides and dtypes that the runner hands over are those that the kernels take."""
-    here = Path(__file__).parent
-    command = [sys.executable, here / "interpreted_runner.py", json.dumps({**settings, "rows": 3})]
-    run = completed(command, env={**os.environ, "TRITON_INTERPRET": "1"})
+    script = Path(interpreted_runner.__file__)
+    run = completed(
+        [sys.executable, script, json.dumps({**settings, "rows": 3})], env={**os.environ, "TRITON_INTERPRET": "1"}
+    )
     assert run.returncode == 0, run.stderr
     plain = PagedRows(rows=3, **{name: value for name, value in settings.items() if name in ("attention", "window")})
     assert json.loads(run.stdout) == plain.generate(interpreted_runner.PROMPTS, interpreted_runner.TOKENS)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-class TestOnCuda:
-    @pytest.mark.parametrize("attention", ATTENTIONS)
-    @pytest.mark.parametrize("window", [0, 10])
-    def test_greedy_decoding_equals_a_computation_from_scratch(self, window: int, attention: str) -> None:
-        rows = PagedRows(4, attention=attention, window=window, device="cuda")
-        assert_greedy(rows.runner.model, PROMPTS, rows.generate(PROMPTS, 40))
-
-    @pytest.mark.parametrize("drafter", DRAFTERS)
-    def test_speculation_answers_as_plain_decoding_does(self, drafter: str) -> None:
-        rows = PagedRows(4, speculation=1, drafts=3, drafter=drafter, device="cuda")
-        assert rows.generate(PROMPTS, 40, 3) == PagedRows(4, device="cuda").generate(PROMPTS, 40)
-
-    @pytest.mark.parametrize("drafter", DRAFTERS)
-    def test_no_launch_waits_for_the_device(self, drafter: str) -> None:
-        rows = PagedRows(4, speculation=1, drafts=3, drafter=drafter, device="cuda")
-        rows.generate(PROMPTS, 10, 3)  # kernels are compiled
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            launches = [rows.runner.launch([ForwardInput(1, 0, PROMPTS[3])], [2, 3, 4], 3) for _ in range(3)]
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        assert all(len(launch.tokens()) == 4 for launch in launches)
+@needs_cuda
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_no_launch_waits_for_the_device(drafter: str) -> None:
+    rows = PagedRows(4, speculation=1, drafts=3, drafter=drafter, device="cuda")
+    rows.generate(PROMPTS, 10, 3)  # kernels are compiled
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        launches = [rows.runner.launch([ForwardInput(1, 0, PROMPTS[3])], [2, 3, 4], 3) for _ in range(3)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(len(launch.tokens()) == 4 for launch in launches)

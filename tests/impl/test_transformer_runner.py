@@ -1,7 +1,5 @@
 """The KV in the pages is the KV of the tokens: what sessions answer equals a computation without any cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -56,6 +54,7 @@ WAYS_TO_RUN: dict[str, dict[str, object]] = {
     "mixing": {"overlap": True, "chunked_prefill_size": 16, "mixed_chunk": True},
     "drafting by model": {"speculation": 1, "drafts": 3, "drafter": "model"},
     "drafting by n-gram": {"speculation": 1, "drafts": 3, "drafter": "ngram"},
+    "drafting by n-gram and overlapping": {"speculation": 2, "drafts": 3, "drafter": "ngram", "overlap": True},
     "drafting and overlapping": {"speculation": 2, "drafts": 3, "overlap": True, "chunked_prefill_size": 16},
     "without a tree": {"radix_cache": False},
     "with latent attention": {"attention": "mla", "speculation": 2, "drafts": 2, "overlap": True},

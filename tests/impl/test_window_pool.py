@@ -1,7 +1,5 @@
 """Pages in pairs: what is handed out, handed back, and handed over between the two pools."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +15,6 @@ def allocator(pool_pages: int = 8, window_pages: int = 4, page_size: int = 4) ->
 
 
 def take(pool: WindowAllocator) -> Moved:
-    assert pool.moves is not None
     return pool.moves.take()
 
 

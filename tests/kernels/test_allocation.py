@@ -1,7 +1,5 @@
 """Paged allocation and page-table writes: the references do what the words say, and the kernels do what they do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -82,32 +80,27 @@ def test_an_extend_fills_the_last_page_up_and_then_takes_new_ones_in_order(batch
     assert 0 not in {kv // batch.page_size for kv in kv_indices.tolist()}
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
-@given(batch=batches)
-def test_the_extend_kernel_agrees_with_the_reference(device: str, batch: Batch) -> None:
+def assert_agrees(inputs: ExtendBatch) -> None:
     from kvproof.kernels import triton_allocation
 
-    inputs = ExtendBatch(*extend_inputs(batch, device), batch.page_size, sum(batch.new_tokens))
-    expected, taken = reference_allocation.alloc(inputs)
-    got, taken_by_kernel = triton_allocation.alloc(inputs)
+    (expected, taken), (got, taken_by_kernel) = (of.alloc(inputs) for of in (reference_allocation, triton_allocation))
     assert got.tolist() == expected.tolist()
     assert (int(taken_by_kernel), got.dtype) == (int(taken), torch.int64)
 
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@given(batch=batches)
+def test_the_extend_kernel_agrees_with_the_reference(device: str, batch: Batch) -> None:
+    assert_agrees(ExtendBatch(*extend_inputs(batch, device), batch.page_size, sum(batch.new_tokens)))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(batch=batches, tokens_each=st.sampled_from([1, 1, 2, 5]))
 def test_the_decode_kernel_agrees_with_the_reference(device: str, batch: Batch, tokens_each: int) -> None:
-    from kvproof.kernels import triton_allocation
-
     batch = Batch(batch.page_size, batch.prefix_lens, [tokens_each] * len(batch.prefix_lens), 0, batch.seed)
-    free, _, seq_lens, last_loc = extend_inputs(batch, device)
-    inputs = ExtendBatch(
-        free, None, seq_lens, last_loc, batch.page_size, tokens_each * len(seq_lens), tokens_each=tokens_each
-    )
-    expected, taken = reference_allocation.alloc(inputs)
-    got, taken_by_kernel = triton_allocation.alloc(inputs)
-    assert got.tolist() == expected.tolist()
-    assert int(taken_by_kernel) == int(taken)
+    free, _, *lens = extend_inputs(batch, device)
+    count = tokens_each * len(batch.prefix_lens)
+    assert_agrees(ExtendBatch(free, None, *lens, batch.page_size, count, tokens_each=tokens_each))
 
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
@@ -134,21 +127,18 @@ def test_the_page_table_kernel_agrees_with_the_reference(
     assert torch.equal(expected, got)
 
 
-@pytest.mark.parametrize("tokens", [1300])
-def test_a_long_request_is_shared_by_several_programs(device: str, tokens: int) -> None:
+def test_a_long_request_is_shared_by_several_programs(device: str) -> None:
     from kvproof.kernels import triton_allocation
 
-    batch = Batch(16, [5, 0], [tokens, 700], 0, 1)
-    inputs = ExtendBatch(*extend_inputs(batch, device), 16, tokens + 700)
-    assert triton_allocation._splits(2, tokens + 700) > 1
-    expected = reference_allocation.alloc(inputs).kv_indices
-    got = triton_allocation.alloc(inputs).kv_indices
-    assert torch.equal(got, expected)
-    rows, starts = (torch.tensor(numbers, device=device) for numbers in ([2, 1], [5, 0]))
-    ends = torch.tensor(batch.seq_lens, device=device)
+    batch = Batch(16, [5, 0], [1300, 700], 0, 1)
+    inputs = ExtendBatch(*extend_inputs(batch, device), 16, 2000)
+    assert triton_allocation._splits(2, 2000) > 1
+    assert_agrees(inputs)
+    kv_indices = reference_allocation.alloc(inputs).kv_indices
+    rows, starts, ends = (torch.tensor(numbers, device=device) for numbers in ([2, 1], [5, 0], batch.seq_lens))
     tables = [torch.zeros(3, 1400, dtype=torch.int32, device=device) for _ in range(2)]
-    reference_allocation.write_req_to_token(tables[0], rows, starts, ends, expected)
-    triton_allocation.write_req_to_token(tables[1], rows, starts, ends, expected)
+    for table, implementation in zip(tables, (reference_allocation, triton_allocation), strict=True):
+        implementation.write_req_to_token(table, rows, starts, ends, kv_indices)
     assert torch.equal(*tables)
 
 
@@ -165,16 +155,15 @@ def test_without_room_the_kernel_hands_out_the_padding_page_and_the_reference_re
 
 def test_what_does_not_fit_is_refused() -> None:
     free, one, two = torch.tensor([3, 4]), torch.tensor([1]), torch.tensor([1, 2])
-    with pytest.raises(ValueError, match=r"^the requests extend by 1 tokens, but num_tokens is 5$"):
-        allocation.alloc_extend(free, one, one + 1, one, 4, 5)
-    with pytest.raises(ValueError, match=r"^last_loc has 2 entries, but the number of requests is 1$"):
-        allocation.alloc_extend(free, one, one, two, 4, 0)
-    with pytest.raises(ValueError, match=r"^tokens_each is 0, but must be at least 1$"):
-        allocation.alloc_decode(free, one, one, 4, 0)
     table = torch.zeros(3, 8, dtype=torch.int32)
-    with pytest.raises(ValueError, match=r"^positions up to 9 are written, but a row is 8 wide$"):
-        allocation.write_req_to_token(table, one, one * 7, one * 9, two)
-    with pytest.raises(ValueError, match=r"^the rows take 1 KV indices, but 2 are given$"):
-        allocation.write_req_to_token(table, one, one, one + 1, two)
-    with pytest.raises(ValueError, match=r"^req_to_token is int64, but must be int32$"):
-        allocation.write_req_to_token(table.long(), one, one, one + 1, one)
+    extend, decode, write = allocation.alloc_extend, allocation.alloc_decode, allocation.write_req_to_token
+    for entry, arguments, sentence in (
+        (extend, (free, one, one + 1, one, 4, 5), "the requests extend by 1 tokens, but num_tokens is 5"),
+        (extend, (free, one, one, two, 4, 0), "last_loc has 2 entries, but the number of requests is 1"),
+        (decode, (free, one, one, 4, 0), "tokens_each is 0, but must be at least 1"),
+        (write, (table, one, one * 7, one * 9, two), "positions up to 9 are written, but a row is 8 wide"),
+        (write, (table, one, one, one + 1, two), "the rows take 1 KV indices, but 2 are given"),
+        (write, (table.long(), one, one, one + 1, one), "req_to_token is int64, but must be int32"),
+    ):
+        with pytest.raises(ValueError, match=f"^{sentence}$"):
+            entry(*arguments)

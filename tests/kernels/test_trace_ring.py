@@ -1,7 +1,5 @@
 """What is drained from a trace ring is what was appended, in order, without what was counted as dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvproof.kernels import reference_trace_ring, trace_ring
-from kvproof.kernels.trace_ring import Record, StepRecords, TraceRing, _Copied, _DirectCopies, _SideCopies
+from kvproof.kernels.trace_ring import Drained, Record, StepRecords, TraceRing, _Copied, _DirectCopies, _SideCopies
 
 EXAMPLES = 100 if torch.cuda.is_available() else 15
 Append = Callable[..., None]
@@ -57,8 +55,10 @@ def append(ring: TraceRing, batch: Batch, step: int) -> None:
     ring.append(step_records(batch, step, ring.device))
 
 
-def check_run(ring: TraceRing, run: list[tuple[Batch, bool]]) -> None:
-    """Append and drain; what is left out must be the oldest, and counted."""
+def played(
+    ring: TraceRing, run: list[tuple[Batch, bool]], *, waits: bool
+) -> tuple[list[Record], list[Record], Drained, int]:
+    """What was appended, what was drained, the last drain of it, and how many were appended before that of the run."""
     appended: list[Record] = []
     drained: list[Record] = []
     last_drain = 0
@@ -66,23 +66,33 @@ def check_run(ring: TraceRing, run: list[tuple[Batch, bool]]) -> None:
         append(ring, batch, step)
         appended += batch.records(step)
         if drains:
-            drained += ring.drain(wait=True).records
+            drained += ring.drain(wait=waits).records
             last_drain = len(appended)
     end = ring.drain(wait=True)
     drained += end.records
+    return appended, drained, end, last_drain
+
+
+def require_no_loss_uncounted(appended: list[Record], drained: list[Record], end: Drained) -> int:
+    """How many page ids are lost. All is in order, nothing twice, nothing that was not appended, and no loss uncounted."""
     assert len(drained) + end.dropped_records == len(appended)
-    newest = min(len(appended) - last_drain, len(ring.ring))
-    assert [record.row for record in end.records] == [record.row for record in appended[len(appended) - newest :]]
     lost_pages = 0
     rest = iter(appended)
     for record in drained:
-        # In order, nothing twice and nothing that was not appended.
         original = next(found for found in rest if (found.step, found.row) == (record.step, record.row))
         if record.pages is None:
             lost_pages += len(original.pages or ())
             original = original._replace(pages=None)
         assert record == original
-    assert lost_pages == end.dropped_pages
+    return lost_pages
+
+
+def check_run(ring: TraceRing, run: list[tuple[Batch, bool]]) -> None:
+    """Append and drain; what is left out must be the oldest, and counted."""
+    appended, drained, end, last_drain = played(ring, run, waits=True)
+    assert require_no_loss_uncounted(appended, drained, end) == end.dropped_pages
+    newest = min(len(appended) - last_drain, len(ring.ring))
+    assert [record.row for record in end.records] == [record.row for record in appended[len(appended) - newest :]]
     # Page ids are lost only where younger ones took their place.
     page_ids = [len(record.pages or ()) for record in appended]
     for n, record in enumerate(reversed(end.records), start=1):
@@ -118,32 +128,6 @@ def check_append(device: str, records: int, pages: int, run: list[Batch]) -> Non
             implementation.append(ring.header, ring.ring, ring.page_ring, records)
     for name in ("header", "ring", "page_ring"):
         assert getattr(rings[0], name).tolist() == getattr(rings[1], name).tolist(), name
-
-
-def test_nothing_is_dropped_from_a_ring_that_is_drained_in_time() -> None:
-    ring = TraceRing(4, 8, "cpu")
-    for step in range(50):
-        batch = Batch([1, 0, 2])
-        append(ring, batch, step)
-        drained = ring.drain()
-        assert drained.records == batch.records(step)
-        assert (drained.dropped_records, drained.dropped_pages) == (0, 0)
-
-
-def test_what_is_overwritten_is_counted() -> None:
-    ring = TraceRing(4, 4, "cpu")
-    batch = Batch([2, 2, 1])
-    append(ring, batch, 0)
-    append(ring, batch, 1)
-    drained = ring.drain()
-    assert drained.dropped_records == 2
-    assert [(record.step, record.pages) for record in drained.records] == [
-        (0, None),
-        (1, None),
-        (1, (6010, 6011)),
-        (1, (6020,)),
-    ]
-    assert drained.dropped_pages == 3
 
 
 class Overtaken(_DirectCopies):
@@ -228,19 +212,8 @@ def test_copies_beside_the_device_lose_nothing_uncounted(
 ) -> None:
     ring = TraceRing(records, pages, "cpu")
     ring._copies = _SideCopies(ring)
-    appended: list[Record] = []
-    drained: list[Record] = []
-    for step, (batch, drains) in enumerate(run):
-        append(ring, batch, step)
-        appended += batch.records(step)
-        drained += ring.drain().records if drains else []
-    end = ring.drain(wait=True)
-    drained += end.records
-    assert len(drained) + end.dropped_records == len(appended)
-    rest = iter(appended)
-    for record in drained:
-        original = next(found for found in rest if (found.step, found.row) == (record.step, record.row))
-        assert record in (original, original._replace(pages=None))
+    appended, drained, end, _ = played(ring, run, waits=False)
+    require_no_loss_uncounted(appended, drained, end)
 
 
 def test_what_does_not_fit_is_refused() -> None:

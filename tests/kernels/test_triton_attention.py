@@ -1,8 +1,7 @@
 """The attention kernels compute what the torch references say."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -79,41 +78,31 @@ def assert_close(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) 
     assert worst < TOLERANCE[dtype], worst
 
 
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
-@given(case=shapes(longest=LONGEST))
-def test_decode_agrees_with_the_reference(device: str, case: Shapes) -> None:
+def assert_agrees(case: Shapes, device: str, *, extends: bool) -> None:
+    """The kernel with the reference: an extend of all new tokens, or a decode of one token of each request."""
     from kvproof.kernels import triton_attention
 
-    arguments = (*case.inputs(len(case.seq_lens), device), case.scale, case.window)
-    expected = reference.paged_decode_attention(*arguments)
-    assert_close(triton_attention.paged_decode_attention(*arguments), expected, case.dtype)
+    arguments: tuple[Any, ...] = case.inputs(sum(case.new_tokens) if extends else len(case.seq_lens), device)
+    if extends:
+        arguments += (torch.tensor(case.prefix_lens, device=device),)
+    name = "paged_extend_attention" if extends else "paged_decode_attention"
+    expected, got = (getattr(of, name)(*arguments, case.scale, case.window) for of in (reference, triton_attention))
+    assert_close(got, expected, case.dtype)
 
 
+@pytest.mark.parametrize("extends", [False, True], ids=["decode", "extend"])
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(case=shapes(longest=LONGEST))
-def test_extend_agrees_with_the_reference(device: str, case: Shapes) -> None:
-    from kvproof.kernels import triton_attention
-
-    prefix_lens = torch.tensor(case.prefix_lens, device=device)
-    arguments = (*case.inputs(sum(case.new_tokens), device), prefix_lens, case.scale, case.window)
-    expected = reference.paged_extend_attention(*arguments)
-    assert_close(triton_attention.paged_extend_attention(*arguments), expected, case.dtype)
+def test_the_kernel_agrees_with_the_reference(device: str, extends: bool, case: Shapes) -> None:
+    assert_agrees(case, device, extends=extends)
 
 
+@pytest.mark.parametrize("extends", [False, True], ids=["decode", "extend"])
 @pytest.mark.parametrize("dtype", KERNEL_DTYPES)
 @pytest.mark.parametrize("head_dim", [192, 256, 576])
-def test_wide_heads_agree_with_the_reference(device: str, head_dim: int, dtype: torch.dtype) -> None:
+def test_wide_heads_agree_with_the_reference(device: str, head_dim: int, dtype: torch.dtype, extends: bool) -> None:
     """Those of a latent cache: 512 and 64 rotary lanes, in tiles of another length."""
-    from kvproof.kernels import triton_attention
-
-    case = Shapes(16, [0, 37], [5, 18], 1, 4, head_dim, 0, dtype, seed=7)
-    prefix_lens = torch.tensor(case.prefix_lens, device=device)
-    arguments = (*case.inputs(2, device), case.scale, case.window)
-    expected = reference.paged_decode_attention(*arguments)
-    assert_close(triton_attention.paged_decode_attention(*arguments), expected, case.dtype)
-    arguments = (*case.inputs(sum(case.new_tokens), device), prefix_lens, case.scale, case.window)
-    expected = reference.paged_extend_attention(*arguments)
-    assert_close(triton_attention.paged_extend_attention(*arguments), expected, case.dtype)
+    assert_agrees(Shapes(16, [0, 37], [5, 18], 1, 4, head_dim, 0, dtype, seed=7), device, extends=extends)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

@@ -1,20 +1,10 @@
 """Each expectation can fail. That the rules meet all is a part of the proof (`test_prove.py`)."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest
 
-from kvproof.model import expectations
-from kvproof.model.expectations import (
-    CONFIGURED,
-    EXPECTATIONS,
-    INSTANCES,
-    check_expectations,
-    situations_of,
-    unmet,
-)
+from kvproof.model.expectations import CONFIGURED, EXPECTATIONS, INSTANCES, check_expectations, situations_of, unmet
 from kvproof.model.explore import states
 from kvproof.model.oracle import Oracle
 from kvproof.model.prove import WITNESS_CONFIGS

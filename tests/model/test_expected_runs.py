@@ -1,7 +1,5 @@
 """Runs, refusals and denials are as expected, and each kind can fail."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The bounded search: what a small instance holds, which run is shortest, and what it says when a rule is wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -82,7 +80,6 @@ def test_no_run_with_fewer_steps_shows_a_fault(fault_id: str) -> None:
 
 def test_steps_of_a_run_follow_each_other_from_the_start() -> None:
     run = shortest_run(FAULTS["F22862b"], 2, 4)
-    assert run is not None
     states = [pristine(Integers(2, 4)), *(step.outcome.after for step in run.steps)]
     assert [step.outcome.before for step in run.steps] == states[:-1]
 
@@ -96,5 +93,4 @@ def test_a_turn_is_over_where_a_search_counts_it_as_ended() -> None:
     steps = first_steps(
         Oracle.of(1, 3), LEDGER, lambda step: step.outcome.before.phase != NONE and step.outcome.after.phase == NONE
     )
-    assert steps is not None
     assert steps[-1].outcome.action.name == "abort_queued"

@@ -1,7 +1,5 @@
 """Runs of the model as traces: those of the right rules conform, whatever they are; those of a fault are flagged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -60,7 +58,6 @@ def test_the_replay_flags_a_saved_counterexample_and_names_the_fault(fault_id: s
     events = save_counterexample(counterexample(fault), fault, path)
     report = replay(path)
     assert report.verdict == VIOLATES
-    assert report.first is not None
     assert fault_id in {f.id for f in report.first.explained_by}
     # A fault of several actions is seen at the first of them, before its harm is done.
     assert report.first.event.seq == events - 1 or fault.also
@@ -150,7 +147,6 @@ def test_a_detached_turn_goes_on_as_an_ordinary_request() -> None:
 
 def test_a_turn_that_comes_back_refused_was_refused_before() -> None:
     run = counterexample(FAULTS["S0511d"])
-    assert run is not None
     events = witness_of(run).events
     refused = next(e for e in events if e.params.get("admitted") is False)
     assert events[-1].turn == refused.turn

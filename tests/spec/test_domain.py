@@ -1,7 +1,5 @@
 """Page arithmetic in numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from kvproof.model.integers import Integers

@@ -1,8 +1,6 @@
 """The mutation test over what is under test can itself go red: chosen mutants are noticed by the check that is named, a harmless
 one survives, and what nobody has read is said."""
 
-from __future__ import annotations
-
 import os
 import time
 from functools import cache
@@ -43,7 +41,11 @@ def case(key: str) -> Case:
 def verdict(of: Case, run: Run) -> Result:
     told = run.play(Judging)
     assert told.trouble is None, told.trouble
-    [(key, result)] = judged(iter([of]), Plan([run], [told.told], Judging, twins()), jobs=1)
+    return result_of(of, Plan([run], [told.told], Judging, twins()))
+
+
+def result_of(of: Case, plan: Plan) -> Result:
+    [(key, result)] = judged(iter([of]), plan, jobs=1)
     assert key == of.key
     return result
 
@@ -104,10 +106,8 @@ def test_a_mutant_is_noticed_by_the_check_that_is_named(row: tuple[str, ...]) ->
 
 def test_a_match_that_ends_inside_of_a_page_is_noticed() -> None:
     """It had survived every run, until there were prompts that part there."""
-    of = case(
-        "impl/radix.py RadixTree._common_len "
-        "other sign: common - common % self.page_size -> common + common % self.page_size"
-    )
+    common = "common - common % self.page_size -> common + common % self.page_size"
+    of = case(f"impl/radix.py RadixTree._common_len other sign: {common}")
     act = next(act for act in PARTING if act.shared == 9)
     found = verdict(of, schedule_run("parting", parting(act), Reference()))
     assert (found["outcome"], found["by"]) == (KILLED, "conformance")
@@ -116,24 +116,20 @@ def test_a_match_that_ends_inside_of_a_page_is_noticed() -> None:
 def test_where_a_run_finds_something_anyway_only_another_finding_notices_a_mutant() -> None:
     of = case("impl/scheduler.py Scheduler.launch_step drop statement: self._launch(batch) -> (dropped)")
     run = scenario_run("basic", 4, {})
-    [(_, noticed)] = judged(iter([of]), Plan([run], [""], Judging, twins(), {0: "another"}), jobs=1)
+    noticed = result_of(of, Plan([run], [""], Judging, twins(), {0: "another"}))
     assert noticed["outcome"] == KILLED
-    [(_, known)] = judged(iter([of]), Plan([run], [""], Judging, twins(), {0: noticed["detail"]}), jobs=1)
+    known = result_of(of, Plan([run], [""], Judging, twins(), {0: noticed["detail"]}))
     assert known["outcome"] == SURVIVED
 
 
 def test_a_mutant_that_ends_its_process_is_a_crash_and_takes_nobody_along() -> None:
-    of = case(POP)
-    plan = Plan([Run("the end", lambda new: os._exit(3))], [""], Judging)
-    [(_, result)] = judged(iter([of]), plan, jobs=1)
+    result = result_of(case(POP), Plan([Run("the end", lambda new: os._exit(3))], [""], Judging))
     assert (result["outcome"], result["by"], result["detail"]) == (KILLED, "crash", "exit: code 3")
 
 
 def test_a_mutant_that_says_nothing_for_long_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "SILENT_SECONDS", 0.5)
-    of = case(POP)
-    plan = Plan([Run("for ever", lambda new: time.sleep(60))], [""], Judging)  # type: ignore[arg-type, return-value]
-    [(_, result)] = judged(iter([of]), plan, jobs=1)
+    result = result_of(case(POP), Plan([Run("for ever", lambda new: time.sleep(60))], [""], Judging))
     assert (result["outcome"], result["by"]) == (KILLED, "hang")
 
 
@@ -146,9 +142,8 @@ def test_there_are_many_mutants_of_every_kind_and_each_is_named_once() -> None:
     mutants = all_mutants()
     keys = [mutant.key for mutant in mutants]
     assert len(keys) > 2000 and len(set(keys)) == len(keys)
-    assert {"flip comparison", "off by one", "drop statement", "swap arguments"} < {
-        mutant.operator for mutant in mutants
-    }
+    operators = {mutant.operator for mutant in mutants}
+    assert operators > {"flip comparison", "off by one", "drop statement", "swap arguments"}
 
 
 def test_what_tells_and_what_asserts_is_not_mutated() -> None:

@@ -1,16 +1,14 @@
 """Every policy can be broken, by a small mistake in the reference that no other check notices; and none cries wolf."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
 from fuzzing.campaigns import drawn
 from mutation.runs import POLICY, Run, reference_runs
-from mutation.verdicts import KILLED, SURVIVED, Case, Plan, judged
+from mutation.verdicts import KILLED, SURVIVED, Case, Plan
 from policies import PolicedReference
 from rule_mutation.mutant_results import Result
-from test_mutation import POP, case, rows_of
+from test_mutation import POP, case, result_of, rows_of
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Judging, Unjudged
@@ -27,8 +25,7 @@ def runs() -> dict[str, Run]:
 def verdict(of: Case, run: Run) -> Result:
     told = run.play(Judging)
     assert told.trouble is None, told.trouble
-    [(_, result)] = judged(iter([of]), Plan([run], [told.told], Judging), jobs=1)
-    return result
+    return result_of(of, Plan([run], [told.told], Judging))
 
 
 BROKEN = """

@@ -1,7 +1,5 @@
 """What the adapters of driven schedulers share: how a run ends, whose pages are freed meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +63,6 @@ class Tree:
         self.actions, self.pages, self.window, self.again = actions, pages, window, again
 
     def evict(self, *_: Any) -> str:
-        assert self.actions.innermost is not None
         if self.again:
             self.again = False
             return str(self.actions.evict(Tree.evict, self))

@@ -6,7 +6,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
-from command_line import completed, of_its_own, run
+from command_line import completed, of_its_own, require_exit, run
 from typer.testing import CliRunner
 
 from kvproof.conformance.cli import cli
@@ -17,8 +17,7 @@ COLOURING = ("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMP
 
 
 def test_version_names_every_part_and_what_a_missing_one_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run("--version")
-    assert result.exit_code == 0
+    result = require_exit(0, "--version")
     named = [line.rsplit(" ", 1)[0] for line in result.stdout.splitlines()]
     assert named == ["kvproof", "spec", "trace format", "z3", "cvc5", "python"]
 
@@ -33,8 +32,7 @@ def test_version_names_every_part_and_what_a_missing_one_is_for(monkeypatch: pyt
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
-    result = run(command, "--help")
-    assert result.exit_code == 0
+    result = require_exit(0, command, "--help")
     for part in (f"kvproof {command}", "Example:", "--quiet", "--verbose"):
         assert part in result.stdout
 
@@ -84,8 +82,7 @@ def test_neither_starting_up_nor_the_help_imports_what_is_heavy(arguments: list[
     ],
 )
 def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(arguments: list[str], meant: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2
+    result = require_exit(2, *arguments)
     assert meant in result.stderr and "Traceback" not in result.stderr
 
 
@@ -143,7 +140,7 @@ def test_verbose_says_what_it_took_and_where_an_error_came_from(trace: Path) -> 
 
 
 def test_no_command_is_never_a_pass() -> None:
-    assert run().exit_code == 2
+    require_exit(2)
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
@@ -181,7 +178,6 @@ def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: in
 def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
     command = of_its_own("list", "actions")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 2

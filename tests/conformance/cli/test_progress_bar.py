@@ -1,7 +1,5 @@
 """How far a replay is, in words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

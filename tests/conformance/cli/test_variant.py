@@ -1,13 +1,11 @@
 """A maintainer's own rule: proved or refuted, and every mistake in its file answered with the line."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import require_exit, run
 from repository import DOCS, VARIANTS
 
 from kvproof.conformance.cli.variant import _no_silent_branches, load_variant
@@ -57,16 +55,14 @@ def refusal(path: Path) -> str:
 
 
 def test_the_old_design_of_22862_is_refuted_with_its_shortest_run() -> None:
-    result = prove("--variant", OLD)
-    assert result.exit_code == 1
+    result = require_exit(1, "prove", "--variant", OLD)
     assert "✗ I7  proved → broken, by match_slot" in " ".join(result.stdout.split()).replace("✗ I7 ", "✗ I7  ")
     assert "8 match_slot()" in result.stdout
     assert result.stdout.rstrip().endswith("REFUTED")
 
 
 def test_the_new_design_of_22862_is_proved() -> None:
-    result = prove("--variant", NEW)
-    assert result.exit_code == 0
+    result = require_exit(0, "prove", "--variant", NEW)
     assert "no invariant changed its verdict" in result.stdout
     assert result.stdout.rstrip().endswith("PROVED")
 
@@ -75,8 +71,7 @@ def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_p
     """What the example's own comment promises."""
     path = tmp_path / "not_rounded.py"
     path.write_text(NEW.read_text().replace("Free(orphan_start(d, prefix_len),", "Free(prefix_len,"))
-    result = prove("--variant", path)
-    assert result.exit_code == 1
+    result = require_exit(1, "prove", "--variant", path)
     assert "✗ I4" in result.stdout and "page size 2" in result.stdout
 
 
@@ -90,13 +85,12 @@ def test_a_faulty_rule_as_a_variant_breaks_what_the_fault_breaks(variant) -> Non
     comparison = prove_variant(load_variant(path), asker=Remembering(Store(cache_folder())))
     assert {c.invariant for c in comparison.changes} >= set(FAULTS["S0511a"].breaks)
     run = comparison.proof.counterexample
-    assert run is not None
     assert run == shortest_run_of(comparison.variant.actions, run.page_size, run.row_width)
 
 
 def test_json_holds_the_changes(tmp_path: Path) -> None:
     out = tmp_path / "r.json"
-    assert prove("--variant", OLD, "--json", out, "-q").exit_code == 1
+    require_exit(1, "prove", "--variant", OLD, "--json", out, "-q")
     result = json.loads(out.read_text())
     assert result["verdict"] == "broken"
     assert result["variant"]["replaces"] == ["retract", "match_slot"]
@@ -106,14 +100,14 @@ def test_json_holds_the_changes(tmp_path: Path) -> None:
 
 def test_the_run_of_a_variant_is_saved_as_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "run.jsonl"
-    assert prove("--variant", OLD, "--out", trace, "-q").exit_code == 1
+    require_exit(1, "prove", "--variant", OLD, "--out", trace, "-q")
     assert run("replay", trace).exit_code == 1
 
 
 def test_when_a_rule_applies_can_be_replaced_too(variant) -> None:
     applies = "d.every(ACTIONS[REPLACES].applies(d, s), d.no(s.matched))"
     body = f"REPLACES = 'match_slot'\nrun = ACTIONS[REPLACES].run\ndef applies(d, s): return {applies}\n"
-    assert prove("--variant", variant(body)).exit_code == 0
+    require_exit(0, "prove", "--variant", variant(body))
 
 
 def guarded(action: str, guard: str) -> str:
@@ -127,8 +121,7 @@ def run(d, s, p):
 
 def test_an_action_that_the_variant_makes_impossible_is_no_proof(variant) -> None:
     """No session turn ever runs: all invariants hold, of nothing."""
-    result = prove("--variant", variant(guarded("extend", "s.plain")))
-    assert result.exit_code == 1
+    result = require_exit(1, "prove", "--variant", variant(guarded("extend", "s.plain")))
     assert "vacuous: retract: never happens any more" in result.stdout
 
 
@@ -199,21 +192,22 @@ GUARDS = {
 """Of a guard that is added to `close`."""
 
 
-@pytest.mark.parametrize("body", FILES)
-def test_a_mistake_of_a_file_is_answered_with_its_line(body: str, variant) -> None:
-    assert FILES[body] in refusal(variant(body))
+def rule(line: str, answer: str) -> str:
+    """A file whose rule does this first."""
+    action = "finish" if "parameters of finish" in answer else "close"
+    return f"REPLACES = {action!r}\ndef run(d, s, p):\n    {line}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
 
 
-@pytest.mark.parametrize("line", RULES)
-def test_a_mistake_of_a_rule_is_answered_with_its_line(line: str, variant) -> None:
-    action = "finish" if "parameters of finish" in RULES[line] else "close"
-    body = f"REPLACES = {action!r}\ndef run(d, s, p):\n    {line}\n    return ACTIONS[REPLACES].run(d, s, p)\n"
-    assert RULES[line] in refusal(variant(body))
+MISTAKES = {
+    **FILES,
+    **{rule(line, answer): answer for line, answer in RULES.items()},
+    **{guarded("close", guard): answer for guard, answer in GUARDS.items()},
+}
 
 
-@pytest.mark.parametrize("guard", GUARDS)
-def test_a_rule_that_can_never_happen_is_refused(guard: str, variant) -> None:
-    assert GUARDS[guard] in refusal(variant(guarded("close", guard)))
+@pytest.mark.parametrize("body", MISTAKES, ids=[*FILES, *RULES, *GUARDS])
+def test_a_mistake_is_answered_with_its_line(body: str, variant) -> None:
+    assert MISTAKES[body] in refusal(variant(body))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -238,4 +232,4 @@ def test_the_rule_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (DOCS / "proving.md").read_text()
     path = tmp_path / "documented.py"
     path.write_text(page.split("```python\n")[1].split("```")[0])
-    assert prove("--variant", path).exit_code == 0
+    require_exit(0, "prove", "--variant", path)

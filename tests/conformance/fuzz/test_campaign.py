@@ -1,14 +1,12 @@
 """A campaign finds what is there, makes it small, counts what is the same, and finds nothing where nothing is wrong."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import UNTIL_FOUND, completed, run
+from command_line import UNTIL_FOUND, completed, require_exit
 
 pytest.importorskip("torch")
 from fuzzing.campaigns import run_campaign
@@ -47,15 +45,7 @@ def test_a_schedule_is_shrunk_to_what_it_takes() -> None:
 
 
 def test_what_is_shrunk_still_fails_when_the_time_is_up() -> None:
-    asked = 0
-
-    def still_fails(schedule: Schedule) -> bool:
-        nonlocal asked
-        asked += 1
-        return needs_a_long_turn_before_a_retract(schedule)
-
-    assert shrunk(LONG, still_fails, 0) == LONG
-    assert asked == 0
+    assert shrunk(LONG, lambda schedule: pytest.fail("it is asked for more"), 0) == LONG
 
 
 def searched(is_enough: Callable[[Campaign], bool], seed: int, **options: Any) -> Campaign:
@@ -73,7 +63,6 @@ def test_a_fault_is_found_named_and_made_small() -> None:
     found = next(iter(campaign.found.values()))
     assert len(found.schedule.acts) <= 6
     again = play(found.schedule, Reference()).trouble
-    assert again is not None
     assert again.signature == found.trouble.signature
     assert play(found.schedule.model_copy(update={"faults": ()}), Reference()).trouble is None
 
@@ -99,27 +88,24 @@ def test_a_known_finding_is_counted_and_the_search_goes_on() -> None:
 
 
 def test_what_is_found_is_left_as_a_test_that_fails(tmp_path: Path) -> None:
-    result = run("fuzz", "--fault", "F22862a", *UNTIL_FOUND, "--out", tmp_path)
-    assert result.exit_code == 1, result.output
-    assert "F22862a" in result.output
-    assert run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
-    assert run("fuzz", "--replay", tmp_path / "1").exit_code == 1
+    assert "F22862a" in require_exit(1, "fuzz", "--fault", "F22862a", *UNTIL_FOUND, "--out", tmp_path).output
+    require_exit(1, "replay", tmp_path / "1" / "trace.jsonl")
+    require_exit(1, "fuzz", "--replay", tmp_path / "1")
 
     test = tmp_path / "1" / "test_finding.py"
-    failed = completed([sys.executable, "-m", "pytest", "-q", test])
+    pytest_it = [sys.executable, "-m", "pytest", "-q", test]
+    failed = completed(pytest_it)
     assert failed.returncode == 1
     assert "match_slot: F22862a" in failed.stdout
     fixed = test.read_text().replace("FAULTS = ['F22862a']", "FAULTS = []")
     assert fixed != test.read_text()
     test.write_text(fixed)
-    passed = completed([sys.executable, "-m", "pytest", "-q", test])
+    passed = completed(pytest_it)
     assert passed.returncode == 0, passed.stdout
 
 
 def test_without_a_finding_the_exit_code_is_a_pass(tmp_path: Path) -> None:
-    result = run("fuzz", "--seconds", 1, "--set", "page_size=4", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "nothing found" in result.output
+    assert "nothing found" in require_exit(0, "fuzz", "--seconds", 1, "--set", "page_size=4", "--out", tmp_path).output
     assert (tmp_path / "summary.json").exists()
 
 
@@ -138,6 +124,4 @@ def test_without_a_finding_the_exit_code_is_a_pass(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_named_before_the_first_step(tmp_path: Path, arguments: list[str], said: str) -> None:
     out = [] if "--out" in arguments else ["--out", tmp_path]
-    result = run("fuzz", "--seconds", 1, *out, *arguments)
-    assert result.exit_code == 2, result.output
-    assert said in result.output
+    assert said in require_exit(2, "fuzz", "--seconds", 1, *out, *arguments).output

@@ -1,7 +1,5 @@
 """A campaign that was stopped goes on where it was: what it found is known, what it tried is counted, no seed is drawn twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import hostile_target
 import pytest
-from command_line import of_its_own, run
+from command_line import of_its_own, require_exit, run
 from waiting import wait_until
 
 pytest.importorskip("torch")
@@ -115,11 +113,10 @@ def test_a_damaged_state_is_named(stopped: Path, field: str) -> None:
 
 
 def test_what_the_campaign_is_about_is_not_chosen_again(tmp_path: Path) -> None:
-    assert run("fuzz", "--seconds", 0.5, "--set", "page_size=4", "--seed", 5, "--out", tmp_path).exit_code == 0
+    require_exit(0, "fuzz", "--seconds", 0.5, "--set", "page_size=4", "--seed", 5, "--out", tmp_path)
     refused = run("fuzz", "--resume", "--seed", 6, "--out", tmp_path)
     assert refused.exit_code == 2 and "--seed with --resume" in refused.output
-    result = run("fuzz", "--resume", "--seconds", 0.5, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
+    require_exit(0, "fuzz", "--resume", "--seconds", 0.5, "--out", tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["seed"] == 5 and summary["settings"] == {"page_size": 4}
     assert summary["seconds"] >= 1.0
@@ -144,6 +141,5 @@ def test_ctrl_c_leaves_what_can_be_gone_on_with(tmp_path: Path, jobs: int) -> No
     assert "Traceback" not in complained
     before = json.loads((tmp_path / "summary.json").read_text())["schedules"]
     assert before > 0
-    result = run("fuzz", "--resume", "--seconds", 1, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
+    require_exit(0, "fuzz", "--resume", "--seconds", 1, "--out", tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text())["schedules"] > before

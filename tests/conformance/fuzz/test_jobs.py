@@ -1,7 +1,5 @@
 """Several searches of one campaign: each draws its own schedules, what they find is merged, one that dies is begun again."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import hostile_target
 import pytest
-from command_line import UNTIL_FOUND, run
+from command_line import UNTIL_FOUND, require_exit, run
 from killing import killing
 
 pytest.importorskip("torch")
@@ -115,10 +113,9 @@ def test_a_job_that_always_dies_is_given_up_and_the_campaign_ends(
 
 @pytest.mark.slow
 def test_jobs_find_together_what_one_finds(tmp_path: Path) -> None:
-    result = run("fuzz", "--fault", "F22862a", "--jobs", 2, *UNTIL_FOUND, "--out", tmp_path)
-    assert result.exit_code == 1, result.output
+    result = require_exit(1, "fuzz", "--fault", "F22862a", "--jobs", 2, *UNTIL_FOUND, "--out", tmp_path)
     assert "by 2 jobs" in result.output and "F22862a" in result.output
-    assert run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
+    require_exit(1, "replay", tmp_path / "1" / "trace.jsonl")
 
 
 def test_the_cores_of_a_cluster_are_not_counted_here(tmp_path: Path) -> None:

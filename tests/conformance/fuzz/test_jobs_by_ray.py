@@ -1,13 +1,12 @@
 """A campaign by a Ray cluster of this machine: the same findings, and it goes on when a worker is killed in the middle."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path
 
 import command_line
 import pytest
+from command_line import require_exit
 from killing import killing
 from ray_workers import workers_of
 
@@ -29,10 +28,9 @@ def test_without_ray_the_answer_says_what_to_install(tmp_path: Path, monkeypatch
 class TestOnACluster:
     def test_what_is_found_there_is_left_here(self, tmp_path: Path) -> None:
         asked = ("--jobs", 2, "--fault", "F22862a", *command_line.UNTIL_FOUND, "--out", tmp_path)
-        result = command_line.run("fuzz", "--ray", "local", *asked)
-        assert result.exit_code == 1, result.output
+        result = require_exit(1, "fuzz", "--ray", "local", *asked)
         assert "by 2 jobs" in result.output and "F22862a" in result.output
-        assert command_line.run("replay", tmp_path / "1" / "trace.jsonl").exit_code == 1
+        require_exit(1, "replay", tmp_path / "1" / "trace.jsonl")
 
     def test_a_job_whose_worker_is_killed_goes_on(self, tmp_path: Path) -> None:
         plan, how = Plan("reference", seed=1), SearchOptions(10, jobs=2, isolates=True)

@@ -3,8 +3,6 @@
 What the shortest run to a corner of the model is to them brings it into that corner.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -62,8 +60,6 @@ def test_a_seed_leads_into_the_corner(reference: Reference, loads: dict[str, lis
 
 def _meets(corner: Expectation, load: Schedule, reference: Reference) -> bool:
     played = play(load, reference)
-    assert played.header is not None
-    assert played.judging is not None
     replayer = Replayer(Unwritten(Path("load"), played.header), ())
     for line, event in enumerate(played.judging.events, 2):
         assert replayer.feed(line, event) is None

@@ -1,7 +1,5 @@
 """What effects demand is exactly what is needed on small rows, and the check would notice if it were not."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import ModuleType
 from typing import Any

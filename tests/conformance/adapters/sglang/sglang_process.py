@@ -78,11 +78,17 @@ def called(release: str, function: str, *arguments: Any) -> Any:
     return json.loads(run_with_sglang(release, "-c", script, json.dumps(arguments, default=str)).splitlines()[-1])
 
 
-def run_with_sglang(release: str, *arguments: str) -> str:
-    """Run the environment's Python on a release; its output."""
+def site_of(release: str) -> Path:
+    """The folder of a release in the environment; skips the test where there is none."""
     site = ENVIRONMENT / "site" / release
     if not site.exists():
         pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
+    return site
+
+
+def run_with_sglang(release: str, *arguments: str) -> str:
+    """Run the environment's Python on a release; its output."""
+    site = site_of(release)
     command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(Path(__file__).parent)))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,7 +1,5 @@
 """Real servers of real releases, each in processes of its own on 127.0.0.1, and clients that talk HTTP to them."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -18,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-from sglang_process import ENVIRONMENT
+from sglang_process import ENVIRONMENT, site_of
 
 from kvproof.conformance.adapters.sglang.engine import BARE_CPU, TINY_LLAMA
 
@@ -107,9 +104,7 @@ def server(
     launcher: tuple[str, ...] = (),
 ) -> Iterator[Server]:
     """A running server of a release. `launcher`: the command before `python -m sglang.launch_server`."""
-    site = ENVIRONMENT / "site" / release
-    if not site.exists():
-        pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
+    site = site_of(release)
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / "tiny-llama"
     model.mkdir(exist_ok=True)

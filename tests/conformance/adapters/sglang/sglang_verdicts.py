@@ -8,8 +8,6 @@ folder of traces per release, CHECKS a file `<release>.json` per release, as `to
 `tools/sglang_own_checks.py` write them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path
@@ -36,7 +34,6 @@ def verdict_of(trace: Path, profile: str | None = None) -> str:
     if report.verdict == INCOMPLETE:
         return "incomplete"
     first = report.first
-    assert first is not None
     faults = [fault.id for fault in first.explained_by]
     return f"violates: {faults[0] if faults else first.event.action}"
 

@@ -1,7 +1,5 @@
 """What the adapter can say without SGLang: its tables, and the answers to a user's mistakes."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys
@@ -18,6 +16,8 @@ from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.errors import UserError
 
+FOUND = {seam.name: seam.ways[0] for seam in SEAMS}
+
 
 def test_every_scenario_has_a_summary_of_one_line() -> None:
     assert all(scenario.summary and "\n" not in scenario.summary for scenario in SCENARIOS.values())
@@ -29,16 +29,14 @@ def test_unknown_scenario_is_answered_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_release_without_a_needed_seam_is_answered_with_what_is_there_and_what_is_not() -> None:
-    found = {seam.name: seam.ways[0] for seam in SEAMS}
     with pytest.raises(UserError) as refused:
-        release_of("9.9.9", {**found, "session_cache": None})
+        release_of("9.9.9", {**FOUND, "session_cache": None})
     assert "session_cache (the cache layer" in refused.value.message
     assert "row: kv.req_pool_idx" in refused.value.message
 
 
 def test_an_unknown_release_is_driven_by_what_it_has_and_names_the_rest() -> None:
-    found = {seam.name: seam.ways[0] for seam in SEAMS}
-    release = release_of("9.9.9", {**found, "marker": None})
+    release = release_of("9.9.9", {**FOUND, "marker": None})
     assert release.marker is None and release.known_deviations == ()
     assert "9.9.9" in release.gaps[0] and any("in-flight marker" in gap for gap in release.gaps)
 
@@ -123,5 +121,7 @@ class TestStandIns:
         model = pydantic.create_model("Model", value=(field_type, ...))
         assert model(value=3).value == 3
 
-    def test_leave_real_packages_alone(self) -> None:
+    def test_leave_other_packages_alone_real_or_absent(self) -> None:
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("another_absent_package")
         assert importlib.import_module("colorsys").rgb_to_hsv is not None

@@ -1,8 +1,5 @@
 """SGLang's own EAGLE with a draft model of random weights: rounds reserve, drafts are accepted, and the trace says both."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -18,6 +15,7 @@ from sglang_process import (
     Trace,
     run_with_sglang,
 )
+from trace_events import read_records, write_records
 
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
@@ -75,15 +73,19 @@ def test_version_1_verifies_a_round_in_the_step_that_drafts_it(trace_of: TraceOf
 @pytest.mark.sglang
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 def test_a_rejected_draft_that_keeps_its_page_is_noticed(trace_of: TraceOf, tmp_path: Path, page_size: int) -> None:
-    lines = trace_of(NEW, SPECULATION_V1, page_size).path.read_text().splitlines()
-    events = [json.loads(line) for line in lines]
+    events = read_records(trace_of(NEW, SPECULATION_V1, page_size).path)
     at = next(place for place, event in enumerate(events) if event.get("action") == "verify" and event.get("free"))
     kept = events[at]["free"].pop()
-    leaking = tmp_path / "leaking.jsonl"
-    leaking.write_text("".join(json.dumps(event) + "\n" for event in events))
+    leaking = write_records(tmp_path / "leaking.jsonl", events)
     first = replay(leaking, profile=OF_THE_TRACE).first
     assert first is not None and first.event.seq == events[at]["seq"]
     assert any(f"page {kept} was not freed" in line for line in first.pages)
+
+
+def record(release: str, scenario: str, out: Path, *settings: str) -> None:
+    command = ("-m", "kvproof.conformance.cli.program", "record", "--target", "sglang", "--scenario", scenario)
+    asked = [word for setting in settings for word in ("--set", setting)]
+    run_with_sglang(release, *command, *asked, "--out", str(out))
 
 
 @pytest.mark.sglang
@@ -95,12 +97,8 @@ def test_a_rejected_draft_that_keeps_its_page_is_noticed(trace_of: TraceOf, tmp_
     ],
 )
 def test_drafts_that_cannot_be(tmp_path: Path, release: str, settings: tuple[str, ...], words: str) -> None:
-    asked = [word for setting in settings for word in ("--set", setting)]
     with pytest.raises((AssertionError, CalledProcessError), match=words):
-        run_with_sglang(
-            *(release, "-m", "kvproof.conformance.cli.program", "record", "--target", "sglang", "--scenario", "basic"),
-            *(*asked, "--out", str(tmp_path / "t.jsonl")),
-        )
+        record(release, "basic", tmp_path / "t.jsonl", *settings)
 
 
 @pytest.mark.sglang
@@ -110,19 +108,7 @@ def test_rounds_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     recorded = tmp_path / "t.jsonl"
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    run_with_sglang(
-        *(
-            release,
-            "-m",
-            "kvproof.conformance.cli.program",
-            "record",
-            "--target",
-            "sglang",
-            "--scenario",
-            "matrix-speculation",
-        ),
-        *("--out", str(recorded)),
-    )
+    record(release, "matrix-speculation", recorded)
     assert Trace.read(recorded).reason == "finished"
 
 

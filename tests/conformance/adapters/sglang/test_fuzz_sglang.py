@@ -1,7 +1,5 @@
 """`kvproof fuzz --target sglang`: the seed faults of an old release are found and named, and what is left of a finding works."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from command_line import completed, of_its_own
-from sglang_process import ENVIRONMENT, RELEASES, called, run_with_sglang
+from repository import DOCS, ROOT
+from sglang_process import ENVIRONMENT, RELEASES, called, run_with_sglang, site_of
 
 from kvproof.spec.faults import FAULTS
 
@@ -19,11 +18,8 @@ CHECKED_FOR = "nothing wrong any more"
 
 
 def fuzz(release: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    site = ENVIRONMENT / "site" / release
-    if not site.exists():
-        pytest.skip(f"no SGLang {release} in {ENVIRONMENT.name}: run `make test-sglang`")
     command = [ENVIRONMENT / "bin" / "kvproof", "fuzz", *arguments]
-    return completed(command, env={**os.environ, "PYTHONPATH": str(site)}, timeout=400)
+    return completed(command, env={**os.environ, "PYTHONPATH": str(site_of(release))}, timeout=400)
 
 
 @pytest.fixture(scope="module")
@@ -110,11 +106,10 @@ def test_without_sglang_it_says_what_to_do(tmp_path: Path) -> None:
 
 def test_what_was_found_without_a_name_is_told_in_words() -> None:
     """Each signature of the kill matrix over releases begins as some row of the page does."""
-    repository = Path(__file__).resolve().parents[4]
-    page = (repository / "docs" / "fuzzing.md").read_text().partition("<!-- signatures -->")[2]
+    page = (DOCS / "fuzzing.md").read_text().partition("<!-- signatures -->")[2]
     rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
     begins = re.findall("`([^`]+)`", " ".join(rows))
-    matrix = (repository / "benchmarks" / "results" / "fuzz_releases.md").read_text().splitlines()
+    matrix = (ROOT / "benchmarks" / "results" / "fuzz_releases.md").read_text().splitlines()
     found = {line.split(" | ")[1] for line in matrix if line.startswith("| 0.")}
     unnamed = {signature for signature in found if signature not in FAULTS}
     assert len(found) > len(unnamed) > 5

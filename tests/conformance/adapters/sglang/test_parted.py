@@ -1,15 +1,13 @@
 """From 0.5.20 on a prompt whose prefix has lost its window pages is inserted only up to where it parts, and where a request ends
 the tree takes the window pages of its duplicates. Both are rules of those releases, and told in the trace."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sglang_process import LATER, called, often_and_in_full
+from trace_events import read_records, write_records
 
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 
@@ -57,11 +55,10 @@ def protects_all(event: dict[str, Any]) -> None:
 def test_what_is_told_of_it_is_judged(
     drive: str, change: Callable[[dict[str, Any]], None], newest: Path, tmp_path: Path
 ) -> None:
-    events = [json.loads(line) for line in (newest / f"{drive}.jsonl").read_text().splitlines()]
+    events = read_records(newest / f"{drive}.jsonl")
     for event in events:
         change(event)
-    changed = tmp_path / "changed.jsonl"
-    changed.write_text("".join(json.dumps(event) + "\n" for event in events))
+    changed = write_records(tmp_path / "changed.jsonl", events)
     assert replay(newest / f"{drive}.jsonl", profile="auto").verdict == CONFORMS
     assert replay(changed, profile="auto").verdict == VIOLATES
 

@@ -1,7 +1,5 @@
 """The plugin and the launcher, as far as they go without a server: idle when off, found when on, honest about what is missing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -116,7 +114,6 @@ def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Pa
     process = subprocess.Popen(
         [*launcher, sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     rest, error = process.communicate(timeout=30)

@@ -1,7 +1,5 @@
 """Rounds of speculation v1: a batch frees what it rejects in one call, and each request's event has its own share."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +47,6 @@ def test_each_request_has_its_share_and_no_freed_page_is_lost(
 
     def verify(worker: str, batch: Any) -> str:
         rounds.prepare(lambda drafts, batch: None, drafts, batch)
-        assert actions.innermost is not None
         actions.innermost.free += freed
         actions.innermost.window_free += [page + 100 for page in freed]
         requests[0].output_ids += [2, 3]

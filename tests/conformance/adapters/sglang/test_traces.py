@@ -1,7 +1,5 @@
 """Traces of real SGLang releases, judged without the model: by their form, and by a census of the pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real SGLang releases judged by the specification: what conforms, what is flagged, and by which name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +104,6 @@ def test_expected_verdicts_say_of_well_behaved_clients_that_they_are_served_by_t
 def test_strict_flags_what_is_known_of_the_release(trace_of: TraceOf, page_size: int) -> None:
     report = replay(trace_of(NEW, "retract", page_size).path, strict=True)
     assert report.verdict == VIOLATES
-    assert report.first is not None
     assert [f.id for f in report.first.explained_by] == ["S0511a"]
 
 

@@ -1,8 +1,5 @@
 """The sliding-window pool of real releases, page by page: sound runs conform, a wrong page of it is noticed and named."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +9,7 @@ import pytest
 import torch
 from drive_windows import PAGE_SIZES, SOUND
 from sglang_process import RELEASES, called
+from trace_events import events_of, read_records, write_records
 
 from kvproof.conformance.adapters.live.assembly import DECODE, Assembly
 from kvproof.conformance.adapters.live.page_ids import PageIds
@@ -20,8 +18,6 @@ from kvproof.conformance.adapters.sglang.releases import release_of
 from kvproof.conformance.adapters.sglang.seams import SEAMS
 from kvproof.conformance.adapters.sglang.window_pool import WindowPool, window_allocator
 from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
-from kvproof.conformance.traces.open_trace import read_trace
-from kvproof.spec.trace import Event
 
 OLD, NEW = RELEASES
 TraceOf = Callable[[str, str, int], Any]
@@ -33,10 +29,6 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("windows")
     called(NEW, "drive_windows:runs", folder)
     return folder
-
-
-def events_of(path: Path, *actions: str) -> list[Event]:
-    return [e for _, e in read_trace(path) if isinstance(e, Event) and e.action in actions]
 
 
 @pytest.mark.sglang
@@ -76,15 +68,11 @@ def test_sound_runs_bring_about_what_frees_window_pages(driven: Path) -> None:
 def test_a_wrong_window_page_in_any_event_is_noticed(driven: Path, tmp_path: Path, action: str, name: str) -> None:
     """The recorder writes another page than the map names, once: the replay says where it came out."""
     sound = driven / f"{name}.jsonl"
-    lines = sound.read_text().splitlines(keepends=True)
+    events = read_records(sound)
     key = "window_alloc" if action in ("extend", "decode") else "window_free"
-    place = next(place for place, line in enumerate(lines) if f'"action":"{action}"' in line and f'"{key}"' in line)
-    event = json.loads(lines[place])
+    event = next(event for event in events if event.get("action") == action and event.get(key))
     event[key][-1] = event[key][-1] % replay(sound).config.window_pages + 1
-    lines[place] = json.dumps(event, separators=(",", ":")) + "\n"
-    spoilt = tmp_path / "spoilt.jsonl"
-    spoilt.write_text("".join(lines))
-    report = replay(spoilt)
+    report = replay(write_records(tmp_path / "spoilt.jsonl", events))
     assert report.verdict == VIOLATES and report.first is not None
     assert report.first.event.seq >= event["seq"]
     assert any("window page" in line for line in report.first.pages) or said_of(report) & {"freed window pages"}

@@ -6,8 +6,6 @@ records everything on the repository that KVPROOF_SGLANG_JAX_REPO names and writ
 with, and the table in `docs/sglang-jax.md`.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -33,7 +31,6 @@ def verdict_of(trace: Path) -> str:
         words = f"incomplete: {report.why.rpartition(': ')[2]}"
     else:
         first = report.first
-        assert first is not None
         names = [fault.id for fault in first.explained_by]
         words = f"violates: {first.event.action}, {names[0] if names else '+'.join(sorted(first.invariants))}"
     return f"{words} (own check fails)" if False in own_checks(trace) else words

@@ -1,8 +1,5 @@
 """The target as a user meets it, where no checkout of sglang-jax is named or jax is missing."""
 
-from __future__ import annotations
-
-import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -10,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kvproof.conformance.adapters import stand_ins
 from kvproof.conformance.adapters.scenarios import TARGETS, scenarios_of
 from kvproof.conformance.adapters.sglang_jax.checkout import CHECKOUT
 from kvproof.conformance.adapters.sglang_jax.record import record_scenario, settings_for
@@ -76,16 +72,6 @@ def test_chunks_windows_and_pools_grow_with_the_page() -> None:
     assert small.chunked_prefill_size is not None and large.chunked_prefill_size == 4 * small.chunked_prefill_size
     assert large.pool_tokens == 4 * small.pool_tokens
     assert settings_for(SCENARIOS["window"], 4, 0, {}).window == 4 * SCENARIOS["window"].window_pages
-
-
-def test_stand_ins_answer_for_the_packages_they_were_given_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    stand_ins.install(("surely_absent_package",))
-    assert importlib.import_module("surely_absent_package.below").anything is not None
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("another_absent_package")
-    for name in [name for name in sys.modules if name.startswith("surely_absent_package")]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 def test_the_target_names_where_its_environment_is_described() -> None:

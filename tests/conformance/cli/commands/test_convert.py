@@ -1,12 +1,11 @@
 """`kvproof convert`: both directions, incomplete traces, and files that are never half there."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
 import command_line
 import pytest
+from command_line import require_exit
 from many_traces import HEADER
 
 from kvproof.conformance.traces import columnar
@@ -46,7 +45,7 @@ def test_there_and_back_by_the_names_alone(trace: Path, tmp_path: Path, name: st
 @pytest.mark.parametrize(("to", "columns"), [("columnar", True), ("jsonl", False)])
 def test_to_decides_before_the_name(trace: Path, tmp_path: Path, to: str, columns: bool) -> None:
     for name in ("a.jsonl", "a.kvtrace", "a.txt"):
-        assert run(trace, tmp_path / name, "--to", to).exit_code == 0
+        require_exit(0, "convert", trace, tmp_path / name, "--to", to)
         assert is_columnar(tmp_path / name) == columns
         assert len(list(read_trace(tmp_path / name))) == 4
 
@@ -70,8 +69,7 @@ def test_what_cannot_be_converted_is_said_in_one_line(trace: Path, tmp_path: Pat
 @pytest.mark.parametrize("name", ["o.kvtrace", "o.jsonl"])
 def test_an_incomplete_trace_stays_incomplete(trace: Path, tmp_path: Path, name: str) -> None:
     trace.write_bytes(trace.read_bytes()[:-100])
-    result = run(trace, tmp_path / name)
-    assert result.exit_code == 3
+    result = require_exit(3, "convert", trace, tmp_path / name)
     assert f"incomplete as the trace is: {trace}:4: the file breaks off in the middle of a record" in result.stdout
     converted = read_trace(tmp_path / name)
     assert [e.seq for _, e in converted if isinstance(e, Event)] == [0, 1] and not converted.complete
@@ -104,7 +102,7 @@ def test_an_interrupted_copy_leaves_nothing(
 
 def test_without_pyarrow_lines_are_still_copied(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    assert run(trace, tmp_path / "o.jsonl.gz").exit_code == 0
+    require_exit(0, "convert", trace, tmp_path / "o.jsonl.gz")
     assert "pip install 'kvproof[scale]'" in refusal(trace, tmp_path / "o.kvtrace")
     assert files_in(tmp_path) == {"t.jsonl", "o.jsonl.gz"}
 

@@ -1,13 +1,12 @@
 """A violation in words: what the terminal says of a trace, a counterexample and a finding."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from command_line import UNTIL_FOUND, refusal, run
+from command_line import UNTIL_FOUND, refusal, require_exit, run
 from golden import of_sglang_0523
+from trace_events import read_records, write_records
 
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.report.explain.account import Wrong, in_one_sentence, lengths_around, values_of
@@ -19,14 +18,12 @@ from kvproof.conformance.report.explain.story import FROM_SLOT, FROM_TURN, Lengt
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace of the reference with F22862b on: event 34 frees page 9, which holds committed tokens."""
     path = tmp_path_factory.mktemp("explain") / "retract.jsonl"
-    result = run("record", "--scenario", "retract", "--page-size", 4, "--fault", "F22862b", "--out", path)
-    assert result.exit_code == 0, result.output
+    require_exit(0, "record", "--scenario", "retract", "--page-size", 4, "--fault", "F22862b", "--out", path)
     return path
 
 
 def test_a_violation_is_told_with_event_page_owners_rule_fault_and_what_to_do(trace: Path) -> None:
-    result = run("explain", trace)
-    assert result.exit_code == 1
+    result = require_exit(1, "explain", trace)
     said = result.stdout
     for part in (
         "page 9 was freed; the owner was session s",
@@ -45,7 +42,6 @@ def test_a_violation_is_told_with_event_page_owners_rule_fault_and_what_to_do(tr
 
 def test_the_lengths_stand_before_by_the_rule_and_as_seen(trace: Path) -> None:
     finding = replay(trace).first
-    assert finding is not None
     values = {v.name: v for v in values_of(finding)}
     committed = values["slot_kv_committed_len"]
     assert committed[1:] == ("34", "33", "33") and not isinstance(committed.seen, Wrong)
@@ -65,7 +61,6 @@ def test_what_led_to_it_ends_with_the_bad_event(trace: Path) -> None:
 
 def test_each_wrong_page_has_the_owner_that_had_it_and_the_one_that_has_it(trace: Path) -> None:
     finding = replay(trace).first
-    assert finding is not None
     assert [vars(wrong) for wrong in finding.wrong] == [
         {"page": 9, "owner": "session s", "became": "free list", "rule": "session s"}
     ]
@@ -74,12 +69,10 @@ def test_each_wrong_page_has_the_owner_that_had_it_and_the_one_that_has_it(trace
 
 def test_a_page_that_is_handed_out_twice_has_two_owners(trace: Path, tmp_path: Path) -> None:
     """The page that event 30 takes is one that the session has had since event 4."""
-    twice = tmp_path / "twice.jsonl"
-    lines = trace.read_text().splitlines()
-    taking = json.loads(lines[31])
-    assert taking["alloc"] == [8, 9]
-    taking["alloc"] = [8, 3]
-    twice.write_text("\n".join([*lines[:31], json.dumps(taking)]) + "\n")
+    records = read_records(trace)[:32]
+    assert records[31]["alloc"] == [8, 9]
+    records[31]["alloc"] = [8, 3]
+    twice = write_records(tmp_path / "twice.jsonl", records)
     finding = replay(twice).first
     assert finding is not None and finding.event.seq == 30
     assert [(wrong.page, wrong.owner, wrong.became) for wrong in finding.wrong] == [(3, "session s", "session s")]
@@ -87,8 +80,7 @@ def test_a_page_that_is_handed_out_twice_has_two_owners(trace: Path, tmp_path: P
 
 def test_a_trace_that_conforms_is_explained_as_such(tmp_path: Path) -> None:
     path = of_sglang_0523("abort-first-p1")
-    result = run("explain", path, "--profile", "auto")
-    assert result.exit_code == 0
+    result = require_exit(0, "explain", path, "--profile", "auto")
     assert result.stdout.startswith("CONFORMS") and "by the rules of sglang-0.5.23" in result.stdout
     assert f"kvproof replay {path} --profile auto" in result.stdout
 
@@ -102,19 +94,16 @@ def test_a_trace_without_its_end_is_incomplete(trace: Path, tmp_path: Path) -> N
 
 def test_a_counterexample_is_as_short_as_they_get(tmp_path: Path) -> None:
     path = tmp_path / "cx.jsonl"
-    assert run("prove", "--fault", "F20070", "--out", path).exit_code == 1
-    result = run("explain", path)
-    assert result.exit_code == 1
+    require_exit(1, "prove", "--fault", "F20070", "--out", path)
+    result = require_exit(1, "explain", path)
     assert "this trace is as short as they get that show it" in result.stdout
     assert "kvproof shrink" not in result.stdout
 
 
 def test_a_finding_of_the_fuzzer_is_explained_by_its_folder(tmp_path: Path) -> None:
     out = tmp_path / "found"
-    found = run("fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", out)
-    assert found.exit_code == 1, found.output
-    result = run("explain", out / "1")
-    assert result.exit_code == 1, result.output
+    require_exit(1, "fuzz", "--fault", "F22862b", *UNTIL_FOUND, "--out", out)
+    result = require_exit(1, "explain", out / "1")
     assert "F22862b" in result.stdout
     assert f"kvproof fuzz --replay {out / '1'}" in result.stdout
     assert f"pytest {out / '1' / 'test_finding.py'}" in result.stdout

@@ -1,7 +1,5 @@
 """`kvproof gate`: what passes, and each way of not passing, seen."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil
@@ -9,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import refusal, run
+from command_line import refusal, require_exit
 from many_traces import broken
 from repository import VARIANTS
 from typer.testing import Result
@@ -23,17 +21,11 @@ from kvproof.conformance.printable import for_markdown
 STEPS = ("proof", "kills", "golden", "fuzz")
 
 
-def gate(only: str, *arguments: object) -> Result:
-    """One step of the gate alone; every format goes into a file of its name."""
+def gate(code: int, only: str, *arguments: object) -> Result:
+    """One step of the gate alone, which ends with this code; every format goes into a file of its name."""
     skipped = [part for step in STEPS if step != only for part in ("--skip", step)]
     files = ("--junit", "g.xml", "--sarif", "g.sarif", "--ndjson", "g.ndjson", "--markdown", "g.md")
-    return run("gate", *skipped, *arguments, *files)
-
-
-def refused(only: str, *arguments: object) -> str:
-    result = gate(only, *arguments)
-    assert result.exit_code == 2, result.output
-    return result.stderr
+    return require_exit(code, "gate", *skipped, *arguments, *files)
 
 
 def rules_broken() -> list[str]:
@@ -51,17 +43,14 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 def test_the_whole_gate_passes_on_these_rules(tmp_path: Path) -> None:
-    result = run("gate", "--fuzz-seconds", 5, "--markdown", tmp_path / "gate.md", "--budget", 600)
-    assert result.exit_code == 0, result.output
+    require_exit(0, "gate", "--fuzz-seconds", 5, "--markdown", tmp_path / "gate.md", "--budget", 600)
     page = (tmp_path / "gate.md").read_text()
     assert page.startswith("## kvproof gate: passed") and page.count("✅ passed") == 4
     assert "of 42 faults 42 refuted by the proof, 41 found by replay, 28 by fuzzing" in page
 
 
 def test_the_traces_that_are_shipped_are_as_they_must_be() -> None:
-    result = gate("golden")
-    assert result.exit_code == 0, result.output
-    assert "passed         golden traces: 8 traces, 515 events" in result.stdout
+    assert "passed         golden traces: 8 traces, 515 events" in gate(0, "golden").stdout
     verdicts = {expected.verdict for _, expected in kept_in(SHIPPED)}
     assert verdicts == {"conforms", "violates", "incomplete"}  # a gate that cannot fail guards nothing
 
@@ -87,9 +76,8 @@ def test_a_golden_trace_must_come_to_what_is_expected(
     if expected is not None:
         (name,) = (path.name for path in folder.iterdir())
         (folder / "expected.json").write_text(json.dumps({"traces": {name: expected}}))
-    result = gate("golden", "--golden", folder)
-    assert (result.exit_code, rules_broken()) == (code, rules), result.output
-    assert said in result.stdout
+    assert said in gate(code, "golden", "--golden", folder).stdout
+    assert rules_broken() == rules
     marks = {0: "✅ passed", 1: "❌ failed", 2: "could not run", 3: "no verdict"}
     assert marks[code] in Path("g.md").read_text()
 
@@ -111,14 +99,13 @@ def kept(tmp_path: Path, trace: str) -> Path:
 def test_a_trace_that_its_folder_does_not_speak_of_is_not_passed_over(tmp_path: Path) -> None:
     folder = kept(tmp_path, "violates")
     (folder / "expected.json").write_text('{"traces": {"other.jsonl": {}}}')
-    result = gate("golden", "--golden", folder)
-    assert result.exit_code == 2
-    assert "other.jsonl is not there, trace.jsonl is not in it" in result.stdout
+    said = gate(2, "golden", "--golden", folder).stdout
+    assert "other.jsonl is not there, trace.jsonl is not in it" in said
 
 
 def test_nothing_checked_is_no_pass() -> None:
-    assert "nothing was checked" in refused("golden", "--skip", "golden")
-    assert "nothing was checked" in refused("kills", "--action", "open"), "no fault deviates it"
+    assert "nothing was checked" in gate(2, "golden", "--skip", "golden").stderr
+    assert "nothing was checked" in gate(2, "kills", "--action", "open").stderr, "no fault deviates it"
 
 
 def blind_proof(patch: pytest.MonkeyPatch) -> None:
@@ -149,28 +136,24 @@ def test_a_fault_that_is_not_found_by_one_of_the_three_fails_the_gate(
     monkeypatch: pytest.MonkeyPatch, blind: Callable[[pytest.MonkeyPatch], None], by: str
 ) -> None:
     blind(monkeypatch)
-    result = gate("kills", "--action", "refuse")
-    assert result.exit_code == 1 and f"F22790e is not found by {by}" in result.stdout
+    assert f"F22790e is not found by {by}" in gate(1, "kills", "--action", "refuse").stdout
     assert rules_broken() == ["blind"]
 
 
 def test_faults_of_an_action_are_found_by_all_three() -> None:
-    result = gate("kills", "--action", "refuse")
-    assert result.exit_code == 0, result.output
-    assert "refuse: of 1 faults 1 refuted by the proof, 1 found by replay, 1 by fuzzing" in result.stdout
+    said = gate(0, "kills", "--action", "refuse").stdout
+    assert "refuse: of 1 faults 1 refuted by the proof, 1 found by replay, 1 by fuzzing" in said
 
 
 def test_what_there_was_no_time_for_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "seconds_left", 0.0)
-    result = gate("kills", "--action", "match_slot", "--budget", 1)
-    assert result.exit_code == 3
+    result = gate(3, "kills", "--action", "match_slot", "--budget", 1)
     assert "too little time for" in result.stdout and "F22862b" in result.stdout
 
 
 def test_a_broken_rule_fails_the_gate() -> None:
     variant = VARIANTS / "sglang_22862_old_design.py"
-    result = gate("proof", "--variant", variant, "--trust-variants")
-    assert result.exit_code == 1
+    result = gate(1, "proof", "--variant", variant, "--trust-variants")
     assert "failed         proof: sglang_22862_old_design.py: breaks" in result.stdout
     assert "is executed now, with all your rights" in result.stderr
     assert "match\\_slot breaks I7" in Path("g.md").read_text()
@@ -180,7 +163,7 @@ def test_a_variant_of_a_stranger_is_never_executed(tmp_path: Path) -> None:
     (evil := tmp_path / "evil.py").write_text("open('was-here', 'w').write('x')\nREPLACES = 'open'\n")
     assert "--trust-variants" in refusal("gate", "--variant", evil)
     assert not Path("was-here").exists()
-    assert gate("proof", "--variant", evil, "--trust-variants").exit_code == 2
+    gate(2, "proof", "--variant", evil, "--trust-variants")
     assert Path("was-here").exists()  # the test sees what it is about
 
 
@@ -198,8 +181,7 @@ def a_target(folder: Path, patch: pytest.MonkeyPatch, start: str, **attributes: 
 def test_a_short_fuzz_finds_what_is_wrong_with_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = "return super().start(settings, ('F22862a',), tell, own_checks=own_checks)"
     target = a_target(tmp_path, monkeypatch, start)
-    result = gate("fuzz", "--target", target, "--fuzz-seconds", 30, "--budget", 600)
-    assert result.exit_code == 1, result.output
+    result = gate(1, "fuzz", "--target", target, "--fuzz-seconds", 30, "--budget", 600)
     assert f"kvproof fuzz --target {target} --replay out/gate/fuzz/1" in result.stdout
     assert (tmp_path / "out/gate/fuzz/1/test_finding.py").exists()
     assert "F22862a" in Path("g.xml").read_text()
@@ -208,29 +190,25 @@ def test_a_short_fuzz_finds_what_is_wrong_with_a_target(tmp_path: Path, monkeypa
 def test_what_is_known_of_a_target_can_be_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = a_target(tmp_path, monkeypatch, "raise ValueError('known')", seeds=())
     asked = ("fuzz", "--target", target, "--fuzz-seconds", 2)
-    assert gate(*asked).exit_code == 1
+    gate(1, *asked)
     said = map(json.loads, Path("g.ndjson").read_text().splitlines())
     (signature,) = [event["signature"] for event in said if event["event"] == "trouble"]
     accepted = tmp_path / "accepted.txt"
     accepted.write_text(f"# known, unfixed\n{signature}\n")
-    result = gate(*asked, "--accepted", accepted)
-    assert result.exit_code == 0, result.output
-    assert "nothing new, 1 kinds that are accepted" in result.stdout
+    assert "nothing new, 1 kinds that are accepted" in gate(0, *asked, "--accepted", accepted).stdout
     accepted.write_text("another signature\n")
-    assert gate(*asked, "--accepted", accepted).exit_code == 1
+    gate(1, *asked, "--accepted", accepted)
     accepted.write_text("# nothing\n")
-    assert "names no signature" in refused(*asked, "--accepted", accepted)
+    assert "names no signature" in gate(2, *asked, "--accepted", accepted).stderr
 
 
 def test_a_target_that_cannot_start_is_no_pass() -> None:
-    assert gate("fuzz", "--target", "no_such_module:x").exit_code == 2
+    assert "no_such_module" in gate(2, "fuzz", "--target", "no_such_module:x").stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--skip", "fuz"), "did you mean fuzz?"),
-        (("--action", "finsh"), "did you mean finish"),
         (("--profile", "sglang-0.5.1"), "unknown profile"),
         (("--golden", "nowhere"), "--golden names a folder"),
         (("--profile", "sglang-0.5.11", "--variant", "x.py"), "choose one"),
@@ -244,11 +222,10 @@ def test_what_is_misspelt_is_said_before_the_first_step(arguments: tuple[str, ..
 def test_the_page_goes_to_github_too_and_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (page := tmp_path / "summary.md").write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
-    assert gate("golden").exit_code == 0
+    gate(0, "golden")
     assert page.read_text().startswith("before\n## kvproof gate: passed")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "none" / "x"))
-    result = gate("golden")
-    assert result.exit_code == 0 and "GITHUB_STEP_SUMMARY: cannot write" in result.stderr
+    assert "GITHUB_STEP_SUMMARY: cannot write" in gate(0, "golden").stderr
 
 
 HOSTILE = "a|b\n| forged | ✅ passed | x |\n<img src=x> [x](http://e.vil) @everyone `code` **b** \x1b[31m"
@@ -287,6 +264,5 @@ def test_ctrl_c_ends_it_as_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("kvproof.conformance.cli.commands.gate.judge_golden", interrupted)
-    result = gate("golden")
-    assert result.exit_code == 130
+    gate(130, "golden")
     assert json.loads(Path("g.ndjson").read_text().splitlines()[-1])["exit_code"] == 130

@@ -1,17 +1,14 @@
 """`kvproof info`: what a trace holds, and whether it is whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from command_line import refusal, run
+from command_line import refusal, require_exit, run
 from repository import EXCERPT
 
 
 def test_info_of_a_complete_trace(trace: Path) -> None:
-    result = run("info", trace)
-    assert result.exit_code == 0
+    result = require_exit(0, "info", trace)
     text = " ".join(result.stdout.split())
     for part in (
         "producer test 0, driving none",
@@ -45,9 +42,7 @@ def test_info_of_an_incomplete_trace_is_inconclusive(trace: Path, end: bytes, sa
 
 def test_one_incomplete_trace_among_several_decides_the_exit_code(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.jsonl").write_text(trace.read_text().splitlines(keepends=True)[0])
-    result = run("info", "-q", tmp_path / "cut.jsonl", trace)
-    assert result.exit_code == 3
-    assert len(result.stdout.splitlines()) == 2
+    assert len(require_exit(3, "info", "-q", tmp_path / "cut.jsonl", trace).stdout.splitlines()) == 2
 
 
 def test_info_refuses_what_is_no_trace(trace: Path, tmp_path: Path) -> None:
