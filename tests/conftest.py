@@ -4,6 +4,8 @@ One run has one cache, which the workers of pytest-xdist share. The checker is c
 tests that need it come last: so it is compiled once, and nobody waits.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

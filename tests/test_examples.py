@@ -1,5 +1,7 @@
 """Every example ends as it says."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path

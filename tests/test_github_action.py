@@ -1,5 +1,7 @@
 """What the commands of the GitHub action and the pre-commit hooks do, run here. Their form: `docs/test_contributing.py`."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Traces of real runs that are kept: replayed ever after, with the verdict and the numbers that they had."""
 
+from __future__ import annotations
+
 import gzip
 import json
 from pathlib import Path

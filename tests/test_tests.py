@@ -1,5 +1,7 @@
 """The tests themselves: each asserts something, and each file stands where the module stands that it is about."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 from pathlib import Path

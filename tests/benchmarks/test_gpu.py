@@ -1,5 +1,7 @@
 """The GPU benchmark runs, says so where there is no device, and writes what it found."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """`@kvproof.conformance(...)` and `kvproof_recorder`: red where something is wrong, green and without a trace where not."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

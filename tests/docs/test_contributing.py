@@ -1,5 +1,7 @@
 """What a contributor reads and fills in: files that pages name exist; action, issue forms and hooks fit their schemas."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

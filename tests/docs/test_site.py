@@ -1,5 +1,7 @@
 """The site builds with every link in place, needs no network, and draws every action, invariant and fault."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

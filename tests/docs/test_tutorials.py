@@ -1,5 +1,7 @@
 """The commands of the readme, the tutorials and the five minutes are typed, and answer as the pages say."""
 
+from __future__ import annotations
+
 from contextlib import nullcontext
 from pathlib import Path
 

@@ -5,6 +5,8 @@ between them and however they are spaced; `(exit N)` is its exit code, 0 where n
 that file.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

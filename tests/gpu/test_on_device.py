@@ -1,5 +1,7 @@
 """What only a device shows: kernels behind the public entries, real sizes, streams that do not wait, captured graphs."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,7 @@
 """Pools on a device: nothing waits for it, its own tables are counted, no event is lost. tests/impl has the same on the CPU."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Whole runs of the reference implementation on a device: the same events as on the CPU, and they conform."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

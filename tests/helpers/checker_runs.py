@@ -1,5 +1,7 @@
 """Runs of the model as traces, changes to them, and what each checker says of one: for the tests of the compiled one."""
 
+from __future__ import annotations
+
 import json
 import random
 from collections.abc import Callable, Iterator

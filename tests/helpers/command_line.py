@@ -1,5 +1,7 @@
 """The program as a user runs it, in this process or in one of its own."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Traces of real releases that are kept, so that what was seen of them is judged ever after, without their software."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from repository import GOLDEN

@@ -1,5 +1,7 @@
 """The tags of a page with their attributes, as a browser would see them."""
 
+from __future__ import annotations
+
 from html.parser import HTMLParser
 
 WITHOUT_END = ("meta", "line", "polyline")

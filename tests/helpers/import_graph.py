@@ -1,5 +1,7 @@
 """The imports of the package, read from its files: which module imports which, on which line, and whether at once or later."""
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterable, Iterator

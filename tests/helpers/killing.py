@@ -1,5 +1,7 @@
 """Processes that are killed in the middle of their work."""
 
+from __future__ import annotations
+
 import os
 import signal
 import threading

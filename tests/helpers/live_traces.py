@@ -1,5 +1,7 @@
 """What the tests of live traces put into them, and how they wait for the process that writes."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

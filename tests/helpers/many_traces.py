@@ -1,5 +1,7 @@
 """Traces without an implementation: good, bad and long ones."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from trace_events import HEADER

@@ -1,5 +1,7 @@
 """Runs of the model, by chance or as told: what tests of the model make traces of, and tests of the replay judge."""
 
+from __future__ import annotations
+
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,7 @@
 """The processes of a Ray cluster that a test made on this machine."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

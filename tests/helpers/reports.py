@@ -1,5 +1,7 @@
 """Runs of the command line with every format asked for, and the validators of other people that judge the files."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Where things lie in this repository, for tests at any depth."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,5 +1,7 @@
 """A header, events as Hypothesis draws them, and traces of given events, for tests of whatever reads or writes traces."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any, get_args

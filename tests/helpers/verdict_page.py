@@ -1,5 +1,7 @@
 """The table of verdicts in a page of the docs: between two marks, written by a script and compared by a test."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

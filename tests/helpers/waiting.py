@@ -1,5 +1,7 @@
 """Waiting for what another process does, where nothing tells of it."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 

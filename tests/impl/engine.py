@@ -1,5 +1,7 @@
 """A scheduler without a model as tests hold it: with its events, and a census after each step."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from kvproof.impl.config import EngineConfig

@@ -4,6 +4,8 @@ of the events. Run by test_device_run.py.
 A process of its own: Triton decides at import whether it interprets. Argument: scenario, page size and settings, as JSON.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sys

@@ -3,6 +3,8 @@
 A process of its own: Triton decides at import whether it interprets. Argument: the settings of PagedRows, as JSON.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 

@@ -3,6 +3,8 @@
 With a window each page has a window page, at random as well, until it is evicted.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import torch

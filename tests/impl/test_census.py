@@ -1,5 +1,7 @@
 """Every page, row and lock has the owner it should have after each step of every scenario; the census notices what has not."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest

@@ -1,5 +1,7 @@
 """The census of pools on the device: it counts the device's own tables, and a verdict is read one step after it was taken."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest

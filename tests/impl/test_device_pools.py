@@ -1,5 +1,7 @@
 """The device's tables after what the books did: batches keep the order of the books, whatever they put together."""
 
+from __future__ import annotations
+
 import random
 
 import pytest

@@ -3,6 +3,8 @@
 `tests/gpu/test_record.py` runs the same on a device.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys

@@ -1,5 +1,7 @@
 """Drafters guess what they should, and their KV lives in the pages of the target."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

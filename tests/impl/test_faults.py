@@ -1,5 +1,7 @@
 """Each fault does what its pull request fixed, and nothing while it is off."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 from functools import cache
 from typing import Any

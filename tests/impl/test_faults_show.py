@@ -3,6 +3,8 @@
 And where no fault is on, each of these scenarios conforms at every page size.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

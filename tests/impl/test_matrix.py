@@ -8,6 +8,8 @@ A sample of the cells runs by default, in which every two settings meet; all val
 configurations are refused in one sentence (test_config.py).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import random

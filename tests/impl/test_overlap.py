@@ -1,5 +1,7 @@
 """With overlap a step is launched before the result of the last one is known: lengths, late results, and who may wait."""
 
+from __future__ import annotations
+
 from functools import partial
 
 import pytest

@@ -1,5 +1,7 @@
 """The quick census says yes exactly where the census of `kernels/census.py` finds nothing."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable
 from itertools import count

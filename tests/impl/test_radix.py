@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

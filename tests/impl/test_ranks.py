@@ -1,5 +1,7 @@
 """Ranks share nothing: a session stays where it was opened, load is spread, and each rank's own books are right."""
 
+from __future__ import annotations
+
 import pytest
 from engine import Recorded, drain
 

@@ -1,5 +1,7 @@
 """Forwards: what is launched is what comes back, with drafts or without, in any batch, and from the right pages."""
 
+from __future__ import annotations
+
 import json
 import os
 import random

@@ -1,5 +1,7 @@
 """What the scheduler does with budgets, pages and the protocol of sessions, seen through its events."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Rounds of drafts: what is reserved, claimed, resolved and trimmed; and the output is what it is without them."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 from typing import Any
 

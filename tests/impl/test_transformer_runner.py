@@ -1,5 +1,7 @@
 """The KV in the pages is the KV of the tokens: what sessions answer equals a computation without any cache."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import pytest

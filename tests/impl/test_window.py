@@ -1,5 +1,7 @@
 """A sliding window in the scheduler: cursor, both pools under pressure, what is refused, and answers that depend on it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Pages in pairs: what is handed out, handed back, and handed over between the two pools."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,7 @@
 """Tombstones: what a match can still build on, what a lock protects in each pool, and what an eviction takes."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

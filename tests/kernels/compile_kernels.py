@@ -3,6 +3,8 @@
 The argument is the compute capability. Prints one line per kernel: its name, and registers and spilled bytes a thread.
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Paged allocation and page-table writes: the references do what the words say, and the kernels do what they do."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import pytest

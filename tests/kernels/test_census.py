@@ -1,5 +1,7 @@
 """The page census finds every page that has not exactly one owner, and the kernels find what the reference finds."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

@@ -1,5 +1,7 @@
 """Every kernel compiles to machine code of CUDA devices, also where there is none: the interpreter accepts more."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

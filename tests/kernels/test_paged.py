@@ -1,5 +1,7 @@
 """The store and attention references mean what they say, and the entries in front of them refuse what does not fit."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What is drained from a trace ring is what was appended, in order, without what was counted as dropped."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The attention kernels compute what the torch references say."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The store kernels write what the torch references write, and nothing else."""
 
+from __future__ import annotations
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

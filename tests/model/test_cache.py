@@ -1,5 +1,7 @@
 """Answers are found again for the very same question and solver, and for nothing else."""
 
+from __future__ import annotations
+
 import json
 import os
 import tempfile

@@ -3,6 +3,8 @@
 That both prove everything is in `test_prove.py`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

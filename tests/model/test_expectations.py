@@ -1,5 +1,7 @@
 """Each expectation can fail. That the rules meet all is a part of the proof (`test_prove.py`)."""
 
+from __future__ import annotations
+
 from itertools import islice
 
 import pytest

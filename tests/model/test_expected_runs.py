@@ -1,5 +1,7 @@
 """Runs, refusals and denials are as expected, and each kind can fail."""
 
+from __future__ import annotations
+
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """The bounded search: what a small instance holds, which run is shortest, and what it says when a rule is wrong."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The oracle's integers and the proof's Z3 terms give the same step, for arbitrary states, parameters and page sizes."""
 
+from __future__ import annotations
+
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

@@ -3,6 +3,8 @@
 That it can happen, and that it breaks something without each of its side conditions, is asked in every proof (`test_prove.py`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The proof holds, each fault breaks exactly what is pinned, and no part of the proof is vacuous."""
 
+from __future__ import annotations
+
 import dataclasses
 from functools import cache
 

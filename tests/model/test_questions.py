@@ -1,5 +1,7 @@
 """What is asked of a solver is all that is meant, and a Ctrl-C stays one."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import signal

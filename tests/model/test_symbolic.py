@@ -1,5 +1,7 @@
 """Lengths as pages and an offset: their arithmetic is that of integers, for every page size."""
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable
 from typing import Any

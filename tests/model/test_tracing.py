@@ -1,5 +1,7 @@
 """Terms against the oracle: a rule that was run once on names computes what it computes on numbers, in every state."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import operator

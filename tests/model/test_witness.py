@@ -1,5 +1,7 @@
 """Runs of the model as traces: those of the right rules conform, whatever they are; those of a fault are flagged."""
 
+from __future__ import annotations
+
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Page arithmetic in numbers."""
 
+from __future__ import annotations
+
 import pytest
 
 from kvproof.model.integers import Integers

@@ -1,5 +1,7 @@
 """What releases do by rules of their own: which of it keeps every invariant, and what refutes a profile."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace

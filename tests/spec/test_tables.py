@@ -1,5 +1,7 @@
 """The tables of the specification are whole: names, references and documentation."""
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 

@@ -1,5 +1,7 @@
 """Units are types: mypy refuses a rule that mixes tokens and pages."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """Runs to the corners of the model: each ends in its situation, without anything broken."""
 
+from __future__ import annotations
+
 import corner_runs as module
 import pytest
 from corner_runs import corner_runs

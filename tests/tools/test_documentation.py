@@ -1,5 +1,7 @@
 """What the documentation says of the rules is generated from them, and up to date."""
 
+from __future__ import annotations
+
 import pytest
 from documentation import GENERATED
 from repository import ROOT

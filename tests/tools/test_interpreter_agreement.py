@@ -1,5 +1,7 @@
 """The three interpreters of the rules agree; where one is bent, the first event that shows it is named."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

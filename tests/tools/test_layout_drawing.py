@@ -1,5 +1,7 @@
 """The drawing of the layout is that of the imports as they are; levels and cycles are counted right on graphs made by hand."""
 
+from __future__ import annotations
+
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 

@@ -1,6 +1,8 @@
 """The mutation test over what is under test can itself go red: chosen mutants are noticed by the check that is named, a harmless
 one survives, and what nobody has read is said."""
 
+from __future__ import annotations
+
 import os
 import time
 from functools import cache

@@ -1,5 +1,7 @@
 """Every policy can be broken, by a small mistake in the reference that no other check notices; and none cries wolf."""
 
+from __future__ import annotations
+
 from functools import cache
 
 import pytest

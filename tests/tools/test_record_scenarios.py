@@ -1,5 +1,7 @@
 """The tool that records scenarios of a driven scheduler: which files it writes, and how it answers a mistake."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,5 +1,7 @@
 """What the adapters of driven schedulers share: how a run ends, whose pages are freed meanwhile."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

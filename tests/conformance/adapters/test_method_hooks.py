@@ -1,5 +1,7 @@
 """A watch never hurts what it watches: the original is called once, with its own arguments, and its outcome is the caller's."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any
 

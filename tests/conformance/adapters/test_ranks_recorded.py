@@ -1,5 +1,7 @@
 """Data-parallel ranks of the reference: one trace of each, which conforms by itself."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

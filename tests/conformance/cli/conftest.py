@@ -1,5 +1,7 @@
 """What tests of several commands read."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

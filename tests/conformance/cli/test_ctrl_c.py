@@ -1,5 +1,7 @@
 """Ctrl-C in the middle of each command that may take long: exit code 130, one line about it, no traceback."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """A trace that cannot be written, by whoever wants nothing but the trace: one line says so, and what is there is readable."""
 
+from __future__ import annotations
+
 import fcntl
 import resource
 from pathlib import Path

@@ -1,5 +1,7 @@
 """How far a replay is, in words."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

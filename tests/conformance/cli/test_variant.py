@@ -1,5 +1,7 @@
 """A maintainer's own rule: proved or refuted, and every mistake in its file answered with the line."""
 
+from __future__ import annotations
+
 import json
 from functools import partial
 from pathlib import Path

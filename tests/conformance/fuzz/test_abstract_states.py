@@ -1,5 +1,7 @@
 """Abstract states: what may matter to a rule tells two of them apart, and lengths alone do not. Rare ones lead the search."""
 
+from __future__ import annotations
+
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """A campaign finds what is there, makes it small, counts what is the same, and finds nothing where nothing is wrong."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from pathlib import Path

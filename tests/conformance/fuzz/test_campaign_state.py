@@ -1,5 +1,7 @@
 """A campaign that was stopped goes on where it was: what it found is known, what it tried is counted, no seed is drawn twice."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """A target may exit, crash or hang: the campaign notes it, with what is known of it, and goes on."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """Several searches of one campaign: each draws its own schedules, what they find is merged, one that dies is begun again."""
 
+from __future__ import annotations
+
 import itertools
 import multiprocessing
 import os

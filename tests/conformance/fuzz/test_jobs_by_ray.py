@@ -1,5 +1,7 @@
 """A campaign by a Ray cluster of this machine: the same findings, and it goes on when a worker is killed in the middle."""
 
+from __future__ import annotations
+
 import importlib.util
 import sys
 from pathlib import Path

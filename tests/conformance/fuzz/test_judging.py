@@ -1,5 +1,7 @@
 """Events judged in blocks by the compiled checker: the same trouble, after the same events, as each judged at once."""
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace

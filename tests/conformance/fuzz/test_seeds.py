@@ -3,6 +3,8 @@
 What the shortest run to a corner of the model is to them brings it into that corner.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The summary page: complete in itself, every number of the summary in it, and nothing of a target read as markup."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 from typing import Any
 

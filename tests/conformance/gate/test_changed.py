@@ -1,5 +1,7 @@
 """Which actions a change is about, by a git repository that holds the rules and changes of them."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,5 +1,7 @@
 """What effects demand is exactly what is needed on small rows, and the check would notice if it were not."""
 
+from __future__ import annotations
+
 import dataclasses
 from types import ModuleType
 from typing import Any

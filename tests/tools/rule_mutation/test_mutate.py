@@ -1,5 +1,7 @@
 """The mutation test itself: mutants are what they say, copies are apart, and verdicts are right where they are known."""
 
+from __future__ import annotations
+
 import ast
 import json
 import sys

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 from soak import engine_soak as module
 from soak.engine_soak import random_config, soak

@@ -1,5 +1,7 @@
 """The wheel is the same from the same sources, and where it is not that is noticed."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The tests that run with every version are there."""
 
+from __future__ import annotations
+
 from repository import ROOT
 from supply.supported_versions import TESTS
 

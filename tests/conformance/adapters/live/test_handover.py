@@ -1,5 +1,7 @@
 """From the scheduler's thread to the disk: nothing waits, what is lost is counted, and the file is whole lines at any moment."""
 
+from __future__ import annotations
+
 import gzip
 import io
 import json

@@ -1,5 +1,7 @@
 """What a server's recorder does when it has to stop: nothing that the server could notice."""
 
+from __future__ import annotations
+
 import marshal
 import os
 import subprocess

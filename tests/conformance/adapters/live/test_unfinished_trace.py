@@ -1,5 +1,7 @@
 """What the process that writes leaves behind, in either form: readable up to the last whole block, and closed by the server."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """A scheduler in the headless driver that is captured as a server's is; for functions that run in SGLang's environment."""
 
+from __future__ import annotations
+
 import logging
 import time
 from collections.abc import Callable, Iterator

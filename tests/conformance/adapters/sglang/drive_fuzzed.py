@@ -1,5 +1,7 @@
 """Schedules of the fuzzer, played on the target `sglang`; runs in SGLang's environment."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from kvproof.conformance.fuzz.play import play

@@ -4,6 +4,8 @@ Newer releases hand the tree such a prompt only up to where it parts from the ot
 prefix has its window pages, their tree takes those.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -3,6 +3,8 @@
 What clients got and what the pools held must be the same, whatever becomes of the trace.
 """
 
+from __future__ import annotations
+
 import os
 import random
 import signal

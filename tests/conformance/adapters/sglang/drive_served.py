@@ -5,6 +5,8 @@
 prints `ready` when everything is imported, waits for a line, runs the scenario, and prints what clients got and pools held.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 

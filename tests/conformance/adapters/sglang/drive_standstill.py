@@ -1,5 +1,7 @@
 """A prompt in chunks for which the window pool is too small: it stands still with what it has; runs in SGLang's environment."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from captured import captured

@@ -3,6 +3,8 @@
 What is made wrong is SGLang's own allocator, not the recorder: the traces show whether anyone would notice.
 """
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable
 from functools import partial

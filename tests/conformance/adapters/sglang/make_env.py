@@ -8,6 +8,8 @@ the releases that are tested often; with --all for every release that is known, 
     python tests/conformance/adapters/sglang/make_env.py [--all] [--python PATH]
 """
 
+from __future__ import annotations
+
 import argparse
 import fcntl
 import hashlib

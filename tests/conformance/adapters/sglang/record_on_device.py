@@ -6,6 +6,8 @@ runs in an environment of SGLang. On a device the attention is Triton's, KV and 
 copies ids through pinned memory; on the CPU the same schedules run. Each trace is replayed; exit code 1 if one does not conform.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from typing import Any

@@ -4,6 +4,8 @@ The scripts need nothing but sglang; on a machine without a GPU it is what they 
 they find already there.
 """
 
+from __future__ import annotations
+
 import os
 import runpy
 import sys

@@ -1,5 +1,7 @@
 """Real servers of real releases, each in processes of its own on 127.0.0.1, and clients that talk HTTP to them."""
 
+from __future__ import annotations
+
 import http.client
 import json
 import os

@@ -8,6 +8,8 @@ folder of traces per release, CHECKS a file `<release>.json` per release, as `to
 `tools/sglang_own_checks.py` write them.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 from pathlib import Path

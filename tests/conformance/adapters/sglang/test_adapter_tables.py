@@ -1,5 +1,7 @@
 """What the adapter can say without SGLang: its tables, and the answers to a user's mistakes."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import sys

@@ -1,5 +1,7 @@
 """SGLang's own EAGLE with a draft model of random weights: rounds reserve, drafts are accepted, and the trace says both."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CalledProcessError

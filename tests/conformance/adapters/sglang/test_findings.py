@@ -1,5 +1,7 @@
 """The scripts of docs/findings find on each release what the pages say, and their table of releases is what was found."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

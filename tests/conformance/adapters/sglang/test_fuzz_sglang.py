@@ -1,5 +1,7 @@
 """`kvproof fuzz --target sglang`: the seed faults of an old release are found and named, and what is left of a finding works."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """Servers that were given the same trace path: each has a trace of its own, and none notices another."""
 
+from __future__ import annotations
+
 import logging
 import os
 import subprocess

@@ -1,6 +1,8 @@
 """From 0.5.20 on a prompt whose prefix has lost its window pages is inserted only up to where it parts, and where a request ends
 the tree takes the window pages of its duplicates. Both are rules of those releases, and told in the trace."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

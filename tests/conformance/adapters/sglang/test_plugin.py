@@ -1,5 +1,7 @@
 """The plugin and the launcher, as far as they go without a server: idle when off, found when on, honest about what is missing."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """Real forwards: on a CUDA device where there is one, and said so where there is none."""
 
+from __future__ import annotations
+
 import importlib.util
 from pathlib import Path
 

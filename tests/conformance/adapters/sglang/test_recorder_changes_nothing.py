@@ -1,5 +1,7 @@
 """The scheduler does the same with a recorder as without one, and the recorder tells nothing of what users say."""
 
+from __future__ import annotations
+
 import pytest
 from sglang_process import LATER, RELEASES, called
 

@@ -3,6 +3,8 @@
 Nothing here is timed: a machine that tests has other things to do.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Every known release is driven by the seams that are there; which ones those are is pinned in seams.json."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The seed faults: named in the release before their fixes and gone in the one after, on both pools and at each page size."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest

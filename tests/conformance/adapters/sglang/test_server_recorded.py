@@ -1,5 +1,7 @@
 """Real servers, recorded while clients talk HTTP to them: what their traces say, and that they never notice the recorder."""
 
+from __future__ import annotations
+
 import http.client
 import os
 import signal

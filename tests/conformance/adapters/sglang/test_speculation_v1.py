@@ -1,5 +1,7 @@
 """Rounds of speculation v1: a batch frees what it rejects in one call, and each request's event has its own share."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Which positions of a round are committed in a trace, whether a release counts them at once or later."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 

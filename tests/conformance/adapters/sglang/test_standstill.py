@@ -1,5 +1,7 @@
 """A prompt in chunks for which the window pool is too small stands still: that server is not idle, and no page is missing."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """Steps of which only what changes is read say what they would say in full: whatever a batch does, the events are the same."""
 
+from __future__ import annotations
+
 import itertools
 import random
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Traces of real SGLang releases, judged without the model: by their form, and by a census of the pages."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Real SGLang releases judged by the specification: what conforms, what is flagged, and by which name."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

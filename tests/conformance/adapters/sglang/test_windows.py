@@ -1,5 +1,7 @@
 """The sliding-window pool of real releases, page by page: sound runs conform, a wrong page of it is noticed and named."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """The traces that the tests look at: every scenario at every page size, recorded once per commit."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 

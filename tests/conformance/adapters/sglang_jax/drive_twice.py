@@ -1,5 +1,7 @@
 """Runs in the environment of sglang-jax: every scenario with a recorder and without one; prints where they differ."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from kvproof.conformance.adapters.scenario_run import run_to_its_end

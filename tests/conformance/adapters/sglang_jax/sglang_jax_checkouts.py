@@ -1,5 +1,7 @@
 """Work trees of sglang-jax for the tests, out of the repository that the user names, and a process that records on them."""
 
+from __future__ import annotations
+
 import io
 import os
 import subprocess

@@ -6,6 +6,8 @@ records everything on the repository that KVPROOF_SGLANG_JAX_REPO names and writ
 with, and the table in `docs/sglang-jax.md`.
 """
 
+from __future__ import annotations
+
 import tempfile
 from pathlib import Path
 

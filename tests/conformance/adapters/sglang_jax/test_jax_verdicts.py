@@ -1,5 +1,7 @@
 """sglang-jax before and after its fixes, judged by the specification: what conforms, what is flagged, and by which name."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

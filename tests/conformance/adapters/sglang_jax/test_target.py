@@ -1,5 +1,7 @@
 """The target as a user meets it, where no checkout of sglang-jax is named or jax is missing."""
 
+from __future__ import annotations
+
 import importlib.util
 import sys
 from pathlib import Path

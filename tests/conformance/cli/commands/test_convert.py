@@ -1,5 +1,7 @@
 """`kvproof convert`: both directions, incomplete traces, and files that are never half there."""
 
+from __future__ import annotations
+
 from functools import partial
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """A violation in words: what the terminal says of a trace, a counterexample and a finding."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

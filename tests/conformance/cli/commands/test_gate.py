@@ -1,5 +1,7 @@
 """`kvproof gate`: what passes, and each way of not passing, seen."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import shutil

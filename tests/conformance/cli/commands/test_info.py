@@ -1,5 +1,7 @@
 """`kvproof info`: what a trace holds, and whether it is whole."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """`kvproof list`: a line for each row of the table, and what a name that is none is answered with."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """`kvproof prove` as a user meets it: verdicts, profiles, its cache, its second solver, and Ctrl-C."""
 
+from __future__ import annotations
+
 import json
 import signal
 import sys

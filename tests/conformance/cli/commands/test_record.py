@@ -1,5 +1,7 @@
 """`kvproof record`: what it asks of an adapter, what it refuses, and what the reference implementation records."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
