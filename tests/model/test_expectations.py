@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 
+from kvproof.model import expectations
 from kvproof.model.expectations import CONFIGURED, EXPECTATIONS, INSTANCES, check_expectations, situations_of, unmet
 from kvproof.model.explore import states
 from kvproof.model.oracle import Oracle
