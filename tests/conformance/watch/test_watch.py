@@ -299,7 +299,7 @@ def test_the_compiled_checker_takes_over_in_the_middle(tmp_path: Path, suffix: s
         assert outcome.report == expected.report
         last, last_too = seen.statuses[-1], seen_too.statuses[-1]
         assert last_too.compiled and not last.compiled
-        assert (last_too.pools, vars(last_too.load), last_too.actions) == (last.pools, vars(last.load), last.actions)
+        assert (last_too.pools, last_too.load, last_too.actions) == (last.pools, last.load, last.actions)
 
 
 def test_a_violation_after_the_compiled_checker_took_over_is_the_same(bad: Path, hurried: Hurried) -> None:
