@@ -10,7 +10,7 @@ from typing import Any
 from kvproof.impl.config import ConfigError, EngineConfig
 from kvproof.impl.observe import Observer
 from kvproof.impl.scenarios import SCENARIOS, Scenario
-from kvproof.impl.simulated_users import Front, SimulatedUsers, front_of, to_its_end
+from kvproof.impl.simulated_users import AfterStep, Front, SimulatedUsers, front_of, to_its_end
 
 SETTINGS = tuple(
     field.name for field in dataclasses.fields(EngineConfig) if field.name not in ("page_size", "seed", "faults")
@@ -44,13 +44,13 @@ def find_scenario(name: str) -> Scenario:
     return SCENARIOS[name]
 
 
-def play(name: str, config: EngineConfig, *observers: Observer) -> Front:
+def play(name: str, config: EngineConfig, *observers: Observer, after_step: AfterStep | None = None) -> Front:
     """Play a scenario to its end: every session closed, every request over, and one last memory check.
 
-    Of several observers each has a rank of its own.
+    Of several observers each has a rank of its own. `after_step` is called with the scheduler after each of its steps.
     """
     front = front_of(config, observers)
-    users = SimulatedUsers(front, random.Random(config.seed))
+    users = SimulatedUsers(front, random.Random(config.seed), after_step)
     with to_its_end(front):
         find_scenario(name).run(users)
         users.drain()

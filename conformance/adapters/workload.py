@@ -199,8 +199,7 @@ def _mooncake_row(path: Path, number: int, line: str) -> dict[str, Any]:
         raise UserError(f"{at(path, number)}: this is a trace, not a workload; check it with: kvproof replay {path}")
     missing = [field for field in MOONCAKE_FIELDS if field not in row]
     if missing:
-        fields = ", ".join(map(str, row)) or "none"
-        found = f"missing {', '.join(missing)}; found the fields {fields:.200}"
+        found = f"missing {', '.join(missing)}; found the fields {_short(', '.join(row), 200)}"
         raise UserError(f"{at(path, number)}: kvproof reads {' or '.join(FORMATS)}; {found}")
     for field, least, most in (
         ("timestamp", 0, LATEST_MS),

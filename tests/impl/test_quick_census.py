@@ -54,7 +54,7 @@ def hurt(state: EngineState, chance: random.Random) -> None:
 
 def play_storm(seed: int, page_size: int, window: int, at_each_step: Callable[[Scheduler], None]) -> None:
     config = scenario_config("storm", page_size=page_size, seed=seed, settings={"forward": "none", "window": window})
-    play("storm", config, Recorded(), at_each_step)
+    play("storm", config, Recorded(), after_step=at_each_step)
 
 
 @pytest.mark.parametrize("window", [0, 5])

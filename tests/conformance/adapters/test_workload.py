@@ -144,7 +144,8 @@ def test_a_scale_or_limit_of_zero_is_refused(options: dict[str, int], expected: 
     [
         ("prompt,response\na,b\n", 1, "found the line 'prompt,response'"),
         ("# a note\n", 1, "found the line '# a note'"),
-        ('{"prompt":"x","tokens":3}\n', 1, "found the fields prompt, tokens"),
+        ('{"prompt":"x","tokens":3}\n', 1, "found the fields 'prompt, tokens'"),
+        ('{"timestamp":0,"a\\nb":1}\n', 1, "found the fields 'timestamp, a\\nb'"),
         ('\n{"record":"header","format":1}\n', 2, "this is a trace, not a workload; check it with: kvproof replay"),
         ('{"timestamp":0\n', 1, "not JSON"),
         (
