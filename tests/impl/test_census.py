@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -25,6 +26,28 @@ def test_every_page_has_exactly_one_owner_after_every_step_and_is_free_or_evicta
     scheduler = play(name, scenario_config(name, page_size=page_size, settings=settings), recorded)
     terms = recorded.events[-1].terms
     assert terms["available"] + terms["evictable"] == terms["total"]
+    assert scheduler.state.rows.available_rows == scheduler.config.rows
+    assert scheduler.state.controller.sessions == {} and scheduler.state.cache.slots == {}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_storms_on_other_machines_lose_nothing_either(seed: int) -> None:
+    """Pools, rows, chunks and the order of rows by chance: too small for the load, more often than not."""
+    chance = random.Random(seed)
+    page_size = chance.choice((1, 2, 3, 4, 8, 16))
+    settings = {
+        **EVERY_STEP,
+        "forward": "none",
+        "rows": chance.randint(1, 9),
+        "row_order": chance.choice(("fifo", "lifo")),
+        "row_width": chance.randint(6 * page_size, 16 * page_size + 60),
+        "pool_pages": chance.randint(3, 60),
+        "chunked_prefill_size": chance.choice((None, page_size, 3 * page_size + 1)),
+        "max_prefill_tokens": chance.choice((page_size + 2, 4096)),
+        "max_running_requests": chance.choice((None, 2)),
+        "retract_after_prepare": chance.random() < 0.5,
+    }
+    scheduler = play("storm", scenario_config("storm", page_size=page_size, seed=seed, settings=settings), Recorded())
     assert scheduler.state.rows.available_rows == scheduler.config.rows
     assert scheduler.state.controller.sessions == {} and scheduler.state.cache.slots == {}
 

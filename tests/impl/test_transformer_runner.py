@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from engine import Recorded, drain
+from engine import drain
 from paged_rows import prompt
 
 from kvproof.impl.config import EngineConfig
@@ -31,7 +31,7 @@ class LoggingRunner(TransformerRunner):
 
 def engine(**settings: object) -> tuple[Scheduler, LoggingRunner]:
     config = EngineConfig(**{"pool_pages": 400, "row_width": 200, **settings})  # type: ignore[arg-type]
-    scheduler = Scheduler(config, Recorded())
+    scheduler = Scheduler(config)
     runner = LoggingRunner(config, scheduler.state.rows)
     scheduler.runner = runner
     return scheduler, runner

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from hostile_target import Hostile, HostileRun
+from hypothesis import given, settings
 
 pytest.importorskip("torch")
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.generate import schedules
 from kvproof.conformance.fuzz.play import CRASH, EXIT, HANG, LEAK, OWN_CHECK, STUCK, VIOLATION, play
 from kvproof.conformance.fuzz.reference import Reference, ReferenceRun
 from kvproof.conformance.fuzz.schedule import Act, Schedule, Setting
@@ -76,6 +78,13 @@ def test_what_is_right_is_played_to_its_end() -> None:
     assert [e.action for e in played.events].count("finish") == 2
     assert played.events[-1].action == "close"
     assert played.coverage.actions["decode"] >= 5
+
+
+@settings(max_examples=10, deadline=None)
+@given(schedules(Reference()))
+def test_any_schedule_without_a_fault_is_survived(schedule: Schedule) -> None:
+    played = play(schedule, Reference())
+    assert played.trouble is None, played.trouble
 
 
 def test_a_finding_of_the_model_names_the_fault() -> None:
