@@ -34,7 +34,7 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow, ray, browser, sglang and sglang-jax"
-	$(BIN)/python -m pytest -rfEs -n auto -m "not slow and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
+	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "not slow and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but ray, browser, sglang and sglang-jax"
