@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-from fuzzing.campaigns import run_campaign
+from fuzzing.campaigns import drawn, run_campaign
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from measuring import machine, say
 
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.fuzz.generate import STEPS, schedules
+from kvproof.conformance.fuzz.generate import STEPS
 from kvproof.conformance.fuzz.judging import Judging, NewJudging, judging_by
 from kvproof.conformance.fuzz.play import Played, play
 from kvproof.conformance.fuzz.reference import Reference
@@ -81,19 +81,6 @@ class Way:
         rates = sorted(self.steps / seconds for seconds in self.seconds)
         micro = statistics.median(self.seconds) / self.steps * 1e6
         return f"| {self.what} | {statistics.median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f}) | {micro:.0f} |"
-
-
-def drawn(how_many: int) -> list[Schedule]:
-    some: list[Schedule] = []
-
-    @hypothesis.seed(5)
-    @_settings(how_many)
-    @hypothesis.given(schedules(Reference()))
-    def draw(schedule: Schedule) -> None:
-        some.append(schedule)
-
-    draw()
-    return some
 
 
 def _settings(how_many: int, **more: Any) -> hypothesis.settings:
@@ -227,7 +214,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of one hunt, at most")
     asked = parser.parse_args()
 
-    some, ways = drawn(HOW_MANY), ways_to_play()
+    some, ways = drawn(Reference(), HOW_MANY, seed=5), ways_to_play()
     repeat_all(ways, some[:20])
     for way in ways:
         way.seconds.clear()

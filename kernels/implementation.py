@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -20,9 +21,13 @@ REFERENCES: dict[Kernels, Any] = {
 
 
 def implementation_of(kernels: Kernels, tensor: torch.Tensor) -> Any:
-    """The module for the tensor's device. Triton is imported with the first CUDA tensor, so a machine may lack it."""
-    if not tensor.is_cuda:
-        return REFERENCES[kernels]
+    """The module for the tensor's device."""
+    return (_in_triton() if tensor.is_cuda else REFERENCES)[kernels]
+
+
+@cache
+def _in_triton() -> dict[Kernels, Any]:
+    """Imported with the first CUDA tensor: a machine without Triton can use everything else."""
     from kvproof.kernels import triton_allocation, triton_attention, triton_census, triton_store, triton_trace_ring
 
     return {
@@ -31,4 +36,4 @@ def implementation_of(kernels: Kernels, tensor: torch.Tensor) -> Any:
         "census": triton_census,
         "store": triton_store,
         "trace_ring": triton_trace_ring,
-    }[kernels]
+    }

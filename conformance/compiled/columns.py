@@ -10,7 +10,7 @@ is null may be anything, and the loop would have to ask for validity at each of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,10 @@ class Names:
             self.own_ledgers.append(self._new_ledger(f"request {name}"))
         return self.turns[name]
 
+    def numbers_of(self, column: str, texts: Iterable[str]) -> list[int]:
+        """The numbers of some names of a column, of sessions or turns."""
+        return [*map({"session": self.of_session, "turn": self.of_turn}[column], texts)]
+
     def _new_ledger(self, key: str) -> int:
         self.ledgers[key] = len(self.keys)
         self.keys.append(key)
@@ -123,8 +127,8 @@ class Room:
         self._empty_others({ROWS[name] for name in columns.keys() & ROWS.keys()}, set(lists))
         self._row(ACTION)[:] = columns["action"].indices.to_numpy()
         known = {
-            name: np.array([*map(number, columns[name].dictionary.to_pylist()), -1], np.int32)
-            for name, number in (("session", names.of_session), ("turn", names.of_turn))
+            name: np.array([*names.numbers_of(name, columns[name].dictionary.to_pylist()), -1], np.int32)
+            for name in NAMES
             if name in columns
         }
         nothing = {"verbatim": 0, **{name: len(numbers) - 1 for name, numbers in known.items()}}
@@ -159,13 +163,12 @@ class Room:
         self._filled, self._filled_lists = set(range(len(COLUMNS))), set(LISTS.values())
         self.table[ACTION, :n] = columns.actions
         self.table[ODD, list(columns.verbatim)] = 1
-        numbers = {"session": names.of_session, "turn": names.of_turn}
         for name, events, values in columns.cells():
             if name == "step":
                 self.steps[events] = values[:, 0]
                 self.table[ODD, np.array(events)[values[:, 0] == ABSENT]] = 1
-            elif name in numbers:
-                known = np.array([*map(numbers[name], columns.names(name))], np.int32)
+            elif name in NAMES:
+                known = np.array(names.numbers_of(name, columns.names(name)), np.int32)
                 self.table[COLUMNS[name], events] = known[values[:, 0]]
             elif name in ROWS_OF:
                 self.table[ROWS_OF[name], events] = values.T

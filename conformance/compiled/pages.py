@@ -35,13 +35,8 @@ from kvproof.conformance.compiled.rule_calls import ask
 
 def share_pages(ledger: int, length: int, event: int, events: EventArrays, state: StateArrays) -> bool:
     """The row begins with pages of the tree: the first `length` that the event lists as shared."""
-    tables, arena, pages, counts, shared = (
-        state.tables,
-        state.arena,
-        state.pages,
-        state.counts,
-        state.scratch[at.SCRATCH_SHARED],
-    )
+    tables, arena, pages, counts = state.tables, state.arena, state.pages, state.counts
+    shared = state.scratch[at.SCRATCH_SHARED]
     if length < 0 or length > length_of(events, at.SHARED, event) or tables[ledger, at.LENGTH] != 0:
         return False
     make_room(tables, arena, counts, ledger, 0, length)

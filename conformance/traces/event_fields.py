@@ -95,11 +95,11 @@ def fields_of_line(line: bytes) -> EventFields | None:
 def fitting(seq: int, fields: Mapping[str, Any]) -> EventFields | None:
     """The other fields of an event, if they fit the columns."""
     try:
-        fitting = msgspec.convert(fields, EventFields)
-        for name in (fitting.session, fitting.turn):
+        found = msgspec.convert(fields, EventFields)
+        for name in (found.session, found.turn):
             if name is not None and not name.isascii():
                 name.encode()
     except (msgspec.ValidationError, ValueError, TypeError, RecursionError):
         return None
-    fitting.seq = seq
-    return fitting if seq <= LARGEST_WIDE_NUMBER else None
+    found.seq = seq
+    return found if seq <= LARGEST_WIDE_NUMBER else None

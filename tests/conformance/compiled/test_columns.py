@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 
 from trace_events import EVENTS
 
-from kvproof.conformance.compiled import columns
+from kvproof.conformance.compiled import columns, filler
 from kvproof.conformance.compiled.columns import EventBatch, Names, arrays_of
 from kvproof.conformance.compiled.layout import ACTION, COLUMNS, LISTS, ODD
 from kvproof.conformance.traces.columnar_events import EventColumns, batches_of
@@ -110,3 +110,16 @@ def test_a_batch_without_events_fills_nothing() -> None:
     names = Names()
     assert len(arrays_of(batch.slice(0, 0), names)) == 0
     assert_told([], arrays_of(batch.slice(1), names), names)
+
+
+@settings(max_examples=30, deadline=None)
+@given(events=st.lists(EVENTS, min_size=1, max_size=20), data=st.data())
+def test_arrays_filled_by_python_are_the_same(events: list[dict[str, Any]], data: st.DataObject) -> None:
+    """What is compiled is the text of `filler.py`; here it runs as it stands, and reads Arrow's memory by itself."""
+    listed = [Event(seq=seq, **fields) for seq, fields in enumerate(events)]
+    (batch,) = batches_of(listed)
+    first = data.draw(st.integers(0, len(listed) - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "compiled_fill", lambda: filler.fill_columns)
+        names = Names()
+        assert_told(listed[first:], arrays_of(batch.slice(first), names), names)

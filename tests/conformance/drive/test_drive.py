@@ -40,11 +40,20 @@ NO_SUCH_STEP = {
 OF_THE_REFERENCE = [fault for fault in ALL_OF_THE_REFERENCE if fault in SHOWN]
 
 
+class Saved(dict[str, Path]):
+    """Counterexamples by fault; each is looked for when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __missing__(self, fault: str) -> Path:
+        self[fault] = broken(self._folder / f"{fault}.jsonl", fault)
+        return self[fault]
+
+
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The counterexample of each fault that a trace can show."""
-    folder = tmp_path_factory.mktemp("counterexamples")
-    return {fault: broken(folder / f"{fault}.jsonl", fault) for fault in SHOWN}
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    return Saved(tmp_path_factory.mktemp("counterexamples"))
 
 
 @pytest.fixture
