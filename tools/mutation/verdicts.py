@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from types import CodeType, FunctionType
 from typing import Any
@@ -113,19 +114,16 @@ def judged(cases: Iterator[Case], plan: Plan, jobs: int) -> Iterator[tuple[str, 
     """Verdicts as they come, from so many processes at once."""
     context = multiprocessing.get_context("fork")
     at_work: dict[Connection, _Judged] = {}
-    more = True
     try:
-        while more or at_work:
-            while more and len(at_work) < jobs:
-                case = next(cases, None)
-                if case is None:
-                    more = False
-                    break
+        while True:
+            for case in islice(cases, jobs - len(at_work)):
                 here, there = context.Pipe(duplex=False)
                 process = context.Process(target=_serve, args=(case, plan, there), name="kvproof-mutant")
                 process.start()
                 there.close()
                 at_work[here] = _Judged(process, here, case.key, time.monotonic())
+            if not at_work:
+                return
             ready = wait(list(at_work), POLL_SECONDS)
             for one in [one for connection, one in at_work.items() if connection in ready or not ready]:
                 result = _heard(one)
