@@ -83,7 +83,7 @@ def healthy_pool(bench: Bench, page_size: int) -> PageOwners:
 
 
 def composition(pool: PageOwners) -> torch.Tensor:
-    """The same question asked with torch.unique and torch.isin; it waits for the device, as they do."""
+    """The kernel's question, asked with torch.unique and torch.isin. It waits for the device, as they do."""
     held = torch.div(pool.req_to_token[1:, :: pool.page_size], pool.page_size, rounding_mode="floor").flatten()
     named = torch.cat((held, pool.tree_pages, pool.free_pages))
     _, counts = torch.unique(named, return_counts=True)

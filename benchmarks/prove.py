@@ -115,7 +115,7 @@ def counterexample_section() -> list[str]:
 
 
 def spin_section() -> list[str]:
-    """The same rules for one page size, as a model for SPIN."""
+    """The rules for one page size, as a model for SPIN."""
     lines = ["## Beside SPIN", ""]
     if missing := spin.missing():
         say(f"{missing}: left out")

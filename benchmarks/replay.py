@@ -93,14 +93,14 @@ def record(page_size: int, folder: Path) -> Recorded:
 
 
 def with_names(batch: Any, change: Callable[[Any], Any]) -> Any:
-    """The same events with other columns of sessions and turns."""
+    """The batch's events, with other columns of sessions and turns."""
     for name in NAMES:
         batch = batch.set_column(batch.schema.get_field_index(name), name, change(batch.column(name)))
     return batch
 
 
 def renamed(batch: Any, number: int) -> Any:
-    """The same events of other sessions and turns."""
+    """The batch's events, of other sessions and turns."""
 
     def fresh(names: Any) -> Any:
         return pa.DictionaryArray.from_arrays(

@@ -53,7 +53,7 @@ def recorded(page_size: int, folder: Path) -> tuple[Any, list[Event]]:
 
 
 def repeated(events: list[Event]) -> Iterator[Event]:
-    """The same events for ever, each time of other sessions and turns."""
+    """The events, repeated for ever, each time of other sessions and turns."""
     for number in count():
         for event in events:
             fresh = {name: f"{value}/{number}" for name in ("session", "turn") if (value := getattr(event, name))}

@@ -74,7 +74,7 @@ def owned_columns(holders: Sequence[Holder], page_size: int) -> tuple[list[int],
 
 
 def owned_window_columns(holders: Sequence[Holder], page_size: int) -> tuple[list[int], list[int]]:
-    """The same of its window pages: from the window cursor on, or from where the tree's own pages end."""
+    """Of each holder, in pages: what it owns in the window pool, from the window cursor or the end of the tree's pages on."""
     first = [-(-max(holder.of.cache_protected_len, holder.of.swa_evicted_seqlen) // page_size) for holder in holders]
     _, last = owned_columns(holders, page_size)
     return first, [max(*ends) for ends in zip(first, last, strict=True)]

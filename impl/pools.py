@@ -111,7 +111,7 @@ class RowPool:
     def __init__(self, rows: int, row_width: int, order: RowOrder) -> None:
         self.req_to_token = torch.zeros((rows + 1, row_width), dtype=torch.int32)
         self.table: KVIndices = self.req_to_token.numpy()
-        """The same memory, for the host."""
+        """`req_to_token` as a NumPy array: one memory."""
         self._order = order
         self._free_slots = deque(range(1, rows + 1))
 

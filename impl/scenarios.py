@@ -330,7 +330,7 @@ def rounds(s: SimulatedUsers) -> None:
 
 
 def duplicates(s: SimulatedUsers) -> None:
-    """The same prompts side by side, which go on in the same words: what the second one brings, the tree has already."""
+    """Two turns side by side with one prompt and one output: what the second one brings, the tree has already."""
     prompt = s.tokens(s.length(3, 2))
     for _ in range(2):
         for _ in range(3):

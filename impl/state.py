@@ -139,7 +139,7 @@ class EngineState:
         }
 
     def window_terms(self) -> dict[str, int] | None:
-        """The same of the window pool; None if there is none."""
+        """The terms of the memory check of the window pool, in pages; None if there is no such pool."""
         page_size = self.config.page_size
         if self.window_pool is None:
             return None
@@ -199,7 +199,7 @@ class EngineState:
         return self.allocator.free_list()
 
     def window_free_list(self) -> Pages | None:
-        """The same of the window pool; None if there is none."""
+        """Every free window page, as often as it is listed, in ascending order; None if there is no window pool."""
         pool = self.window_pool
         if pool is not None and self.device is not None:
             return self.device.log.free_list(pool.available_window_pages, of_window=True)

@@ -50,7 +50,7 @@ class WindowAllocator(KVAllocator):
         return self.mapped(kv_indices[:: self.page_size] // self.page_size)
 
     def window_pages_of_each(self, parts: Sequence[KVIndices]) -> list[list[int]]:
-        """The same of several parts, looked up at once: many parts of few pages each take most of the time to begin."""
+        """Window pages of several parts, looked up at once: many parts of few pages each take most of the time to begin."""
         first = [part[:: self.page_size] for part in parts]
         found = self.mapped(np.concatenate([NO_INDICES, *first]) // self.page_size).tolist()
         ends = [0, *accumulate(map(len, first))]

@@ -24,7 +24,7 @@ class PagedKV:
     k_cache: torch.Tensor
     """[(pages + 1) * page_size, kv heads, D]; page 0 is padding. Neighbours in a head are neighbours in memory."""
     v_cache: torch.Tensor
-    """The same shape and dtype."""
+    """Shape and dtype of `k_cache`."""
     page_table: torch.Tensor
     """int32 or int64 [B, M]: page ids, not KV indices."""
     seq_lens: torch.Tensor

@@ -96,7 +96,7 @@ class TraceRing:
         return range(max(self._drained, end - len(self.ring)), end)
 
     def new_pages(self, header: list[int]) -> range:
-        """The same of page ids."""
+        """Sequence numbers of the page ids that are new and not yet overwritten, by this header."""
         end = header[WRITTEN_PAGES]
         return range(max(self._drained_pages, end - len(self.page_ring)), end)
 

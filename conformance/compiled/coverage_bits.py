@@ -49,7 +49,7 @@ def _bits(rules: Mapping[str, Action]) -> int:
 
 
 def write_coverage(seen: Array, coverage: Coverage, rules: Mapping[str, Action]) -> None:
-    """The same counts as bits. Which action exercised an invariant is not told apart in a report: the first row gets all."""
+    """The counts as bits. Which action exercised an invariant is not told apart in a report: the first row gets all."""
     seen[:] = 0
     for bit, name in enumerate(COUNTED):
         seen[0] |= _bit_by_bit(coverage.invariants[name]) << bit

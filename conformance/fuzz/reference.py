@@ -280,7 +280,7 @@ class Requests:
         obtainable = min(of_pool["available"] + of_pool["evictable"] for of_pool in terms)
         if rows and needed <= obtainable:
             raise GivenUpInVain(
-                f"{req.rid} is given up for want of room: it needs {needed} pages and a row, {obtainable} pages can be had "
+                f"{req.rid} is given up for lack of memory: it needs {needed} pages and a row, {obtainable} pages can be had "
                 f"and {rows} rows (I18)"
             )
 

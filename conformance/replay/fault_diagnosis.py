@@ -42,7 +42,7 @@ class BadEvent:
     right: Judgement
 
     def under(self, fault: Fault) -> Judgement:
-        """The same event judged by the faulty form of the action."""
+        """The last event, judged by the faulty form of the action."""
         deviating = fault.in_traces[self.right.outcome.action.name]
         outcome = self.oracle.step(deviating, self.before, parameters(self.event, deviating, self.before))
         return judge(self.oracle.d, self.book, self.key, outcome, self.event)

@@ -88,7 +88,7 @@ def seen_of_holders(event: Event) -> tuple[int, ...]:
 
 
 def true_of_holders(report: Report, event: Event) -> tuple[int, ...]:
-    """The same four counts by a rule of the check, as far as the event has them."""
+    """The four counts of the report by a rule of the check, as far as the event has them."""
     counts = (report.session_held, report.uncached, report.window_held, report.window_uncached)
     return counts if event.window_terms is not None else counts[:2]
 

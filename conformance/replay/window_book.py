@@ -18,7 +18,7 @@ class WindowMoves:
     entries: dict[int, int | None] = field(default_factory=dict)
     """Full page -> its window page afterwards; None: it has none any more."""
     behind: dict[int, int | None] = field(default_factory=dict)
-    """The same the other way round."""
+    """Window page -> the full page in front of it afterwards; None: there is none any more."""
     freed: list[int] = field(default_factory=list)
     wanted: int = 0
     problems: list[str] = field(default_factory=list)

@@ -39,7 +39,7 @@ def parsed(text: str) -> Any:
 
 
 def whole_number(value: Any) -> int:
-    """The same number. Raises ValueError for anything else, and for one that does not fit 64 bits."""
+    """The number, unchanged. Raises ValueError for anything else, and for one that does not fit 64 bits."""
     if type(value) is not int or not -_FITS <= value < _FITS:
         raise ValueError(f"{_short(value)} is not a whole number of 64 bits")
     return value
@@ -60,7 +60,7 @@ def seconds(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """The same text. Raises ValueError for anything else."""
+    """The text, unchanged. Raises ValueError for anything else."""
     if type(value) is not str:
         raise ValueError(f"{_short(value)} is not a text")
     return value

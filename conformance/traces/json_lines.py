@@ -249,7 +249,7 @@ class TraceReader:
         return map(complete, self.stored_batches())
 
     def stored_batches(self) -> Iterator[Any]:
-        """The same batches without the columns that are null throughout. What is wrong with a record is raised after the
+        """The batches without the columns that are null throughout. What is wrong with a record is raised after the
         events before it."""
         order, columns, lines = self.start_over(), EventColumns(), self._lines_of_records()
         place, stopped = self.place, None

@@ -11,6 +11,7 @@ configurations are refused in one sentence (test_config.py).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -103,7 +104,7 @@ class Cell:
         """All but one: a prefill step carries single decodes, no rounds, so the engine refuses mixed chunks with speculation."""
         return not (self.settings["mixed_chunk"] and self.settings["speculation"])
 
-    @property
+    @functools.cached_property
     def pairs(self) -> set[Pair]:
         """Every two of its settings."""
         return set(itertools.combinations(dataclasses.asdict(self).items(), 2))

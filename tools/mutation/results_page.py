@@ -116,7 +116,7 @@ def _table(
 
 
 def _without_model(judged: Sequence[Mutant], results: dict[str, Result]) -> list[str]:
-    """The same runs, had the model not been asked."""
+    """What notices the mutants in these runs when the model is not asked."""
     of_model = [results[m.key] for m in judged if results[m.key].get("by") == CHECKS[0]]
     if not of_model:
         return []

@@ -83,7 +83,7 @@ class Run:
     about: str = ""
     """Played only for mutants that name this, and where no other run comes."""
     with_policies: Play | None = None
-    """The same, every decision compared with its policy as well: for what no other check notices."""
+    """The run, with every decision compared with its policy as well: for what no other check notices."""
 
 
 def noticed_by(trouble: Trouble) -> str:

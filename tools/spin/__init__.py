@@ -1,1 +1,1 @@
-"""The same protocol as a model for SPIN, written by hand."""
+"""The protocol as a model for SPIN, written by hand."""

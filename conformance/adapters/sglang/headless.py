@@ -167,7 +167,7 @@ class Headless(HeadlessScheduler):
         def idle() -> None:
             self._was_idle = True
             passed = self._passes(check_memory)
-            # A prompt that stands still in the middle, for want of room for its next chunk, has pages: SGLang looks at nothing.
+            # A prompt that waits for pages for its next chunk has pages already: SGLang looks at nothing.
             if scheduler.chunked_req is None or not passed:
                 self.on_check(False, passed)
 

@@ -14,7 +14,7 @@ Device = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True, config=ConfigDict(strict=True))
 class Settings(DrivenSettings):
-    """The same for every release."""
+    """Settings that no release changes."""
 
     drafts: NonNegativeInt = 0
     """draft tokens of each round of speculation (`draft_model.py`), v2 with `overlap` and v1 without; 0: none"""
