@@ -37,6 +37,14 @@ ProfileName = Annotated[
         autocompletion=completions.profiles,
     ),
 ]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="TARGET",
+        help="Prove SGLang's own functions: `installed`, a folder, REPO@COMMIT, or what REPO@A..B changed.",
+    ),
+]
 Certify = Annotated[
     bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
 ]
@@ -55,6 +63,7 @@ def prove(
     fault: BrokenRule = None,
     variant: VariantFile = None,
     profile: ProfileName = None,
+    code: Code = None,
     certify: Certify = False,
     out_file: TraceFile = None,
     json_file: JsonFile = None,
@@ -71,8 +80,9 @@ def prove(
     """Prove every invariant for every action, for every page size and any number of sessions.
 
     --fault shows which invariants a faulty rule breaks, and the shortest run that shows it. --variant does the same for a rule
-    of your own (docs/proving.md), --profile for the rules of a release. Exits with 0 if everything is proved, 1 if
-    something is broken or two solvers disagree, 3 if a solver gave no answer.
+    of your own (docs/proving.md), --profile for the rules of a release. --code proves that SGLang's own functions follow the
+    rules, on every path; the code is read and not executed. Exits with 0 if everything is proved, 1 if something is broken or
+    two solvers disagree, 3 if a solver gave no answer or code is not understood.
 
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """
@@ -82,6 +92,9 @@ def prove(
         raise unknown("fault", fault, FAULTS)
     if profile is not None and profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
+    if code is not None:
+        _prove_code(context, code, profile, Formats(junit, sarif, ndjson), cache, json_file, no_cache=no_cache)
+        return
     changed = [option for option in (fault, variant, profile) if option is not None]
     if len(changed) > 1:
         raise UserError("--fault, --variant and --profile each change rules: choose one")
@@ -101,3 +114,24 @@ def prove(
         else:
             proving.of_built_in(FAULTS[fault] if fault is not None else None)
         proving.conclude(itf, json_file)
+
+
+def _prove_code(
+    context: typer.Context,
+    target: str,
+    profile: str | None,
+    formats: Formats,
+    cache: Path | None,
+    json_file: Path | None,
+    *,
+    no_cache: bool,
+) -> None:
+    from kvproof.conformance.cli.proving_code import prove_code  # needs z3
+
+    others = {"fault": "fault", "variant": "variant", "certify": "certify", "out_file": "out", "itf": "itf"}
+    if given := [f"--{option}" for name, option in others.items() if context.params.get(name)]:
+        raise UserError(f"--code proves functions, not rules: leave out {', '.join(given)}")
+    if cache is not None and no_cache:
+        raise UserError("--cache has no meaning with --no-cache: leave one out")
+    with telling(context, formats) as stream:
+        prove_code(target, profile, cache, no_cache=no_cache, stream=stream, json_file=json_file)

@@ -20,6 +20,7 @@ from kvproof.conformance.report.formats.run_events import (
     CouldNot,
     Ended,
     Found,
+    FunctionProved,
     Fuzzed,
     GateStep,
     Judged,
@@ -177,6 +178,28 @@ def _(proof: Proved) -> Check:
         return check.with_problem("broken", f"{proof.of}: not every part holds")
     if proof.verdict == "unknown" or not proof.complete:
         return check.without_verdict("unknown", f"{proof.of}: the proof has no end")
+    return check
+
+
+@_check_of.register
+def _(told: FunctionProved) -> Check | None:
+    if told.verdict == "absent":
+        return None
+    check = Check(f"kvproof.code.{told.target}", told.function, told.seconds)
+    for differs in told.differences if told.verdict == "differs" else ():
+        check = check.with_problem(
+            "code",
+            f"{told.function} differs from the rule {told.rule}: not so: {differs.sentence}",
+            *([f"the code: {differs.code}; the rule: {differs.rule}"] if differs.code or differs.rule else ()),
+            f"in the state {', '.join(f'{name} = {number}' for name, number in differs.state.items() if number)}",
+            *([f"every path does exactly what this says: {told.instead}"] if told.instead else ()),
+            path=told.path,
+            line=told.line,
+            place=told.function,
+            same=(told.function, differs.sentence),
+        )
+    if told.verdict in ("not understood", "unknown"):
+        return check.without_verdict(told.verdict, f"{told.function}: {'; '.join(told.open)}")
     return check
 
 

@@ -170,6 +170,37 @@ class Proved(_Said):
     complete: bool = Field(description="false: it was stopped, and what was not said was not looked at")
 
 
+class FunctionDiffers(_Said):
+    """In which statement a function differs from its rule, with one state that shows it."""
+
+    sentence: str
+    code: str = Field(
+        description="what the function leaves in that state; empty: the statement is about no single value"
+    )
+    rule: str
+    state: dict[str, int] = Field(description="the ledger before, lengths in tokens; P is the page size")
+
+
+class FunctionProved(_Said):
+    """What is said of one function of the code (`prove --code`): it follows its rule on every path, or does not."""
+
+    event: Literal["function"] = "function"
+    target: str
+    function: str
+    rule: str
+    verdict: Literal["proved", "differs", "known fault", "not understood", "unknown", "absent"]
+    instead: str | None = Field(
+        description="the known fault or other design that it follows exactly; null: none, or none is known"
+    )
+    path: str | None = Field(description="null: the code has no such function")
+    line: int | None
+    paths: int
+    questions: int
+    seconds: Seconds
+    differences: tuple[FunctionDiffers, ...]
+    open: tuple[str, ...] = Field(description="why there is no verdict")
+
+
 class Troubled(_Said):
     """What a fuzzer found, made small."""
 
@@ -246,6 +277,7 @@ RunEvent = Annotated[
     | Vacuous
     | Counterexample
     | Proved
+    | FunctionProved
     | Troubled
     | Fuzzed
     | Killed

@@ -26,6 +26,7 @@ OTHER_RULES = {
     "effect": "an effect does not keep every page with exactly one owner",
     "helper": "an auxiliary statement that the induction needs is not kept",
     "disputed": "two solvers give opposite answers to one question of the proof",
+    "code": "a function of the code under proof does not do what its rule says",
     "target": "a target crashed, hung, failed its own check, or did not return what it took",
     "blind": "a check does not find any more what it must find",
     "golden": "a trace that is kept has another verdict than it must have",

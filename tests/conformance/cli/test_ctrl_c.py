@@ -87,7 +87,7 @@ def interrupted(arguments: list[object], after: float) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [0.3, 2.5], ids=["at its start", "in the middle"])
+@pytest.mark.parametrize("after", [0.3, 1.5], ids=["at its start", "in the middle"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_ends_a_command_cleanly(command: str, after: float, long_trace: Path, tmp_path: Path) -> None:
     code, out, err = interrupted(COMMANDS[command](long_trace, tmp_path), after)

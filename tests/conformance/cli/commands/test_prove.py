@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import completed, of_its_own, refusal, require_exit, run
+from small_sglang import write_sglang
 from typer.testing import Result
 
 from kvproof.model import certify
@@ -190,3 +191,45 @@ def test_a_real_signal_ends_with_130(tmp_path: Path) -> None:
     assert result.returncode == 130
     assert "a part is not a proof" in result.stdout
     assert "Traceback" not in result.stderr
+
+
+# --- Code -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_functions_of_a_folder_are_proved_and_what_that_rests_on_is_said(tmp_path: Path) -> None:
+    result = require_exit(0, "prove", "--code", write_sglang(tmp_path))
+    assert "StreamingSession.match_prefix" in result.stdout and "streaming_session.py:" in result.stdout
+    assert result.stdout.splitlines()[-1] == "PROVED"
+    assert "assumed: " in result.stderr
+
+
+def test_a_function_that_differs_is_told_to_people_and_to_tools(tmp_path: Path) -> None:
+    folder = write_sglang(tmp_path, "(target + page_size - 1) // page_size", "target // page_size")
+    files = ("--json", "c.json", "--junit", "c.xml", "--sarif", "c.sarif")
+    result = require_exit(1, "prove", "--code", folder, *files)
+    assert "not so: the same pages are left behind the row" in result.stdout
+    assert result.stdout.splitlines()[-1] == "DIFFERS FROM THE RULES"
+    assert "differs from the rule finish" in Path("c.xml").read_text()
+    places = [
+        found["locations"][0]["physicalLocation"]
+        for found in json.loads(Path("c.sarif").read_text())["runs"][0]["results"]
+    ]
+    assert places and all(place["artifactLocation"]["uri"].endswith("streaming_session.py") for place in places)
+    [told] = json.loads(Path("c.json").read_text())["targets"]
+    assert {function["verdict"] for function in told["functions"]} == {"proved", "differs"}
+
+
+def test_a_fault_that_the_release_is_known_for_is_as_loud_as_the_verdict(tmp_path: Path) -> None:
+    folder = write_sglang(tmp_path, "        if is_insert:", "        if True:")
+    result = require_exit(0, "prove", "--code", folder, "--profile", "sglang-0.5.17")
+    assert result.stdout.splitlines()[-1] == "PROVED but for the known faults of the release: S0511a"
+
+
+def test_a_tree_without_a_session_cache_is_no_pass(tmp_path: Path) -> None:
+    (tmp_path / "sglang").mkdir()
+    assert "NOTHING CHECKED" in require_exit(2, "prove", "--code", tmp_path).stdout
+
+
+@pytest.mark.parametrize("option", [("--fault", "F22862b"), ("--certify",), ("--out", "t.jsonl")])
+def test_code_and_rules_are_not_proved_at_once(option: tuple[str, ...], tmp_path: Path) -> None:
+    assert f"leave out {option[0]}" in refusal("prove", "--code", tmp_path, *option)

@@ -213,4 +213,4 @@ def test_every_validator_refuses_a_damaged_file(
 
 def test_the_schema_that_is_published_is_that_of_the_events() -> None:
     assert (DOCS / "run-events.schema.json").read_text(encoding="utf-8") == schema()
-    assert len(RUN_EVENT.json_schema()["oneOf"]) == 15
+    assert len(RUN_EVENT.json_schema()["oneOf"]) == 16

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import z3
 
-from code_proof.errors import InfeasibleError, NotUnderstoodError, Place
+from kvproof.model.code.errors import InfeasibleError, NotUnderstoodError, Place
 from kvproof.model.questions import checked, z3_solver
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import z3
-from code_proof.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, Claim, Expected, Verdict, check
-from code_proof.interpreter import Interpreter
-from code_proof.sglang_objects import Allocator, Indices
-from code_proof.source import Folder, Sources
 
+from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices
+from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, Claim, Expected, Verdict, check
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.source import Folder, Sources
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.domain import orphan_start
 from kvproof.spec.effects import Effect, Free

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from code_proof.errors import NotUnderstoodError
-from code_proof.interpreter import Interpreter
-from code_proof.objects import dataclass_fields
-from code_proof.source import Sources
-from code_proof.values import Class
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.objects import dataclass_fields
+from kvproof.model.code.source import Sources
+from kvproof.model.code.values import Class
 
 BATCH = "sglang.srt.managers.schedule_batch"
 PREFIX_CACHE = "sglang.srt.mem_cache.base_prefix_cache"

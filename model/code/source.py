@@ -6,6 +6,7 @@ A tree is a folder (a checkout, an unpacked wheel, site-packages) or a commit of
 from __future__ import annotations
 
 import ast
+import hashlib
 import io
 import subprocess
 import tokenize
@@ -16,7 +17,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
-from code_proof.errors import NotUnderstoodError
+from kvproof.model.code.errors import NotUnderstoodError
 
 
 class Tree(Protocol):
@@ -270,6 +271,16 @@ class Sources:
             self._modules[name] = self._read(name)
         return self._modules[name]
 
+    def line(self, path: str, number: int) -> str:
+        """A line of one of the modules that were read."""
+        read = (module for module in self._modules.values() if module is not None and module.path == path)
+        lines = next((module.text.splitlines() for module in read), [])
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def digests(self) -> dict[str, str | None]:
+        """Of each module that was asked for, the SHA-256 of its text; None of one that the tree does not have."""
+        return {name: digest_of(module) for name, module in self._modules.items()}
+
     def patched(self) -> str | None:
         """Something that was looked up, and that the import of another module, one of those that were read, may change."""
         for module in [m for m in self._modules.values() if m is not None]:
@@ -288,6 +299,10 @@ class Sources:
             if text is not None:
                 return Module(name, path, text)
         return None
+
+
+def digest_of(module: Module | None) -> str | None:
+    return None if module is None else hashlib.sha256(f"{module.path}\n{module.text}".encode()).hexdigest()
 
 
 def imported_by(statement: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, tuple[str, str]]]:

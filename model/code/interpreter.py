@@ -6,13 +6,13 @@ import ast
 import builtins
 from typing import Any
 
-from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError, Place, RaisedError
-from code_proof.expressions import Expressions
-from code_proof.library import LONGEST_LOOP
-from code_proof.objects import Frame, Raisable
-from code_proof.source import bound_at, imported_by
-from code_proof.values import Function, Known, Text
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError, Place, RaisedError
+from kvproof.model.code.expressions import Expressions
+from kvproof.model.code.library import LONGEST_LOOP
+from kvproof.model.code.objects import Frame, Raisable
+from kvproof.model.code.source import bound_at, imported_by
+from kvproof.model.code.values import Function, Known, Text
 
 MOST_STATEMENTS = 5_000
 
@@ -32,11 +32,13 @@ class _ContinueError(Exception):
 
 
 class Interpreter(Expressions):
-    """One run of one function. `lines` are the places of the statements that ran, in order."""
+    """One run of one function. `lines` are the places of the statements that ran, in order; `values` what they set: the number
+    of the line, the target's text and the number or flag."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.lines: list[Place] = []
+        self.values: list[tuple[int, str, Any]] = []
 
     def run_body(self, function: Function, frame: Frame) -> Any:
         node = function.node
@@ -115,6 +117,8 @@ class Interpreter(Expressions):
             raise NotUnderstoodError("an object that is changed in place")
 
     def bind(self, target: ast.expr, value: Any) -> None:
+        if not isinstance(target, (ast.Tuple, ast.List)) and (arithmetic.is_number(value) or arithmetic.is_flag(value)):
+            self.values.append((len(self.lines) - 1, ast.unparse(target), value))
         if isinstance(target, ast.Name):
             self.frame.names[target.id] = value
         elif isinstance(target, ast.Attribute):

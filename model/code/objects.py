@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError, RaisedError
-from code_proof.library import ASKING, METHODS
-from code_proof.paths import Paths
-from code_proof.source import Module, Sources
-from code_proof.values import (
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError, RaisedError
+from kvproof.model.code.library import ASKING, METHODS
+from kvproof.model.code.paths import Paths
+from kvproof.model.code.source import Module, Sources
+from kvproof.model.code.values import (
     Bound,
     Class,
     Function,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from code_proof.sglang_designs import CLAIMS_LAST, DESIGNS, ENDS_TURN, ROUNDS
 
+from kvproof.conformance.adapters.sglang.code.designs import CLAIMS_LAST, DESIGNS, ENDS_TURN, ROUNDS
 from kvproof.model.prove import induction_step
 from kvproof.model.questions import PROVED
 from kvproof.spec.actions import ACTIONS, Action

@@ -7,21 +7,39 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError, RaisedError
-from code_proof.values import Bound, Class, Elements, Function, Instance, Known, Library, Opaque, StandIn, Text
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError, RaisedError
+from kvproof.model.code.paths import Paths
+from kvproof.model.code.values import Bound, Class, Elements, Function, Instance, Known, Library, Opaque, StandIn, Text
+from kvproof.model.symbolic import Symbols
 
-if TYPE_CHECKING:
-    from code_proof.objects import Objects
+
+class Run(Protocol):
+    """What a builtin asks of the interpreter that calls it (`objects.py`)."""
+
+    d: Symbols
+    paths: Paths
+
+    def truth(self, value: Any, node: ast.expr) -> bool: ...
+    def elements(self, value: Any) -> list[Any]: ...
+    def attribute(self, value: Any, name: str) -> Any: ...
+    def attribute_or(self, value: Any, name: str, default: Any) -> Any: ...
+    def attribute_of_class(self, kind: Class, receiver: Any, name: str) -> Any: ...
+    def has_attribute(self, value: Any, name: str) -> bool: ...
+    def call(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any: ...
+    def key(self, value: Any) -> Any: ...
+    def known_key(self, table: Mapping[Any, Any], key: Any) -> Any: ...
+    def key_set(self, values: list[Any]) -> set[Any]: ...
+
 
 NO_DEFAULT = object()
 NOWHERE = ast.Constant(value=None)
 """Of a question that a builtin asks: it has no place of its own in the code."""
 
 
-def _len(run: Objects, value: Any) -> Any:
+def _len(run: Run, value: Any) -> Any:
     if isinstance(value, StandIn):
         return value.length()
     if isinstance(value, (list, tuple, dict, set)):
@@ -32,7 +50,7 @@ def _len(run: Objects, value: Any) -> Any:
 
 
 def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
-    def extreme(run: Objects, *values: Any, default: Any = NO_DEFAULT) -> Any:
+    def extreme(run: Run, *values: Any, default: Any = NO_DEFAULT) -> Any:
         numbers = run.elements(values[0]) if len(values) == 1 else list(values)
         if not numbers and default is not NO_DEFAULT:
             return default
@@ -45,7 +63,7 @@ def _extreme(pick: Callable[..., Any]) -> Callable[..., Any]:
     return extreme
 
 
-def _sum(run: Objects, values: Any, start: Any = 0) -> Any:
+def _sum(run: Run, values: Any, start: Any = 0) -> Any:
     total: Any = start
     for value in run.elements(values):
         if not arithmetic.is_number(value):
@@ -54,19 +72,19 @@ def _sum(run: Objects, values: Any, start: Any = 0) -> Any:
     return total
 
 
-def _any(run: Objects, values: Any) -> bool:
+def _any(run: Run, values: Any) -> bool:
     return any(run.truth(value, NOWHERE) for value in run.elements(values))
 
 
-def _all(run: Objects, values: Any) -> bool:
+def _all(run: Run, values: Any) -> bool:
     return all(run.truth(value, NOWHERE) for value in run.elements(values))
 
 
-def _isinstance(run: Objects, value: Any, kinds: Any) -> bool:
+def _isinstance(run: Run, value: Any, kinds: Any) -> bool:
     return any(_is_of(run, value, kind) for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
 
 
-def _is_of(run: Objects, value: Any, kind: Any) -> bool:
+def _is_of(run: Run, value: Any, kind: Any) -> bool:
     if isinstance(kind, Class):
         if any(base in ("typing.Protocol", "abc.ABC") for base in kind.bases):
             raise NotUnderstoodError(f"whether a value is a {kind.name}, which may go by its methods")
@@ -107,7 +125,7 @@ def _is_described_as(value: StandIn, name: str) -> bool:
     return name in value.classes or (isinstance(value, Text) and name == "str")
 
 
-def _getattr(run: Objects, value: Any, name: Any, default: Any = NO_DEFAULT) -> Any:
+def _getattr(run: Run, value: Any, name: Any, default: Any = NO_DEFAULT) -> Any:
     if not isinstance(name, str):
         raise NotUnderstoodError("an attribute whose name is computed")
     if default is NO_DEFAULT:
@@ -115,7 +133,7 @@ def _getattr(run: Objects, value: Any, name: Any, default: Any = NO_DEFAULT) -> 
     return run.attribute_or(value, name, default)
 
 
-def _hasattr(run: Objects, value: Any, name: Any) -> bool:
+def _hasattr(run: Run, value: Any, name: Any) -> bool:
     if not isinstance(name, str):
         raise NotUnderstoodError("an attribute whose name is computed")
     return run.has_attribute(value, name)
@@ -127,7 +145,7 @@ def _int(value: Any = 0) -> Any:
     raise NotUnderstoodError("int() of something that is no integer")
 
 
-def _bool(run: Objects, value: Any = False) -> bool:
+def _bool(run: Run, value: Any = False) -> bool:
     return run.truth(value, NOWHERE)
 
 
@@ -139,21 +157,21 @@ def _range(*bounds: Any) -> Elements:
     raise NotUnderstoodError("a loop whose number of rounds is not known, or is large")
 
 
-def _enumerate(run: Objects, values: Any, start: int = 0) -> Elements:
+def _enumerate(run: Run, values: Any, start: int = 0) -> Elements:
     return Elements(list(enumerate(run.elements(values), start)), values, once=True)
 
 
-def _zip(run: Objects, *collections: Any) -> Elements:
+def _zip(run: Run, *collections: Any) -> Elements:
     if len(collections) > 1 and any(isinstance(c, Elements) and c.once for c in collections):
         raise NotUnderstoodError("how far zip() consumes an iterator")
     return Elements(list(zip(*(run.elements(c) for c in collections), strict=False)), once=True)
 
 
-def _iter(run: Objects, values: Any) -> Elements:
+def _iter(run: Run, values: Any) -> Elements:
     return Elements(run.elements(values), values, once=True)
 
 
-def _next(run: Objects, values: Any) -> Any:
+def _next(run: Run, values: Any) -> Any:
     if not isinstance(values, Elements) or not values.once:
         raise NotUnderstoodError("next() of something that is no iterator")
     found = values.elements()
@@ -251,15 +269,15 @@ LIBRARY: Mapping[str, Library] = {
 }
 
 
-def _append(run: Objects, values: list[Any], value: Any) -> None:
+def _append(run: Run, values: list[Any], value: Any) -> None:
     values.append(value)
 
 
-def _extend(run: Objects, values: list[Any], more: Any) -> None:
+def _extend(run: Run, values: list[Any], more: Any) -> None:
     values.extend(run.elements(more))
 
 
-def _pop(run: Objects, table: dict[Any, Any], key: Any, default: Any = NO_DEFAULT) -> Any:
+def _pop(run: Run, table: dict[Any, Any], key: Any, default: Any = NO_DEFAULT) -> Any:
     known = run.known_key(table, key)
     if known not in table and default is NO_DEFAULT:
         raise RaisedError("KeyError")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from code_proof.errors import NotUnderstoodError
-from code_proof.source import Module, bound_by
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.source import Module, bound_by
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 import z3
 
-from code_proof.errors import NotUnderstoodError
+from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.symbolic import PagedLength, Symbols
 
 LARGEST_CONSTANT = 8

@@ -10,10 +10,10 @@ from typing import Any
 
 import z3
 
-from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError, RaisedError
-from code_proof.interpreter import Interpreter
-from code_proof.values import Instance, Known, Library, Opaque, StandIn
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError, RaisedError
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.values import Instance, Known, Library, Opaque, StandIn
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.domain import larger
 from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Unlock

@@ -8,10 +8,10 @@ from typing import Any
 
 import z3
 
-from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError, Place, RaisedError
-from code_proof.objects import Objects
-from code_proof.values import (
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError, Place, RaisedError
+from kvproof.model.code.objects import Objects
+from kvproof.model.code.values import (
     Bound,
     Class,
     Elements,

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 import z3
 
-from code_proof import arithmetic
-from code_proof.errors import InfeasibleError, NotUnderstoodError, Place, RaisedError
-from code_proof.interpreter import Interpreter
-from code_proof.library import LIBRARY
-from code_proof.paths import Branch, Paths
-from code_proof.source import Sources
-from code_proof.values import Library
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import InfeasibleError, NotUnderstoodError, Place, RaisedError
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.library import LIBRARY
+from kvproof.model.code.paths import Branch, Paths
+from kvproof.model.code.source import Sources
+from kvproof.model.code.values import Library
 from kvproof.model.questions import checked, z3_solver
 from kvproof.model.symbolic import PagedLength, Symbols
 from kvproof.spec.actions import Action
@@ -31,6 +31,9 @@ from kvproof.spec.machine import LEDGER
 from kvproof.spec.state import GHOSTS, Ledger
 
 PROVED, DIFFERS, NOT_UNDERSTOOD, UNKNOWN, ABSENT = "proved", "differs", "not understood", "unknown", "absent"
+
+CONFIGURATION = ("overlap", "spec_v1", "spec_v2", "windowed", "window", "tree", "row_width")
+"""Of the server: with the page size, what a state stands in."""
 
 # The forward pass writes KV, and no function of the cache does.
 COMPARED_GHOSTS = sorted(GHOSTS - {"kv_valid", "turns", "success_len"})
@@ -103,6 +106,8 @@ class Difference:
     state: Mapping[str, int | bool] = field(default_factory=dict)
     code: str = ""
     rule: str = ""
+    values: tuple[tuple[int, str, str], ...] = ()
+    """What the path set in that state: the number of the line in `Path.lines`, the name, the value."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +207,7 @@ class Comparison:
         try:
             scene = arrange()
             result = scene.call()
-            differences = self.differences(scene.observed(result), scene.effects, paths.branches)
+            differences = self.differences(scene.observed(result), scene.effects, paths.branches, run.values)
         except InfeasibleError:
             return None
         except NotUnderstoodError as unknown:
@@ -210,12 +215,16 @@ class Comparison:
             return Path(tuple(paths.branches), tuple(run.lines), ended, unknown.place, understood=False)
         except RaisedError as raised:
             sentence = f"{raised.name} is raised"
-            found = self._asked(paths.branches, {sentence: (z3.BoolVal(False), None, None)})
+            found = self._asked(paths.branches, {sentence: (z3.BoolVal(False), None, None)}, run.values)
             return Path(tuple(paths.branches), tuple(run.lines), sentence, raised.place, tuple(found))
         return Path(tuple(paths.branches), tuple(run.lines), "returns", None, tuple(differences))
 
     def differences(
-        self, observed: Mapping[str, Any], effects: Sequence[Effect], branches: Sequence[Branch]
+        self,
+        observed: Mapping[str, Any],
+        effects: Sequence[Effect],
+        branches: Sequence[Branch],
+        values: Sequence[tuple[int, str, Any]] = (),
     ) -> list[Difference]:
         d, expected = self.d, self.expected
         goals: dict[str, tuple[Any, Any, Any]] = {}
@@ -230,7 +239,7 @@ class Comparison:
             goals[f"{GHOST_SENTENCES[name]}"] = (code == rule, code, rule)
         for condition in conditions:
             goals[_sentence(condition)] = (condition.holds, None, None)
-        return list(self._asked(branches, goals))
+        return self._asked(branches, goals, values)
 
     def _same(self, code: Any, rule: Any) -> Any:
         if isinstance(rule, PagedLength) or isinstance(code, PagedLength):
@@ -240,7 +249,12 @@ class Comparison:
         same = code == rule
         return z3.BoolVal(same) if isinstance(same, bool) else same
 
-    def _asked(self, branches: Sequence[Branch], goals: Mapping[str, tuple[Any, Any, Any]]) -> list[Difference]:
+    def _asked(
+        self,
+        branches: Sequence[Branch],
+        goals: Mapping[str, tuple[Any, Any, Any]],
+        values: Sequence[tuple[int, str, Any]],
+    ) -> list[Difference]:
         solver = z3_solver()
         solver.add(*self.assumptions, *(branch.condition for branch in branches))
         found = []
@@ -250,18 +264,22 @@ class Comparison:
             solver.add(z3.Not(goal))
             answer = checked(solver)
             if answer == "sat":
-                found.append(self._difference(solver, sentence, code, rule))
+                found.append(self._difference(solver, sentence, code, rule, values))
             elif answer == "unknown":
                 found.append(Difference(sentence, UNKNOWN))
             solver.pop()
         return found
 
-    def _difference(self, solver: z3.Solver, sentence: str, code: Any, rule: Any) -> Difference:
+    def _difference(
+        self, solver: z3.Solver, sentence: str, code: Any, rule: Any, values: Sequence[tuple[int, str, Any]]
+    ) -> Difference:
         """The state in which they differ, as small as a few tries make it."""
         model = _small_model(solver, self.d)
         state = {name: _number(model, value) for name, value in vars(self.before).items() if name not in GHOSTS}
         state["P"] = _number(model, self.d.page_size)
-        return Difference(sentence, DIFFERS, state, _shown(model, code), _shown(model, rule))
+        state |= {name: _number(model, getattr(self.d, name)) for name in CONFIGURATION}
+        was_set = tuple((at, name, _shown(model, value)) for at, name, value in values)
+        return Difference(sentence, DIFFERS, state, _shown(model, code), _shown(model, rule), was_set)
 
 
 def _with_ghosts_of(after: Ledger, before: Ledger) -> Ledger:

@@ -8,10 +8,10 @@ from typing import Any
 
 import z3
 
-from code_proof.claims import Claim, Expected, Rule, follows
-from code_proof.interpreter import Interpreter
-from code_proof.sglang_layout import LENGTHS
-from code_proof.sglang_session import KEEPS_LOCK, ON_BOUNDARY, SessionScene
+from kvproof.conformance.adapters.sglang.code.layout import LENGTHS
+from kvproof.conformance.adapters.sglang.code.session import KEEPS_LOCK, ON_BOUNDARY, SessionScene
+from kvproof.model.code.claims import Claim, Expected, Rule, follows
+from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.domain import is_aligned

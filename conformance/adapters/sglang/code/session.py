@@ -12,12 +12,31 @@ from typing import Any
 
 import z3
 
-from code_proof import arithmetic
-from code_proof.errors import NotUnderstoodError
-from code_proof.interpreter import Interpreter
-from code_proof.sglang_layout import BATCH, CACHES, CONTROLLERS, LENGTHS, OWNERS, WINDOW, Layout, class_at, layout_of
-from code_proof.sglang_objects import Allocator, Indices, InnerCache, Lock, Row, RowPool, Slots, Tokens
-from code_proof.values import Instance, Known, Opaque, Record, StandIn
+from kvproof.conformance.adapters.sglang.code.layout import (
+    BATCH,
+    CACHES,
+    CONTROLLERS,
+    LENGTHS,
+    OWNERS,
+    WINDOW,
+    Layout,
+    class_at,
+    layout_of,
+)
+from kvproof.conformance.adapters.sglang.code.stand_ins import (
+    Allocator,
+    Indices,
+    InnerCache,
+    Lock,
+    Row,
+    RowPool,
+    Slots,
+    Tokens,
+)
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.values import Instance, Known, Opaque, Record, StandIn
 from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Effect
 from kvproof.spec.state import Ledger, fill_len

@@ -1,0 +1,47 @@
+"""The claims about the functions of a tree of SGLang, and what a function may follow instead of its rule."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from kvproof.conformance.adapters.sglang.code.claims import session_cache
+from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
+from kvproof.conformance.adapters.sglang.code.layout import CACHES, splits_at_cursor
+from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH
+from kvproof.model.code.claims import Claim
+from kvproof.model.code.source import Sources
+from kvproof.model.code.values import Known, Record
+from kvproof.spec.actions import Action
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import LEDGER
+
+PACKAGE = "sglang"
+SETTINGS = Record(strip_thinking_cache=False)
+LIBRARIES = {"torch": TORCH}
+# What the functions ask of the server's settings, and of the machine that it runs on.
+GIVEN = {
+    "sglang.srt.managers.schedule_batch.get_global_server_args": Known("get_global_server_args", lambda: SETTINGS),
+    "sglang.srt.utils.common.is_npu": Known("is_npu", lambda: False),
+    "sglang.srt.mem_cache.unified_cache.component_type.ComponentType": Record(FULL=0, SWA=1, MAMBA=2),
+}
+
+
+def claims_of(sources: Sources, actions: Mapping[str, Action]) -> list[Claim]:
+    """The claims, each with the module and the function of this tree; none where it holds no session cache that is known."""
+    for module_name, cache in CACHES.items():
+        module = sources.module(module_name)
+        if module is None:
+            continue
+        is_owned = module.definition(f"{cache}.match_prefix") is None
+        claims = session_cache(actions, is_owned=is_owned, splits_at_cursor=splits_at_cursor(sources))
+        return [dataclasses.replace(c, module=module_name, function=f"{cache}.{c.function}") for c in claims]
+    return []
+
+
+def instead_of(name: str) -> Iterator[tuple[str, Mapping[str, Action]]]:
+    """Rules that an action may follow instead: faults of the catalogue, and designs that no profile has yet."""
+    for label, fault in FAULTS.items():
+        if fault.machine is LEDGER and name in fault.deviations:
+            yield label, fault.deviations
+    yield from ((label, actions) for label, actions in DESIGNS.items() if name in actions)

@@ -1,0 +1,150 @@
+"""What is said of one function of the code: its verdict, and of each difference one path in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
+from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
+from kvproof.model.code.source import Sources
+from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.profiles import Profile
+
+KNOWN_FAULT = "known fault"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that a path ran: where, its text, the conditions that it asked with their answers, and what it set."""
+
+    path: str
+    line: int
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A difference in one state. `state`: the ledger before, lengths in tokens; P is the page size."""
+
+    sentence: str
+    code: str
+    rule: str
+    state: dict[str, int]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on one function, as data.
+
+    `rule`: the action whose rule the function must follow. `instead`: the fault or the design that it follows where it differs.
+    `open`: where paths are not understood, or the solver gave up.
+    """
+
+    function: str
+    rule: str
+    path: str | None
+    line: int | None
+    verdict: str
+    instead: str | None = None
+    differences: tuple[Shown, ...] = ()
+    open: tuple[str, ...] = ()
+    paths: int = 0
+    cut: int = 0
+    questions: int = 0
+    seconds: float = 0.0
+    assumes: tuple[str, ...] = ()
+
+    @property
+    def is_known_fault(self) -> bool:
+        return self.verdict == KNOWN_FAULT
+
+
+def names_of(sources: Sources, profile: Profile | None) -> list[str]:
+    return [claim.name for claim in claims_of(sources, _actions(profile))]
+
+
+def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
+    """The finding on the function whose rule has the name."""
+    actions = _actions(profile)
+    claim = _claim(sources, actions, name)
+    verdict = check(claim, sources, LIBRARIES, GIVEN)
+    instead = _instead(sources, actions, name) if verdict.verdict == DIFFERS else None
+    is_known = instead is not None and profile is not None and instead in profile.deviations
+    return Finding(
+        claim.function,
+        name,
+        verdict.place.path if verdict.place is not None else None,
+        verdict.place.line if verdict.place is not None else None,
+        KNOWN_FAULT if is_known else verdict.verdict,
+        instead,
+        tuple(_shown(sources, verdict)),
+        tuple(_open(verdict)),
+        len(verdict.paths),
+        verdict.cut,
+        verdict.questions,
+        verdict.seconds,
+        claim.assumes,
+    )
+
+
+def _actions(profile: Profile | None) -> Mapping[str, Action]:
+    return profile.actions if profile is not None else ACTIONS
+
+
+def _claim(sources: Sources, actions: Mapping[str, Action], name: str) -> Claim:
+    return next(claim for claim in claims_of(sources, actions) if claim.name == name)
+
+
+def _instead(sources: Sources, actions: Mapping[str, Action], name: str) -> str | None:
+    """The first fault or design that the function follows on every path."""
+    for label, others in instead_of(name):
+        claim = _claim(sources, {**actions, **others}, name)
+        if check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True).verdict == PROVED:
+            return label
+    return None
+
+
+def _open(verdict: Verdict) -> Iterator[str]:
+    """Why there is no verdict, each reason once."""
+    said = [f"{path.place}: {path.ended}" for path in verdict.paths if not path.understood]
+    said += [f"the solver gave up: {d.sentence}" for p in verdict.paths for d in p.differences if d.verdict != DIFFERS]
+    said += [f"{verdict.cut} branches were not followed: there are too many paths"] if verdict.cut else []
+    if verdict.place is not None and not verdict.paths:
+        said.append("no state that the invariants allow comes here")
+    yield from dict.fromkeys(said)
+
+
+def _shown(sources: Sources, verdict: Verdict) -> Iterator[Shown]:
+    """Of each sentence that fails, the shortest path on which it does."""
+    shortest: dict[str, tuple[Path, Difference]] = {}
+    for path in verdict.paths:
+        for difference in path.differences:
+            known = shortest.get(difference.sentence)
+            if difference.verdict == DIFFERS and (known is None or len(path.lines) < len(known[0].lines)):
+                shortest[difference.sentence] = path, difference
+    for sentence, (path, difference) in shortest.items():
+        lines = tuple(_lines(sources, path, difference))
+        yield Shown(sentence, difference.code, difference.rule, dict(difference.state), lines)
+
+
+def _lines(sources: Sources, path: Path, difference: Difference) -> Iterator[Line]:
+    answers: dict[str, list[str]] = {}
+    for branch in path.branches:
+        if branch.place is not None and branch.expression:
+            answers.setdefault(str(branch.place), []).append(f"{branch.expression}: {'yes' if branch.taken else 'no'}")
+    for number, place in enumerate(path.lines):
+        notes = [f"{name} = {value}" for at, name, value in difference.values if at == number]
+        notes += answers.pop(str(place), [])
+        yield Line(place.path, place.line, sources.line(place.path, place.line), tuple(notes))
+
+
+def word_of(finding: Finding) -> str:
+    """The verdict as people read it."""
+    return f"{KNOWN_FAULT} {finding.instead}" if finding.is_known_fault else finding.verdict
+
+
+def is_checked(finding: Finding) -> bool:
+    return finding.verdict != ABSENT

@@ -1,0 +1,202 @@
+"""All functions of a target: each in a process with bounds, or as it was found out before.
+
+The code is not executed, but what it makes the interpreter and the solver do is up to whoever wrote it. So a process that takes
+too much memory or time is ended, and its function has no verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import z3
+from pydantic import TypeAdapter, ValidationError
+
+import kvproof.conformance.adapters.sglang.code
+import kvproof.conformance.code_proof
+import kvproof.model
+import kvproof.spec
+from kvproof.conformance.code_proof.findings import Finding, find, names_of
+from kvproof.conformance.code_proof.targets import Target
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.fuzz.child_process import Child
+from kvproof.model.cache import Store
+from kvproof.model.code.claims import NOT_UNDERSTOOD
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.source import Sources, digest_of
+from kvproof.spec.profiles import PROFILES, Profile
+
+JOBS = 2
+MOST_MEMORY = 8 << 30
+"""Bytes of address space of one process."""
+MOST_SECONDS = 300.0
+"""For one function."""
+DEEPEST_PYTHON = 10_000
+LIMITS = f"limits: {MOST_SECONDS:.0f} s and {MOST_MEMORY >> 30} GiB"
+NO_ANSWER = f"its process ended without an answer ({LIMITS})"
+UNREADABLE = (SyntaxError, NotUnderstoodError, UnicodeDecodeError, RecursionError, MemoryError)
+"""What the text of the code can bring about, which its author chooses."""
+_KEPT = TypeAdapter(list[tuple[dict[str, str | None], Finding]])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process found out, and the digest of each module that it read for it."""
+
+    finding: Finding
+    read: dict[str, str | None]
+    is_kept: bool = False
+
+
+class Proving:
+    """Proves the functions of one target. `store`: answers of earlier runs; None asks anew and keeps nothing."""
+
+    def __init__(self, target: Target, profile: Profile | None, store: Store | None) -> None:
+        self._target, self._profile, self._store = target, profile, store
+        self._sources = Sources(target.tree)
+        self._is_read: dict[str, str | None] = {}
+
+    def all(self, told: Callable[[int, int], None] = lambda done, of: None) -> list[Finding]:
+        """The findings in the order of the claims. `told`: how many functions are done, of how many."""
+        names = self._names()
+        found: dict[str, Finding] = {}
+        told(0, len(names))
+        for name in names:
+            if (kept := self._kept(name)) is not None:
+                found[name] = kept
+                told(len(found), len(names))
+        for name, answer in self._asked([name for name in names if name not in found]):
+            found[name] = answer.finding
+            self._keep(name, answer)
+            told(len(found), len(names))
+        return [found[name] for name in names]
+
+    def _names(self) -> list[str]:
+        """Asked of a process as well: even to parse the code may take more than there is."""
+        [(_, names)] = in_processes([""], self._child, lambda name: NO_ANSWER, jobs=1)
+        if isinstance(names, str):
+            raise UserError(f"{self._target.label} cannot be read: {names}")
+        return list(names)
+
+    def _asked(self, names: list[str]) -> Iterator[tuple[str, Answer]]:
+        return in_processes(names, self._child, lambda name: Answer(_without_verdict(name, NO_ANSWER), {}), jobs=JOBS)
+
+    def _child(self) -> Child:
+        return Child("kvproof-code", _serve, self._target, self._profile.name if self._profile is not None else None)
+
+    # Answers of earlier runs.
+
+    def _kept(self, name: str) -> Finding | None:
+        """An answer that was given for the very modules that the tree has now."""
+        for read, finding in self._all_kept(name):
+            if all(self._digest(module) == digest for module, digest in read.items()):
+                return finding
+        return None
+
+    def _all_kept(self, name: str) -> list[tuple[dict[str, str | None], Finding]]:
+        if self._store is None:
+            return []
+        try:
+            return _KEPT.validate_python(self._store.read(self._key(name)) or [])
+        except ValidationError:
+            return []
+
+    def _keep(self, name: str, answer: Answer) -> None:
+        if self._store is None or not answer.read or answer.finding.verdict == NOT_UNDERSTOOD:
+            return
+        entries = [(answer.read, answer.finding), *self._all_kept(name)][:MOST_TREES]
+        self._store.write(self._key(name), _KEPT.dump_python(entries, mode="json"))
+
+    def _digest(self, module: str) -> str | None:
+        if module not in self._is_read:
+            self._is_read[module] = digest_of(self._sources.module(module))
+        return self._is_read[module]
+
+    def _key(self, name: str) -> str:
+        parts = ["code", own_sources(), self._profile.name if self._profile is not None else "", name]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+MOST_TREES = 40
+"""Trees whose answers for one function are kept."""
+
+
+def in_processes(
+    names: list[str], start: Callable[[], Child], lost: Callable[[str], Any], *, jobs: int
+) -> Iterator[tuple[str, Any]]:
+    """What processes answer to each name, in the order in which it comes; `lost(name)` for one that ends a process."""
+    waiting = list(names)
+    at_work: dict[Connection, tuple[Child, str, float]] = {}
+    try:
+        while waiting or at_work:
+            while waiting and len(at_work) < jobs:
+                child = start()
+                _ask(at_work, child, waiting.pop(0))
+            ready, now = wait(list(at_work), 1.0), time.monotonic()
+            late = [c for c, (_, _, since) in at_work.items() if now - since > MOST_SECONDS]
+            for connection in [c for c in list(at_work) if c in ready or c in late]:
+                child, name, _ = at_work.pop(connection)
+                answer = _received(child) if connection in ready else None
+                if answer is not None and waiting:
+                    _ask(at_work, child, waiting.pop(0))
+                else:
+                    child.end()
+                yield name, answer[0] if answer is not None else lost(name)
+    finally:
+        for child, _, _ in at_work.values():
+            child.end()
+
+
+def _ask(at_work: dict[Connection, tuple[Child, str, float]], child: Child, name: str) -> None:
+    child.connection.send(name)
+    at_work[child.connection] = child, name, time.monotonic()
+
+
+def _received(child: Child) -> tuple[Any] | None:
+    try:
+        return (child.connection.recv(),)
+    except (EOFError, OSError):
+        return None
+
+
+def _without_verdict(name: str, why: str) -> Finding:
+    return Finding(name, name, None, None, NOT_UNDERSTOOD, open=(why,))
+
+
+def _serve(connection: Connection, target: Target, profile: str | None) -> None:
+    """Answers the empty name with all names, and each name with its finding."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    sys.setrecursionlimit(DEEPEST_PYTHON)
+    sources, rules = Sources(target.tree), PROFILES[profile] if profile is not None else None
+    while True:
+        name = connection.recv()
+        try:
+            if not name:
+                connection.send(names_of(sources, rules))
+                continue
+            finding = find(sources, rules, name)
+        except UNREADABLE as error:
+            why = f"{type(error).__name__}: {error}"
+            if not name:
+                connection.send(why)
+                continue
+            finding = _without_verdict(name, why)
+        connection.send(Answer(finding, sources.digests()))
+
+
+def own_sources() -> str:
+    """Hash of all of kvproof that a finding rests on."""
+    packages = (kvproof.spec, kvproof.model, kvproof.conformance.adapters.sglang.code, kvproof.conformance.code_proof)
+    digest = hashlib.sha256(z3.get_version_string().encode())
+    for package in packages:
+        folder = Path(package.__path__[0])
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(f"{file.relative_to(folder)}\n{file.read_text(encoding='utf-8')}\n".encode())
+    return digest.hexdigest()

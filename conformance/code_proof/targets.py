@@ -1,0 +1,103 @@
+"""Where the code to prove is: an installed server, a folder, or one or two commits of a local git repository."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvproof.conformance.adapters.sglang.code.functions import PACKAGE
+from kvproof.conformance.errors import UserError
+from kvproof.model.code.source import Commit, Folder, Tree
+
+INSTALLED = "installed"
+BELOW = ("", "python/")
+"""Where a wheel and a checkout of SGLang have the package."""
+GIT_SECONDS = 30.0
+FORMS = "a folder that holds the package `sglang`, `installed`, REPO@COMMIT, or REPO@A..B (without REPO: the repository here)"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A tree of source, what people call it, and its version where it says one."""
+
+    tree: Tree
+    label: str
+    version: str | None = None
+    prefix: str = ""
+    """What stands before a path of the tree to find the file: in a repository from its root, else from here."""
+
+    def place(self, path: str) -> str:
+        return f"{self.prefix}{path}"
+
+
+def targets_of(text: str) -> tuple[Target, ...]:
+    """One target, or the two between which a change is. Raises UserError where there is no such code."""
+    if text == INSTALLED:
+        return (_installed(),)
+    if Path(text).is_dir():
+        return (_folder(Path(text)),)
+    repository, at, commits = text.rpartition("@")
+    first, dots, last = commits.partition("..")
+    if not at and not dots:
+        raise UserError(f"no code to prove at {text!r}: give {FORMS}")
+    if dots and not (first and last.strip(".")):
+        raise UserError(f"{text!r} names one commit: give two, as in {repository or 'REPO'}@A..B")
+    place = Path(repository or ".")
+    return tuple(_commit(place, commit) for commit in ((first, last.lstrip(".")) if dots else (commits,)))
+
+
+def _installed() -> Target:
+    found = importlib.util.find_spec(PACKAGE)  # the package itself is not imported
+    places = list(found.submodule_search_locations or ()) if found is not None else []
+    if not places:
+        raise UserError(f"no {PACKAGE} is installed beside kvproof: give {FORMS}")
+    try:
+        version = importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    root = Path(places[0]).parent
+    return Target(Folder(root), f"installed {PACKAGE} {version or ''}".strip(), version, f"{root}/")
+
+
+def _folder(folder: Path) -> Target:
+    for below in BELOW:
+        root = folder / below
+        if (root / PACKAGE).is_dir():
+            version = _version_in(root)
+            return Target(Folder(root), f"{folder}{f', {PACKAGE} {version}' if version else ''}", version, f"{root}/")
+    raise UserError(
+        f"{folder} holds no package {PACKAGE!r}: give the folder above it, as in an unpacked wheel or a checkout"
+    )
+
+
+def _version_in(root: Path) -> str | None:
+    """By the metadata of an unpacked wheel."""
+    names = (
+        re.fullmatch(rf"{PACKAGE}-(.+)\.dist-info", found.name) for found in sorted(root.glob(f"{PACKAGE}-*.dist-info"))
+    )
+    return next((name[1] for name in names if name), None)
+
+
+def _commit(repository: Path, commit: str) -> Target:
+    found = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    if found is None:
+        raise UserError(f"no commit {commit!r} in {repository}: is it a git repository, and was the commit fetched?")
+    for below in BELOW:
+        if _git(repository, "cat-file", "-e", f"{found}:{below}{PACKAGE}") is not None:
+            return Target(Commit(repository, found, below), f"{repository.resolve().name}@{commit}", prefix=below)
+    raise UserError(f"{repository}@{commit} holds no package {PACKAGE!r}, neither at its root nor in python/")
+
+
+def _git(repository: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(repository), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=GIT_SECONDS)
+    except FileNotFoundError as error:
+        raise UserError("a commit is read by git, which is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"git gave no answer within {GIT_SECONDS:.0f} s in {repository}") from error
+    return done.stdout.strip() if done.returncode == 0 else None

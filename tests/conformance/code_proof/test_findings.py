@@ -1,0 +1,78 @@
+"""What is said of a function: its verdict, what it follows instead, and one path of each difference in numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_sglang import write_sglang
+
+from kvproof.conformance.code_proof.findings import Finding, find, word_of
+from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED
+from kvproof.model.code.source import Folder, Sources
+from kvproof.spec.profiles import PROFILES
+
+ENDS_A_RETRACT = ("        if is_insert:", "        if True:")
+
+
+def found(folder: Path, name: str, profile: str | None = None) -> Finding:
+    return find(Sources(Folder(folder)), PROFILES[profile] if profile else None, name)
+
+
+def test_a_function_that_follows_its_rule_has_no_difference(tmp_path: Path) -> None:
+    finding = found(write_sglang(tmp_path), "match_slot")
+
+    assert finding.verdict == PROVED and not finding.differences and not finding.open
+    assert (finding.path, finding.function) == (
+        "sglang/srt/session/streaming_session.py",
+        "StreamingSession.match_prefix",
+    )
+    assert finding.paths > 1 and finding.questions > 1 and finding.assumes
+
+
+@pytest.mark.parametrize(("profile", "word"), [(None, DIFFERS), ("sglang-0.5.17", "known fault S0511a")])
+def test_a_known_fault_is_one_by_the_profile_of_the_release_alone(
+    tmp_path: Path, profile: str | None, word: str
+) -> None:
+    finding = found(write_sglang(tmp_path, *ENDS_A_RETRACT), "retract", profile)
+
+    assert word_of(finding) == word
+    assert finding.instead == "S0511a"
+
+
+def test_another_design_is_named(tmp_path: Path) -> None:
+    rounded = (
+        "\n        if req.kv.swa_evicted_seqlen > prefix_len:\n"
+        "            prefix_len = prefix_len // self.inner.page_size * self.inner.page_size\n"
+    )
+    trimmed = "        self._trim(req.kv, prefix_len)\n"
+    finding = found(write_sglang(tmp_path, trimmed, rounded + trimmed), "match_slot")
+
+    assert finding.verdict == DIFFERS
+    assert finding.instead == "a cut below the window cursor goes down to a page boundary"
+
+
+def test_a_difference_has_a_state_and_the_path_that_the_code_takes_in_it(tmp_path: Path) -> None:
+    finding = found(write_sglang(tmp_path, "(target + page_size - 1) // page_size", "target // page_size"), "finish")
+    [shown] = [shown for shown in finding.differences if shown.sentence == "the same pages are left behind the row"]
+
+    assert shown.state["P"] > 1
+    assert int(shown.code) == int(shown.rule) - 1
+    target = next(note for line in shown.lines for note in line.notes if note.startswith("finished_len = "))
+    assert target.removeprefix("finished_len = ").isdigit()
+    assert {line.path for line in shown.lines} >= {finding.path}
+    assert "start < end: yes" in {note for line in shown.lines for note in line.notes}
+
+
+def test_what_is_not_understood_is_named_with_its_line(tmp_path: Path) -> None:
+    trim = "        self._trim(req.kv, prefix_len)\n"
+    finding = found(write_sglang(tmp_path, trim, f"        exec('pass')\n{trim}"), "match_slot")
+
+    assert finding.verdict == NOT_UNDERSTOOD
+    assert any("streaming_session.py:" in reason and "exec" in reason for reason in finding.open)
+
+
+def test_a_function_that_is_not_there_is_absent(tmp_path: Path) -> None:
+    finding = found(write_sglang(tmp_path, "def cache_finished_req", "def cache_finished_request"), "finish")
+
+    assert (finding.verdict, finding.path, finding.line) == (ABSENT, None, None)

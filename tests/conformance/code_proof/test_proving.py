@@ -1,0 +1,91 @@
+"""All functions of a target: what a process cannot answer has no verdict, and what was found out before is found again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from small_sglang import write_sglang
+
+from kvproof.conformance.code_proof import proving
+from kvproof.conformance.code_proof.findings import Finding
+from kvproof.conformance.code_proof.proving import Proving, own_sources
+from kvproof.conformance.code_proof.targets import targets_of
+from kvproof.conformance.errors import UserError
+from kvproof.model.cache import Store
+from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED
+
+NAMES = ["match_slot", "detach", "finish", "abort_first", "abort_nth", "retract"]
+A_FREE_THAT_STARTS_IN_A_PAGE = ("(target + page_size - 1) // page_size", "target // page_size")
+
+
+def findings(folder: Path, store: Store | None = None) -> list[Finding]:
+    [target] = targets_of(str(folder))
+    return Proving(target, None, store).all()
+
+
+def test_each_function_is_answered_in_the_order_of_the_claims(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+    [target] = targets_of(str(write_sglang(tmp_path)))
+    found = Proving(target, None, None).all(lambda *so_far: done.append(so_far))
+
+    assert [finding.rule for finding in found] == NAMES
+    assert {finding.verdict for finding in found} == {PROVED}
+    assert done == [(number, 6) for number in range(7)]
+
+
+def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, folder = Store(tmp_path / "kept"), tmp_path / "code"
+    cold = findings(write_sglang(folder), store)
+    monkeypatch.setattr(proving, "find", lambda *_: pytest.fail("asked again"))
+    assert findings(folder, store) == cold
+
+    monkeypatch.undo()
+    changed = {f.rule: f.verdict for f in findings(write_sglang(folder, *A_FREE_THAT_STARTS_IN_A_PAGE), store)}
+    assert changed["match_slot"] == changed["finish"] == DIFFERS
+
+
+def test_no_answer_is_found_again_after_kvproof_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [target] = targets_of(str(write_sglang(tmp_path / "code")))
+    of_now = Proving(target, None, Store(tmp_path / "kept"))
+    key = of_now._key("finish")
+    monkeypatch.setattr(proving, "own_sources", lambda: f"{own_sources()} and a line more")
+
+    assert of_now._key("finish") != key
+    assert Proving(target, proving.PROFILES["sglang-0.5.17"], None)._key("finish") != key
+
+
+def test_a_process_that_dies_leaves_its_function_without_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = proving.find
+    monkeypatch.setattr(proving, "find", lambda *asked: os._exit(9) if asked[-1] == "finish" else find(*asked))
+    found = {finding.rule: finding for finding in findings(write_sglang(tmp_path))}
+
+    assert found["finish"].verdict == NOT_UNDERSTOOD
+    assert "ended without an answer" in found["finish"].open[0]
+    assert {finding.verdict for name, finding in found.items() if name != "finish"} == {PROVED}
+
+
+@pytest.mark.parametrize("text", [b"-" * 100_000 + b"1 < 0", b"(", b"'\xff'"], ids=["too deep", "no Python", "no text"])
+def test_code_that_cannot_be_read_is_never_a_pass(text: bytes, tmp_path: Path) -> None:
+    module = write_sglang(tmp_path) / "sglang/srt/managers/schedule_batch.py"
+    module.write_bytes(module.read_bytes() + b"\nLAST = " + text + b"\n")
+    with pytest.raises(UserError, match="cannot be read"):
+        findings(tmp_path)
+
+
+def test_a_process_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = proving.find
+
+    def never(*asked: object) -> Finding:
+        while asked[-1] == "detach":
+            pass
+        return find(*asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(proving, "find", never)
+    monkeypatch.setattr(proving, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(proving, "names_of", lambda *_: ["detach"])
+
+    assert [finding.verdict for finding in findings(write_sglang(tmp_path))] == [NOT_UNDERSTOOD]

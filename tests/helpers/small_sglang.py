@@ -1,0 +1,148 @@
+"""A session cache in miniature, with the names of SGLang 0.5.20: right, and small enough to break line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MANAGERS, MEM_CACHE, SESSION = "sglang/srt/managers", "sglang/srt/mem_cache", "sglang/srt/session"
+FILES = {
+    f"{MANAGERS}/schedule_batch.py": """
+import dataclasses
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class ReqKvInfo:
+    req_pool_idx: int = None
+    cache_protected_len: int = 0
+    kv_committed_len: int = 0
+    kv_allocated_len: int = 0
+    swa_evicted_seqlen: int = 0
+
+    @property
+    def holds_kv(self):
+        return self.req_pool_idx is not None
+
+class FINISH_ABORT:
+    pass
+
+class Req:
+    def detach_kv(self):
+        kv, self.kv = self.kv, ReqKvInfo()
+        return kv
+""",
+    f"{SESSION}/session_controller.py": """
+class SessionReqNode:
+    def __init__(self, req):
+        self.req = req
+
+class Session:
+    def finish_req(self, req):
+        self._inflight = False
+        if self.req_nodes:
+            [previous] = self.req_nodes.values()
+            previous.req.session = None
+            self.req_nodes.clear()
+        self.req_nodes[req.rid] = SessionReqNode(req)
+        self.committed_origin_len = len(req.origin_input_ids)
+
+    def abort_req(self):
+        self._inflight = False
+""",
+    f"{MEM_CACHE}/base_prefix_cache.py": """
+from typing import Any, NamedTuple
+
+class MatchResult(NamedTuple):
+    device_indices: Any
+    last_device_node: Any
+    last_host_node: Any
+    cache_protected_len: int = None
+""",
+    f"{SESSION}/streaming_session.py": """
+from dataclasses import dataclass, field
+from typing import Any
+
+from sglang.srt.managers.schedule_batch import FINISH_ABORT, ReqKvInfo
+from sglang.srt.mem_cache.base_prefix_cache import MatchResult
+
+class _VirtualNode:
+    pass
+
+@dataclass
+class SessionSlot:
+    virtual_node: _VirtualNode = field(default_factory=_VirtualNode)
+    kv: ReqKvInfo = field(default_factory=ReqKvInfo)
+    last_node: Any = None
+    lock_receipt: Any = None
+
+class StreamingSession:
+    def __init__(self, inner):
+        self.inner = inner
+        self.slots = {}
+
+    def match_prefix(self, params):
+        req = params.req
+        slot = self.slots.get(req.session.session_id)
+        if slot is None or not slot.kv.holds_kv:
+            return self.inner.match_prefix(params)
+        if req.to_finish is not None:
+            req.session.abort_req()
+            req.session = None
+            return self.inner.match_prefix(params)
+        req.kv = slot.kv
+        prefix_len = min(req.kv.kv_committed_len, len(params.key.token_ids))
+        assert prefix_len >= slot.kv.cache_protected_len
+        self._trim(req.kv, prefix_len)
+        row = self.inner.req_to_token_pool.req_to_token
+        return MatchResult(
+            device_indices=row[req.kv.req_pool_idx, :prefix_len],
+            last_device_node=slot.virtual_node,
+            last_host_node=slot.virtual_node,
+            cache_protected_len=slot.kv.cache_protected_len,
+        )
+
+    def cache_finished_req(self, req, is_insert=True):
+        slot = self.slots.get(req.session.session_id)
+        is_first = slot is None
+        if is_first:
+            slot = SessionSlot(kv=req.kv, last_node=req.last_node, lock_receipt=req.lock_receipt)
+            self.slots[req.session.session_id] = slot
+        if isinstance(req.finished_reason, FINISH_ABORT):
+            req.detach_kv()
+            self.release_session(req.session.session_id)
+            req.session.abort_req()
+            return
+        assert req.kv is slot.kv
+        if is_insert:
+            finished_len = req.finished_len if req.finished_len is not None else len(req.output_ids)
+            self._trim(req.kv, len(req.origin_input_ids) + finished_len)
+            req.output_ids = req.output_ids[:finished_len]
+            req.session.finish_req(req)
+        req.detach_kv()
+
+    def _trim(self, kv, target):
+        page_size = self.inner.page_size
+        self._free(kv, (target + page_size - 1) // page_size * page_size, kv.kv_allocated_len)
+        kv.kv_allocated_len = min(kv.kv_allocated_len, target)
+        kv.kv_committed_len = min(kv.kv_committed_len, target)
+        kv.swa_evicted_seqlen = min(kv.swa_evicted_seqlen, target)
+
+    def _free(self, kv, start, end):
+        if start < end:
+            row = self.inner.req_to_token_pool.req_to_token[kv.req_pool_idx, start:end]
+            self.inner.token_to_kv_pool_allocator.free(row)
+
+    def release_session(self, session_id):
+        slot = self.slots.pop(session_id, None)
+        self.inner.dec_lock_ref(slot.last_node, slot.lock_receipt)
+        self._free(slot.kv, slot.kv.cache_protected_len, slot.kv.kv_allocated_len)
+        self.inner.req_to_token_pool.free(slot)
+""",
+}
+
+
+def write_sglang(folder: Path, right: str = "", wrong: str = "") -> Path:
+    """The miniature in a folder, with one text in place of another."""
+    assert not right or sum(right in text for text in FILES.values()) == 1
+    for path, text in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text.replace(right, wrong) if right else text)
+    return folder
