@@ -351,7 +351,7 @@ def turn_appends(d: Domain, s: Ledger) -> Flag:
     return d.every(
         implies(d, active, d.one <= s.origin_len),
         implies(d, appending, s.checkpoint_len < s.origin_len),
-        implies(d, d.every(s.slot_held, s.turns == 0), s.slot_cache_protected_len < s.checkpoint_len),
+        implies(d, d.every(s.slot_held, s.turns == 0), s.slot_cache_protected_len <= s.checkpoint_len),
         implies(d, d.every(s.slot_held, appending), s.slot_cache_protected_len < fill_len(s)),
         implies(d, d.every(s.is_open, s.phase == WAITING, d.no(s.slot_held)), s.output_len == d.zero),
         implies(
@@ -365,7 +365,7 @@ def turn_appends(d: Domain, s: Ledger) -> Flag:
                 d.some(
                     d.every(s.checkpoint_len < s.slot_kv_committed_len, d.one <= s.output_len),
                     d.every(
-                        s.slot_cache_protected_len < s.checkpoint_len,
+                        s.slot_cache_protected_len <= s.checkpoint_len,
                         _is_as_the_last_turn_left_it(d, s),
                     ),
                 ),
@@ -374,7 +374,7 @@ def turn_appends(d: Domain, s: Ledger) -> Flag:
         implies(
             d,
             d.every(s.slot_held, s.phase == WAITING, s.pre_aborted),
-            d.every(s.slot_cache_protected_len < s.checkpoint_len, _is_as_the_last_turn_left_it(d, s)),
+            d.every(s.slot_cache_protected_len <= s.checkpoint_len, _is_as_the_last_turn_left_it(d, s)),
         ),
     )
 

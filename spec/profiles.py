@@ -17,9 +17,20 @@ from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
 from kvproof.spec.actions.memory_check import report
-from kvproof.spec.actions.prefill import fill_len, insert_own
-from kvproof.spec.domain import Domain, Flag, Length, ceil_align, floor_align, larger, minus, one_page
-from kvproof.spec.effects import Forget, FreeWindow, Report, Require
+from kvproof.spec.actions.prefill import append_only, fill_len, insert_own, match_key_len, restored, without_tail
+from kvproof.spec.domain import (
+    Domain,
+    Flag,
+    Length,
+    ceil_align,
+    floor_align,
+    larger,
+    minus,
+    one_page,
+    orphan_start,
+    smaller,
+)
+from kvproof.spec.effects import Forget, Free, FreeWindow, Report, Require
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.state import PREFILL, WAITING, Ledger, drop_slot
 
@@ -190,6 +201,32 @@ def _evict_window_up_to(d: Domain, waiting_or_live: Ledger, p: SimpleNamespace, 
     return Step(s.but(swa_evicted_seqlen=moved), right.guards, (keeps, freed, Forget(s.kv_committed_len)))
 
 
+def cut_before_cursor(d: Domain, length: Length, cursor: Length) -> Length:
+    """Where a row is cut: within the page of the window cursor or before it, at a page boundary. So the cursor stays on one."""
+    return d.where(length < cursor, floor_align(d, length), length)
+
+
+def _match_cut_before_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """As in the model; a rewind below the window cursor goes down to a page boundary."""
+    whole = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
+    prefix_len = cut_before_cursor(d, whole, s.slot_swa_evicted_seqlen)
+    tail = Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)
+    return Step(without_tail(d, restored(d, s, prefix_len)), effects=(append_only(d, s, whole), tail))
+
+
+def _finish_cut_before_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """As in the model; what is kept goes down to a page boundary if it ends below the window cursor."""
+    right = _right("finish", d, s, p)
+    target = s.origin_len + p.finished_len
+    end = cut_before_cursor(d, target, s.swa_evicted_seqlen)
+    after = right.after.but(
+        slot_kv_committed_len=smaller(d, s.kv_committed_len, end),
+        slot_kv_allocated_len=smaller(d, s.kv_allocated_len, end),
+        slot_swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, end),
+    )
+    return Step(after, right.guards, (Free(orphan_start(d, end), s.kv_allocated_len), Forget(target)))
+
+
 def _keep_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """W stays, on a tree as on a chunk cache; there it is done before a later turn's first chunk, too."""
     return _evict_window_up_to(d, s, p, d.window)
@@ -226,6 +263,10 @@ def _evict(run: Run, source: str) -> Action:
 UP_TO = {**ACTIONS["finish_plain"].params, "key_len": "length"}
 ENDS_LIKE_A_REQUEST = {"run": _abort_into_tree, "params": UP_TO, "source": "sglang 0.5.23"}
 ENDS_WHERE_IT_PARTS = _instead("finish_plain", run=_finish_where_it_parts, params=UP_TO, source="sglang 0.5.20")
+CUTS_BEFORE_CURSOR = {
+    "match_slot": _instead("match_slot", run=_match_cut_before_cursor, source="sglang 0.5.20"),
+    "finish": _instead("finish", run=_finish_cut_before_cursor, source="sglang 0.5.20"),
+}
 PAIRS = {
     "insert": _instead("insert", run=_insert_pairs, source="sglang 0.5.10.post1"),
     "finish_plain": _instead("finish_plain", run=_finish_short_of_a_round, params=UP_TO, source="sglang 0.5.10.post1"),
@@ -259,21 +300,34 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "sglang-0.5.17",
-            "sglang 0.5.17 to 0.5.20: two deviations, on a tree, too, the window is evicted further, and from 0.5.20 on a prompt "
-            "may go into the tree only up to where it parts from one that has lost its window pages",
+            "sglang 0.5.17 to 0.5.19: two deviations, on a tree, too, the window is evicted further, and a prompt may go into "
+            "the tree only up to where it parts from one that has lost its window pages",
             ("S0511a", "S0511b"),
             {
                 "insert": _instead("insert", run=_insert_where_it_parts, source="sglang 0.5.20"),
                 "finish_plain": ENDS_WHERE_IT_PARTS,
                 "evict_window": _evict(_keep_window_or_page, "sglang 0.5.17"),
             },
-            ("sglang 0.5.17", "sglang 0.5.20"),
+            ("sglang 0.5.17", "sglang 0.5.19"),
+        ),
+        Profile(
+            "sglang-0.5.20",
+            "sglang 0.5.20: as 0.5.17, and a row that is cut below the window cursor is cut at a page boundary",
+            ("S0511a", "S0511b"),
+            {
+                "insert": _instead("insert", run=_insert_where_it_parts, source="sglang 0.5.20"),
+                "finish_plain": ENDS_WHERE_IT_PARTS,
+                "evict_window": _evict(_keep_window_or_page, "sglang 0.5.17"),
+                **CUTS_BEFORE_CURSOR,
+            },
+            ("sglang 0.5.20",),
         ),
         Profile(
             "sglang-0.5.23",
             "sglang 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check counts "
-            "what a session's turn holds as the session's, the window is evicted further, and a prompt may go into the tree "
-            "only up to where it parts from one that has lost its window pages",
+            "what a session's turn holds as the session's, the window is evicted further, a prompt may go into the tree only up "
+            "to where it parts from one that has lost its window pages, and a row that is cut below the window cursor is cut at "
+            "a page boundary",
             ("S0511a",),
             {
                 "insert": _instead(
@@ -287,6 +341,7 @@ PROFILES: dict[str, Profile] = {
                 "abort_nth": _instead("abort_nth", **ENDS_LIKE_A_REQUEST),
                 "check": _instead("check", run=_check_by_session, source="sglang 0.5.23"),
                 "evict_window": _evict(_keep_window_in_pages, "sglang 0.5.23"),
+                **CUTS_BEFORE_CURSOR,
             },
             ("sglang 0.5.23",),
         ),

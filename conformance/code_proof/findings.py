@@ -109,7 +109,9 @@ def _instead(sources: Sources, actions: Mapping[str, Action], name: str) -> str 
 
 def _open(verdict: Verdict) -> Iterator[str]:
     """Why there is no verdict, each reason once."""
-    said = [f"{path.place}: {path.ended}" for path in verdict.paths if not path.understood]
+    said = [
+        f"{path.place}: {path.ended.removeprefix('not understood: ')}" for path in verdict.paths if not path.understood
+    ]
     said += [f"the solver gave up: {d.sentence}" for p in verdict.paths for d in p.differences if d.verdict != DIFFERS]
     said += [f"{verdict.cut} branches were not followed: there are too many paths"] if verdict.cut else []
     if verdict.place is not None and not verdict.paths:
