@@ -221,7 +221,7 @@ installed: $(STAMP)
 
 types: $(STAMP) installed ## mypy, on the package as it installs
 	@echo "== types"
-	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -p soak -p fuzzing -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs | sed 's#^$(TYPED)/kvproof/##'
+	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -p soak -p fuzzing -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs -m code_history | sed 's#^$(TYPED)/kvproof/##'
 
 # Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.
 docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, trace format), and all pages as a site into out/site

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kvproof.model.variant import Variant
 
 PROOF, KILLS, GOLDEN, FUZZ = STEPS = ("proof", "kill matrix", "golden traces", "fuzz")
+CODE = "code"
+"""A step of its own, where a target of `--code` is given."""
 PASSED: GateVerdict = "passed"
 FAILED: GateVerdict = "failed"
 COULD_NOT: GateVerdict = "could not run"
@@ -34,6 +36,8 @@ class Plan:
     cache: Path | None = None
     """Where a solver's answers are kept; None: where they are kept for everybody."""
     variant: Variant | None = None
+    code: str | None = None
+    """The target whose functions are proved, as `prove --code` takes it."""
     profile: str | None = None
     """Whose rules are proved, and traces and schedules judged by; `auto`: those of the release that a trace or target names."""
     actions: tuple[str, ...] | None = None

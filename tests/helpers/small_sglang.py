@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 MANAGERS, MEM_CACHE, SESSION = "sglang/srt/managers", "sglang/srt/mem_cache", "sglang/srt/session"
@@ -146,3 +147,19 @@ def write_sglang(folder: Path, right: str = "", wrong: str = "") -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.replace(right, wrong) if right else text)
     return folder
+
+
+def commit_sglang(folder: Path, *edits: tuple[str, str]) -> Path:
+    """A repository with a commit for each edit of the miniature, the last one checked out, and python/ above the package."""
+    (folder / "python").mkdir(parents=True)
+    _git(folder, "init", "-q", "-b", "main")
+    for number, (right, wrong) in enumerate(edits):
+        write_sglang(folder / "python", right, wrong)
+        _git(folder, "add", ".")
+        _git(folder, "commit", "-q", "--allow-empty", "-m", str(number))
+    return folder
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    named = ["-c", "user.name=n", "-c", "user.email=e@e", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *named, *arguments], check=True, capture_output=True)

@@ -27,6 +27,7 @@ from kvproof.conformance.gate.changed import changed_since, require_actions
 from kvproof.conformance.gate.golden_traces import judge_golden
 from kvproof.conformance.gate.needs import accepted_in, require_fuzzer, require_solver
 from kvproof.conformance.gate.steps import (
+    CODE,
     FUZZ,
     GOLDEN,
     KILLS,
@@ -62,6 +63,14 @@ TrustVariants = Annotated[
     typer.Option(
         "--trust-variants",
         help="Execute the file of --variant, with all your rights. Not for an untrusted pull request.",
+    ),
+]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="TARGET",
+        help="Prove SGLang's own functions, too: `installed`, a folder, REPO@COMMIT, or what REPO@A..B changed.",
     ),
 ]
 Profile = Annotated[
@@ -111,6 +120,7 @@ def gate(
     context: typer.Context,
     variant: VariantFile = None,
     trust: TrustVariants = False,
+    code: Code = None,
     profile: Profile = None,
     since: Since = None,
     action: ActionNames = None,
@@ -153,6 +163,7 @@ def gate(
             deadline=deadline,
             cache=cache,
             variant=rules,
+            code=code,
             profile=profile,
             actions=_about(rules, since, action),
             golden=tuple(golden or ()),
@@ -220,12 +231,20 @@ def _about(rules: Variant | None, since: str | None, actions: list[str] | None) 
 
 def _run(plan: Plan, skipped: set[str]) -> list[Outcome]:
     """The outcomes in the order of `STEPS`; what takes longest runs last."""
-    steps: dict[str, StepFunction] = {PROOF: _prove, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
+    asked: dict[str, StepFunction] = {CODE: _prove_functions} if plan.code is not None else {}
+    steps: dict[str, StepFunction] = {PROOF: _prove, **asked, GOLDEN: judge_golden, FUZZ: _fuzz, KILLS: _kill}
     done = {}
     for name, step in steps.items():
         done[name] = run_step(name, None if name in skipped else step, plan)
         _show_step(done[name])
-    return [done[name] for name in STEPS]
+    return [done[name] for name in (*STEPS, *asked)]
+
+
+def _prove_functions(plan: Plan) -> Outcome:
+    require_solver()
+    from kvproof.conformance.gate.code import prove_functions
+
+    return prove_functions(plan)
 
 
 def _prove(plan: Plan) -> Outcome:

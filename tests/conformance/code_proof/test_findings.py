@@ -40,7 +40,7 @@ def test_a_known_fault_is_one_by_the_profile_of_the_release_alone(
     assert finding.instead == "S0511a"
 
 
-def test_another_design_is_named(tmp_path: Path) -> None:
+def test_the_rule_of_another_release_is_named(tmp_path: Path) -> None:
     rounded = (
         "\n        if req.kv.swa_evicted_seqlen > prefix_len:\n"
         "            prefix_len = prefix_len // self.inner.page_size * self.inner.page_size\n"
@@ -49,7 +49,7 @@ def test_another_design_is_named(tmp_path: Path) -> None:
     finding = found(write_sglang(tmp_path, trimmed, rounded + trimmed), "match_slot")
 
     assert finding.verdict == DIFFERS
-    assert finding.instead == "a cut below the window cursor goes down to a page boundary"
+    assert finding.instead == "the rule of sglang-0.5.20"
 
 
 def test_a_difference_has_a_state_and_the_path_that_the_code_takes_in_it(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from small_sglang import write_sglang
+from small_sglang import commit_sglang, write_sglang
 
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.errors import UserError
@@ -14,27 +13,11 @@ from kvproof.conformance.errors import UserError
 MODULE = "sglang/srt/session/streaming_session.py"
 
 
-def git(folder: Path, *arguments: str) -> str:
-    named = ["-c", "user.name=n", "-c", "user.email=e@e", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(["git", "-C", str(folder), *named, *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Two commits, with the package in python/ as a checkout has it."""
-    folder = tmp_path / "checkout"
-    (folder / "python").mkdir(parents=True)
-    git(folder, "init", "-q", "-b", "main")
-    for number, wrong in enumerate(("", "        pass\n")):
-        write_sglang(
-            folder / "python",
-            "        self._inflight = False\n        if self.req_nodes",
-            f"{wrong}        if self.req_nodes",
-        )
-        git(folder, "add", ".")
-        git(folder, "commit", "-q", "-m", str(number))
-    return folder
+    right = "        self._inflight = False\n        if self.req_nodes"
+    return commit_sglang(tmp_path / "checkout", ("", ""), (right, right.replace("self._inflight = False", "pass")))
 
 
 def test_a_wheel_says_its_version(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from kvproof.model.code.values import Known, Record
 from kvproof.spec.actions import Action
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER
+from kvproof.spec.profiles import PROFILES
 
 PACKAGE = "sglang"
 SETTINGS = Record(strip_thinking_cache=False)
@@ -40,8 +41,9 @@ def claims_of(sources: Sources, actions: Mapping[str, Action]) -> list[Claim]:
 
 
 def instead_of(name: str) -> Iterator[tuple[str, Mapping[str, Action]]]:
-    """Rules that an action may follow instead: faults of the catalogue, and designs that no profile has yet."""
+    """Rules that an action may follow instead: faults of the catalogue, other releases' rules, and both together."""
     for label, fault in FAULTS.items():
         if fault.machine is LEDGER and name in fault.deviations:
             yield label, fault.deviations
+    yield from ((f"the rule of {p.name}", p.rules) for p in PROFILES.values() if name in p.rules)
     yield from ((label, actions) for label, actions in DESIGNS.items() if name in actions)

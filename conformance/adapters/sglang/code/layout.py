@@ -15,6 +15,7 @@ BATCH = "sglang.srt.managers.schedule_batch"
 PREFIX_CACHE = "sglang.srt.mem_cache.base_prefix_cache"
 CACHES = {
     "sglang.srt.session.streaming_session": "StreamingSession",
+    "sglang.srt.session.session_aware_cache": "SessionAwareCache",
     "sglang.srt.mem_cache.session_aware_cache": "SessionAwareCache",
 }
 CONTROLLERS = ("sglang.srt.session.session_controller", "sglang.srt.managers.session_controller")

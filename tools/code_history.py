@@ -1,0 +1,192 @@
+"""What a gate by proof would have stopped: SGLang's functions proved before and after each commit that changed its session code.
+
+    PYTHONPATH=tools python -m code_history REPOSITORY [--since DATE] [--page FILE]
+
+REPOSITORY is a local git repository with upstream's history. The rules are the model's own, whatever release a commit became part
+of. Answers are kept, so a run that is ended goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvproof.conformance.code_proof.findings import Finding, word_of
+from kvproof.conformance.code_proof.proving import Proving
+from kvproof.conformance.code_proof.targets import targets_of
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.report.show_code_proof import change_of
+from kvproof.model.cache import Store
+from kvproof.model.cache_folder import cache_folder
+from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED
+
+FILES = (
+    "python/sglang/srt/mem_cache/session_aware_cache.py",
+    "python/sglang/srt/session/streaming_session.py",
+    "python/sglang/srt/session/session_controller.py",
+    "python/sglang/srt/managers/session_controller.py",
+)
+SEEDS = (20070, 20476, 20557, 21875, 22213, 22753, 22790, 22862, 22897, 22900, 22651, 22735)
+"""Pull requests that mended a bug of pages, rows or lengths, and from which the fault catalogue was made."""
+NO_CACHE_YET = "no session cache that is known"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A commit, and the findings before and after it. None: the tree has nothing to prove, or cannot be read."""
+
+    commit: str
+    date: str
+    subject: str
+    before: list[Finding] | None
+    after: list[Finding] | None
+
+    @property
+    def pull_request(self) -> int | None:
+        found = re.search(r"\(#(\d+)\)$", self.subject)
+        return int(found[1]) if found else None
+
+    def verdicts(self) -> Iterator[Turned]:
+        """What became of each function."""
+        old, new = ({finding.rule: finding for finding in of or ()} for of in (self.before, self.after))
+        for rule in dict.fromkeys([*old, *new]):
+            words = [f"{word_of(of[rule])}{_instead(of[rule])}" if rule in of else ABSENT for of in (old, new)]
+            said = [[d.sentence for d in of[rule].differences] if rule in of else [] for of in (old, new)]
+            gone = tuple(sentence for sentence in said[0] if sentence not in said[1])
+            yield Turned(rule, change_of(old.get(rule), new.get(rule)), *words, gone)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A function's verdicts before and after a commit; `gone`: in what it differed before, and does not any more."""
+
+    rule: str
+    change: str
+    before: str
+    after: str
+    gone: tuple[str, ...]
+
+    @property
+    def is_one(self) -> bool:
+        return self.before != self.after or "another way" in self.change
+
+    @property
+    def words(self) -> str:
+        return self.change if self.before == self.after else f"{self.before} → {self.after}"
+
+
+def commits(repository: Path, since: str) -> list[tuple[str, str, str]]:
+    """Hash, date and subject of each commit that touched the session code, the first one first."""
+    command = [
+        "git",
+        "-C",
+        str(repository),
+        "log",
+        "--reverse",
+        f"--since={since}",
+        "--date=short",
+        "--format=%h%x09%ad%x09%s",
+    ]
+    log = subprocess.run([*command, "--", *FILES], check=True, capture_output=True, text=True).stdout
+    return [(parts[0], parts[1], parts[2]) for line in log.splitlines() if len(parts := line.split("\t", 2)) == 3]
+
+
+def findings_at(repository: Path, commit: str, store: Store) -> list[Finding] | None:
+    try:
+        [target] = targets_of(f"{repository}@{commit}")
+        return Proving(target, None, store).all() or None
+    except UserError:
+        return None
+
+
+def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
+    for commit, date, subject in commits(repository, since):
+        before, after = (findings_at(repository, at, store) for at in (f"{commit}~1", commit))
+        yield Change(commit, date, subject, before, after)
+
+
+def page(found: list[Change]) -> str:
+    """The history as Markdown."""
+    proved = [c for c in found if c.after is not None]
+    lines = [
+        "# What a gate by proof would have stopped",
+        "",
+        f"`kvproof prove --code` on each of the {len(found)} commits that changed SGLang's session code from {found[0].date} to",
+        f"{found[-1].date}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
+        "model's own. A function *differs* where a path does not do what its rule says. Known faults (S0511a: a retract ends the",
+        "turn) and the rules of other releases are named where a function does exactly what they say.",
+        "",
+        "## Fixes of known bugs",
+        "",
+        "| pull request | date | function | verdict | what was not so before |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    by_number = {change.pull_request: change for change in found}
+    for number in SEEDS:
+        lines += _fix(number, by_number.get(number))
+    lines += [
+        "",
+        "## All changes of a verdict",
+        "",
+        "| commit | date | change | functions | verdict |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for change in found:
+        rules: dict[str, list[str]] = {}
+        for turned in change.verdicts():
+            if turned.is_one:
+                rules.setdefault(turned.words, []).append(f"`{turned.rule}`")
+        where = f"| {change.commit} | {change.date} | {_cell(change.subject)}"
+        lines += [f"{where} | {', '.join(names)} | {words} |" for words, names in rules.items()]
+    last = found[-1].after or []
+    lines += ["", "## At the end", "", "| function | verdict |", "| --- | --- |"]
+    lines += [f"| `{finding.rule}` | {word_of(finding)}{_instead(finding)} |" for finding in last]
+    return "\n".join(lines) + "\n"
+
+
+def _fix(number: int, change: Change | None) -> list[str]:
+    if change is None:
+        return [f"| #{number} | | none: it touches no session file | | |"]
+    turned = list(change.verdicts())
+    where = f"| #{number} | {change.date}"
+    if not any(one.is_one for one in turned):
+        same = ", ".join(f"{one.rule}: {one.before}" for one in turned) or NO_CACHE_YET
+        return [f"{where} | none of these | {same} | |"]
+    return [f"{where} | `{one.rule}` | {one.words} | {'; '.join(one.gone)} |" for one in turned if one.is_one]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _instead(finding: Finding) -> str:
+    return f": exactly {finding.instead}" if finding.verdict == DIFFERS and finding.instead is not None else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="code_history", description=__doc__.partition("\n")[0])
+    parser.add_argument("repository", type=Path)
+    parser.add_argument("--since", default="2026-02-01")
+    parser.add_argument("--page", type=Path, help="write the page here")
+    asked = parser.parse_args()
+    found = []
+    for change in changes(asked.repository, asked.since, Store(cache_folder())):
+        found.append(change)
+        verdicts = list(change.verdicts())
+        words = ", ".join(f"{one.rule}: {one.change}" for one in verdicts if one.change != f"{PROVED} before and after")
+        print(
+            f"{change.commit} {change.subject}\n    {words or ('all proved before and after' if verdicts else NO_CACHE_YET)}",
+            flush=True,
+        )
+    if not found:
+        parser.exit(2, "nothing checked: no commit of that time touched the session code\n")
+    if asked.page is not None:
+        asked.page.write_text(page(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
