@@ -54,10 +54,10 @@ class Change:
         """What became of each function."""
         old, new = ({finding.rule: finding for finding in of or ()} for of in (self.before, self.after))
         for rule in dict.fromkeys([*old, *new]):
-            words = [f"{word_of(of[rule])}{_instead(of[rule])}" if rule in of else ABSENT for of in (old, new)]
+            before, after = (f"{word_of(of[rule])}{_instead(of[rule])}" if rule in of else ABSENT for of in (old, new))
             said = [[d.sentence for d in of[rule].differences] if rule in of else [] for of in (old, new)]
             gone = tuple(sentence for sentence in said[0] if sentence not in said[1])
-            yield Turned(rule, change_of(old.get(rule), new.get(rule)), *words, gone)
+            yield Turned(rule, change_of(old.get(rule), new.get(rule)), before, after, gone)
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,8 @@ def page(found: list[Change]) -> str:
     by_number = {change.pull_request: change for change in found}
     for number in SEEDS:
         lines += _fix(number, by_number.get(number))
-    lines += [
-        "",
-        "## All changes of a verdict",
-        "",
-        "| commit | date | change | functions | verdict |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    lines += ["", "## All changes of a verdict", ""]
+    lines += ["| commit | date | change | functions | verdict |", "| --- | --- | --- | --- | --- |"]
     for change in found:
         rules: dict[str, list[str]] = {}
         for turned in change.verdicts():
