@@ -32,6 +32,7 @@ FILES = (
 )
 SEEDS = (20070, 20476, 20557, 21875, 22213, 22753, 22790, 22862, 22897, 22900, 22651, 22735)
 """Pull requests that mended a bug of pages, rows or lengths, and from which the fault catalogue was made."""
+MOST_SENTENCES = 3
 NO_CACHE_YET = "no session cache that is known"
 
 
@@ -113,6 +114,8 @@ def page(found: list[Change]) -> str:
     """The history as Markdown."""
     proved = [c for c in found if c.after is not None]
     lines = [
+        "<!-- Written by `python -m code_history`: change that, not this page. -->",
+        "",
         "# What a gate by proof would have stopped",
         "",
         f"`kvproof prove --code` on each of the {len(found)} commits that changed SGLang's session code from {found[0].date} to",
@@ -120,6 +123,7 @@ def page(found: list[Change]) -> str:
         "model's own. A function *differs* where a path does not do what its rule says. Known faults (S0511a: a retract ends the",
         "turn) and the rules of other releases are named where a function does exactly what they say.",
         "",
+        *_stopped(found),
         "## Fixes of known bugs",
         "",
         "| pull request | date | function | verdict | what was not so before |",
@@ -143,6 +147,23 @@ def page(found: list[Change]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _stopped(found: list[Change]) -> list[str]:
+    """The commits after which a function that was proved differs."""
+    rows = [
+        f"| {change.commit} | {change.date} | {_cell(change.subject)} | `{turned.rule}` | {turned.after} |"
+        for change in found
+        for turned in change.verdicts()
+        if turned.before == PROVED and turned.after.startswith(DIFFERS)
+    ]
+    head = ["| commit | date | change | function | after it |", "| --- | --- | --- | --- | --- |"]
+    return ["## Commits after which a proved function differs", "", *head, *rows, ""]
+
+
+def _some(sentences: tuple[str, ...]) -> str:
+    more = len(sentences) - MOST_SENTENCES
+    return "; ".join(sentences[:MOST_SENTENCES]) + (f"; {more} more" if more > 0 else "")
+
+
 def _fix(number: int, change: Change | None) -> list[str]:
     if change is None:
         return [f"| #{number} | | none: it touches no session file | | |"]
@@ -151,7 +172,7 @@ def _fix(number: int, change: Change | None) -> list[str]:
     if not any(one.is_one for one in turned):
         same = ", ".join(f"{one.rule}: {one.before}" for one in turned) or NO_CACHE_YET
         return [f"{where} | none of these | {same} | |"]
-    return [f"{where} | `{one.rule}` | {one.words} | {'; '.join(one.gone)} |" for one in turned if one.is_one]
+    return [f"{where} | `{one.rule}` | {one.words} | {_some(one.gone)} |" for one in turned if one.is_one]
 
 
 def _cell(text: str) -> str:

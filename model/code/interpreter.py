@@ -118,7 +118,7 @@ class Interpreter(Expressions):
 
     def bind(self, target: ast.expr, value: Any) -> None:
         if not isinstance(target, (ast.Tuple, ast.List)) and (arithmetic.is_number(value) or arithmetic.is_flag(value)):
-            self.values.append((len(self.lines) - 1, ast.unparse(target), value))
+            self.values.append((self._number_of(self.place(target)), ast.unparse(target), value))
         if isinstance(target, ast.Name):
             self.frame.names[target.id] = value
         elif isinstance(target, ast.Attribute):
@@ -129,6 +129,10 @@ class Interpreter(Expressions):
             self._bind_each(target.elts, self.elements(value))
         else:
             raise NotUnderstoodError(f"an assignment to {ast.unparse(target)}")
+
+    def _number_of(self, place: Place) -> int:
+        """Of the last statement at this place: what it called has run since."""
+        return next((n for n in reversed(range(len(self.lines))) if self.lines[n] == place), len(self.lines) - 1)
 
     def _bind_each(self, targets: list[ast.expr], values: list[Any]) -> None:
         if any(isinstance(target, ast.Starred) for target in targets):

@@ -65,11 +65,11 @@ def test_a_file_that_is_gone_is_noticed() -> None:
     assert links_in(page) == {"docs/gone.md"}
 
 
-def test_where_is_what_answers_ten_questions_by_file_names() -> None:
+def test_where_is_what_answers_at_least_ten_questions_by_file_names() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = text.partition("## Where is what")[2].partition("\n## ")[0].strip().splitlines()[2:]
     answered = [row for row in rows if row.startswith("|") and "?" in row and paths_named(row.split("|")[2])]
-    assert len(answered) == 10
+    assert len(answered) >= 10
 
 
 def test_the_checklist_of_the_template_is_that_of_contributing() -> None:

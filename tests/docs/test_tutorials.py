@@ -12,6 +12,7 @@ PAGES = {
     "README.md": 6,
     "docs/start.md": 7,
     "docs/tutorials/prove_a_fix.md": 6,
+    "docs/tutorials/prove_a_pull_request.md": 3,
     "docs/tutorials/judge_a_trace.md": 12,
     "docs/tutorials/fuzz_a_branch.md": 6,
 }

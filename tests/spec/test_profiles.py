@@ -156,8 +156,8 @@ OF_A_TARGET = {
     "sglang-0.5.10": ("sglang 0.5.10.post1",),
     "sglang-0.5.11": ("sglang 0.5.11", "sglang 0.5.12"),
     "sglang-0.5.14": ("sglang 0.5.14",),
-    "sglang-0.5.17": ("sglang 0.5.17", "sglang 0.5.18", "sglang 0.5.19.post1"),
-    "sglang-0.5.20": ("sglang 0.5.20", "sglang 0.5.20.post2"),
+    "sglang-0.5.17": ("sglang 0.5.17", "sglang 0.5.18.post1"),
+    "sglang-0.5.19": ("sglang 0.5.19", "sglang 0.5.20.post2"),
     "sglang-0.5.23": ("sglang 0.5.23",),
     None: (
         *("sglang 0.5.9", "sglang 0.5.13", "sglang 0.5.24", "sglang 0.6", "sglang unknown"),

@@ -49,7 +49,7 @@ def test_the_rule_of_another_release_is_named(tmp_path: Path) -> None:
     finding = found(write_sglang(tmp_path, trimmed, rounded + trimmed), "match_slot")
 
     assert finding.verdict == DIFFERS
-    assert finding.instead == "the rule of sglang-0.5.20"
+    assert finding.instead == "the rule of sglang-0.5.19"
 
 
 def test_a_difference_has_a_state_and_the_path_that_the_code_takes_in_it(tmp_path: Path) -> None:
@@ -61,6 +61,7 @@ def test_a_difference_has_a_state_and_the_path_that_the_code_takes_in_it(tmp_pat
     target = next(note for line in shown.lines for note in line.notes if note.startswith("finished_len = "))
     assert target.removeprefix("finished_len = ").isdigit()
     assert {line.path for line in shown.lines} >= {finding.path}
+    assert all(note.partition(" ")[0] in line.text for line in shown.lines for note in line.notes if " = " in note)
     assert "start < end: yes" in {note for line in shown.lines for note in line.notes}
 
 

@@ -46,6 +46,7 @@ NO_STATE_SPACE = {
     "mamba_ping_pong_track_buffer": None,
     "mamba_next_track_idx": None,
     "mamba_last_track_seqlen": None,
+    "mamba_last_track_idx": None,
     "mamba_branching_seqlen": None,
 }
 

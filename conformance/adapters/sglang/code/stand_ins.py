@@ -147,10 +147,10 @@ class FreeRows(StandIn):
 class Allocator(StandIn):
     """The KV allocator: `free` gives back the whole pages that the indices touch; `free_swa` those of the window pool.
 
-    `free_segments` is told where in the row its indices stand, and `free_full_segments` leaves the window pool alone.
+    `free_segments` is told where in the row its indices stand. `free_full` and `free_full_segments` leave the window pool alone.
     """
 
-    members = frozenset({"free", "free_swa", "free_segments", "free_full_segments", "page_size"})
+    members = frozenset({"free", "free_swa", "free_segments", "free_full", "free_full_segments", "page_size"})
 
     def __init__(self, run: Interpreter, effects: list[Effect], before: Ledger | None = None) -> None:
         self.run, self.effects, self.before = run, effects, before
@@ -170,6 +170,10 @@ class Allocator(StandIn):
         for start, end in self._positions(segments):
             self.window_is_right = z3.And(self.window_is_right, self.run.d.ceil_pages(end) <= self._evicted())
             self._free_also(start, end)
+
+    def free_full(self, indices: Any) -> None:
+        row = _of_the_row(indices)
+        self.free_full_segments([(row, row.start)])
 
     def _evicted(self) -> Any:
         if self.before is None:

@@ -48,7 +48,7 @@ def test_the_model_s_own_cut_leaves_the_cursor_within_a_page(name: str) -> None:
     assert broken_by(ACTIONS[name]) == {"boundary"}
 
 
-@pytest.mark.parametrize("profile", ["sglang-0.5.20", "sglang-0.5.23"])
+@pytest.mark.parametrize("profile", ["sglang-0.5.19", "sglang-0.5.23"])
 def test_all_rules_of_the_releases_that_rely_on_it_keep_the_cursor_on_a_page_boundary(profile: str) -> None:
     rules = PROFILES[profile].actions
 
