@@ -18,12 +18,11 @@ ALONE = ("--skip", "proof", "--skip", "golden", "--skip", "fuzz", "--skip", "kil
     ("edits", "change", "code", "said"),
     [
         ((RIGHT,), "@main", 0, "passed         code: checkout@main: 6 of 6 functions proved"),
-        ((FREES_A_KEPT_PAGE,), "@main", 1, "differs from the rule finish: not so:"),
-        ((RIGHT, FREES_A_KEPT_PAGE), "@main~1..main", 1, "python/sglang/srt/session/streaming_session.py:"),
+        ((RIGHT, FREES_A_KEPT_PAGE), "@main~1..main", 1, "differs from the rule finish: not so:"),
         ((ENDS_A_RETRACT, ENDS_A_RETRACT), "@main~1..main", 0, "(retract): differs as before"),
         ((FREES_A_KEPT_PAGE, RIGHT), "@main~1..main", 0, "6 of 6 functions proved"),
     ],
-    ids=["right", "wrong", "newly wrong", "wrong before", "made right"],
+    ids=["right", "newly wrong", "wrong before", "made right"],
 )
 def test_a_change_is_judged_by_what_it_makes_worse(
     edits: tuple[tuple[str, str], ...], change: str, code: int, said: str, tmp_path: Path
