@@ -205,17 +205,16 @@ def test_the_functions_of_a_folder_are_proved_and_what_that_rests_on_is_said(tmp
 
 def test_a_function_that_differs_is_told_to_people_and_to_tools(tmp_path: Path) -> None:
     folder = write_sglang(tmp_path, "(target + page_size - 1) // page_size", "target // page_size")
-    files = ("--json", "c.json", "--junit", "c.xml", "--sarif", "c.sarif")
-    result = require_exit(1, "prove", "--code", folder, *files)
+    data, cases, results = (tmp_path / f"out.{end}" for end in ("json", "xml", "sarif"))
+    result = require_exit(1, "prove", "--code", folder, "--json", data, "--junit", cases, "--sarif", results)
     assert "not so: the same pages are left behind the row" in result.stdout
     assert result.stdout.splitlines()[-1] == "DIFFERS FROM THE RULES"
-    assert "differs from the rule finish" in Path("c.xml").read_text()
+    assert "differs from the rule finish" in cases.read_text()
     places = [
-        found["locations"][0]["physicalLocation"]
-        for found in json.loads(Path("c.sarif").read_text())["runs"][0]["results"]
+        found["locations"][0]["physicalLocation"] for found in json.loads(results.read_text())["runs"][0]["results"]
     ]
     assert places and all(place["artifactLocation"]["uri"].endswith("streaming_session.py") for place in places)
-    [told] = json.loads(Path("c.json").read_text())["targets"]
+    [told] = json.loads(data.read_text())["targets"]
     assert {function["verdict"] for function in told["functions"]} == {"proved", "differs"}
 
 
