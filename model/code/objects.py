@@ -168,7 +168,24 @@ class Objects:
         for magic in UNSEEN_METHODS:
             if found.member(magic):
                 raise NotUnderstoodError(f"the class {node.name} defines {magic}")
+        for ancestor in found.ancestors():
+            self._refuse_set_name(ancestor)
         return found
+
+    def _refuse_set_name(self, kind: Class) -> None:
+        """Python calls `__set_name__` of each object that the body of a class binds: it may change the class."""
+        for statement in kind.node.body:
+            value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+            if value is None or isinstance(value, ast.Constant):
+                continue
+            for part in (value, *(inner for inner in ast.walk(value) if isinstance(inner, ast.Call))):
+                try:
+                    with self.scope_of(kind.module):
+                        made = self.evaluate(part)
+                except (NotUnderstoodError, RaisedError):
+                    continue  # of a library: it changes no class that is read
+                if isinstance(made, Instance) and made.kind.member("__set_name__"):
+                    raise NotUnderstoodError(f"the class {kind.name} has an object that defines __set_name__")
 
     def _base(self, node: ast.expr) -> Class | str:
         """A class of the tree, or where another base is defined: "abc.ABC"."""
@@ -309,6 +326,8 @@ class Objects:
 
     def set_attribute(self, value: Any, name: str, new: Any) -> None:
         _refuse_private(name)
+        if name.startswith("__"):
+            raise NotUnderstoodError(f"the attribute {name!r} is set, which Python itself reads")
         if isinstance(value, StandIn):
             value.set_attribute(name, new)
             return

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mutation.mistakes import Accused, NotANumber, Numbers, mistakes
 from rule_mutation.mutants import Mutant
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
@@ -21,7 +22,6 @@ from kvproof.model.code.source import Sources, Tree
 from kvproof.model.code.values import Known
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
-from mutation.mistakes import Accused, NotANumber, Numbers, mistakes
 
 REFUTED, NOT_UNDERSTOOD, SURVIVED, NO_MUTANT = "refuted", "not understood", "survived", "no mutant"
 TELLING = frozenset({"logger", "logging"})
@@ -89,9 +89,7 @@ def followed(tree: Tree, actions: Mapping[str, Action]) -> tuple[list[Followed],
     return found, left_out
 
 
-def _ways(
-    sources: Sources, actions: Mapping[str, Action], claim: Claim
-) -> Iterator[tuple[str | None, Claim, Verdict]]:
+def _ways(sources: Sources, actions: Mapping[str, Action], claim: Claim) -> Iterator[tuple[str | None, Claim, Verdict]]:
     """The claim with its own rule, and with each that the function may follow instead, where it is proved."""
     verdict = check(claim, sources, LIBRARIES, GIVEN)
     if verdict.verdict == PROVED:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from mutation.results_page import Told, named
+from mutation.review import EQUIVALENT, MISSED, Review
 from rule_mutation.mutant_results import Result
 from rule_mutation.mutants import Mutant
 
 from code_mutation.judging import NO_MUTANT, NOT_UNDERSTOOD, REFUTED, SURVIVED
-from mutation.results_page import Told, named
-from mutation.review import EQUIVALENT, MISSED, Review
+from code_mutation.reviewed import OUTSIDE
 
 ENOUGH = 0.97
-COLUMNS = ("mutants", EQUIVALENT, REFUTED, NOT_UNDERSTOOD, MISSED, SURVIVED)
+COLUMNS = ("mutants", EQUIVALENT, OUTSIDE, REFUTED, NOT_UNDERSTOOD, MISSED, SURVIVED)
 
 
 def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence[str], words: Sequence[Review]) -> Told:
@@ -36,7 +37,8 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
         final[mutant.key] = outcome
     complaints += [f"reviewed.py: no mutant is called {' '.join(name)}" for name in by_name]
     counted = Counter(final.values())
-    matter = len(ours) - counted[EQUIVALENT]
+    differing = len(ours) - counted[EQUIVALENT]
+    matter = differing - counted[OUTSIDE]
     noticed = counted[REFUTED] + counted[NOT_UNDERSTOOD]
     if noticed < ENOUGH * matter:
         complaints.append(f"{noticed} of {matter} were noticed: fewer than {ENOUGH:.0%}")
@@ -44,9 +46,10 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
         *head,
         "",
         f"{len(known)} changes were tried; {len(known) - len(ours)} of these shift no number, and are no mutants. Of "
-        f"{len(ours)} mutants {counted[EQUIVALENT]} are equivalent.",
+        f"{len(ours)} mutants {counted[EQUIVALENT]} are equivalent, and {counted[OUTSIDE]} change what no claim is about.",
         "",
-        f"- refuted or not understood: **{_share(noticed, matter)}** of those that are not equivalent;",
+        f"- refuted or not understood: **{_share(noticed, matter)}** of those that change what claims are about;",
+        f"- {_share(noticed, differing)} of all that are not equivalent, those outside of the claims among them;",
         f"- refuted, with a state in numbers: {_share(counted[REFUTED], matter)}.",
         "",
         *_table("mistake", ours, final, lambda m: m.operator),
@@ -54,6 +57,7 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
         *_table("function", ours, final, lambda m: m.function),
         "",
         *_listed("Missed", [m for m in ours if final[m.key] == MISSED], word_on),
+        *_listed("Outside of what is claimed", [m for m in ours if final[m.key] == OUTSIDE], word_on),
         *_listed("Equivalent, as read by hand", [m for m in ours if final[m.key] == EQUIVALENT], word_on),
         *_listed("Survived, and not read yet", [m for m in ours if final[m.key] == SURVIVED], word_on),
     ]

@@ -397,3 +397,101 @@ def test_a_rule_that_applies_in_no_state_proves_nothing(tmp_path: Path) -> None:
     found = check(Claim("tail", "cache", "free_tail", never, {}, TailScene), Sources(Folder(tmp_path)), {}, {})
 
     assert found.verdict == NOT_UNDERSTOOD
+
+
+# (before the function, in it before its last `if`)
+HOSTILE = {
+    "an attribute that is set by a computed name": ("class S:\n    x = 0\n", "s = S()\n    setattr(s, 'x' + '', 1)"),
+    "an attribute that is read by a computed name": ("", "getattr(allocator, 'fr' + 'ee')(row[0:end])"),
+    "a metaclass": (
+        "class M(type):\n    def __call__(cls):\n        return 1\nclass S(metaclass=M):\n    pass\n",
+        "start = start + S()",
+    ),
+    "__getattribute__": (
+        "class S:\n    x = 0\n    def __getattribute__(self, name):\n        return 1\n",
+        "start = start + S().x",
+    ),
+    "__new__": ("class S:\n    x = 0\n    def __new__(cls):\n        return None\n", "start = start + S().x"),
+    "__set_name__": (
+        "class D:\n    def __set_name__(self, owner, name):\n        owner.x = 1\nclass S:\n    x = 0\n    d = D()\n",
+        "start = start + S().x",
+    ),
+    "__set_name__ by a shared helper": (
+        "def put(owner):\n    setattr(owner, chr(120), 1)\n"
+        "class D:\n    def __set_name__(self, owner, name):\n        put(owner)\nclass S:\n    x = 0\n    d = D()\n",
+        "start = start + S().x",
+    ),
+    "__missing__": ("class T(dict):\n    def __missing__(self, k):\n        return 1\n", "start = start + T()[0]"),
+    "another class for an object": (
+        "class A:\n    def f(self):\n        return 0\nclass B:\n    def f(self):\n        return 1\n",
+        "a = A()\n    a.__class__ = B\n    start = start + a.f()",
+    ),
+    "another table of attributes": (
+        "class A:\n    x = 0\n",
+        "a = A()\n    a.__dict__ = {'x': 1}\n    start = start + a.x",
+    ),
+    "the table of attributes": ("class A:\n    x = 0\n", "a = A()\n    a.__dict__['x'] = 1\n    start = start + a.x"),
+    "an attribute of a class": ("class A:\n    x = 0\n", "A.x = 1\n    start = start + A().x"),
+    "a deleted attribute": (
+        "class A:\n    x = 0\n",
+        "a = A()\n    a.x = 1\n    del a.x\n    start = start + a.x",
+    ),
+    "a generator": ("def g():\n    yield 0\n", "start = start + list(g())[0]"),
+    "a coroutine": ("async def g():\n    return 0\n", "hidden = g()"),
+    "a walrus in a comprehension": ("", "hidden = [(n := x) for x in (0, 1)]"),
+    "a global name": ("N = 0\ndef bump():\n    global N\n    N = 1\n", "bump()\n    start = start + N"),
+    "a C extension": ("import _heapq\n", "_heapq.heapify([start])"),
+    "ctypes": ("import ctypes\n", "ctypes.memset(0, 0, 0)"),
+    "an object as a context": (
+        "class C:\n    def __enter__(self):\n        return 1\n    def __exit__(self, *e):\n        return True\n",
+        "with C() as n:\n        start = start + n",
+    ),
+    "a float": ("", "hidden = 0.5"),
+    "bits": ("", "start = start | 0"),
+    "a shift": ("", "start = start << 0"),
+    "an inversion": ("", "start = -~start - 1"),
+    "text by an operator": ("class V:\n    def __str__(self):\n        return ''\n", "hidden = '%s' % V()"),
+    "text by format": ("", "hidden = '{}'.format(allocator)"),
+    "a lambda that captures by its default": (
+        "",
+        "fs = [lambda n=n: n for n in (0, 1)]\n    start = start + fs[0]()",
+    ),
+    "a lambda that captures late": ("", "fs = [lambda: n for n in (0, 1)]\n    start = start + fs[0]()"),
+    "a default that grows": (
+        "def f(seen=[]):\n    seen.append(1)\n    return len(seen)\n",
+        "f()\n    start = start + f() - 1",
+    ),
+    "an operator of a class": (
+        "class N:\n    def __add__(self, other):\n        return 1\n",
+        "start = start + (N() + 0)",
+    ),
+    "an operator from the right": (
+        "class N:\n    def __radd__(self, other):\n        return other\n",
+        "start = start + N()",
+    ),
+    "an order of a class": ("class N:\n    def __lt__(self, other):\n        return True\n", "hidden = N() < 0"),
+    "membership of a class": ("class N:\n    def __contains__(self, x):\n        return True\n", "hidden = 0 in N()"),
+    "an index of a class": ("class N:\n    def __index__(self):\n        return 1\n", "start = start + [0, 1][N()]"),
+    "an iteration of a class": ("class N:\n    def __iter__(self):\n        return iter((1,))\n", "a, = N()"),
+    "a truth of a class": ("class N:\n    def __bool__(self):\n        return False\n", "hidden = 1 if N() else 0"),
+    "a property that frees": (
+        "class S:\n    def __init__(self, a, r):\n        self.a, self.r = a, r\n"
+        "    @property\n    def x(self):\n        self.a.free(self.r)\n        return 0\n",
+        "start = start + S(allocator, row[0:end]).x",
+    ),
+    "a cached property": (
+        "from functools import cached_property\nclass S:\n    @cached_property\n    def x(self):\n        return 0\n",
+        "start = start + S().x",
+    ),
+    "an enumeration": ("from enum import IntEnum\nclass E(IntEnum):\n    A = 0\n", "start = start + E.A"),
+    "a heir of int": ("class I(int):\n    pass\n", "start = start + I(0)"),
+    "the name of a flag of Python": ("", "hidden = __debug__"),
+    "a frame": ("import sys\n", "sys._getframe().f_locals['start'] = 0"),
+}
+
+
+@pytest.mark.parametrize(("before", "hidden"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_code_is_never_a_pass(tmp_path: Path, before: str, hidden: str) -> None:
+    code = before + RIGHT.replace("    if start", f"    {hidden}\n    if start")
+
+    assert checked(tmp_path, code).verdict != PROVED
