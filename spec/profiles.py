@@ -263,6 +263,11 @@ def _evict(run: Run, source: str) -> Action:
 UP_TO = {**ACTIONS["finish_plain"].params, "key_len": "length"}
 ENDS_LIKE_A_REQUEST = {"run": _abort_into_tree, "params": UP_TO, "source": "sglang 0.5.23"}
 ENDS_WHERE_IT_PARTS = _instead("finish_plain", run=_finish_where_it_parts, params=UP_TO, source="sglang 0.5.20")
+FROM_0_5_17 = {
+    "insert": _instead("insert", run=_insert_where_it_parts, source="sglang 0.5.20"),
+    "finish_plain": ENDS_WHERE_IT_PARTS,
+    "evict_window": _evict(_keep_window_or_page, "sglang 0.5.17"),
+}
 CUTS_BEFORE_CURSOR = {
     "match_slot": _instead("match_slot", run=_match_cut_before_cursor, source="sglang 0.5.19"),
     "finish": _instead("finish", run=_finish_cut_before_cursor, source="sglang 0.5.19"),
@@ -303,23 +308,14 @@ PROFILES: dict[str, Profile] = {
             "sglang 0.5.17 to 0.5.18: two deviations, on a tree, too, the window is evicted further, and a prompt may go into "
             "the tree only up to where it parts from one that has lost its window pages",
             ("S0511a", "S0511b"),
-            {
-                "insert": _instead("insert", run=_insert_where_it_parts, source="sglang 0.5.20"),
-                "finish_plain": ENDS_WHERE_IT_PARTS,
-                "evict_window": _evict(_keep_window_or_page, "sglang 0.5.17"),
-            },
+            FROM_0_5_17,
             ("sglang 0.5.17", "sglang 0.5.18"),
         ),
         Profile(
             "sglang-0.5.19",
             "sglang 0.5.19 to 0.5.20: as 0.5.17, and a row that is cut below the window cursor is cut at a page boundary",
             ("S0511a", "S0511b"),
-            {
-                "insert": _instead("insert", run=_insert_where_it_parts, source="sglang 0.5.20"),
-                "finish_plain": ENDS_WHERE_IT_PARTS,
-                "evict_window": _evict(_keep_window_or_page, "sglang 0.5.17"),
-                **CUTS_BEFORE_CURSOR,
-            },
+            {**FROM_0_5_17, **CUTS_BEFORE_CURSOR},
             ("sglang 0.5.19", "sglang 0.5.20"),
         ),
         Profile(

@@ -31,7 +31,7 @@ FILES = (
     "python/sglang/srt/managers/session_controller.py",
 )
 SEEDS = (20070, 20476, 20557, 21875, 22213, 22753, 22790, 22862, 22897, 22900, 22651, 22735)
-"""Pull requests that mended a bug of pages, rows or lengths, and from which the fault catalogue was made."""
+"""Pull requests that fixed a bug of pages, rows or lengths, and from which the fault catalogue was made."""
 MOST_SENTENCES = 3
 NO_CACHE_YET = "no session cache that is known"
 

@@ -17,7 +17,7 @@ from kvproof.conformance.report.formats.stream import Stream
 from kvproof.conformance.report.terminal import Progress, bar, note, say, say_lines, tell_lines, write_json
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
-from kvproof.spec.profiles import PROFILES, Profile, profile_of
+from kvproof.spec.profiles import Profile
 
 WORDS = {
     "proved": ("PROVED", "bold green", ExitCode.PASS),
@@ -39,7 +39,7 @@ def prove_code(
     store = None if no_cache else Store(cache or cache_folder())
     found: list[tuple[Target, list[Finding]]] = []
     for target in targets_of(text):
-        profile = _profile(profile_name, target)
+        profile = target.profile(profile_name)
         say(f"{target.label} against {_rules(profile)}")
         with Progress("proving code") as progress:
             proving = Proving(target, profile, store)
@@ -64,13 +64,6 @@ def prove_code(
     say(word, style)
     if code != ExitCode.PASS:
         raise typer.Exit(code)
-
-
-def _profile(name: str | None, target: Target) -> Profile | None:
-    """The profile of that name, else that of the target's release, if it says one."""
-    if name is not None:
-        return PROFILES[name]
-    return profile_of(f"sglang {target.version}") if target.version is not None else None
 
 
 def _rules(profile: Profile | None) -> str:

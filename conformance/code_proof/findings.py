@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
-from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
+from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
 from kvproof.model.code.source import Sources
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.profiles import Profile
@@ -71,7 +71,8 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
     actions = _actions(profile)
     claim = _claim(sources, actions, name)
     verdict = check(claim, sources, LIBRARIES, GIVEN)
-    instead = _instead(sources, actions, name) if verdict.verdict == DIFFERS else None
+    other = followed_instead(sources, actions, name) if verdict.verdict == DIFFERS else None
+    instead = other[0] if other is not None else None
     is_known = instead is not None and profile is not None and instead in profile.deviations
     return Finding(
         claim.function,
@@ -98,12 +99,13 @@ def _claim(sources: Sources, actions: Mapping[str, Action], name: str) -> Claim:
     return next(claim for claim in claims_of(sources, actions) if claim.name == name)
 
 
-def _instead(sources: Sources, actions: Mapping[str, Action], name: str) -> str | None:
-    """The first fault or design that the function follows on every path."""
+def followed_instead(sources: Sources, actions: Mapping[str, Action], name: str) -> tuple[str, Claim, Verdict] | None:
+    """The first fault or design that the function follows on every path, with the claim that says so and its proof."""
     for label, others in instead_of(name):
         claim = _claim(sources, {**actions, **others}, name)
-        if check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True).verdict == PROVED:
-            return label
+        verdict = check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True)
+        if verdict.verdict == PROVED:
+            return label, claim, verdict
     return None
 
 
@@ -146,7 +148,3 @@ def _lines(sources: Sources, path: Path, difference: Difference) -> Iterator[Lin
 def word_of(finding: Finding) -> str:
     """The verdict as people read it."""
     return f"{KNOWN_FAULT} {finding.instead}" if finding.is_known_fault else finding.verdict
-
-
-def is_checked(finding: Finding) -> bool:
-    return finding.verdict != ABSENT

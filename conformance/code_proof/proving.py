@@ -7,6 +7,7 @@ too much memory or time is ended, and its function has no verdict.
 from __future__ import annotations
 
 import hashlib
+import math
 import resource
 import sys
 import time
@@ -28,7 +29,7 @@ from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.child_process import Child
 from kvproof.model.cache import Store
-from kvproof.model.code.claims import NOT_UNDERSTOOD
+from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.source import Sources, digest_of
 from kvproof.spec.profiles import PROFILES, Profile
@@ -56,10 +57,16 @@ class Answer:
 
 
 class Proving:
-    """Proves the functions of one target. `store`: answers of earlier runs; None asks anew and keeps nothing."""
+    """Proves the functions of one target.
 
-    def __init__(self, target: Target, profile: Profile | None, store: Store | None) -> None:
-        self._target, self._profile, self._store = target, profile, store
+    `store`: answers of earlier runs; None asks anew and keeps nothing. `deadline`: by `time.monotonic()`; a function
+    without an answer by then has no verdict.
+    """
+
+    def __init__(
+        self, target: Target, profile: Profile | None, store: Store | None, deadline: float = math.inf
+    ) -> None:
+        self._target, self._profile, self._store, self._deadline = target, profile, store, deadline
         self._sources = Sources(target.tree)
         self._is_read: dict[str, str | None] = {}
 
@@ -80,13 +87,16 @@ class Proving:
 
     def _names(self) -> list[str]:
         """Asked of a process as well: even to parse the code may take more than there is."""
-        [(_, names)] = in_processes([""], self._child, lambda name: NO_ANSWER, jobs=1)
+        [(_, names)] = in_processes([""], self._child, lambda name: NO_ANSWER, jobs=1, deadline=math.inf)
         if isinstance(names, str):
             raise UserError(f"{self._target.label} cannot be read: {names}")
         return list(names)
 
     def _asked(self, names: list[str]) -> Iterator[tuple[str, Answer]]:
-        return in_processes(names, self._child, lambda name: Answer(_without_verdict(name, NO_ANSWER), {}), jobs=JOBS)
+        def lost(name: str) -> Answer:
+            return Answer(_without_verdict(name, NO_ANSWER), {})
+
+        return in_processes(names, self._child, lost, jobs=JOBS, deadline=self._deadline)
 
     def _child(self) -> Child:
         return Child("kvproof-code", _serve, self._target, self._profile.name if self._profile is not None else None)
@@ -109,8 +119,8 @@ class Proving:
             return []
 
     def _keep(self, name: str, answer: Answer) -> None:
-        if self._store is None or not answer.read or answer.finding.verdict == NOT_UNDERSTOOD:
-            return
+        if self._store is None or not answer.read or answer.finding.verdict in (NOT_UNDERSTOOD, UNKNOWN):
+            return  # what one limit did not show, another may
         entries = [(answer.read, answer.finding), *self._all_kept(name)][:MOST_TREES]
         self._store.write(self._key(name), _KEPT.dump_python(entries, mode="json"))
 
@@ -129,7 +139,7 @@ MOST_TREES = 40
 
 
 def in_processes(
-    names: list[str], start: Callable[[], Child], lost: Callable[[str], Any], *, jobs: int
+    names: list[str], start: Callable[[], Child], lost: Callable[[str], Any], *, jobs: int, deadline: float
 ) -> Iterator[tuple[str, Any]]:
     """What processes answer to each name, in the order in which it comes; `lost(name)` for one that ends a process."""
     waiting = list(names)
@@ -140,7 +150,7 @@ def in_processes(
                 child = start()
                 _ask(at_work, child, waiting.pop(0))
             ready, now = wait(list(at_work), 1.0), time.monotonic()
-            late = [c for c, (_, _, since) in at_work.items() if now - since > MOST_SECONDS]
+            late = [c for c, (_, _, since) in at_work.items() if now > min(since + MOST_SECONDS, deadline)]
             for connection in [c for c in list(at_work) if c in ready or c in late]:
                 child, name, _ = at_work.pop(connection)
                 answer = _received(child) if connection in ready else None
@@ -177,18 +187,13 @@ def _serve(connection: Connection, target: Target, profile: str | None) -> None:
     sources, rules = Sources(target.tree), PROFILES[profile] if profile is not None else None
     while True:
         name = connection.recv()
+        found: Finding | list[str] | str
         try:
-            if not name:
-                connection.send(names_of(sources, rules))
-                continue
-            finding = find(sources, rules, name)
+            found = find(sources, rules, name) if name else names_of(sources, rules)
         except UNREADABLE as error:
             why = f"{type(error).__name__}: {error}"
-            if not name:
-                connection.send(why)
-                continue
-            finding = _without_verdict(name, why)
-        connection.send(Answer(finding, sources.digests()))
+            found = _without_verdict(name, why) if name else why
+        connection.send(Answer(found, sources.digests()) if isinstance(found, Finding) else found)
 
 
 def own_sources() -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from kvproof.conformance.adapters.sglang.code.functions import PACKAGE
 from kvproof.conformance.errors import UserError
 from kvproof.model.code.source import Commit, Folder, Tree
+from kvproof.spec.profiles import PROFILES, Profile, profile_of
 
 INSTALLED = "installed"
 BELOW = ("", "python/")
@@ -32,6 +33,12 @@ class Target:
 
     def place(self, path: str) -> str:
         return f"{self.prefix}{path}"
+
+    def profile(self, name: str | None = None) -> Profile | None:
+        """By its name; without one, or by `auto`, that of the release that the target says it is. None: no profile is of it."""
+        if name is not None and name != "auto":
+            return PROFILES[name]
+        return profile_of(f"{PACKAGE} {self.version}") if self.version is not None else None
 
 
 def targets_of(text: str) -> tuple[Target, ...]:

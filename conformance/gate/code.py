@@ -12,7 +12,6 @@ from kvproof.conformance.report.show_code_proof import newly_differs, verdict_of
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.code.claims import ABSENT, PROVED
-from kvproof.spec.profiles import PROFILES
 
 
 def prove_functions(plan: Plan) -> Outcome:
@@ -20,9 +19,10 @@ def prove_functions(plan: Plan) -> Outcome:
     assert plan.code is not None
     store = Store(plan.cache or cache_folder())
     targets = targets_of(plan.code)
-    profile = PROFILES.get(plan.profile or "")
     found = [
-        Proving(target, profile, store).all(lambda done, of: plan.show(f"{CODE}: {done} of {of} functions"))
+        Proving(target, target.profile(plan.profile), store, plan.deadline).all(
+            lambda done, of: plan.show(f"{CODE}: {done} of {of} functions")
+        )
         for target in targets
     ]
     target, findings = targets[-1], found[-1]

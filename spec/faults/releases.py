@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from types import SimpleNamespace
 
-from kvproof.spec.actions import Step
+from kvproof.spec.actions import Run, Step
 from kvproof.spec.actions.finish import abort_queued, finish, retract, save_slot
 from kvproof.spec.domain import Domain, larger, minus, orphan_start, smaller
 from kvproof.spec.effects import Forget, Free
@@ -89,9 +89,14 @@ def retract_ends_the_turn(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     The turn is saved as a finished one is: what is reserved ahead is trimmed, too.
     """
-    right, finished = retract.run(d, s, p), finish.run(d, s, SimpleNamespace(finished_len=s.output_len))
+    return retracted_as_finished(d, s, p, finish.run)
+
+
+def retracted_as_finished(d: Domain, s: Ledger, p: SimpleNamespace, finish: Run) -> Step:
+    """A retract that saves and trims the turn as this finish does."""
+    right, finished = retract.run(d, s, p), finish(d, s, SimpleNamespace(finished_len=s.output_len))
     saved = {name: getattr(finished.after, name) for name in (*_OF_THE_SLOT, "inflight", "checkpoint_len")}
-    trim = Free(orphan_start(d, fill_len(s)), s.kv_allocated_len)
+    trim = next(effect for effect in finished.effects if isinstance(effect, Free))
     return dataclasses.replace(right, after=right.after.but(**saved), effects=(trim, *right.effects))
 
 
@@ -125,6 +130,11 @@ def slot_claims_the_last_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
 
     The slot's length is the turn's, whether or not a round that writes its last position was launched.
     """
-    right = finish.run(d, s, p)
-    claimed = smaller(d, s.origin_len + p.finished_len, s.kv_allocated_len)
+    return with_last_token_claimed(d, s, p, finish.run)
+
+
+def with_last_token_claimed(d: Domain, s: Ledger, p: SimpleNamespace, finish: Run) -> Step:
+    """This finish, and a slot that is as long as the tokens kept, or as what is allocated then."""
+    right = finish(d, s, p)
+    claimed = smaller(d, s.origin_len + p.finished_len, right.after.slot_kv_allocated_len)
     return but_after(right, slot_kv_committed_len=d.where(d.spec_v2, claimed, right.after.slot_kv_committed_len))

@@ -27,7 +27,6 @@ from code_mutation.reviewed import REVIEWS
 from kvproof.conformance.code_proof.proving import MOST_MEMORY, own_sources
 from kvproof.conformance.code_proof.targets import Target, targets_of
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.profiles import PROFILES
 
 PAGE = RESULTS / "code_mutants.md"
 EVERY = 20
@@ -44,7 +43,7 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print the text of the mutants that survive")
     asked = parser.parse_args()
     target = targets_of(asked.folder)[0]
-    profile = PROFILES.get(f"sglang-{target.version}")
+    profile = target.profile()
     claims, left_out = followed(target.tree, profile.actions if profile is not None else ACTIONS)
     everything = list(cases(target.tree, claims))
     say(f"{len(claims)} claims, {len(everything)} changes; results in {asked.results}")

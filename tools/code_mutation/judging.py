@@ -15,9 +15,10 @@ from typing import Any
 from mutation.mistakes import Accused, NotANumber, Numbers, mistakes
 from rule_mutation.mutants import Mutant
 
-from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
+from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
+from kvproof.conformance.code_proof.findings import followed_instead
 from kvproof.model.code import arithmetic
-from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Verdict, check
+from kvproof.model.code.claims import DIFFERS, PROVED, Claim, check
 from kvproof.model.code.source import Sources, Tree
 from kvproof.model.code.values import Known
 from kvproof.model.symbolic import Symbols
@@ -79,26 +80,15 @@ def followed(tree: Tree, actions: Mapping[str, Action]) -> tuple[list[Followed],
     """The claims that are proved, and the names of those that are not: nothing can be asked of these."""
     sources, found, left_out = Sources(tree), [], []
     for claim in claims_of(sources, actions):
-        proved = next(_ways(sources, actions, claim), None)
-        if proved is None:
+        rule, as_claimed, verdict = None, claim, check(claim, sources, LIBRARIES, GIVEN)
+        if verdict.verdict == DIFFERS and (other := followed_instead(sources, actions, claim.name)) is not None:
+            rule, as_claimed, verdict = other
+        if verdict.verdict != PROVED:
             left_out.append(f"{claim.function} ({claim.name})")
             continue
-        rule, as_claimed, verdict = proved
         ran = frozenset((place.path, place.line) for path in verdict.paths for place in path.lines)
         found.append(Followed(as_claimed, rule, ran))
     return found, left_out
-
-
-def _ways(sources: Sources, actions: Mapping[str, Action], claim: Claim) -> Iterator[tuple[str | None, Claim, Verdict]]:
-    """The claim with its own rule, and with each that the function may follow instead, where it is proved."""
-    verdict = check(claim, sources, LIBRARIES, GIVEN)
-    if verdict.verdict == PROVED:
-        yield None, claim, verdict
-    for label, others in instead_of(claim.name) if verdict.verdict == DIFFERS else ():
-        other = next(c for c in claims_of(sources, {**actions, **others}) if c.name == claim.name)
-        verdict = check(other, sources, LIBRARIES, GIVEN)
-        if verdict.verdict == PROVED:
-            yield label, other, verdict
 
 
 @dataclass(frozen=True)

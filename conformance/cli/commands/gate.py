@@ -15,6 +15,7 @@ from rich.text import Text
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import (
     CacheFolder,
+    Code,
     FuzzTarget,
     JUnitFile,
     NdjsonFile,
@@ -63,14 +64,6 @@ TrustVariants = Annotated[
     typer.Option(
         "--trust-variants",
         help="Execute the file of --variant, with all your rights. Not for an untrusted pull request.",
-    ),
-]
-Code = Annotated[
-    str | None,
-    typer.Option(
-        "--code",
-        metavar="TARGET",
-        help="Prove SGLang's own functions, too: `installed`, a folder, REPO@COMMIT, or what REPO@A..B changed.",
     ),
 ]
 Profile = Annotated[

@@ -34,6 +34,14 @@ JudgedBy = Annotated[
     str | None,
     profile_option("Use the rules of a release (kvproof list profiles); auto: of the release that the trace names."),
 ]
+Code = Annotated[
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="TARGET",
+        help="Prove SGLang's own functions: `installed`, a folder, REPO@COMMIT, or what REPO@A..B changed.",
+    ),
+]
 FuzzTarget = Annotated[
     str,
     typer.Option(

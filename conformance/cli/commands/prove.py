@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import CacheFolder, JsonFile, JUnitFile, NdjsonFile, SarifFile
+from kvproof.conformance.cli.commands.options import CacheFolder, Code, JsonFile, JUnitFile, NdjsonFile, SarifFile
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.whole_file import require_writable_file
@@ -35,14 +35,6 @@ ProfileName = Annotated[
         metavar="NAME",
         help="Prove the rules of a release; see `kvproof list profiles`.",
         autocompletion=completions.profiles,
-    ),
-]
-Code = Annotated[
-    str | None,
-    typer.Option(
-        "--code",
-        metavar="TARGET",
-        help="Prove SGLang's own functions: `installed`, a folder, REPO@COMMIT, or what REPO@A..B changed.",
     ),
 ]
 Certify = Annotated[

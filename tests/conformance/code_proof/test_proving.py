@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from kvproof.conformance.code_proof.proving import Proving, own_sources
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.errors import UserError
 from kvproof.model.cache import Store
-from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED
+from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED, UNKNOWN
+from kvproof.model.code.source import Sources
 
 NAMES = ["match_slot", "detach", "finish", "abort_first", "abort_nth", "retract"]
 A_FREE_THAT_STARTS_IN_A_PAGE = ("(target + page_size - 1) // page_size", "target // page_size")
@@ -44,6 +46,30 @@ def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     changed = {f.rule: f.verdict for f in findings(write_sglang(folder, *A_FREE_THAT_STARTS_IN_A_PAGE), store)}
     assert changed["match_slot"] == changed["finish"] == DIFFERS
+
+
+def test_what_a_solver_did_not_know_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, folder, verdict = Store(tmp_path / "kept"), write_sglang(tmp_path / "code"), UNKNOWN
+
+    def find(sources: Sources, profile: object, name: str) -> Finding:
+        assert sources.module("sglang.srt.session.streaming_session") is not None
+        return Finding(name, name, "m.py", 1, verdict)
+
+    monkeypatch.setattr(proving, "find", find)
+    assert {finding.verdict for finding in findings(folder, store)} == {UNKNOWN}
+    verdict = PROVED
+    assert {finding.verdict for finding in findings(folder, store)} == {PROVED}
+    verdict = DIFFERS
+    assert {finding.verdict for finding in findings(folder, store)} == {PROVED}
+
+
+def test_a_function_without_an_answer_at_the_deadline_has_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proving, "find", lambda *_: time.sleep(60))
+    monkeypatch.setattr(proving, "names_of", lambda *_: ["finish"])
+    [target] = targets_of(str(write_sglang(tmp_path)))
+    assert [found.verdict for found in Proving(target, None, None, time.monotonic()).all()] == [NOT_UNDERSTOOD]
 
 
 def test_no_answer_is_found_again_after_kvproof_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

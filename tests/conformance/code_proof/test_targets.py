@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_sglang import commit_sglang, write_sglang
 
-from kvproof.conformance.code_proof.targets import targets_of
+from kvproof.conformance.code_proof.targets import Target, targets_of
 from kvproof.conformance.errors import UserError
 
 MODULE = "sglang/srt/session/streaming_session.py"
@@ -27,6 +27,15 @@ def test_a_wheel_says_its_version(tmp_path: Path) -> None:
     assert target.version == "0.5.20" and "0.5.20" in target.label
     assert target.tree.read(MODULE) is not None
     assert Path(target.place(MODULE)).is_file()
+
+
+def test_the_rules_are_those_of_the_name_or_of_the_release(tmp_path: Path) -> None:
+    (write_sglang(tmp_path) / "sglang-0.5.20.dist-info").mkdir()
+    [target] = targets_of(str(tmp_path))
+    found = [target.profile(name) for name in (None, "auto", "sglang-0.5.11")]
+
+    assert [profile and profile.name for profile in found] == ["sglang-0.5.19", "sglang-0.5.19", "sglang-0.5.11"]
+    assert Target(target.tree, "no version").profile("auto") is None
 
 
 def test_a_checkout_has_the_package_in_python(repository: Path) -> None:

@@ -1,6 +1,7 @@
 """SGLang's functions as the proof of code sees them.
 
 Where a release keeps what is in `layout.py`, the objects that a function works on in `stand_ins.py` and `session.py`, what each
-function must do in `claims.py`. `designs.py` has rules that later releases follow instead and that no profile has yet.
+function must do in `claims.py`. `designs.py` has known faults as later
+releases have them.
 `functions.py` puts them together.
 """

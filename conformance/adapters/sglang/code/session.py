@@ -1,6 +1,6 @@
 """A session, its slot and its turn as SGLang's objects, made from the symbols of an arbitrary ledger.
 
-Where a release keeps what is read from its source (`sglang_layout.py`): lengths on the request and on the slot, or on a record
+Where a release keeps what is read from its source (`layout.py`): lengths on the request and on the slot, or on a record
 `kv` that both have, or on one record that the slot lends to the turn.
 """
 
