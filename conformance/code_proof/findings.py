@@ -39,7 +39,7 @@ class Shown:
 class Finding:
     """The verdict on one function, as data.
 
-    `rule`: the action whose rule the function must follow. `instead`: the fault or the design that it follows where it differs.
+    `rule`: the name of the claim, which is that of the action whose rule the function must follow, or of a part of it. `instead`: the fault or the design that it follows where it differs.
     `open`: where paths are not understood, or the solver gave up.
     """
 
@@ -101,7 +101,7 @@ def _claim(sources: Sources, actions: Mapping[str, Action], name: str) -> Claim:
 
 def followed_instead(sources: Sources, actions: Mapping[str, Action], name: str) -> tuple[str, Claim, Verdict] | None:
     """The first fault or design that the function follows on every path, with the claim that says so and its proof."""
-    for label, others in instead_of(name):
+    for label, others in instead_of(_claim(sources, actions, name).rests_on):
         claim = _claim(sources, {**actions, **others}, name)
         verdict = check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True)
         if verdict.verdict == PROVED:

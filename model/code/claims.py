@@ -79,6 +79,12 @@ class Claim:
     scene: Callable[[Interpreter, Ledger, SimpleNamespace], Scene]
     assumes: tuple[str, ...] = ()
     """What the scene takes for granted, as sentences."""
+    action: str = ""
+    """The action of the specification that the rule is made from, where its name is another than the claim's."""
+
+    @property
+    def rests_on(self) -> str:
+        return self.action or self.name
 
 
 def follows(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 
-from kvproof.conformance.adapters.sglang.code.claims import session_cache
+from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
-from kvproof.conformance.adapters.sglang.code.layout import CACHES, splits_at_cursor
+from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
 from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH
 from kvproof.model.code.claims import Claim
 from kvproof.model.code.source import Sources
@@ -28,16 +27,14 @@ GIVEN = {
 }
 
 
+GROUPS = (session_cache,)
+"""Each gives claims about the functions of one part of the server."""
+
+
 def claims_of(sources: Sources, actions: Mapping[str, Action]) -> list[Claim]:
     """The claims, each with the module and the function of this tree; none where it holds no session cache that is known."""
-    for module_name, cache in CACHES.items():
-        module = sources.module(module_name)
-        if module is None:
-            continue
-        is_owned = module.definition(f"{cache}.match_prefix") is None
-        claims = session_cache(actions, is_owned=is_owned, splits_at_cursor=splits_at_cursor(sources))
-        return [dataclasses.replace(c, module=module_name, function=f"{cache}.{c.function}") for c in claims]
-    return []
+    release = release_of(sources, actions)
+    return [claim for group in GROUPS for claim in group(release)] if release is not None else []
 
 
 def instead_of(name: str) -> Iterator[tuple[str, Mapping[str, Action]]]:
