@@ -29,7 +29,7 @@ INTEGRATION = {
     ),
     "docs": ("contributing",),
     "gpu": ("on_device", "pools_on_device", "record"),
-    "impl": ("device_run", "faults_show", "matrix", "overlap", "speculation", "window"),
+    "impl": ("device_run", "matrix", "overlap", "speculation", "window"),
     "model": ("interpreters_agree",),
     "model/code": ("against_python", "session_against_python"),
     "spec": ("types", "tables"),

@@ -260,6 +260,13 @@ class Expressions(Objects):
     def _SetComp(self, node: ast.SetComp) -> set[Any]:
         return self.key_set(self._comprehended(node))
 
+    def _DictComp(self, node: ast.DictComp) -> dict[Any, Any]:
+        pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+        found: dict[Any, Any] = {}
+        for key, value in self._comprehended(ast.ListComp(pair, node.generators)):
+            found[self.known_key(found, key)] = value
+        return found
+
     def _GeneratorExp(self, node: ast.GeneratorExp) -> list[Any]:
         raise NotUnderstoodError("a generator that is not consumed where it stands")
 

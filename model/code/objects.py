@@ -160,7 +160,7 @@ class Objects:
                 raise NotUnderstoodError(f"the class {node.name} with keywords (a metaclass?)")
             for decorator in node.decorator_list:
                 is_known = any(is_decorator(module, decorator, name) for name in ("dataclass", "runtime_checkable"))
-                if not is_known or _options(decorator) - {"slots", "kw_only"}:
+                if not is_known or _options(decorator) - {"slots", "kw_only", "frozen"}:
                     raise NotUnderstoodError(f"the class decorator {ast.unparse(decorator)}")
             with self.scope_of(module):
                 self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
@@ -342,6 +342,8 @@ class Objects:
             raise RaisedError("AttributeError")
         else:
             self._refuse_descriptor(value.kind, name)
+            if any("frozen" in _options(node) for c in value.kind.ancestors() for node in c.node.decorator_list):
+                raise NotUnderstoodError(f"an attribute of the frozen {value.kind.name} is set")
             if has_slots(value.kind) and name not in value.fields:
                 raise NotUnderstoodError(f"the attribute {name!r} of {value.kind.name}, which has slots")
             value.fields[name] = new

@@ -4,7 +4,8 @@ check, every output token against a computation without any cache, and a replay 
 What a cell switches on must happen in it, to requests of the behaviour itself: a retract, a prefill that carries a decode, a
 prompt cut into chunks, an accepted draft, a page that a window left behind.
 
-A sample of the cells runs by default, in which every two settings meet; all valid cells under the marker `slow`. Invalid
+A sample of the cells runs by default, in which every two settings meet, pages of 256 apart; all valid cells under the marker
+`slow`. Invalid
 configurations are refused in one sentence (test_config.py).
 """
 
@@ -124,9 +125,11 @@ class Cell:
         return "-".join(word for word in words if word)
 
 
+SLOWEST = 256
+"""A page size whose cells take three times as long as the others'."""
 CELLS = [
     cell
-    for parts in itertools.product(BEHAVIOURS, (1, 4, 16, 64, 256), range(4), range(3), BOOLS, BOOLS, BOOLS)
+    for parts in itertools.product(BEHAVIOURS, (1, 4, 16, 64, SLOWEST), range(4), range(3), BOOLS, BOOLS, BOOLS)
     if (cell := Cell(*parts)).is_valid
 ]
 
@@ -140,9 +143,10 @@ def sample(count: int) -> list[Cell]:
     """Cells by chance, each time the one of some hundreds that brings the most pairs of settings not met before."""
     chance = random.Random(SEED)
     chosen: list[Cell] = []
-    missing = pairs_of(CELLS)
+    often = [cell for cell in CELLS if cell.page_size != SLOWEST]
+    missing = pairs_of(often)
     while len(chosen) < count:
-        candidates = [cell for cell in chance.sample(CELLS, 300) if cell not in chosen]
+        candidates = [cell for cell in chance.sample(often, 300) if cell not in chosen]
         chosen.append(max(candidates, key=lambda cell: len(cell.pairs & missing)))
         missing -= chosen[-1].pairs
     return chosen
@@ -279,8 +283,8 @@ def test_a_cell_of_the_matrix(cell: Cell, pools: str, tmp_path: Path, monkeypatc
 
 def test_the_sample_meets_every_pair_of_settings() -> None:
     cells = sample(60)
-    assert pairs_of(cells) == pairs_of(CELLS)
-    for name, values in {"page_size": (1, 256), "speculation": (0, 1, 2), "overlap": BOOLS, "windowed": BOOLS}.items():
+    assert pairs_of(cells) == pairs_of(cell for cell in CELLS if cell.page_size != SLOWEST)
+    for name, values in {"page_size": (1, 64), "speculation": (0, 1, 2), "overlap": BOOLS, "windowed": BOOLS}.items():
         met = {(cell.behaviour, {**cell.settings, **vars(cell)}[name]) for cell in cells}
         assert met >= set(itertools.product(BEHAVIOURS, values)), name
 

@@ -202,7 +202,7 @@ def programs(draw: Callable[..., Any]) -> str:
 
 
 LENGTHS = st.tuples(*(st.integers(0, 12) for _ in NAMES))
-EXAMPLES = 300
+EXAMPLES = 60
 MANY = 10_000
 
 

@@ -83,6 +83,8 @@ class SessionScene:
         self.session_id = Opaque("the session's id")
         self.session = self._session()
         self.slots = Slots(self.session_id, None)
+        self.owner: Instance
+        """Where a cache owns the sessions: that cache."""
         self.cache = self._cache()
         self.req = self._request()
         self.slots.slot = self._slot()
@@ -109,8 +111,9 @@ class SessionScene:
         fields = {name: getattr(self.inner, name) for name in described}
         fields["dec_lock_ref"] = Known("dec_lock_ref", self.inner.dec_lock_ref)
         fields["tree_core"] = Record(page_size=self.inner.page_size)
-        owner = Instance(class_at(self.run, OWNERS), fields)
-        return Instance(kind, {"cache": owner, "slots": self.slots})
+        self.owner = Instance(class_at(self.run, OWNERS), fields)
+        self.owner.fields["session"] = Instance(kind, {"cache": self.owner, "slots": self.slots})
+        return self.owner.fields["session"]
 
     def _lock_fields(self) -> dict[str, Any]:
         """What a holder of the tree lock keeps to undo it, by the name of its attribute."""
@@ -153,21 +156,30 @@ class SessionScene:
         is_held = self.run.paths.decide(s.slot_held)
         if not is_held and not (layout.is_owned and is_live):
             return None
+        if layout.is_owned:
+            self.req.fields["lock"] = None
+        is_lent = layout.is_shared and is_live
+        return self._slot_of(self._lengths("slot_"), self.row, self.req.fields["kv"] if is_lent else None)
+
+    def _slot_of(self, lengths: Mapping[str, Any], row: Row, record: Instance | None = None) -> Instance:
+        """A slot that holds a row and a lock. `record`: the turn's own, if the turn runs on the slot's."""
+        layout = self.layout
         fields: dict[str, Any] = {
             "virtual_node": Opaque("the virtual node"),
             "publishes_prompt": False,
             **self.lock.fields,
         }
-        fields |= {**NO_STATE_SPACE, **self._lengths("slot_")}
+        fields |= {**NO_STATE_SPACE, **lengths}
         if layout.on_record:
-            is_lent = layout.is_shared and is_live
-            fields["kv"] = self.req.fields["kv"] if is_lent else self._record(self._lengths("slot_"), self.row)
-        if layout.is_owned:
-            self.req.fields["lock"] = None
+            fields["kv"] = record or self._record(lengths, row)
         if not layout.row_is_on_record:
-            fields["req_pool_idx"] = self.row
+            fields["req_pool_idx"] = row
         kind = class_at(self.run, dict.fromkeys(CACHES, "SessionSlot"))
         return Instance(kind, {name: value for name, value in fields.items() if name in layout.slot_fields})
+
+    def add_slot(self, lengths: Mapping[str, Any]) -> None:
+        """Another session's slot, in no batch. Functions that go over all slots meet it; it stands for each of the others."""
+        self.slots.others.append((Opaque("another session's id"), self._slot_of(lengths, Row())))
 
     def _session(self) -> Instance:
         kind = class_at(self.run, dict.fromkeys(CONTROLLERS, "Session"))

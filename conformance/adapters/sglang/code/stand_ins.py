@@ -13,7 +13,7 @@ import z3
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, RaisedError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Library, Opaque, StandIn
+from kvproof.model.code.values import Elements, Instance, Known, Library, Opaque, StandIn
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.domain import larger
 from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Unlock
@@ -124,6 +124,18 @@ class ReqToToken(StandIn):
             raise NotUnderstoodError("one position of a row")
         start, stop = bounds(self.run, positions, self.run.d.row_width)
         return Indices(self.run, start, stop)
+
+
+class ActiveRows(StandIn):
+    """The set of the rows that requests of a batch use. `is_active`: whether the ledger's row is one."""
+
+    def __init__(self, row: Row, is_active: Any) -> None:
+        self.row, self.is_active = row, is_active
+
+    def contains(self, item: Any) -> Any:
+        if not isinstance(item, Row):
+            raise NotUnderstoodError("something other than a row among the rows of a batch")
+        return self.is_active if item is self.row else False
 
 
 class FreeRows(StandIn):
@@ -336,12 +348,14 @@ class RowPool(StandIn):
 
 
 class Slots(StandIn):
-    """`slots` of the session cache: the session's own slot, and those of other sessions, which nothing here touches."""
+    """`slots` of the session cache: the session's own slot, and those of other sessions, which none but a sum touches."""
 
-    members = frozenset({"get", "pop"})
+    members = frozenset({"get", "pop", "items", "values"})
 
     def __init__(self, session_id: Opaque, slot: Any) -> None:
         self.session_id, self.slot = session_id, slot
+        self.others: list[tuple[Opaque, Any]] = []
+        """Empty where what a function does to one slot is claimed: then going over all of them is not understood."""
 
     def _own(self, key: Any) -> None:
         if key is not self.session_id:
@@ -357,6 +371,15 @@ class Slots(StandIn):
             raise RaisedError("KeyError")
         found, self.slot = self.get(key, *default), None
         return found
+
+    def items(self) -> Elements:
+        if not self.others:
+            raise NotUnderstoodError("all slots are looked at")
+        own = [(self.session_id, self.slot)] if self.slot is not None else []
+        return Elements([*own, *self.others])
+
+    def values(self) -> Elements:
+        return Elements([slot for _, slot in self.items().values])
 
     def delete_item(self, key: Any) -> None:
         self.pop(key)
