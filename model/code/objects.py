@@ -22,6 +22,7 @@ from kvproof.model.code.values import (
     Instance,
     Known,
     Library,
+    Name,
     Opaque,
     StandIn,
     Text,
@@ -397,8 +398,9 @@ class Objects:
 
     def known_key(self, table: Mapping[Any, Any], key: Any) -> Any:
         """The key, if whether the table has it can be told. Two names that nobody knows may be the same."""
-        unknown = any(isinstance(k, Opaque) for k in (key, *table)) and key not in table and len(table) > 0
-        if unknown:
+        names = (key, *table)
+        is_told = not any(isinstance(n, Opaque) for n in names) or all(isinstance(n, Name) for n in names)
+        if not is_told and key not in table and len(table) > 0:
             raise NotUnderstoodError("whether two unknown names are the same")
         return self.key(key)
 

@@ -173,6 +173,10 @@ class Text(Opaque):
     """A string whose characters nobody looks at."""
 
 
+class Name(Opaque):
+    """A name of which one thing is known: it is not the same as any other `Name`."""
+
+
 class Elements(StandIn):
     """What `values()`, `zip()`, `iter()` and the like give. `source`: the collection whose elements they are.
 

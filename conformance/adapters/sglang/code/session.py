@@ -36,7 +36,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import (
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Opaque, Record, StandIn
+from kvproof.model.code.values import Instance, Known, Name, Opaque, Record, StandIn
 from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Effect
 from kvproof.spec.state import Ledger, fill_len
@@ -80,7 +80,7 @@ class SessionScene:
         self.allocator = Allocator(run, self.effects, s)
         self.lock = Lock(self.node, self._lock_fields())
         self.inner = InnerCache(run, self.pool, self.allocator, self.lock, self.effects)
-        self.session_id = Opaque("the session's id")
+        self.session_id = Name("the session's id")
         self.session = self._session()
         self.slots = Slots(self.session_id, None)
         self.owner: Instance
@@ -179,7 +179,7 @@ class SessionScene:
 
     def add_slot(self, lengths: Mapping[str, Any]) -> None:
         """Another session's slot, in no batch. Functions that go over all slots meet it; it stands for each of the others."""
-        self.slots.others.append((Opaque("another session's id"), self._slot_of(lengths, Row())))
+        self.slots.others.append((Name("another session's id"), self._slot_of(lengths, Row())))
 
     def _session(self) -> Instance:
         kind = class_at(self.run, dict.fromkeys(CONTROLLERS, "Session"))
