@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kvproof.conformance.adapters.sglang.code.claims import release_of
+from kvproof.conformance.adapters.sglang.code.controller_claims import controller
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
 from kvproof.conformance.adapters.sglang.code.held_claims import held
 from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
 from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH
 from kvproof.model.code.claims import Claim
 from kvproof.model.code.source import Sources
-from kvproof.model.code.values import Known, Record
+from kvproof.model.code.values import Known, Opaque, Record
 from kvproof.spec.actions import Action
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER
@@ -23,12 +24,14 @@ LIBRARIES = {"torch": TORCH}
 # What the functions ask of the server's settings, and of the machine that it runs on.
 GIVEN = {
     "sglang.srt.managers.schedule_batch.get_global_server_args": Known("get_global_server_args", lambda: SETTINGS),
+    "sglang.srt.utils.common.log_info_on_rank0": Known("log_info_on_rank0", lambda *_: None, prints=True),
+    "sglang.srt.managers.io_struct.OpenSessionReqOutput": Known("OpenSessionReqOutput", lambda *_, **__: Opaque("an answer")),
     "sglang.srt.utils.common.is_npu": Known("is_npu", lambda: False),
     "sglang.srt.mem_cache.unified_cache.component_type.ComponentType": Record(FULL=0, SWA=1, MAMBA=2),
 }
 
 
-GROUPS = (session_cache, held)
+GROUPS = (session_cache, held, controller)
 """Each gives claims about the functions of one part of the server."""
 
 

@@ -55,8 +55,7 @@ def _places(release: Release, function: str) -> Places:
 
 
 def _summed(scene: SessionScene, function: str) -> Any:
-    if not scene.run.paths.decide(is_live(scene.d, scene.s)):
-        scene.waits()
+    scene.settle()
     scene.add_slot({name: getattr(scene.p, other) for name, other in OTHER.items()})
     run, d = scene.run, scene.d
     method = class_at(run, CACHES).member(function)

@@ -39,7 +39,7 @@ from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.values import Instance, Known, Name, Opaque, Record, StandIn
 from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Effect
-from kvproof.spec.state import Ledger, fill_len
+from kvproof.spec.state import Ledger, fill_len, is_live
 
 NO_STATE_SPACE = {
     "mamba_pool_idx": None,
@@ -85,6 +85,9 @@ class SessionScene:
         self.slots = Slots(self.session_id, None)
         self.owner: Instance
         """Where a cache owns the sessions: that cache."""
+        self.runs = True
+        self.controller: Instance
+        """Of functions that are the controller's."""
         self.cache = self._cache()
         self.req = self._request()
         self.slots.slot = self._slot()
@@ -112,6 +115,7 @@ class SessionScene:
         fields["dec_lock_ref"] = Known("dec_lock_ref", self.inner.dec_lock_ref)
         fields["tree_core"] = Record(page_size=self.inner.page_size)
         self.owner = Instance(class_at(self.run, OWNERS), fields)
+        self.owner.fields["session_refs"] = Record(release_radix_session=Known("release_radix_session", lambda _: 0))
         self.owner.fields["session"] = Instance(kind, {"cache": self.owner, "slots": self.slots})
         return self.owner.fields["session"]
 
@@ -196,7 +200,12 @@ class SessionScene:
         """The node of the last turn that finished with success: the checkpoint. None before the first."""
         if self.run.paths.decide(self.s.checkpoint_len == self.d.zero):
             return {}
-        last = Record(session=Opaque("the session"), tokens=self.s.checkpoint_len)
+        last = Record(
+            session=Opaque("the session"),
+            tokens=self.s.checkpoint_len,
+            finished=Known("finished", lambda: True),
+            multimodal_inputs=None,
+        )
         return {Opaque("an earlier turn"): Record(req=last)}
 
     def _request(self) -> Instance:
@@ -245,6 +254,12 @@ class SessionScene:
                 fields["kv"] = slot.fields["kv"]
         elif layout.on_record:
             fields["kv"] = None
+
+    def settle(self) -> None:
+        """The turn stands where its phase says: one that does not run has no row."""
+        self.runs = self.run.paths.decide(is_live(self.d, self.s))
+        if not self.runs:
+            self.waits()
 
     def abort_reason(self) -> Instance:
         return self.new(BATCH, "FINISH_ABORT")
@@ -297,6 +312,13 @@ class SessionScene:
         if slot is not None and self.layout.splits_at_cursor:
             right[ON_BOUNDARY] = is_aligned(self.d, self.length_of(slot, "swa_evicted_seqlen"))
         return {"slot_held": slot is not None, **lengths, **kept, **right}
+
+    def held(self) -> dict[str, Any]:
+        """`slot_fields`. While a turn runs on its slot's own record, the lengths on that are the turn's."""
+        if not (self.runs and self.layout.is_shared):
+            return self.slot_fields()
+        rights = {name: value for name, value in self.slot_fields().items() if not name.startswith("slot_")}
+        return {**rights, **self.turn_lengths()}
 
     def _keeps_lock(self, holder: Instance) -> bool:
         return all(holder.fields[name] is value for name, value in self.lock.fields.items())

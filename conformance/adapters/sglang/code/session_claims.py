@@ -61,6 +61,15 @@ def _retract(scene: SessionScene) -> Any:
     return scene.method("cache_finished_req", scene.req, is_insert=False)
 
 
+def _release(scene: SessionScene) -> Any:
+    scene.waits()
+    return scene.run.call(scene.run.attribute(scene.cache, "release_session"), [scene.session_id], {})
+
+
+def _released(scene: SessionScene, result: Any) -> dict[str, Any]:
+    return scene.slot_fields()
+
+
 def _handed_back(scene: SessionScene, result: Any) -> dict[str, Any]:
     """The slot is gone, and the request has row, lengths and lock as an ordinary request has them."""
     lengths = {f"{name} of the request": value for name, value in scene.turn_lengths().items()}
@@ -105,6 +114,8 @@ def session_cache(release: Release) -> Iterator[Claim]:
         rule = follows(action, values=lambda d, s, after, own=values: {**RIGHT, **own}, given=release.given)
         place = release.of_cache(f"try_{function}" if release.is_owned else function)
         yield release.claim(name, place, rule, act, shows, params=action.params)
+    close = follows(release.actions["close"], values=lambda d, s, after: RIGHT, given=release.given)
+    yield release.claim("close, slot", release.of_cache("release_session"), close, _release, _released, action="close")
 
 
 def _hands_back(release: Release, name: str) -> Rule:
