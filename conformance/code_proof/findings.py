@@ -39,7 +39,8 @@ class Shown:
 class Finding:
     """The verdict on one function, as data.
 
-    `rule`: the name of the claim, which is that of the action whose rule the function must follow, or of a part of it. `instead`: the fault or the design that it follows where it differs.
+    `rule`: the name of the claim, which is that of the action whose rule the function must follow, or of a part of it.
+    `instead`: the fault or the design that it follows where it differs.
     `open`: where paths are not understood, or the solver gave up.
     """
 

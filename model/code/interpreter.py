@@ -12,7 +12,7 @@ from kvproof.model.code.expressions import Expressions
 from kvproof.model.code.library import LONGEST_LOOP
 from kvproof.model.code.objects import Frame, Raisable
 from kvproof.model.code.source import bound_at, imported_by
-from kvproof.model.code.values import Function, Known, Text
+from kvproof.model.code.values import Function, Known, StandIn, Text
 
 MOST_STATEMENTS = 5_000
 
@@ -112,6 +112,8 @@ class Interpreter(Expressions):
         if isinstance(old, list) and isinstance(node.op, ast.Add):
             old.extend(self.elements(self.evaluate(node.value)))
             return old
+        if isinstance(old, StandIn) and not isinstance(old, Text) and isinstance(node.op, ast.Add):
+            return old.added_in_place(self.evaluate(node.value))
         if not (arithmetic.is_number(old) or arithmetic.is_flag(old) or isinstance(old, (str, Text, tuple))):
             raise NotUnderstoodError("an object that is changed in place")
         return self.operate(type(node.op), old, self.evaluate(node.value), node)

@@ -6,13 +6,26 @@ The adapter of a server adds its own modules (torch's tensors, configuration); h
 from __future__ import annotations
 
 import ast
+from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, RaisedError
 from kvproof.model.code.paths import Paths
-from kvproof.model.code.values import Bound, Class, Elements, Function, Identity, Instance, Known, Library, Opaque, StandIn, Text
+from kvproof.model.code.values import (
+    Bound,
+    Class,
+    Elements,
+    Function,
+    Identity,
+    Instance,
+    Known,
+    Library,
+    Opaque,
+    StandIn,
+    Text,
+)
 from kvproof.model.symbolic import Symbols
 
 
@@ -195,6 +208,7 @@ PYTHON_TYPES: Mapping[str, type] = {
     "str": str,
     "bool": bool,
     "list": list,
+    "array": array,
     "dict": dict,
     "tuple": tuple,
     "set": set,
@@ -258,6 +272,10 @@ def _copy(run: Run, value: Any) -> Any:
 COPIES = ("__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__")
 
 
+def _no_array(*_: Any) -> Any:
+    raise NotUnderstoodError("an array is made")
+
+
 def _opaque(what: str) -> Known:
     return Known(what, lambda *_, **__: Opaque(what))
 
@@ -273,6 +291,7 @@ LIBRARY: Mapping[str, Library] = {
         {"getLogger": Known("getLogger", lambda *_: Logger()), "warning": Known("warning", _no_result, prints=True)},
     ),
     "time": Library("time", {name: _opaque(f"time.{name}()") for name in ("monotonic", "time", "perf_counter")}),
+    "array": Library("array", {"array": Known("array", _no_array)}),
     "copy": Library("copy", {"copy": Known("copy.copy", _copy)}),
     "typing": Library("typing", {"TYPE_CHECKING": False, "cast": Known("cast", lambda _, value: value)}),
     "dataclasses": Library("dataclasses", {"dataclass": Known("dataclass", _no_result)}),
@@ -285,6 +304,13 @@ def _append(run: Run, values: list[Any], value: Any) -> None:
 
 def _extend(run: Run, values: list[Any], more: Any) -> None:
     values.extend(run.elements(more))
+
+
+def _pop_item(run: Run, table: dict[Any, Any]) -> tuple[Any, Any]:
+    """The pair that came in last."""
+    if not table:
+        raise RaisedError("KeyError")
+    return table.popitem()
 
 
 def _pop(run: Run, table: dict[Any, Any], key: Any, default: Any = NO_DEFAULT) -> Any:
@@ -301,6 +327,7 @@ METHODS: Mapping[tuple[type, str], Callable[..., Any]] = {
     (list, "copy"): lambda run, values: list(values),
     (dict, "get"): lambda run, table, key, default=None: table.get(run.known_key(table, key), default),
     (dict, "pop"): _pop,
+    (dict, "popitem"): _pop_item,
     (dict, "values"): lambda run, table: Elements(list(table.values()), table),
     (dict, "keys"): lambda run, table: Elements(list(table), table),
     (dict, "items"): lambda run, table: Elements(list(table.items()), table),

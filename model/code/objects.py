@@ -681,7 +681,7 @@ class _Submodule(dict[str, Any]):
 
 
 MISSING = object()
-OF_PYTHON = ("logging", "time", "copy", "typing", "dataclasses", "builtins")
+OF_PYTHON = ("logging", "time", "array", "copy", "typing", "dataclasses", "builtins")
 """Libraries that come with Python."""
 UNSEEN_METHODS = (
     "__setattr__",

@@ -31,11 +31,32 @@ class Req:
         return kv
 """,
     f"{SESSION}/session_controller.py": """
+from sglang.srt.managers.schedule_batch import Req
+
 class SessionReqNode:
     def __init__(self, req):
         self.req = req
 
 class Session:
+    def __init__(self, session_id):
+        self.session_id = session_id
+        self.req_nodes = {}
+        self.close_on_finish = False
+        self._inflight = False
+        self.committed_origin_len = None
+
+    def create_req(self, asked, tokenizer, vocab_size):
+        refused = self._inflight
+        tokens = asked.input_ids
+        if self.req_nodes and not refused:
+            [last] = self.req_nodes.values()
+            tokens = last.req.origin_input_ids + last.req.output_ids + tokens
+        turn = Req(rid=asked.rid, origin_input_ids=tokens, session=self)
+        if refused:
+            turn.set_finish_with_abort("a turn is in flight")
+        self._inflight = True
+        return turn
+
     def finish_req(self, req):
         self._inflight = False
         if self.req_nodes:
@@ -47,6 +68,33 @@ class Session:
 
     def abort_req(self):
         self._inflight = False
+
+class SessionController:
+    def __init__(self, tree_cache):
+        self.sessions = {}
+        self.tree_cache = tree_cache
+
+    def open(self, asked):
+        if asked.session_id not in self.sessions:
+            self.sessions[asked.session_id] = Session(asked.session_id)
+
+    def close(self, asked):
+        if asked.session_id in self.sessions:
+            self._close(asked.session_id)
+
+    def maybe_reap(self, now, interval):
+        waiting = [name for name, session in self.sessions.items() if session.close_on_finish]
+        for session_id in waiting:
+            self.sessions[session_id].close_on_finish = False
+            self._close(session_id)
+
+    def _close(self, session_id):
+        session = self.sessions[session_id]
+        if session._inflight:
+            session.close_on_finish = True
+            return
+        self.tree_cache.release_session(session_id)
+        del self.sessions[session_id]
 """,
     f"{MEM_CACHE}/base_prefix_cache.py": """
 from typing import Any, NamedTuple
@@ -133,9 +181,30 @@ class StreamingSession:
 
     def release_session(self, session_id):
         slot = self.slots.pop(session_id, None)
+        if slot is None:
+            return
         self.inner.dec_lock_ref(slot.last_node, slot.lock_receipt)
         self._free(slot.kv, slot.kv.cache_protected_len, slot.kv.kv_allocated_len)
         self.inner.req_to_token_pool.free(slot)
+
+    def session_held_tokens(self, active_pool_idxs=None):
+        return sum(self._from(kv, kv.cache_protected_len) for kv in self._idle(active_pool_idxs))
+
+    def session_held_swa_tokens(self, active_pool_idxs=None):
+        idle = self._idle(active_pool_idxs)
+        return sum(self._from(kv, max(kv.cache_protected_len, self._page_after(kv.swa_evicted_seqlen))) for kv in idle)
+
+    def session_held_req_count(self, active_pool_idxs=None):
+        return len(self._idle(active_pool_idxs))
+
+    def _idle(self, active_pool_idxs):
+        return [slot.kv for slot in self.slots.values() if slot.kv.req_pool_idx not in active_pool_idxs]
+
+    def _from(self, kv, start):
+        return self._page_after(kv.kv_allocated_len) - start
+
+    def _page_after(self, tokens):
+        return (tokens + self.inner.page_size - 1) // self.inner.page_size * self.inner.page_size
 """,
 }
 

@@ -75,9 +75,7 @@ class Release:
         assumes: tuple[str, ...] = (),
     ) -> Claim:
         """`name` is its own among all claims. `action`: whose rule `rule` is, where the name is another."""
-        module, function = next(
-            (place for place in places.items() if self._has(*place)), next(iter(places.items()))
-        )
+        module, function = next((place for place in places.items() if self._has(*place)), next(iter(places.items())))
         scene = scene_of(act, shows)
         return Claim(name, module, function, rule, params or {}, scene, (*ASSUMED, *assumes), action)
 
@@ -88,7 +86,9 @@ class Release:
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:
     """None where the tree holds no session cache that is known."""
-    found = (Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None)
+    found = (
+        Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None
+    )
     return next(found, None)
 
 

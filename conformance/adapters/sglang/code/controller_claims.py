@@ -83,4 +83,4 @@ def _sessions(scene: SessionScene, result: Any) -> dict[str, Any]:
     if session is None:
         return shown
     scene.session = session
-    return {**shown, **scene.session_fields(), "closing": session.fields["close_on_finish"]}
+    return {**shown, **scene.session_fields(), "closing": session.fields.get("close_on_finish", scene.d.false)}

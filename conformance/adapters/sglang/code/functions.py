@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.controller_claims import controller
+from kvproof.conformance.adapters.sglang.code.create_claims import created
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
 from kvproof.conformance.adapters.sglang.code.held_claims import held
 from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
@@ -25,13 +26,15 @@ LIBRARIES = {"torch": TORCH}
 GIVEN = {
     "sglang.srt.managers.schedule_batch.get_global_server_args": Known("get_global_server_args", lambda: SETTINGS),
     "sglang.srt.utils.common.log_info_on_rank0": Known("log_info_on_rank0", lambda *_: None, prints=True),
-    "sglang.srt.managers.io_struct.OpenSessionReqOutput": Known("OpenSessionReqOutput", lambda *_, **__: Opaque("an answer")),
+    "sglang.srt.managers.io_struct.OpenSessionReqOutput": Known(
+        "OpenSessionReqOutput", lambda *_, **__: Opaque("an answer")
+    ),
     "sglang.srt.utils.common.is_npu": Known("is_npu", lambda: False),
     "sglang.srt.mem_cache.unified_cache.component_type.ComponentType": Record(FULL=0, SWA=1, MAMBA=2),
 }
 
 
-GROUPS = (session_cache, held, controller)
+GROUPS = (session_cache, held, controller, created)
 """Each gives claims about the functions of one part of the server."""
 
 

@@ -324,8 +324,8 @@ class SessionScene:
         return all(holder.fields[name] is value for name, value in self.lock.fields.items())
 
     def session_fields(self) -> dict[str, Any]:
-        """The marker, and the checkpoint as the next turn will read it."""
-        return {"inflight": self.session.fields["_inflight"], "checkpoint_len": self._checkpoint()}
+        """The marker, which no session had before #22790, and the checkpoint as the next turn will read it."""
+        return {"inflight": self.session.fields.get("_inflight", self.d.false), "checkpoint_len": self._checkpoint()}
 
     def _checkpoint(self) -> Any:
         nodes = list(self.session.fields["req_nodes"].values())
@@ -334,7 +334,7 @@ class SessionScene:
         if len(nodes) > 1:
             raise NotUnderstoodError("a session with more than one last turn")
         req = self.run.attribute(nodes[0], "req")
-        if isinstance(req, Record):
+        if isinstance(req, Record) and "tokens" in req.fields:
             return req.fields["tokens"]
         origin, output = (self.run.attribute(req, name).length() for name in ("origin_input_ids", "output_ids"))
         committed = self.session.fields["committed_origin_len"]

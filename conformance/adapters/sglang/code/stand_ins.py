@@ -24,10 +24,24 @@ from kvproof.spec.state import Ledger
 class Tokens(StandIn):
     """A list of token ids, of which only the length matters."""
 
+    members = frozenset({"extend"})
     classes = frozenset({"list"})
 
     def __init__(self, run: Interpreter, count: Any) -> None:
         self.run, self.count = run, count
+
+    def extend(self, more: Any) -> None:
+        self.count = arithmetic.add(self.run.d, self.count, _tokens_in(more))
+
+    def added_in_place(self, right: Any) -> Tokens:
+        self.extend(right)
+        return self
+
+    def delete_item(self, key: Any) -> None:
+        """`del tokens[a:]`"""
+        if not isinstance(key, slice) or key.stop is not None:
+            raise NotUnderstoodError("tokens are taken out of a list")
+        self.count = bounds(self.run, key, self.count)[0]
 
     def length(self) -> Any:
         return self.count
@@ -46,8 +60,13 @@ class Tokens(StandIn):
     def operated(self, operator: str, right: Any) -> Any:
         if operator != "Add" or not isinstance(right, (Tokens, list)):
             return NotImplemented
-        more = right.count if isinstance(right, Tokens) else len(right)
-        return Tokens(self.run, arithmetic.add(self.run.d, self.count, more))
+        return Tokens(self.run, arithmetic.add(self.run.d, self.count, _tokens_in(right)))
+
+
+def _tokens_in(tokens: Any) -> Any:
+    if not isinstance(tokens, (Tokens, list)):
+        raise NotUnderstoodError("something other than tokens is appended")
+    return tokens.count if isinstance(tokens, Tokens) else len(tokens)
 
 
 def bounds(run: Interpreter, key: slice, count: Any) -> tuple[Any, Any]:
@@ -276,6 +295,7 @@ class InnerCache(StandIn):
             "supports_swa",
             "supports_mamba",
             "is_chunk_cache",
+            "release_radix_session",
             "sliding_window_size",
             "disable",
         }
@@ -315,6 +335,10 @@ class InnerCache(StandIn):
 
     def cache_unfinished_req(self, req: Any, **_: Any) -> None:
         self.asked.append("cache_unfinished_req")
+
+    def release_radix_session(self, session_id: Any) -> int:
+        """Gives back the nodes that a session of the other kind pinned: this one has none."""
+        return 0
 
     def supports_swa(self) -> Any:
         return self.run.d.windowed
