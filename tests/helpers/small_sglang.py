@@ -5,6 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
+from kvproof.model.code.claims import Verdict, check
+from kvproof.model.code.source import Folder, Sources
+from kvproof.spec.actions import ACTIONS
+
 MANAGERS, MEM_CACHE, SESSION = "sglang/srt/managers", "sglang/srt/mem_cache", "sglang/srt/session"
 FILES = {
     f"{MANAGERS}/schedule_batch.py": """
@@ -216,6 +221,13 @@ def write_sglang(folder: Path, right: str = "", wrong: str = "") -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.replace(right, wrong) if right else text)
     return folder
+
+
+def claim_checked(sglang: Path, name: str) -> Verdict:
+    """What the claim of that name says of a tree, by the model's own rules."""
+    sources = Sources(Folder(sglang))
+    claim = next(claim for claim in claims_of(sources, ACTIONS) if claim.name == name)
+    return check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=True)
 
 
 def commit_sglang(folder: Path, *edits: tuple[str, str]) -> Path:

@@ -332,6 +332,11 @@ BEHAVES_OTHERWISE = {
     "a nonlocal name": ("", "n = 0\n    def f():\n        nonlocal n\n        n = 1\n    f()\n    start = start + n"),
     "a deleted name": ("", "n = 0\n    del n"),
     "a context": ("import contextlib\n", "with contextlib.suppress(Exception):\n        pass"),
+    "a frozen object": (
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass V:\n    x: int = 0\n",
+        "v = V()\n    v.x = 1",
+    ),
+    "an array": ("from array import array\n", "start = start + array('q', [0])[0]"),
     "slots": ("class V:\n    __slots__ = ()\n", "v = V()\n    v.x = 1"),
 }
 
@@ -350,6 +355,9 @@ UNDERSTOOD = {
     "a dictionary whose values change": "t = {1: 1, 2: 2}\n    for k, v in t.items():\n        t[k] = 0",
     "the largest of none": "start = start + max([], default=0)",
     "an iterator": "it = iter((0, 1))\n    start = start + next(it)",
+    "a comprehension of a dictionary": "t = {n: n - 1 for n in (1, 2)}\n    start = start + t[1]",
+    "the pair that came last": "t = {2: 1, 1: 0}\n    _, n = t.popitem()\n    start = start + n",
+    "what is no array": "from array import array\n    start = end if isinstance(None, array) else start",
 }
 
 

@@ -181,7 +181,7 @@ def by_python(
     s = SimpleNamespace(**{name: _number(model, value) for name, value in vars(of.before).items()})
     inner = Server(_number(model, of.d.page_size), _number(model, of.d.row_width))
     cache = code.cache.StreamingSession(inner)
-    session = code.controller.Session()
+    session = code.controller.Session(None)
     session.__dict__.update(session_id="s", streaming=True, _inflight=s.inflight, committed_origin_len=None)
     earlier = SimpleNamespace(req=SimpleNamespace(session=session, tokens=s.checkpoint_len))
     session.req_nodes = {"earlier": earlier} if s.checkpoint_len else {}

@@ -10,7 +10,7 @@ from typing import Any
 import z3
 
 from kvproof.conformance.adapters.sglang.code.layout import CACHES, splits_at_cursor
-from kvproof.conformance.adapters.sglang.code.session import KEEPS_LOCK, ON_BOUNDARY, SessionScene
+from kvproof.conformance.adapters.sglang.code.session import KEEPS_LOCK, NO_EMPTY_SLOT, ON_BOUNDARY, SessionScene
 from kvproof.model.code.claims import Claim, Rule
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import Sources
@@ -26,7 +26,7 @@ Places = Mapping[str, str]
 """Module to function, by release: the first that a tree has is meant."""
 
 YES = z3.BoolVal(True)
-RIGHT = dict.fromkeys(("window pages are freed once", "unlocked as locked", KEEPS_LOCK, ON_BOUNDARY), YES)
+RIGHT = dict.fromkeys(("window pages are freed once", "unlocked as locked", KEEPS_LOCK, NO_EMPTY_SLOT, ON_BOUNDARY), YES)
 """What is looked at wherever a slot is, beside the fields of the ledger."""
 ASSUMED = (
     "a slot is in `slots` exactly while it holds a row; where a cache owns the sessions, also while a first turn runs",
@@ -45,6 +45,8 @@ class Release:
     module: str
     cache: str
     """The module and the class of the session cache."""
+    splits_at_cursor: bool = False
+    """It frees a row in two parts, below and above the window cursor."""
 
     @property
     def is_owned(self) -> bool:
@@ -55,7 +57,7 @@ class Release:
     def given(self, d: Symbols, s: Ledger) -> tuple[Any, ...]:
         """What a release relies on. One that frees a row in two parts, below and above the window cursor, relies on a cursor
         that stands on a page boundary; that each function keeps it there is part of each claim."""
-        if not splits_at_cursor(self.sources):
+        if not self.splits_at_cursor:
             return ()
         return is_aligned(d, s.swa_evicted_seqlen), is_aligned(d, s.slot_swa_evicted_seqlen)
 
@@ -86,10 +88,8 @@ class Release:
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:
     """None where the tree holds no session cache that is known."""
-    found = (
-        Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None
-    )
-    return next(found, None)
+    found = next(((name, cache) for name, cache in CACHES.items() if sources.module(name) is not None), None)
+    return Release(sources, actions, *found, splits_at_cursor(sources)) if found is not None else None
 
 
 def scene_of(act: Act, shows: Shows) -> Callable[[Interpreter, Ledger, SimpleNamespace], SessionScene]:

@@ -52,6 +52,7 @@ NO_STATE_SPACE = {
 
 
 KEEPS_LOCK = "slot keeps the lock"
+NO_EMPTY_SLOT = "no slot is left without a row"
 ON_BOUNDARY = "the window cursor stands on a page boundary"
 
 
@@ -308,6 +309,7 @@ class SessionScene:
         right = {
             "window pages are freed once": self.allocator.window_is_right,
             "unlocked as locked": self.inner.is_undone,
+            NO_EMPTY_SLOT: slot is not None or self.slots.slot is None,
         }
         if slot is not None and self.layout.splits_at_cursor:
             right[ON_BOUNDARY] = is_aligned(self.d, self.length_of(slot, "swa_evicted_seqlen"))
