@@ -172,6 +172,11 @@ class StreamingSession:
             req.session.finish_req(req)
         req.detach_kv()
 
+    def cache_unfinished_req(self, req, chunked=False):
+        if chunked:
+            row = self.inner.req_to_token_pool.req_to_token
+            req.prefix_indices = row[req.kv.req_pool_idx, 0:req.fill_len]
+
     def _trim(self, kv, target):
         page_size = self.inner.page_size
         self._free(kv, (target + page_size - 1) // page_size * page_size, kv.kv_allocated_len)

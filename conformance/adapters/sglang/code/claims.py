@@ -26,7 +26,9 @@ Places = Mapping[str, str]
 """Module to function, by release: the first that a tree has is meant."""
 
 YES = z3.BoolVal(True)
-RIGHT = dict.fromkeys(("window pages are freed once", "unlocked as locked", KEEPS_LOCK, NO_EMPTY_SLOT, ON_BOUNDARY), YES)
+RIGHT = dict.fromkeys(
+    ("window pages are freed once", "unlocked as locked", KEEPS_LOCK, NO_EMPTY_SLOT, ON_BOUNDARY), YES
+)
 """What is looked at wherever a slot is, beside the fields of the ledger."""
 ASSUMED = (
     "a slot is in `slots` exactly while it holds a row; where a cache owns the sessions, also while a first turn runs",

@@ -92,6 +92,8 @@ class SessionScene:
         self.cache = self._cache()
         self.req = self._request()
         self.slots.slot = self._slot()
+        if self.slots.slot is not None and self.run.paths.decide(s.slot_held):
+            self.req.fields["last_node"] = self.slots.slot.fields["virtual_node"]
 
     def call(self) -> Any:
         return self._act(self)
@@ -243,6 +245,7 @@ class SessionScene:
     def waits(self) -> None:
         """The turn is queued: it has no row. It may have borrowed the slot's record in an earlier try."""
         layout, fields = self.layout, self.req.fields
+        fields["swa_uuid_for_lock"] = None
         if not layout.row_is_on_record:
             fields["req_pool_idx"] = None
         if layout.is_owned:
@@ -357,6 +360,12 @@ class SessionScene:
 
     def has_row_and_lock(self) -> bool:
         return self._row_of(self.req) is self.row and self._keeps_lock(self.req)
+
+    def knows_window_lock(self) -> bool:
+        """Where slot and turn keep the lock of the window apart from the node's: the turn has the slot's."""
+        slot = self.slot()
+        kept = slot.fields.get("swa_uuid_for_lock") if slot is not None else None
+        return self.req.fields.get("swa_uuid_for_lock") is kept
 
     def borrows(self) -> bool:
         """The turn runs on the slot's row: on the slot's record or on a copy, as the release has it."""

@@ -8,10 +8,13 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Act, Release, Shows
+from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Act, Given, Release, Shows
 from kvproof.conformance.adapters.sglang.code.layout import LENGTHS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
+from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
 from kvproof.model.code.claims import Claim, Expected, Rule, follows
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.values import Record
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.state import Ledger, drop_slot, end_turn
 
@@ -19,7 +22,7 @@ from kvproof.spec.state import Ledger, drop_slot, end_turn
 def _matched(scene: SessionScene, result: Any) -> dict[str, Any]:
     lengths = scene.turn_lengths()
     lengths["cache_protected_len"] = scene.run.attribute(result, "cache_protected_len")
-    own = {BORROWS: scene.borrows(), KEPT: scene.inner.asked == []}
+    own = {BORROWS: scene.borrows(), KEPT: scene.inner.asked == [], KNOWS_LOCK: scene.knows_window_lock()}
     return {**scene.slot_fields(), **scene.session_fields(), **lengths, **scene.prefix_of(result), **own}
 
 
@@ -70,6 +73,21 @@ def _released(scene: SessionScene, result: Any) -> dict[str, Any]:
     return scene.slot_fields()
 
 
+def _stash(scene: SessionScene) -> Any:
+    """A chunk that does not end the input is kept: what was prefilled so far is the next chunk's prefix."""
+    done = scene.s.kv_committed_len
+    scene.req.fields |= {"fill_len": done, "extend_range": Record(start=scene.s.prefix_len, end=done)}
+    return scene.method("cache_unfinished_req", scene.req, chunked=True)
+
+
+def _stashed(scene: SessionScene, result: Any) -> dict[str, Any]:
+    prefix = scene.req.fields.get("prefix_indices")
+    if not isinstance(prefix, Indices):
+        raise NotUnderstoodError("a chunk that is kept in another way than by a copy of its row")
+    kept = {"first position": prefix.start, "prefix_len": prefix.end, KEPT: scene.inner.asked == []}
+    return {**scene.held(), **scene.session_fields(), **scene.turn_lengths(), **kept}
+
+
 def _handed_back(scene: SessionScene, result: Any) -> dict[str, Any]:
     """The slot is gone, and the request has row, lengths and lock as an ordinary request has them."""
     lengths = {f"{name} of the request": value for name, value in scene.turn_lengths().items()}
@@ -78,6 +96,7 @@ def _handed_back(scene: SessionScene, result: Any) -> dict[str, Any]:
 
 
 BORROWS = "the turn runs on the slot's row"
+KNOWS_LOCK = "the turn knows the window's lock"
 KEPT = "the tree is not asked as well"
 LEFT = "row left the request"
 HAS_ROW = "the request has the row and the lock"
@@ -86,6 +105,7 @@ MATCHES = {
     "first position": 0,
     BORROWS: YES,
     KEPT: YES,
+    KNOWS_LOCK: YES,
     "the slot's node is handed on": YES,
 }
 LEAVES = "the turn leaves its session"
@@ -99,6 +119,7 @@ PARTS: Mapping[str, tuple[str, Mapping[str, Any], Act, Shows]] = {
     "abort_first": ("cache_finished_req", ENDS, _abort, _ended),
     "abort_nth": ("cache_finished_req", ENDS, _abort, _ended),
     "retract": ("cache_finished_req", ENDS, _retract, _ended),
+    "stash": ("cache_unfinished_req", {"first position": 0, KEPT: YES}, _stash, _stashed),
 }
 HANDED_BACK = ("abort_first", "abort_nth")
 """Where a cache owns the sessions, an aborted turn's row and lock go back to the request, and its caller releases them."""
@@ -107,17 +128,35 @@ HANDED_BACK = ("abort_first", "abort_nth")
 def session_cache(release: Release) -> Iterator[Claim]:
     """The claims about the session cache, each with the action of its name as its rule."""
     for name, (function, values, act, shows) in PARTS.items():
+        if name == "stash" and release.is_owned:
+            continue  # there a chunk of a session goes into the tree
         action = release.actions[name]
         if release.is_owned and name in HANDED_BACK:
             yield release.claim(
                 name, release.of_cache(f"try_{function}"), _hands_back(release, name), act, _handed_back
             )
             continue
-        rule = follows(action, values=lambda d, s, after, own=values: {**RIGHT, **own}, given=release.given)
+        rule = follows(action, values=lambda d, s, after, own=values: {**RIGHT, **own}, given=_of_a_session(release))
         place = release.of_cache(f"try_{function}" if release.is_owned else function)
         yield release.claim(name, place, rule, act, shows, params=action.params)
+    match = release.of_cache("try_match_prefix" if release.is_owned else "match_prefix")
+    yield release.claim("match_tree, asked", match, _asks_the_tree(release), _match, _handed_on, action="match_tree")
     close = follows(release.actions["close"], values=lambda d, s, after: RIGHT, given=release.given)
     yield release.claim("close, slot", release.of_cache("release_session"), close, _release, _released, action="close")
+
+
+def _asks_the_tree(release: Release) -> Rule:
+    """A session without a slot: its turn is matched with the tree, and stays in its session."""
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        waits = (release.actions["match_tree"].applies(d, s), s.is_open)
+        return Expected((*waits, *release.given(d, s)), s, (), {**RIGHT, **ASKS, LEAVES: z3.BoolVal(False)})
+
+    return rule
+
+
+def _of_a_session(release: Release) -> Given:
+    return lambda d, s: (d.no(s.plain), *release.given(d, s))
 
 
 def _hands_back(release: Release, name: str) -> Rule:

@@ -88,6 +88,18 @@ WRONG = {
         "self.slots.pop(session_id, None)",
         "self.slots.get(session_id)",
     ),
+    "a chunk is kept from the second position on": ("stash", "0:req.fill_len]", "1:req.fill_len]"),
+    "a chunk is kept without its last token": ("stash", "0:req.fill_len]", "0:req.fill_len - 1]"),
+    "a turn without a slot is not matched": (
+        "match_tree, asked",
+        "slot.kv.holds_kv:\n            return self.inner.match_prefix(params)",
+        "slot.kv.holds_kv:\n            return None",
+    ),
+    "a turn without a slot leaves its session": (
+        "match_tree, asked",
+        "slot.kv.holds_kv:\n            return",
+        "slot.kv.holds_kv:\n            req.session = None\n            return",
+    ),
     "a retract ends the turn": ("retract", "        if is_insert:", "        if True:"),
 }
 
