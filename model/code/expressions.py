@@ -276,23 +276,39 @@ class Expressions(Objects):
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, last: bool | str | None = None
     ) -> list[Any]:
         """The elements up to the first whose truth is `last`; all of them for None."""
-        generator = node.generators[0]
-        if len(node.generators) > 1 or generator.is_async:
-            raise NotUnderstoodError("a comprehension over more than one collection")
-        iterated = self.evaluate(generator.iter)
+        if any(generator.is_async for generator in node.generators):
+            raise NotUnderstoodError("an asynchronous comprehension")
         found: list[Any] = []
+        iterated = self.evaluate(node.generators[0].iter)
         with self.nested_scope():
-            for element in self.unchanged(iterated):
-                self.bind(generator.target, element)
-                if not all(self.truth(self.evaluate(test), test) for test in generator.ifs):
-                    continue
-                value = self.evaluate(node.elt)
-                if isinstance(last, bool):
-                    value = self.truth(value, node.elt)
-                found.append(value)
-                if last == "first" or (isinstance(last, bool) and value == last):
-                    break
+            self._gather(node, node.generators, iterated, found, last)
         return found
+
+    def _gather(
+        self,
+        node: ast.ListComp | ast.SetComp | ast.GeneratorExp,
+        generators: list[ast.comprehension],
+        iterated: Any,
+        found: list[Any],
+        last: bool | str | None,
+    ) -> bool:
+        """Adds the elements for the first of the generators and those inside of it. Whether they are enough."""
+        generator, *inner = generators
+        for element in self.unchanged(iterated):
+            self.bind(generator.target, element)
+            if not all(self.truth(self.evaluate(test), test) for test in generator.ifs):
+                continue
+            if inner:
+                if self._gather(node, inner, self.evaluate(inner[0].iter), found, last):
+                    return True
+                continue
+            value = self.evaluate(node.elt)
+            if isinstance(last, bool):
+                value = self.truth(value, node.elt)
+            found.append(value)
+            if last == "first" or (isinstance(last, bool) and value == last):
+                return True
+        return False
 
     def unchanged(self, iterated: Any) -> Iterator[Any]:
         """The elements of a collection, one after the other, while nobody changes it."""

@@ -100,21 +100,21 @@ class Interpreter(Expressions):
     def _AugAssign(self, node: ast.AugAssign) -> None:
         target = node.target
         if isinstance(target, ast.Name):
-            old = self.name(target.id)
-            self._refuse_in_place(old, node)
-            self.frame.names[target.id] = self.operate(type(node.op), old, self.evaluate(node.value), node)
+            self.frame.names[target.id] = self._changed(self.name(target.id), node)
         elif isinstance(target, ast.Attribute):
             owner = self.evaluate(target.value)
-            old = self.attribute(owner, target.attr)
-            self._refuse_in_place(old, node)
-            self.set_attribute(owner, target.attr, self.operate(type(node.op), old, self.evaluate(node.value), node))
+            self.set_attribute(owner, target.attr, self._changed(self.attribute(owner, target.attr), node))
         else:
             raise NotUnderstoodError("an item that is changed in place")
 
-    def _refuse_in_place(self, old: Any, node: ast.AugAssign) -> None:
+    def _changed(self, old: Any, node: ast.AugAssign) -> Any:
         """`+=` on a list changes the list that others hold, too."""
+        if isinstance(old, list) and isinstance(node.op, ast.Add):
+            old.extend(self.elements(self.evaluate(node.value)))
+            return old
         if not (arithmetic.is_number(old) or arithmetic.is_flag(old) or isinstance(old, (str, Text, tuple))):
             raise NotUnderstoodError("an object that is changed in place")
+        return self.operate(type(node.op), old, self.evaluate(node.value), node)
 
     def bind(self, target: ast.expr, value: Any) -> None:
         if not isinstance(target, (ast.Tuple, ast.List)) and (arithmetic.is_number(value) or arithmetic.is_flag(value)):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, RaisedError
 from kvproof.model.code.paths import Paths
-from kvproof.model.code.values import Bound, Class, Elements, Function, Instance, Known, Library, Opaque, StandIn, Text
+from kvproof.model.code.values import Bound, Class, Elements, Function, Identity, Instance, Known, Library, Opaque, StandIn, Text
 from kvproof.model.symbolic import Symbols
 
 
@@ -21,6 +21,7 @@ class Run(Protocol):
 
     d: Symbols
     paths: Paths
+    made: list[Instance]
 
     def truth(self, value: Any, node: ast.expr) -> bool: ...
     def elements(self, value: Any) -> list[Any]: ...
@@ -32,6 +33,7 @@ class Run(Protocol):
     def key(self, value: Any) -> Any: ...
     def known_key(self, table: Mapping[Any, Any], key: Any) -> Any: ...
     def key_set(self, values: list[Any]) -> set[Any]: ...
+    def noted(self, made: Instance) -> Instance: ...
 
 
 NO_DEFAULT = object()
@@ -180,6 +182,13 @@ def _next(run: Run, values: Any) -> Any:
     return found[0]
 
 
+def _id(run: Run, value: Any) -> Identity:
+    """Objects that are there before the code runs have different ids, for good."""
+    if not isinstance(value, Instance) or any(value is made for made in run.made):
+        raise NotUnderstoodError("the id() of this value")
+    return Identity(id(value))
+
+
 LONGEST_LOOP = 16
 PYTHON_TYPES: Mapping[str, type] = {
     "int": int,
@@ -211,6 +220,7 @@ ASKING: Mapping[str, Callable[..., Any]] = {
     "iter": _iter,
     "next": _next,
     "dict": lambda run, **items: dict(items),
+    "id": _id,
 }
 PLAIN: Mapping[str, Callable[..., Any]] = {
     "int": _int,
@@ -234,12 +244,12 @@ class Logger(StandIn):
         return Known(name, _no_result, prints=True) if name in self.members else super().attribute(name)
 
 
-def _copy(value: Any) -> Any:
+def _copy(run: Run, value: Any) -> Any:
     """A shallow copy."""
     if isinstance(value, Instance):
         if any(map(value.kind.member, COPIES)):
             raise NotUnderstoodError(f"a copy of a {value.kind.name}, which says itself how it is copied")
-        return Instance(value.kind, dict(value.fields), value.absent)
+        return run.noted(Instance(value.kind, dict(value.fields), value.absent))
     if value is None or isinstance(value, (list, dict)):
         return value.copy() if value is not None else None
     raise NotUnderstoodError("a copy of this value")
@@ -263,7 +273,7 @@ LIBRARY: Mapping[str, Library] = {
         {"getLogger": Known("getLogger", lambda *_: Logger()), "warning": Known("warning", _no_result, prints=True)},
     ),
     "time": Library("time", {name: _opaque(f"time.{name}()") for name in ("monotonic", "time", "perf_counter")}),
-    "copy": Library("copy", {"copy": Known("copy", _copy)}),
+    "copy": Library("copy", {"copy": Known("copy.copy", _copy)}),
     "typing": Library("typing", {"TYPE_CHECKING": False, "cast": Known("cast", lambda _, value: value)}),
     "dataclasses": Library("dataclasses", {"dataclass": Known("dataclass", _no_result)}),
 }

@@ -19,6 +19,7 @@ from kvproof.model.code.values import (
     Bound,
     Class,
     Function,
+    Identity,
     Instance,
     Known,
     Library,
@@ -52,6 +53,8 @@ class Objects:
         self.d, self.sources, self.paths = d, sources, paths
         self.given, self.library = given, library
         self.frames: list[Frame] = []
+        self.made: list[Instance] = []
+        """Objects that the code under proof made, not its caller."""
         self._globals: dict[tuple[str, str], Any] = {}
         self._classes: dict[tuple[str, str], Class] = {}
 
@@ -389,7 +392,7 @@ class Objects:
         """A value that can be a key: its equality with others is known."""
         if isinstance(value, Instance) and (_compares_fields(value.kind) or value.kind.member("__hash__")):
             raise NotUnderstoodError("a key that says itself what it equals")
-        if isinstance(value, (str, int)) or value is None or isinstance(value, (Instance, Opaque)):
+        if isinstance(value, (str, int)) or value is None or isinstance(value, (Instance, Opaque, Identity)):
             return value
         raise NotUnderstoodError("a key of this type")
 
@@ -406,8 +409,13 @@ class Objects:
         if isinstance(collection, (dict, set)):
             return self.known_key(dict.fromkeys(collection), item) in collection
         if isinstance(collection, (list, tuple)):
-            return any(self.paths.decide(self.is_equal(element, item)) for element in collection)
+            # Python asks first whether it is the same object.
+            is_in = (self._is_object(element, item) or self.is_equal(element, item) for element in collection)
+            return any(map(self.paths.decide, is_in))
         raise NotUnderstoodError("membership in this value")
+
+    def _is_object(self, element: Any, item: Any) -> bool:
+        return isinstance(item, (Instance, StandIn)) and element is item
 
     def key_set(self, values: list[Any]) -> set[Any]:
         found: dict[Any, None] = {}
@@ -453,7 +461,12 @@ class Objects:
             return True
         if isinstance(left, Instance) and isinstance(right, Instance):
             return left is right
-        raise NotUnderstoodError("the equality of these values")
+        if isinstance(left, Identity) and isinstance(right, Identity):
+            return left == right
+        found = left.equals(right) if isinstance(left, StandIn) else NotImplemented
+        if found is NotImplemented:
+            raise NotUnderstoodError("the equality of these values")
+        return found
 
     # Calls.
 
@@ -551,7 +564,7 @@ class Objects:
     def construct(self, kind: Class, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if self.is_exception(kind):
             return Raisable(kind.name, kind)
-        made = Instance(kind)
+        made = self.noted(Instance(kind))
         initialize = self.method(kind, "__init__")
         is_own = initialize is not None and initialize.owner is kind
         if "typing.NamedTuple" in kind.bases or (is_dataclass(kind) and not is_own):
@@ -564,6 +577,12 @@ class Objects:
             self.call_function(initialize, [made, *arguments], keywords)
         elif arguments or keywords:
             raise NotUnderstoodError(f"the construction of a {kind.name}")
+        return made
+
+    def noted(self, made: Instance) -> Instance:
+        """An object that the code makes may get the `id()` of one that is gone."""
+        if self.frames:
+            self.made.append(made)
         return made
 
     def _fill_dataclass(self, made: Instance, arguments: list[Any], keywords: dict[str, Any]) -> None:
@@ -679,7 +698,7 @@ DEFINED_IN = {
     "runtime_checkable": ("typing",),
 }
 """Modules of decorators; those that are not here are builtins."""
-ASKS_INTERPRETER = frozenset(ASKING)
+ASKS_INTERPRETER = frozenset({*ASKING, "copy.copy"})
 
 
 def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:

@@ -150,6 +150,10 @@ class StandIn:
     def length(self) -> Any:
         raise NotUnderstoodError(f"the length of {type(self).__name__} is asked")
 
+    def equals(self, other: Any) -> Any:
+        """Whether `self == other`, or NotImplemented."""
+        return NotImplemented
+
     def operated(self, operator: str, right: Any) -> Any:
         """`self operator right`, by the name of the operator's node ("Add"), or NotImplemented."""
         return NotImplemented
@@ -160,6 +164,13 @@ class StandIn:
 
     def elements(self) -> list[Any]:
         raise NotUnderstoodError(f"{type(self).__name__} is iterated over")
+
+
+@dataclass(frozen=True)
+class Identity(StandIn):
+    """What `id()` gives of an object: a number that only its own `id()` equals."""
+
+    number: int
 
 
 class Opaque(StandIn):

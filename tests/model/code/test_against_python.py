@@ -253,3 +253,39 @@ def test_a_wrong_meaning_is_seen(by_code: str, right: object) -> None:
     assert by_python(code, (7, 3, 0), 2) == right
     assert by_interpreter(code, (7, 3, 0), 2) in (right, NOT_UNDERSTOOD)
     assert by_interpreter(code, (2, 9, 0), 2) != right, "another state, another result"
+
+
+UNDERSTOOD = {
+    "a list grows in place": "xs = [a]\nys = xs\nxs += [b, c]\nreturn ys",
+    "a list grows by itself": "xs = [a, b]\nxs += xs\nreturn xs",
+    "a list of an object grows": "p = Pair(a)\nmore = p.more\np.more += (b, c)\nreturn more",
+    "loops within a comprehension": "return [x + y for x in (a, b) if x > 1 for y in (x, c) if y > 0]",
+    "any() stops within the inner loop": "return any(check(x) > 2 for xs in ((a, 3), (-1,)) for x in xs)",
+    "next() stops within the inner loop": "return next(x for xs in ((), (a, b)) for x in xs)",
+    "the same object is in a list": "p = Pair(a)\nreturn p in (1, p)[1:]",
+}
+
+
+@pytest.mark.parametrize("body", UNDERSTOOD.values(), ids=UNDERSTOOD)
+def test_what_is_understood_gives_what_python_gives(body: str) -> None:
+    code = "\n".join([PRELUDE, "def f(a, b, c, P):", *indented(body.split("\n")), ""])
+
+    assert is_understood(code, (7, 3, 0), 2)
+
+
+@pytest.mark.parametrize(
+    "body", ["return id(Pair(a)) == id(Pair(b))", "return id(copy.copy(Pair(a))) == 0", "return id(a) == id(a)"]
+)
+def test_the_id_of_what_the_code_makes_is_not_understood(body: str) -> None:
+    code = f"import copy\n{PRELUDE}\ndef f(a, b, c, P):\n    {body}\n"
+
+    assert by_interpreter(code, (7, 3, 0), 2) == NOT_UNDERSTOOD
+
+
+def test_objects_that_were_there_before_have_different_ids() -> None:
+    code = f"{PRELUDE}\ndef f(one, other):\n    return [id(x) in {{id(one)}} for x in (one, other)]\n"
+    interpreter = Interpreter(d := Symbols(), Sources(Text(code)), Paths([d.page_size == 1]), {}, LIBRARY)
+    pair = interpreter.imported("code", "Pair")
+    one, other = (interpreter.construct(pair, [d.one], {}) for _ in range(2))
+
+    assert interpreter.call(interpreter.imported("code", "f"), [one, other], {}) == [True, False]
