@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kvproof.conformance.adapters.sglang.code.batch_claims import batch
+from kvproof.conformance.adapters.sglang.code.batch_stand_ins import SERVER
 from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
 from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
@@ -24,10 +26,11 @@ GIVEN = {
     "sglang.srt.managers.schedule_batch.get_global_server_args": Known("get_global_server_args", lambda: SETTINGS),
     "sglang.srt.utils.common.is_npu": Known("is_npu", lambda: False),
     "sglang.srt.mem_cache.unified_cache.component_type.ComponentType": Record(FULL=0, SWA=1, MAMBA=2),
+    **SERVER,
 }
 
 
-GROUPS = (session_cache,)
+GROUPS = (session_cache, batch)
 """Each gives claims about the functions of one part of the server."""
 
 
