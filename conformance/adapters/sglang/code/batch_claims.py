@@ -9,7 +9,7 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.batch_scene import BatchScene
+from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
 from kvproof.conformance.adapters.sglang.code.claims import YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code import arithmetic
@@ -28,6 +28,7 @@ def batch(release: Release) -> Iterator[Claim]:
         return
     yield _evict_window(release)
     yield from _check(release)
+    yield _decode(release)
 
 
 # The window.
@@ -126,4 +127,43 @@ def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, f
     params = {**action.params, "stale_len": "length"}
     return release.claim(
         name, places, rule, count, shows, params=params, action="check", assumes=(ONE_REQUEST, *STANDS), kind=BatchScene
+    )
+
+
+# A decode step.
+
+OTHERS = {"others": "count"}
+"""How many requests stand in the batch beside the one that is looked at."""
+TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES}
+NO_WINDOW_HERE = "what the step evicts of the window before it takes its slots is another claim's"
+IN_STEP = "before the step, `seq_lens` of the batch says of each request its kv_committed_len"
+PLAINLY = (
+    "no encoder, no penalties, no beams and no second KV pool; CUDA's allocator",
+    "the KV pool has the pages that are asked for",
+)
+
+
+def _decode(release: Release) -> Claim:
+    action = release.actions["decode"]
+
+    def values(d: Symbols, s: Ledger, after: Ledger) -> Mapping[str, Any]:
+        return {**TAKEN, **dict.fromkeys(SEQ_LENS, after.kv_committed_len)}
+
+    def prepare(scene: BatchScene) -> Any:
+        batch = scene.decode_batch()
+        scene.ask(batch, "prepare_for_decode")
+        return batch
+
+    def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
+        return {**scene.turn_lengths(), **scene.slots_taken(), **scene.seq_lens(batch)}
+
+    return release.claim(
+        "decode",
+        {BATCH: "ScheduleBatch.prepare_for_decode"},
+        follows(action, values=values, given=release.given),
+        prepare,
+        shows,
+        params={**action.params, **OTHERS},
+        assumes=(ONE_REQUEST, IN_STEP, NO_WINDOW_HERE, *PLAINLY),
+        kind=BatchScene,
     )
