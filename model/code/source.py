@@ -154,13 +154,22 @@ class Module:
             elif isinstance(node, ast.AnnAssign) and self._annotations_are_text:
                 waiting += [node.target, *filter(None, [node.value])]
             else:
-                waiting += ast.iter_child_nodes(node)
+                kept = self._kept_lambdas(node)
+                waiting += [child for child in ast.iter_child_nodes(node) if child not in kept]
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in entered:
                 entered.add(node.id)
                 definition = self.definitions.get(node.id)
                 if isinstance(definition, (ast.FunctionDef, ast.ClassDef)):
                     waiting += [part for child in ast.iter_child_nodes(definition) for part in ast.walk(child)]
+                elif isinstance(definition, (ast.Assign, ast.AnnAssign)):
+                    waiting += [f.body for part in ast.walk(definition) for f in self._kept_lambdas(part)]
         return found
+
+    def _kept_lambdas(self, node: ast.AST) -> list[ast.Lambda]:
+        """Functions that a call only keeps: they may run where the name of what keeps them is read."""
+        if not isinstance(node, ast.Call) or not self._only_keeps(node):
+            return []
+        return [argument for argument in node.args if isinstance(argument, ast.Lambda)]
 
     @cached_property
     def _annotations_are_text(self) -> bool:
@@ -187,7 +196,7 @@ class Module:
             changed: list[ast.AST] = []
             if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
                 changed = [node]
-            elif isinstance(node, ast.Call) and not self._makes_a_field(node):
+            elif isinstance(node, ast.Call) and not self._only_keeps(node):
                 changed = [*node.args, *(keyword.value for keyword in node.keywords)]
                 root = node.func.value if isinstance(node.func, ast.Attribute) else None
                 if isinstance(root, ast.Name) and isinstance(self.definitions.get(root.id), ast.ClassDef):
@@ -209,11 +218,12 @@ class Module:
     def _bound(self) -> frozenset[str]:
         return frozenset(name for statement in self.tree.body for name in bound_by(statement))
 
-    def _makes_a_field(self, call: ast.Call) -> bool:
-        """`field(...)` of a dataclass keeps what it is given and changes nothing of it."""
+    def _only_keeps(self, call: ast.Call) -> bool:
+        """`field(...)` of a dataclass and the like: they keep what they are given and change nothing of it."""
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
-            return call.func.attr == "field" and self.imports.get(call.func.value.id) == ("dataclasses", "")
-        return isinstance(call.func, ast.Name) and self.imports.get(call.func.id) == ("dataclasses", "field")
+            module = self.imports.get(call.func.value.id, ("", "not a module"))
+            return not module[1] and (module[0], call.func.attr) in KEEPERS
+        return isinstance(call.func, ast.Name) and self.imports.get(call.func.id) in KEEPERS
 
     def _with_aliases(self, changed: set[str]) -> set[str]:
         """Who changes `alias` changes what `alias = name` named, too."""
@@ -370,6 +380,7 @@ def bound_at(node: ast.AST) -> Iterator[str]:
         yield name
 
 
+KEEPERS = {("dataclasses", "field"), ("collections", "defaultdict"), ("torch", "empty")}
 MAGIC = frozenset({"exec", "eval", "setattr", "delattr", "globals", "vars", "locals", "__import__"})
 
 

@@ -366,6 +366,23 @@ def test_what_is_understood_stays_proved(tmp_path: Path, line: str) -> None:
     assert checked(tmp_path, RIGHT.replace("    if start", f"    {line}\n    if start")).verdict == PROVED
 
 
+def test_a_table_of_functions_does_not_change_them(tmp_path: Path) -> None:
+    table = "from collections import defaultdict\nTABLE = defaultdict(lambda: free_tail)\n"
+
+    assert checked(tmp_path, f"{RIGHT}\n{table}").verdict == PROVED
+    assert checked(tmp_path, f"{RIGHT}\n{table.replace('collections', 'other')}").verdict == NOT_UNDERSTOOD
+
+
+@pytest.mark.parametrize(
+    ("read", "verdict"), [("", PROVED), ("TABLE[0]", NOT_UNDERSTOOD), ("print(TABLE)", NOT_UNDERSTOOD)]
+)
+def test_a_table_that_the_import_reads_may_run_its_functions(tmp_path: Path, read: str, verdict: str) -> None:
+    patch = "def patch():\n    free_tail.__code__ = 0\n"
+    table = f"from collections import defaultdict\n{patch}TABLE = defaultdict(lambda: patch())\n"
+
+    assert checked(tmp_path, f"{RIGHT}\n{table}{read}\n").verdict == verdict
+
+
 def test_a_package_is_imported_before_a_module_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "__init__.py").write_text("def free_tail(*a):\n    pass\n")

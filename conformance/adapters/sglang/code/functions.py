@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kvproof.conformance.adapters.sglang.code.batch_claims import batch
+from kvproof.conformance.adapters.sglang.code.batch_stand_ins import SERVER
 from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.controller_claims import controller
 from kvproof.conformance.adapters.sglang.code.create_claims import created
@@ -20,7 +22,9 @@ from kvproof.spec.machine import LEDGER
 from kvproof.spec.profiles import PROFILES
 
 PACKAGE = "sglang"
-SETTINGS = Record(strip_thinking_cache=False)
+SETTINGS = Record(
+    strip_thinking_cache=False, enable_mamba_extra_buffer=Known("enable_mamba_extra_buffer", lambda: False)
+)
 LIBRARIES = {"torch": TORCH}
 # What the functions ask of the server's settings, and of the machine that it runs on.
 GIVEN = {
@@ -31,10 +35,11 @@ GIVEN = {
     ),
     "sglang.srt.utils.common.is_npu": Known("is_npu", lambda: False),
     "sglang.srt.mem_cache.unified_cache.component_type.ComponentType": Record(FULL=0, SWA=1, MAMBA=2),
+    **SERVER,
 }
 
 
-GROUPS = (session_cache, held, controller, created)
+GROUPS = (session_cache, held, controller, created, batch)
 """Each gives claims about the functions of one part of the server."""
 
 

@@ -1,0 +1,171 @@
+"""What the functions of a batch must do with the lengths and the pages of each request: each with the rule that says so."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+
+from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
+from kvproof.conformance.adapters.sglang.code.claims import YES, Release
+from kvproof.conformance.adapters.sglang.code.layout import BATCH
+from kvproof.model.code import arithmetic
+from kvproof.model.code.claims import Claim, Expected, Rule, follows
+from kvproof.model.symbolic import Symbols
+from kvproof.spec.domain import is_aligned
+from kvproof.spec.effects import Report
+from kvproof.spec.state import Ledger
+
+ONE_REQUEST = (
+    "what a loop over the requests of a batch does to one it does to each, and no request stands in two batches"
+)
+
+
+def batch(release: Release) -> Iterator[Claim]:
+    """The claims about a batch; none where the tree has no batch."""
+    if not release.has(BATCH, "ScheduleBatch"):
+        return
+    yield _evict_window(release)
+    yield from _check(release)
+    yield _decode(release)
+
+
+# The window.
+
+COMMITTED = "kv_committed_len stays"
+NO_SHIELD = "no request keeps its prompt from eviction (`swa_evict_floor` is 0)"
+IS_DUE = "on a tree, a window is evicted only when a token has left it (`maybe_evict_swa` asks that first)"
+
+
+def _evict_window(release: Release) -> Claim:
+    action = release.actions["evict_window"]
+    asks_interval = _has_keyword(release, "ScheduleBatch._evict_swa", "eviction_interval")
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        given = list(release.given(d, s))
+        if asks_interval:
+            given.append(d.some(d.no(d.tree), s.swa_evicted_seqlen + d.window + d.one <= p.pre_len))
+        plain = follows(action, values=lambda *_: {COMMITTED: YES}, given=lambda *_: tuple(given))
+        return plain(d, s, p)
+
+    return release.claim(
+        "evict_window",
+        {BATCH: "ScheduleBatch._evict_swa"},
+        rule,
+        _evict,
+        _lengths_after_eviction,
+        params=action.params,
+        assumes=(NO_SHIELD, *((IS_DUE,) if asks_interval else ())),
+        kind=BatchScene,
+    )
+
+
+def _has_keyword(release: Release, function: str, name: str) -> bool:
+    module = release.sources.module(BATCH)
+    node = module.definition(function) if module is not None else None
+    return isinstance(node, ast.FunctionDef) and any(a.arg == name for a in node.args.kwonlyargs)
+
+
+def _evict(scene: BatchScene) -> Any:
+    return scene.ask(scene.batch(), "_evict_swa", scene.req, scene.p.pre_len)
+
+
+def _lengths_after_eviction(scene: BatchScene, result: Any) -> dict[str, Any]:
+    lengths = scene.turn_lengths()
+    committed = lengths.pop("kv_committed_len")
+    return {**lengths, COMMITTED: arithmetic.equal(scene.d, committed, scene.s.kv_committed_len)}
+
+
+# The memory check.
+
+CHECKERS = {
+    "sglang.srt.managers.scheduler_components.invariant_checker": "SchedulerInvariantChecker",
+    "sglang.srt.managers.scheduler_runtime_checker_mixin": "SchedulerRuntimeCheckerMixin",
+}
+BOTH_POOLS, OF_A_BATCH = "_get_total_uncached_sizes", "_get_batch_uncached_size"
+FULL, WINDOW = "tokens of the live turn", "tokens of the live turn in the window pool"
+STANDS = (
+    "a live turn stands in the last batch or in the running batch, or is the request whose next chunk waits",
+    "no request is a member of a beam, and the tree owns no window pages beside its nodes",
+)
+
+
+def _check(release: Release) -> Iterator[Claim]:
+    """The terms of live turns, in each pool. What a release counts in the first pool alone has no claim on the second."""
+    both = {module: f"{name}.{BOTH_POOLS}" for module, name in CHECKERS.items()}
+    if any(release.has(*place) for place in both.items()):
+        yield _counts(release, "check, live turns", both, FULL, BOTH_POOLS)
+        yield _counts(release, "check, live turns' window", both, WINDOW, BOTH_POOLS)
+    else:
+        of_batch = {module: f"{name}.{OF_A_BATCH}" for module, name in CHECKERS.items()}
+        yield _counts(release, "check, live turns", of_batch, FULL, OF_A_BATCH)
+
+
+def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, function: str) -> Claim:
+    action = release.actions["check"]
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        report = action.run(d, s, p).effects[0]
+        assert isinstance(report, Report)
+        window = d.where(d.windowed, d.tokens(report.window_uncached), d.zero)
+        values = {FULL: d.tokens(report.uncached), WINDOW: window}
+        return Expected((action.applies(d, s), *release.given(d, s)), s, (), {pool: values[pool]})
+
+    def count(scene: BatchScene) -> Any:
+        module = next(module for module, name in places.items() if release.has(module, name))
+        if not scene.is_running():
+            scene.has_ended()
+        checker = scene.checker(module, CHECKERS[module])
+        if function == OF_A_BATCH:
+            return scene.ask(checker, function, scene.batch()), 0
+        return scene.ask(checker, function)
+
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        return {pool: result[0 if pool == FULL else 1]}
+
+    params = {**action.params, "stale_len": "length"}
+    return release.claim(
+        name, places, rule, count, shows, params=params, action="check", assumes=(ONE_REQUEST, *STANDS), kind=BatchScene
+    )
+
+
+# A decode step.
+
+OTHERS = {"others": "count"}
+"""How many requests stand in the batch beside the one that is looked at."""
+TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES}
+NO_WINDOW_HERE = "what the step evicts of the window before it takes its slots is another claim's"
+IN_STEP = "before the step, `seq_lens` of the batch says of each request its kv_committed_len"
+PLAINLY = (
+    "no encoder, no penalties, no beams and no second KV pool; CUDA's allocator",
+    "the KV pool has the pages that are asked for",
+)
+
+
+def _decode(release: Release) -> Claim:
+    action = release.actions["decode"]
+
+    def values(d: Symbols, s: Ledger, after: Ledger) -> Mapping[str, Any]:
+        return {**TAKEN, **dict.fromkeys(SEQ_LENS, after.kv_committed_len)}
+
+    def prepare(scene: BatchScene) -> Any:
+        batch = scene.decode_batch()
+        scene.ask(batch, "prepare_for_decode")
+        return batch
+
+    def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
+        return {**scene.turn_lengths(), **scene.slots_taken(), **scene.seq_lens(batch)}
+
+    return release.claim(
+        "decode",
+        {BATCH: "ScheduleBatch.prepare_for_decode"},
+        follows(action, values=values, given=release.given),
+        prepare,
+        shows,
+        params={**action.params, **OTHERS},
+        assumes=(ONE_REQUEST, IN_STEP, NO_WINDOW_HERE, *PLAINLY),
+        kind=BatchScene,
+    )

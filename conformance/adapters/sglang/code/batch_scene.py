@@ -1,0 +1,159 @@
+"""A batch of SGLang with one arbitrary request, made from the symbols of an arbitrary ledger."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
+    ALLOCATION,
+    BatchAllocator,
+    BatchRowPool,
+    BatchTree,
+    PerRequest,
+    Requests,
+    known,
+    places_of_a_turn,
+)
+from kvproof.conformance.adapters.sglang.code.claims import Act
+from kvproof.conformance.adapters.sglang.code.layout import BATCH, OWNERS, class_at
+from kvproof.conformance.adapters.sglang.code.session import SessionScene
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.values import Instance, Opaque, Record
+from kvproof.spec.state import Ledger, is_live
+
+
+SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
+SLOTS_FIT, ALL_WRITTEN = "each slot is asked for and written where its page stands", "no slot is left unwritten"
+
+
+class BatchScene(SessionScene):
+    """A session's scene, and the batch in which its turn stands."""
+
+    def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace, act: Act) -> None:
+        super().__init__(run, s, p, act)
+        if run.paths.decide(s.plain):
+            self.req.fields["session"], self.slots.slot = None, None
+        self.pages = BatchAllocator(run, self.effects, s)
+        self.rows = BatchRowPool(run, self.row, self.effects, self.pages)
+        self.tree = self._tree()
+        self.count = getattr(p, "others", 0) + 1
+        self._choose_cuda()
+        self.req.fields |= {"beam_group": None}
+        record = self.req.fields.get("kv")
+        if not isinstance(record, Instance) or "swa_evict_floor" not in record.fields:
+            self.req.fields["swa_evict_floor"] = 0
+
+    def _choose_cuda(self) -> None:
+        """Later releases look up by the device which function allocates: they have one that is CUDA's."""
+        module = self.run.sources.module(ALLOCATION)
+        if module is not None and module.binds("alloc_for_decode_default"):
+            chosen = self.run.global_name(module, "alloc_for_decode_default")
+            self.run.given = {**self.run.given, f"{ALLOCATION}.alloc_for_decode": chosen}
+
+    # A batch looks neither at the receipts of a lock nor at a session's last turn: one of each is enough.
+
+    def _lock_fields(self) -> dict[str, Any]:
+        if "lock" in self.layout.slot_fields:
+            return {
+                "lock": self.new(*self.layout.lock_at, node=self.node, receipt=Opaque("a receipt"), swa_released=False)
+            }
+        known_fields = {"last_node": self.node, "lock_receipt": Opaque("a receipt"), "swa_prefix_lock_released": False}
+        known_fields |= {"swa_uuid_for_lock": Opaque("the window lock"), "skip_lock_node_ids": {}}
+        return {name: value for name, value in known_fields.items() if name in self.layout.slot_fields}
+
+    def _last_success(self) -> dict[Any, Any]:
+        return {}
+
+    def _tree(self) -> Any:
+        if not self.layout.is_owned:
+            return BatchTree(self.run, self.rows, self.pages, self.lock, self.effects)
+        fields = {
+            "req_to_token_pool": self.rows,
+            "token_to_kv_pool_allocator": self.pages,
+            "tree_core": Record(page_size=self.inner.page_size),
+            "is_swa_enabled": self.d.windowed,
+            "is_mamba_enabled": False,
+            "_sliding_window_size": self.d.window,
+            "disable": self.inner.is_chunk_cache(),
+            "session_records": known(self._session_records()),
+        }
+        return Instance(class_at(self.run, OWNERS), fields)
+
+    def _session_records(self) -> dict[Any, Any]:
+        slot = self.slots.slot
+        return {self.session_id: slot.fields["kv"]} if slot is not None else {}
+
+    def batch(self, **fields: Any) -> Instance:
+        """The batch, with the request alone."""
+        known_fields = {
+            "reqs": Requests(self.req, self.count),
+            "tree_cache": self.tree,
+            "req_to_token_pool": self.rows,
+            "token_to_kv_pool_allocator": self.pages,
+            "enable_overlap": self.d.overlap,
+            "device": Opaque("the device"),
+            "model_config": Record(is_encoder_decoder=False),
+            "spec_algorithm": Record(is_none=known(True)),
+            "sampling_info": Record(penalizer_orchestrator=Record(is_required=False)),
+            "hisparse_coordinator": None,
+            "attn_cp_metadata": None,
+            "nsa_cp_metadata": None,
+            "beam_tail": None,
+        }
+        return self.new(BATCH, "ScheduleBatch", **known_fields, **fields)
+
+    def each(self, value: Any) -> PerRequest:
+        """A tensor over the batch, with the value for its one request."""
+        return PerRequest(self.run, value, self.count)
+
+    def decode_batch(self) -> Instance:
+        """A batch before a decode step: to each request the tensors say what the request says."""
+        self.req.fields["decode_batch_idx"] = 1
+        lens = {name: self.each(self.s.kv_committed_len) for name in SEQ_LENS}
+        rows = {name: self.each(self.row) for name in ("req_pool_indices", "req_pool_indices_cpu")}
+        more = {"seq_lens_sum": 0, "output_ids": self.each(Opaque("the last token")), "is_spec_v2": False}
+        return self.batch(maybe_evict_swa=known(None), **lens, **rows, **more)
+
+    def seq_lens(self, batch: Instance) -> dict[str, Any]:
+        return {name: batch.fields[name].value for name in SEQ_LENS}
+
+    def slots_taken(self) -> dict[str, Any]:
+        return {SLOTS_FIT: self.pages.slots_are_right, ALL_WRITTEN: self.pages.waiting == []}
+
+    def ask(self, owner: Instance, name: str, *arguments: Any, **keywords: Any) -> Any:
+        return self.run.call(self.run.attribute(owner, name), list(arguments), keywords)
+
+    def is_running(self) -> bool:
+        return self.run.paths.decide(is_live(self.d, self.s))
+
+    def has_ended(self) -> None:
+        """The request is over: it has given up its row, and its lengths are what they were."""
+        layout, fields = self.layout, self.req.fields
+        fields |= {"kv_committed_freed": True, "kv_overallocated_freed": True}
+        fields |= {name: self.p.stale_len for name in ("kv_allocated_len", "cache_protected_len") if name in fields}
+        if layout.on_record:
+            fields["kv"] = self._record({}, None) if layout.row_is_on_record else None
+        if not layout.row_is_on_record:
+            fields["req_pool_idx"] = None
+
+    def checker(self, module: str, name: str) -> Instance:
+        """The object that counts the pages, and the batches that it looks into."""
+        may_be_parked = "get_chunked_req" in fields_of(self, module, name)
+        last, running, chunked = places_of_a_turn(self.run.paths.decide, self.req, may_be_parked=may_be_parked)
+        by_name = {"last_batch": last, "running_batch": running, "chunked_req": chunked}
+        given = {f"get_{name}": known(value) for name, value in by_name.items()}
+        return self.new(
+            module,
+            name,
+            page_size=self.inner.page_size,
+            is_hybrid_swa=self.d.windowed,
+            tree_cache=self.tree,
+            **by_name,
+            **given,
+        )
+
+
+def fields_of(scene: SessionScene, module: str, name: str) -> set[str]:
+    """The names that the body of a class declares."""
+    return {n for n in ("get_chunked_req",) if class_at(scene.run, {module: name}).binds(n)}

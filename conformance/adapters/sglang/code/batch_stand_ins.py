@@ -1,0 +1,258 @@
+"""Stand-ins for what a batch works on beside the session's: the allocator that hands out pages, and the prefix cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import z3
+
+from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, InnerCache, ReqToToken, Row, RowPool
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.values import Known, Record, StandIn
+from kvproof.spec.effects import Effect, Take
+from kvproof.spec.state import Ledger
+
+
+def known(value: Any) -> Known:
+    """A function without arguments that gives a value."""
+    return Known("given", lambda: value)
+
+
+def switched(**values: Any) -> Record:
+    """Variables of the environment, as `environ.py` has them."""
+    return Record(**{name: Record(get=known(value)) for name, value in values.items()})
+
+
+class Mode(Record):
+    """A mode of the forward pass."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(**{f"is_{other}": known(other == name) for other in MODES})
+
+
+MODES = ("decode", "extend")
+FORWARD_MODES = {name: Mode(name) for name in MODES}
+NOTHING = Known("nothing", lambda *_, **__: None)
+DEVICES = ("cuda", "hip", "npu", "cpu", "xpu")
+COMMON, ALLOCATION = "sglang.srt.mem_cache.common", "sglang.srt.mem_cache.allocation"
+SERVER = {
+    "sglang.srt.environ.envs": switched(SGLANG_OPT_SWA_EVICT_DROP_PAGE_MARGIN=False),
+    "sglang.srt.model_executor.forward_batch_info.ForwardMode": Record(
+        **{name.upper(): mode for name, mode in FORWARD_MODES.items()}
+    ),
+    f"{COMMON}.evict_from_tree_cache": NOTHING,
+    **{f"{module}._is_{name}": name == "cuda" for module in (COMMON, ALLOCATION) for name in DEVICES},
+    "sglang.srt.runtime_context.get_parallel": known(Record(dcp_enabled=False)),
+    "sglang.srt.runtime_context.get_server_args": known(Record(enable_mamba_extra_buffer=known(False), dcp_size=1)),
+    "sglang.srt.runtime_context.mamba_extra_buffer_enabled": known(False),
+    "sglang.srt.runtime_context.get_exec": known(Record(mamba=Record(enable_mamba_extra_buffer=False))),
+}
+"""What functions of a batch ask of the server. What the tree evicts has no owner: it is in no ledger."""
+
+
+class PerRequest(StandIn):
+    """A tensor with one entry for each request of a batch of `count`: `value` is that of the one that is looked at."""
+
+    members = frozenset({"shape", "clone", "to", "add_", "tolist", "pin_memory"})
+
+    def __init__(self, run: Interpreter, value: Any, count: Any) -> None:
+        self.run, self.value, self.count = run, value, count
+        self.shape = (count,)
+
+    def clone(self) -> PerRequest:
+        return PerRequest(self.run, self.value, self.count)
+
+    def to(self, *_: Any, **__: Any) -> PerRequest:
+        return self.clone()
+
+    def pin_memory(self) -> PerRequest:
+        return self.clone()
+
+    def add_(self, more: Any) -> PerRequest:
+        self.value = arithmetic.add(self.run.d, self.value, more)
+        return self
+
+    def tolist(self) -> list[Any]:
+        return [self.value]
+
+    def length(self) -> Any:
+        return self.count
+
+    def truth(self) -> Any:
+        raise NotUnderstoodError("the truth of a tensor")
+
+    def operated(self, operator: str, right: Any) -> Any:
+        operation = {"Add": arithmetic.add, "Sub": arithmetic.subtract}.get(operator)
+        other = right.value if isinstance(right, PerRequest) else right
+        if operation is None or not arithmetic.is_number(other):
+            return NotImplemented
+        return PerRequest(self.run, operation(self.run.d, self.value, other), self.count)
+
+
+class Requests(StandIn):
+    """The requests of a batch of `count`: a loop over them runs on one, which may be any."""
+
+    def __init__(self, req: Any, count: Any) -> None:
+        self.req, self.count = req, count
+
+    def elements(self) -> list[Any]:
+        return [self.req]
+
+    def length(self) -> Any:
+        return self.count
+
+
+class NewSlots(StandIn):
+    """KV slots that the allocator handed out for row positions [first, last) of each of `count` requests.
+
+    Where pages have one slot, they fit any position: `first` is None.
+    """
+
+    members = frozenset({"to"})
+
+    def __init__(self, total: Any, first: Any = None, last: Any = None) -> None:
+        self.total, self.first, self.last = total, first, last
+
+    def to(self, *_: Any, **__: Any) -> NewSlots:
+        return self
+
+
+class BatchTable(ReqToToken):
+    """The page table; also read at one position of each request's row."""
+
+    def item(self, key: Any) -> Any:
+        if not (isinstance(key, tuple) and all(isinstance(part, PerRequest) for part in key)):
+            return super().item(key)
+        rows, positions = key
+        position = positions.value
+        behind = slice(position, arithmetic.add(self.run.d, position, 1))
+        return PerRequest(self.run, super().item((rows.value, behind)), positions.count)
+
+
+class BatchRowPool(RowPool):
+    """`req_to_token_pool` as a batch writes into it."""
+
+    members = RowPool.members | {"write", "alloc_aux_to_lengths"}
+
+    def __init__(self, run: Interpreter, row: Row, effects: list[Effect], pages: BatchAllocator) -> None:
+        super().__init__(run, row, effects)
+        self.effects, self.row, self.pages = effects, row, pages
+        self.req_to_token = BatchTable(run, row)
+
+    def write(self, indices: Any, slots: Any) -> None:
+        """One slot for each request, at one position of its row."""
+        rows, positions = indices
+        if not isinstance(slots, NewSlots) or rows.value is not self.row:
+            raise NotUnderstoodError("something other than new slots is written, or into other rows")
+        d, start = self.run.d, positions.value
+        end = arithmetic.add(d, start, 1)
+        self.pages.are_right(arithmetic.equal(d, slots.total, positions.count))
+        self.pages.written(slots, start, end)
+        self.effects.append(Take(d.ceil_pages(start), d.ceil_pages(end)))
+
+    def alloc_aux_to_lengths(self, **_: Any) -> None:
+        """Pools beside the KV pool: there are none."""
+
+
+class BatchAllocator(Allocator):
+    """The KV allocator as a batch uses it: it has what is asked for."""
+
+    members = Allocator.members | {"free_swa_segment", "alloc", "alloc_decode"}
+
+    def __init__(self, run: Interpreter, effects: list[Effect], before: Ledger | None = None) -> None:
+        super().__init__(run, effects, before)
+        self.slots_are_right: Any = z3.BoolVal(True)
+        """Each slot is asked for and written where its page stands in the row."""
+        self.waiting: list[NewSlots] = []
+        """Slots that were handed out and not written into a row."""
+
+    def are_right(self, flag: Any) -> None:
+        self.slots_are_right = z3.And(self.slots_are_right, flag)
+
+    def _hand_out(self, slots: NewSlots) -> NewSlots:
+        self.waiting.append(slots)
+        return slots
+
+    def written(self, slots: NewSlots, start: Any, end: Any) -> None:
+        d = self.run.d
+        if slots not in self.waiting:
+            raise NotUnderstoodError("slots that are written twice")
+        self.waiting.remove(slots)
+        if slots.first is not None:
+            self.are_right(arithmetic.equal(d, start, slots.first))
+            self.are_right(arithmetic.equal(d, end, slots.last))
+
+    def alloc(self, count: Any) -> NewSlots:
+        """Single slots. Pages of more would have to be taken whole."""
+        if not self.run.paths.must(self.run.d.page_size == 1):
+            raise NotUnderstoodError("single slots of pages that have more")
+        return self._hand_out(NewSlots(count))
+
+    def alloc_decode(self, seq_lens: PerRequest, seq_lens_cpu: PerRequest, last_loc: PerRequest) -> NewSlots:
+        """The slot of each request's last position: the one after `last_loc`, or the first of a fresh page."""
+        d, end = self.run.d, seq_lens.value
+        start = arithmetic.subtract(d, end, 1)
+        self.are_right(arithmetic.equal(d, end, seq_lens_cpu.value))
+        self.are_right(arithmetic.equal(d, last_loc.value.end, start))
+        return self._hand_out(NewSlots(seq_lens.count, start, end))
+
+    def has(self, name: str) -> bool:
+        """State spaces and compressed caches have allocators of their own, which this server has not."""
+        return False if name in OTHER_ALLOCATORS else super().has(name)
+
+    def free_swa_segment(self, indices: Any, start_pos: Any) -> None:
+        if not self.run.paths.decide(arithmetic.equal(self.run.d, start_pos, indices.start)):
+            raise NotUnderstoodError("a segment that stands elsewhere in the row than is said")
+        self.free_swa(indices)
+
+
+OTHER_ALLOCATORS = (
+    "c4_state_attn_allocator",
+    "c4_attn_allocator",
+    "c128_attn_allocator",
+    "compute_dsv4_state_lens_extend",
+)
+
+
+class BatchTree(InnerCache):
+    """The prefix cache as a batch asks it, up to the release that gave it the sessions."""
+
+    members = InnerCache.members | {"swa_retain_floor", "swa_transient_size"}
+
+    def swa_retain_floor(self, req: Any) -> None:
+        """Only a cache that has states of state spaces, too, keeps more than the window."""
+
+    def swa_transient_size(self) -> int:
+        return 0
+
+
+class Batch(Record):
+    """Another batch than the one that is worked on, or one of which only the requests matter."""
+
+    def __init__(self, *reqs: Any, is_empty: Any) -> None:
+        super().__init__(reqs=list(reqs), is_empty=known(is_empty))
+
+    def equals(self, other: Any) -> Any:
+        """Batches compare their requests first, and no request is in two of them."""
+        return self is other if isinstance(other, Batch) else NotImplemented
+
+
+Decide = Callable[[Any], bool]
+
+
+def places_of_a_turn(decide: Decide, req: Any, *, may_be_parked: bool) -> tuple[Any, Any, Any]:
+    """The last batch, the running batch, and the request whose next chunk waits, for a turn that stands in one of them."""
+    if may_be_parked and decide(z3.Bool("the turn is parked between chunks")):
+        return Batch(is_empty=False), Batch(is_empty=decide(z3.Bool("nothing runs"))), req
+    chunked = req if may_be_parked and decide(z3.Bool("the turn is chunked")) else None
+    last = Batch(req, is_empty=False)
+    if decide(z3.Bool("the last batch is the running batch")):
+        return last, last, chunked
+    if decide(z3.Bool("the turn is in the running batch alone")):
+        return Batch(is_empty=False), last, chunked
+    if decide(z3.Bool("no batch runs")):
+        return last, None, chunked
+    return last, Batch(is_empty=decide(z3.Bool("nothing runs"))), chunked
