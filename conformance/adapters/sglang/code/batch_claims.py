@@ -7,15 +7,12 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import z3
-
 from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
 from kvproof.conformance.adapters.sglang.code.claims import YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code import arithmetic
-from kvproof.model.code.claims import Claim, Expected, Rule, follows
+from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Report
 from kvproof.spec.state import Ledger
 

@@ -22,7 +22,6 @@ from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.values import Instance, Opaque, Record
 from kvproof.spec.state import Ledger, is_live
 
-
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
 SLOTS_FIT, ALL_WRITTEN = "each slot is asked for and written where its page stands", "no slot is left unwritten"
 
