@@ -162,6 +162,10 @@ class StandIn:
         """`left operator self`, or NotImplemented."""
         return NotImplemented
 
+    def added_in_place(self, right: Any) -> Any:
+        """`self += right`: what the target is from then on."""
+        raise NotUnderstoodError(f"{type(self).__name__} is changed in place")
+
     def elements(self) -> list[Any]:
         raise NotUnderstoodError(f"{type(self).__name__} is iterated over")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Act, Given, Release, Shows
+from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Act, Given, Places, Release, Shows
 from kvproof.conformance.adapters.sglang.code.layout import LENGTHS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
@@ -126,23 +126,33 @@ HANDED_BACK = ("abort_first", "abort_nth")
 
 
 def session_cache(release: Release) -> Iterator[Claim]:
-    """The claims about the session cache, each with the action of its name as its rule."""
-    for name, (function, values, act, shows) in PARTS.items():
-        if name == "stash" and release.is_owned:
-            continue  # there a chunk of a session goes into the tree
-        action = release.actions[name]
-        if release.is_owned and name in HANDED_BACK:
-            yield release.claim(
-                name, release.of_cache(f"try_{function}"), _hands_back(release, name), act, _handed_back
-            )
-            continue
-        rule = follows(action, values=lambda d, s, after, own=values: {**RIGHT, **own}, given=_of_a_session(release))
-        place = release.of_cache(f"try_{function}" if release.is_owned else function)
-        yield release.claim(name, place, rule, act, shows, params=action.params)
-    match = release.of_cache("try_match_prefix" if release.is_owned else "match_prefix")
+    """The claims about the session cache."""
+    for name in PARTS:
+        if name in HANDED_BACK and release.is_owned:
+            yield _handed_back_claim(release, name)
+        elif name != "stash" or not release.is_owned:  # where a cache owns the sessions, a chunk goes into the tree
+            yield _claim(release, name)
+    match = _place(release, "match_prefix")
     yield release.claim("match_tree, asked", match, _asks_the_tree(release), _match, _handed_on, action="match_tree")
     close = follows(release.actions["close"], values=lambda d, s, after: RIGHT, given=release.given)
     yield release.claim("close, slot", release.of_cache("release_session"), close, _release, _released, action="close")
+
+
+def _claim(release: Release, name: str) -> Claim:
+    """The claim whose rule is the action of its name."""
+    function, values, act, shows = PARTS[name]
+    action = release.actions[name]
+    rule = follows(action, values=lambda d, s, after: {**RIGHT, **values}, given=_of_a_session(release))
+    return release.claim(name, _place(release, function), rule, act, shows, params=action.params)
+
+
+def _handed_back_claim(release: Release, name: str) -> Claim:
+    function, _, act, _ = PARTS[name]
+    return release.claim(name, _place(release, function), _hands_back(release, name), act, _handed_back)
+
+
+def _place(release: Release, function: str) -> Places:
+    return release.of_cache(f"try_{function}" if release.is_owned else function)
 
 
 def _asks_the_tree(release: Release) -> Rule:
