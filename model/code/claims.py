@@ -28,7 +28,7 @@ from kvproof.model.symbolic import PagedLength, Symbols
 from kvproof.spec.actions import Action
 from kvproof.spec.effects import Condition, Effect, apply_effects
 from kvproof.spec.machine import LEDGER
-from kvproof.spec.state import GHOSTS, Ledger
+from kvproof.spec.state import GHOSTS, NONE, RUNNING, Ledger
 
 PROVED, DIFFERS, NOT_UNDERSTOOD, UNKNOWN, ABSENT = "proved", "differs", "not understood", "unknown", "absent"
 
@@ -177,7 +177,8 @@ def check(
     params = d.parameters(claim.params)
     expected = claim.rule(d, before, params)
     invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
-    assumptions = [*d.domain_facts(before, params, claim.params), *invariants, *expected.assumptions]
+    phases = (before.phase >= NONE, before.phase <= RUNNING)  # no action leaves another one
+    assumptions = [*d.domain_facts(before, params, claim.params), *phases, *invariants, *expected.assumptions]
     paths = Paths(assumptions)
     comparison = Comparison(d, before, expected, assumptions)
 

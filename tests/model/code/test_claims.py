@@ -14,9 +14,11 @@ from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, C
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import Folder, Sources
 from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions import ACTIONS
 from kvproof.spec.domain import orphan_start
 from kvproof.spec.effects import Effect, Free
-from kvproof.spec.state import NONE, Ledger
+from kvproof.spec.profiles import PROFILES
+from kvproof.spec.state import NONE, RUNNING, Ledger
 
 RIGHT = """
 def free_tail(row, allocator, page_size, kept, end):
@@ -411,6 +413,18 @@ def test_a_module_that_changes_another_one_is_seen(tmp_path: Path) -> None:
     imports = "from rounding import rounded\nfrom patches import ZERO\n"
 
     assert checked(tmp_path, imports + code).verdict == NOT_UNDERSTOOD
+
+
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+def test_no_action_leaves_a_phase_that_there_is_not(profile: str | None) -> None:
+    """So what is claimed of code need not hold in other phases."""
+    d = Symbols()
+    before = d.arbitrary(Ledger)
+    for action in (PROFILES[profile].actions if profile else ACTIONS).values():
+        after = action.run(d, before, d.parameters(action.params)).after
+        solver = z3.Solver()
+        solver.add(before.phase >= NONE, before.phase <= RUNNING, z3.Or(after.phase < NONE, after.phase > RUNNING))
+        assert solver.check() == z3.unsat, action.name
 
 
 def test_a_rule_that_applies_in_no_state_proves_nothing(tmp_path: Path) -> None:
