@@ -19,8 +19,8 @@ from kvproof.spec.actions import Action
 from kvproof.spec.domain import is_aligned
 from kvproof.spec.state import Ledger
 
-Act = Callable[[SessionScene], Any]
-Shows = Callable[[SessionScene, Any], Mapping[str, Any]]
+Act = Callable[[Any], Any]
+Shows = Callable[[Any, Any], Mapping[str, Any]]
 Given = Callable[[Symbols, Ledger], tuple[Any, ...]]
 Places = Mapping[str, str]
 """Module to function, by release: the first that a tree has is meant."""
@@ -73,13 +73,14 @@ class Release:
         params: Mapping[str, str] | None = None,
         action: str = "",
         assumes: tuple[str, ...] = (),
+        scene: type[SessionScene] = SessionScene,
     ) -> Claim:
         """`name` is its own among all claims. `action`: whose rule `rule` is, where the name is another."""
         module, function = next(
             (place for place in places.items() if self._has(*place)), next(iter(places.items()))
         )
-        scene = scene_of(act, shows)
-        return Claim(name, module, function, rule, params or {}, scene, (*ASSUMED, *assumes), action)
+        made = scene_of(act, shows, scene)
+        return Claim(name, module, function, rule, params or {}, made, (*ASSUMED, *assumes), action)
 
     def _has(self, module_name: str, function: str) -> bool:
         module = self.sources.module(module_name)
@@ -92,8 +93,10 @@ def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | Non
     return next(found, None)
 
 
-def scene_of(act: Act, shows: Shows) -> Callable[[Interpreter, Ledger, SimpleNamespace], SessionScene]:
-    class Shown(SessionScene):
+def scene_of(
+    act: Act, shows: Shows, kind: type[SessionScene] = SessionScene
+) -> Callable[[Interpreter, Ledger, SimpleNamespace], SessionScene]:
+    class Shown(kind):  # type: ignore[misc, valid-type]
         def observed(self, result: Any) -> Mapping[str, Any]:
             return shows(self, result)
 

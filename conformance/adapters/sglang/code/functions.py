@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
+from kvproof.conformance.adapters.sglang.code.request_claims import requests
 from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
 from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH
 from kvproof.model.code.claims import Claim
@@ -27,7 +28,7 @@ GIVEN = {
 }
 
 
-GROUPS = (session_cache,)
+GROUPS = (session_cache, requests)
 """Each gives claims about the functions of one part of the server."""
 
 
