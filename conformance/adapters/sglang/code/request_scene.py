@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.layout import BATCH
+from kvproof.conformance.adapters.sglang.code.layout import BATCH, LENGTHS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
@@ -58,8 +58,20 @@ class RequestScene(SessionScene):
         }
         return req
 
+    def _cache(self) -> Instance:
+        session_cache = super()._cache()
+        if self.layout.is_owned:
+            session_cache.fields["cache"].fields |= {"session": session_cache, "cache_controller": None}
+        return session_cache
+
     def _slot(self) -> Instance | None:
         return super()._slot() if self.req.fields["session"] is not None else None
+
+    def turn_lengths(self) -> dict[str, Any]:
+        """A request without a record has no lengths: the next one begins at 0."""
+        gone = self.layout.on_record if self.req.fields.get("kv", self) is None else frozenset()
+        kept = {name: self.length_of(self.req, name) for name in LENGTHS if name not in gone}
+        return {**dict.fromkeys(gone, self.d.zero), **kept}
 
     @property
     def tree_cache(self) -> Instance:
