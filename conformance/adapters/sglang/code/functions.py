@@ -11,6 +11,7 @@ from kvproof.conformance.adapters.sglang.code.controller_claims import controlle
 from kvproof.conformance.adapters.sglang.code.create_claims import created
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
 from kvproof.conformance.adapters.sglang.code.held_claims import held
+from kvproof.conformance.adapters.sglang.code.request_claims import requests
 from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
 from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH
 from kvproof.model.code.claims import Claim
@@ -39,7 +40,7 @@ GIVEN = {
 }
 
 
-GROUPS = (session_cache, held, controller, created, batch)
+GROUPS = (session_cache, requests, held, controller, created, batch)
 """Each gives claims about the functions of one part of the server."""
 
 

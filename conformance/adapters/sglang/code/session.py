@@ -348,12 +348,16 @@ class SessionScene:
     def turn_lengths(self) -> dict[str, Any]:
         return {name: self.length_of(self.req, name) for name in LENGTHS}
 
-    def row_left(self) -> bool:
-        """The request names neither the row nor the slot's record any more, and its KV counts as freed."""
+    def names_no_row(self) -> bool:
+        """The request names neither the row nor the slot's record any more."""
         record, slot = self.req.fields.get("kv"), self.slots.slot
         if self._row_of(self.req) is not None or (record is not None and not self.layout.is_shared):
             return False
-        if record is not None and slot is not None and slot.fields["kv"] is record:
+        return record is None or slot is None or slot.fields["kv"] is not record
+
+    def row_left(self) -> bool:
+        """The request names no row, and its KV counts as freed."""
+        if not self.names_no_row():
             return False
         flags = ("kv_committed_freed", "kv_overallocated_freed") if self.layout.has_freed_flags else ()
         return all(self.req.fields[flag] is True for flag in flags)

@@ -40,19 +40,26 @@ def _handed_on(scene: SessionScene, result: Any) -> dict[str, Any]:
     return {**scene.slot_fields(), **scene.session_fields(), LEAVES: is_plain, "asked the tree": asked}
 
 
-def _finish(scene: SessionScene) -> Any:
+def finishes(scene: SessionScene) -> None:
+    """The turn has ended with `finished_len` tokens: all that it generated, where that is not said."""
     if scene.run.paths.decide(z3.Bool("finished_len is known")):
         scene.req.fields["finished_len"] = scene.p.finished_len
     else:
         scene.run.paths.assume(scene.p.finished_len == scene.s.output_len)
+
+
+def _finish(scene: SessionScene) -> Any:
+    finishes(scene)
     return scene.method("cache_finished_req", scene.req)
 
 
 def _ended(scene: SessionScene, result: Any) -> dict[str, Any]:
+    return ended(scene, result is True if scene.layout.is_owned else scene.inner.asked == [])
+
+
+def ended(scene: SessionScene, is_kept: bool) -> dict[str, Any]:
     """The session's and the slot's fields; the turn's own row is no longer named by the request."""
-    kept = result is True if scene.layout.is_owned else scene.inner.asked == []
-    ended = {LEFT: scene.row_left(), KEPT: kept}
-    return {**scene.slot_fields(), **scene.session_fields(), **ended}
+    return {**scene.slot_fields(), **scene.session_fields(), LEFT: scene.row_left(), KEPT: is_kept}
 
 
 def _abort(scene: SessionScene) -> Any:

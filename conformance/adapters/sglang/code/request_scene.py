@@ -1,0 +1,116 @@
+"""A turn or an ordinary request that gives back what it holds: the server's settings, and what a release and a retract ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+
+from kvproof.conformance.adapters.sglang.code.layout import BATCH, LENGTHS
+from kvproof.conformance.adapters.sglang.code.session import SessionScene
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.values import Function, Instance, Known, Record, Text
+from kvproof.spec.state import Ledger
+
+COMMON = "sglang.srt.mem_cache.common"
+CONTEXT = "sglang.srt.runtime_context"
+ASKS_SETTINGS = (
+    "sglang.srt.server_args.get_global_server_args",
+    f"{BATCH}.get_global_server_args",
+    *(f"{CONTEXT}.{name}" for name in ("get_spec", "get_serving", "get_disagg")),
+)
+
+
+class RequestScene(SessionScene):
+    """The session's turn; where the ledger is an ordinary request's, that request, which has no session and no slot."""
+
+    def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace, act: Callable[[SessionScene], Any]) -> None:
+        super().__init__(run, s, p, act)
+        run.given = {**run.given, **self._settings()}
+
+    def _settings(self) -> Mapping[str, Any]:
+        """What a release asks of the server beside the caches."""
+        drafts = self.run.paths.decide(z3.Or(self.d.spec_v1, self.d.spec_v2))
+        self.settings = Record(
+            page_size=self.allocator.page_size,
+            speculative_algorithm=Text("a speculative algorithm") if drafts else None,
+            strip_thinking_cache=False,
+            disaggregation_mode="null",
+        )
+        steps = Record(get=Known("get", lambda: 1))
+        return {
+            **dict.fromkeys(ASKS_SETTINGS, Known("the settings", lambda: self.settings)),
+            "sglang.srt.environ.envs": Record(SGLANG_RETRACT_DECODE_STEPS=steps),
+            f"{COMMON}.evict_from_tree_cache": Known("evict_from_tree_cache", lambda tree_cache, num_tokens: None),
+        }
+
+    def _request(self) -> Instance:
+        req = super()._request()
+        if self.run.paths.decide(self.s.plain):
+            req.fields["session"] = None
+        req.fields |= {
+            "skip_radix_cache_insert": False,
+            "retraction_count": 0,
+            "input_embeds": None,
+        }
+        return req
+
+    def _cache(self) -> Instance:
+        session_cache = super()._cache()
+        if self.layout.is_owned:
+            session_cache.fields["cache"].fields |= {"session": session_cache, "cache_controller": None}
+        return session_cache
+
+    def _slot(self) -> Instance | None:
+        return super()._slot() if self.req.fields["session"] is not None else None
+
+    def turn_lengths(self) -> dict[str, Any]:
+        """A request without a record has no lengths: the next one begins at 0."""
+        gone = self.layout.on_record if self.req.fields.get("kv", self) is None else frozenset()
+        kept = {name: self.length_of(self.req, name) for name in LENGTHS if name not in gone}
+        return {**dict.fromkeys(gone, self.d.zero), **kept}
+
+    @property
+    def tree_cache(self) -> Instance:
+        """What the scheduler calls its tree cache: around which the sessions are kept, or which keeps them."""
+        if not self.layout.is_owned:
+            return self.cache
+        owner = self.cache.fields["cache"]
+        assert isinstance(owner, Instance)
+        return owner
+
+    def function(self, module_name: str, name: str) -> Function:
+        module = self.run.sources.module(module_name)
+        found = self.run.global_name(module, name) if module is not None else None
+        if not isinstance(found, Function):
+            raise NotUnderstoodError(f"{name} of {module_name}, which is no function")
+        return found
+
+    def release(self, keeps: bool) -> Any:
+        """`release_kv_cache`. `keeps`: the tree is to take what it can."""
+        release = self.function(COMMON, "release_kv_cache")
+        flags = {name: keeps for name in ("is_insert", "checkpoint") if takes(release, name)}
+        return self.run.call(release, [self.req, self.tree_cache], flags)
+
+    def retract(self) -> Any:
+        """`ScheduleBatch.release_req`, of a batch with this request."""
+        batch = self.new(
+            BATCH,
+            "ScheduleBatch",
+            reqs=[self.req],
+            tree_cache=self.tree_cache,
+            req_to_token_pool=self.pool,
+            token_to_kv_pool_allocator=self.allocator,
+            hisparse_coordinator=None,
+        )
+        release_req = self.run.attribute(batch, "release_req")
+        settings = {"server_args": self.settings} if takes(release_req.function, "server_args") else {}
+        return self.run.call(release_req, [0, z3.Int("requests left")], settings)
+
+
+def takes(function: Function, name: str) -> bool:
+    spec = function.node.args
+    return any(a.arg == name for a in (*spec.args, *spec.kwonlyargs))
