@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
+from kvproof.conformance.replay.ledger_words import changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
+from kvproof.model.code.reached import reached
 from kvproof.model.code.source import Sources
+from kvproof.model.explore import Taken
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.profiles import Profile
 
@@ -25,21 +28,36 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Call:
+    """An action of a run: its parameters, and in words what it changed."""
+
+    action: str
+    params: dict[str, bool | int]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Shown:
-    """A difference in one state. `state`: the ledger before, lengths in tokens; P is the page size."""
+    """A difference in one state. `state`: the ledger before, lengths in tokens; P is the page size.
+
+    `schedule`: a run of the rules from nothing, whose last action begins in this state. Without one the state is any that the
+    invariants allow: no run was found that leads to one in which the sentence is not so.
+    """
 
     sentence: str
     code: str
     rule: str
-    state: dict[str, int]
+    state: dict[str, bool | int]
     lines: tuple[Line, ...]
+    schedule: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True)
 class Finding:
     """The verdict on one function, as data.
 
-    `rule`: the name of the claim, which is that of the action whose rule the function must follow, or of a part of it. `instead`: the fault or the design that it follows where it differs.
+    `rule`: the name of the claim, which is that of the action whose rule the function must follow, or of a part of it.
+    `instead`: the fault or the design that it follows where it differs.
     `open`: where paths are not understood, or the solver gave up.
     """
 
@@ -81,7 +99,7 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
         verdict.place.line if verdict.place is not None else None,
         KNOWN_FAULT if is_known else verdict.verdict,
         instead,
-        tuple(_shown(sources, verdict)),
+        tuple(_shown(sources, verdict, actions)),
         tuple(_open(verdict)),
         len(verdict.paths),
         verdict.cut,
@@ -121,7 +139,17 @@ def _open(verdict: Verdict) -> Iterator[str]:
     yield from dict.fromkeys(said)
 
 
-def _shown(sources: Sources, verdict: Verdict) -> Iterator[Shown]:
+def _shown(sources: Sources, verdict: Verdict, actions: Mapping[str, Action]) -> Iterator[Shown]:
+    """Each sentence that fails: where a run of the rules shows it, those with the shortest first, else on its shortest path."""
+    after_run = reached(verdict, actions) if verdict.verdict == DIFFERS else {}
+    for found in sorted(after_run.values(), key=lambda found: len(found.steps)):
+        yield _in_state(sources, found.path, found.difference, found.steps)
+    for sentence, (path, difference) in _shortest(verdict).items():
+        if sentence not in after_run:
+            yield _in_state(sources, path, difference)
+
+
+def _shortest(verdict: Verdict) -> dict[str, tuple[Path, Difference]]:
     """Of each sentence that fails, the shortest path on which it does."""
     shortest: dict[str, tuple[Path, Difference]] = {}
     for path in verdict.paths:
@@ -129,9 +157,16 @@ def _shown(sources: Sources, verdict: Verdict) -> Iterator[Shown]:
             known = shortest.get(difference.sentence)
             if difference.verdict == DIFFERS and (known is None or len(path.lines) < len(known[0].lines)):
                 shortest[difference.sentence] = path, difference
-    for sentence, (path, difference) in shortest.items():
-        lines = tuple(_lines(sources, path, difference))
-        yield Shown(sentence, difference.code, difference.rule, dict(difference.state), lines)
+    return shortest
+
+
+def _in_state(sources: Sources, path: Path, difference: Difference, steps: tuple[Taken, ...] = ()) -> Shown:
+    calls = tuple(
+        Call(taken.outcome.action.name, taken.params, tuple(changes(taken.outcome.before, taken.outcome.after)))
+        for taken in steps
+    )
+    lines = tuple(_lines(sources, path, difference))
+    return Shown(difference.sentence, difference.code, difference.rule, dict(difference.state), lines, calls)
 
 
 def _lines(sources: Sources, path: Path, difference: Difference) -> Iterator[Line]:
