@@ -81,12 +81,12 @@ class Finding:
 
 
 def names_of(sources: Sources, profile: Profile | None) -> list[str]:
-    return [claim.name for claim in claims_of(sources, _actions(profile))]
+    return [claim.name for claim in claims_of(sources, actions_of(profile))]
 
 
 def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
     """The finding on the function whose rule has the name."""
-    actions = _actions(profile)
+    actions = actions_of(profile)
     claim = _claim(sources, actions, name)
     verdict = check(claim, sources, LIBRARIES, GIVEN)
     other = followed_instead(sources, actions, name) if verdict.verdict == DIFFERS else None
@@ -109,7 +109,8 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
     )
 
 
-def _actions(profile: Profile | None) -> Mapping[str, Action]:
+def actions_of(profile: Profile | None) -> Mapping[str, Action]:
+    """The rules that the functions must follow."""
     return profile.actions if profile is not None else ACTIONS
 
 
