@@ -131,7 +131,8 @@ def _difference(same: Sequence[Shown], place: Place, *, is_open: bool) -> str:
     title += f" after {len(first.schedule)} actions" if first.schedule else f", {NOT_REACHED}"
     state = f"<h3>State before</h3><p>{escape(state_in_words(first.state))}</p>"
     body = f"{said}{_schedule(first)}{state}{_source(first.lines, place)}"
-    return f"<details{' open' if is_open else ''}><summary>{escape(title)}</summary>{body}</details>"
+    style = "" if first.schedule else ' class="bad"'
+    return f"<details{' open' if is_open else ''}><summary{style}>{escape(title)}</summary>{body}</details>"
 
 
 def _schedule(shown: Shown) -> str:
