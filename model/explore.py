@@ -206,13 +206,13 @@ def first_steps(oracle: Oracle, machine: Machine, is_wanted: Callable[[Taken], b
     arrived_by: dict[Any, Taken] = {}
     for step, is_new in breadth_first(oracle, machine, MOST_STEPS):
         if is_wanted(step):
-            return (*_path(arrived_by, step.outcome.before), step)
+            return (*path_to(arrived_by, step.outcome.before), step)
         if is_new:
             arrived_by[step.outcome.after] = step
     return None
 
 
-def _path(arrived_by: Mapping[Any, Taken], state: Any) -> tuple[Taken, ...]:
+def path_to(arrived_by: Mapping[Any, Taken], state: Any) -> tuple[Taken, ...]:
     """The steps from the start to a state."""
     steps: list[Taken] = []
     while state in arrived_by:

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
+from kvproof.conformance.replay.ledger_words import changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
+from kvproof.model.code.reached import reached
 from kvproof.model.code.source import Sources
+from kvproof.model.explore import Taken
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.profiles import Profile
 
@@ -25,14 +28,28 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Call:
+    """An action of a run: its parameters, and in words what it changed."""
+
+    action: str
+    params: dict[str, bool | int]
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Shown:
-    """A difference in one state. `state`: the ledger before, lengths in tokens; P is the page size."""
+    """A difference in one state. `state`: the ledger before, lengths in tokens; P is the page size.
+
+    `schedule`: a run of the rules from nothing, whose last action begins in this state. Without one the state is any that the
+    invariants allow: no run was found that leads to one in which the sentence is not so.
+    """
 
     sentence: str
     code: str
     rule: str
-    state: dict[str, int]
+    state: dict[str, bool | int]
     lines: tuple[Line, ...]
+    schedule: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,12 +81,12 @@ class Finding:
 
 
 def names_of(sources: Sources, profile: Profile | None) -> list[str]:
-    return [claim.name for claim in claims_of(sources, _actions(profile))]
+    return [claim.name for claim in claims_of(sources, actions_of(profile))]
 
 
 def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
     """The finding on the function whose rule has the name."""
-    actions = _actions(profile)
+    actions = actions_of(profile)
     claim = _claim(sources, actions, name)
     verdict = check(claim, sources, LIBRARIES, GIVEN)
     other = followed_instead(sources, actions, name) if verdict.verdict == DIFFERS else None
@@ -82,7 +99,7 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
         verdict.place.line if verdict.place is not None else None,
         KNOWN_FAULT if is_known else verdict.verdict,
         instead,
-        tuple(_shown(sources, verdict)),
+        tuple(_shown(sources, verdict, actions)),
         tuple(_open(verdict)),
         len(verdict.paths),
         verdict.cut,
@@ -92,7 +109,8 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
     )
 
 
-def _actions(profile: Profile | None) -> Mapping[str, Action]:
+def actions_of(profile: Profile | None) -> Mapping[str, Action]:
+    """The rules that the functions must follow."""
     return profile.actions if profile is not None else ACTIONS
 
 
@@ -122,7 +140,17 @@ def _open(verdict: Verdict) -> Iterator[str]:
     yield from dict.fromkeys(said)
 
 
-def _shown(sources: Sources, verdict: Verdict) -> Iterator[Shown]:
+def _shown(sources: Sources, verdict: Verdict, actions: Mapping[str, Action]) -> Iterator[Shown]:
+    """Each sentence that fails: where a run of the rules shows it, those with the shortest first, else on its shortest path."""
+    after_run = reached(verdict, actions) if verdict.verdict == DIFFERS else {}
+    for found in sorted(after_run.values(), key=lambda found: len(found.steps)):
+        yield _in_state(sources, found.path, found.difference, found.steps)
+    for sentence, (path, difference) in _shortest(verdict).items():
+        if sentence not in after_run:
+            yield _in_state(sources, path, difference)
+
+
+def _shortest(verdict: Verdict) -> dict[str, tuple[Path, Difference]]:
     """Of each sentence that fails, the shortest path on which it does."""
     shortest: dict[str, tuple[Path, Difference]] = {}
     for path in verdict.paths:
@@ -130,9 +158,16 @@ def _shown(sources: Sources, verdict: Verdict) -> Iterator[Shown]:
             known = shortest.get(difference.sentence)
             if difference.verdict == DIFFERS and (known is None or len(path.lines) < len(known[0].lines)):
                 shortest[difference.sentence] = path, difference
-    for sentence, (path, difference) in shortest.items():
-        lines = tuple(_lines(sources, path, difference))
-        yield Shown(sentence, difference.code, difference.rule, dict(difference.state), lines)
+    return shortest
+
+
+def _in_state(sources: Sources, path: Path, difference: Difference, steps: tuple[Taken, ...] = ()) -> Shown:
+    calls = tuple(
+        Call(taken.outcome.action.name, taken.params, tuple(changes(taken.outcome.before, taken.outcome.after)))
+        for taken in steps
+    )
+    lines = tuple(_lines(sources, path, difference))
+    return Shown(difference.sentence, difference.code, difference.rule, dict(difference.state), lines, calls)
 
 
 def _lines(sources: Sources, path: Path, difference: Difference) -> Iterator[Line]:

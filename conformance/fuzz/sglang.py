@@ -67,7 +67,7 @@ class SGLang(WordedSettings):
         import torch
 
         torch.set_num_threads(1)  # the tensors are tiny: threads would only wait for each other
-        self.seeds: Sequence[Schedule] = tuple(map(_for_sglang, filter(_can_be_played, seeds())))
+        self.seeds: Sequence[Schedule] = tuple(map(for_sglang, filter(_can_be_played, seeds())))
         self._last: SGLangRun | None = None
 
     def start(
@@ -258,7 +258,8 @@ def _can_be_played(seed: Schedule) -> bool:
     return seed.settings.get("speculation") != 1
 
 
-def _for_sglang(seed: Schedule) -> Schedule:
+def for_sglang(seed: Schedule) -> Schedule:
+    """A schedule of the reference, to be played on SGLang."""
     settings = {name: value for name, value in seed.settings.items() if name in SGLang.settings}
     if seed.settings.get("speculation"):
         settings["drafts"] = seed.settings.get("drafts", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,9 @@ from rich.text import Text
 
 from kvproof.conformance.code_proof.findings import Finding, Shown, word_of
 from kvproof.conformance.errors import at
+from kvproof.conformance.replay.ledger_words import value
+from kvproof.conformance.report.formats.run_events import NOT_REACHED
+from kvproof.conformance.report.show_proof import action_in_words
 from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED
 
 STYLES = {PROVED: "green", DIFFERS: "bold red", ABSENT: "dim"}
@@ -55,12 +58,15 @@ def explanations(findings: Iterable[Finding], place: Place) -> Iterator[Text]:
 
 
 def _differences(differences: Sequence[Shown], place: Place) -> Iterator[Text]:
-    """What is not so; of the first statement also the state, and the path that the code takes in it."""
+    """What is not so; of the first statement also the run to the state, the state, and the path that the code takes in it."""
     for shown in differences:
-        yield Text.assemble(("  not so: ", "red"), shown.sentence)
+        yield Text.assemble(
+            ("  not so: ", "red"), shown.sentence, ("" if shown.schedule else f" ({NOT_REACHED})", "bold red")
+        )
     for shown in differences[:1]:
+        yield from _schedule(shown)
         values = f": the code leaves {shown.code}, the rule {shown.rule}" if shown.code or shown.rule else ""
-        yield Text(f"  the first of them in the state {_numbers(shown.state)}{values}")
+        yield Text(f"  the first of them in the state {state_in_words(shown.state)}{values}")
         lines = [line for line in shown.lines if line.notes][-MOST_LINES:]
         yield Text(f"  the path asks and sets, {'at last' if len(lines) == MOST_LINES else 'from its begin'}:")
         path = None
@@ -71,12 +77,31 @@ def _differences(differences: Sequence[Shown], place: Place) -> Iterator[Text]:
             yield Text.assemble(f"    {line.line:6}  {line.text}", (f"    # {'; '.join(line.notes)}", "cyan"))
 
 
-def _numbers(state: dict[str, int]) -> str:
+def _schedule(shown: Shown) -> Iterator[Text]:
+    """The run that leads to the difference, or that none was found."""
+    if not shown.schedule:
+        yield Text(f"  {NOT_REACHED}: perhaps the difference starts from a state that is never reached", "bold red")
+        return
+    yield Text("  a run of the rules from nothing leads to it; the code does the last action otherwise:")
+    calls = schedule_of(shown)
+    for number, (call, action) in enumerate(zip(calls, shown.schedule, strict=True), start=1):
+        is_last = number == len(calls)
+        yield Text.assemble(
+            (f"    {number:3} ", "dim"),
+            (call, "bold red" if is_last else "bold"),
+            (f"  {'the rule: ' if is_last else ''}{'; '.join(action.changed)}", "dim"),
+        )
+
+
+def schedule_of(shown: Shown) -> tuple[str, ...]:
+    """The actions of the run with their parameters, as all commands print them."""
+    return tuple(action_in_words(call.action, call.params) for call in shown.schedule)
+
+
+def state_in_words(state: Mapping[str, int]) -> str:
     """The page size first; of the other numbers those that are not nothing."""
-    others = {name: value for name, value in state.items() if name != "P" and value}
-    return ", ".join(
-        f"{name} = {'yes' if value is True else value}" for name, value in {"P": state.get("P"), **others}.items()
-    )
+    others = {name: number for name, number in state.items() if name != "P" and number}
+    return ", ".join(f"{name} = {value(name, number)}" for name, number in {"P": state.get("P"), **others}.items())
 
 
 def verdict_of(findings: Sequence[Finding]) -> str:

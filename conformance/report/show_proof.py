@@ -139,8 +139,12 @@ def instance_in_words(run: Run) -> str:
 
 
 def call_in_words(taken: Taken) -> str:
-    given = ", ".join(f"{name}={value(name, v)}" for name, v in taken.params.items() if v is not False)
-    return f"{taken.outcome.action.name}({given})"
+    return action_in_words(taken.outcome.action.name, taken.params)
+
+
+def action_in_words(name: str, params: Mapping[str, int]) -> str:
+    given = ", ".join(f"{name}={value(name, v)}" for name, v in params.items() if v is not False)
+    return f"{name}({given})"
 
 
 def variant_lines(comparison: Comparison) -> Iterator[Text]:

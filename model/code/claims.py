@@ -114,6 +114,39 @@ class Difference:
     rule: str = ""
     values: tuple[tuple[int, str, str], ...] = ()
     """What the path set in that state: the number of the line in `Path.lines`, the name, the value."""
+    failing: Failing | None = None
+    """In which states it is so; None where the solver gave up."""
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A statement that does not hold in all states that take a path: those in which it fails, and what to show of each."""
+
+    sentence: str
+    d: Symbols
+    before: Ledger
+    assumed: Sequence[Any]
+    """Of every path."""
+    branches: tuple[Any, ...]
+    goal: Any
+    code: Any
+    rule: Any
+    values: Sequence[tuple[int, str, Any]]
+
+    @property
+    def condition(self) -> Any:
+        """Holds in the states that take the path and in which the statement fails, of those that are assumed."""
+        return z3.And(*self.branches, z3.Not(self.goal))
+
+    def difference(self, model: z3.ModelRef) -> Difference:
+        """In the state of a model."""
+        state = {name: _number(model, value) for name, value in vars(self.before).items() if name not in GHOSTS}
+        state["P"] = _number(model, self.d.page_size)
+        state |= {name: _number(model, getattr(self.d, name)) for name in CONFIGURATION}
+        was_set = tuple((at, name, _shown(model, value)) for at, name, value in self.values)
+        return Difference(
+            self.sentence, DIFFERS, state, _shown(model, self.code), _shown(model, self.rule), was_set, self
+        )
 
 
 @dataclass(frozen=True)
@@ -262,8 +295,8 @@ class Comparison:
         goals: Mapping[str, tuple[Any, Any, Any]],
         values: Sequence[tuple[int, str, Any]],
     ) -> list[Difference]:
-        solver = z3_solver()
-        solver.add(*self.assumptions, *(branch.condition for branch in branches))
+        solver, taken = z3_solver(), tuple(branch.condition for branch in branches)
+        solver.add(*self.assumptions, *taken)
         found = []
         for sentence, (goal, code, rule) in goals.items():
             self.questions += 1
@@ -271,22 +304,12 @@ class Comparison:
             solver.add(z3.Not(goal))
             answer = checked(solver)
             if answer == "sat":
-                found.append(self._difference(solver, sentence, code, rule, values))
+                failing = Failing(sentence, self.d, self.before, self.assumptions, taken, goal, code, rule, values)
+                found.append(failing.difference(_small_model(solver, self.d)))
             elif answer == "unknown":
                 found.append(Difference(sentence, UNKNOWN))
             solver.pop()
         return found
-
-    def _difference(
-        self, solver: z3.Solver, sentence: str, code: Any, rule: Any, values: Sequence[tuple[int, str, Any]]
-    ) -> Difference:
-        """The state in which they differ, as small as a few tries make it."""
-        model = _small_model(solver, self.d)
-        state = {name: _number(model, value) for name, value in vars(self.before).items() if name not in GHOSTS}
-        state["P"] = _number(model, self.d.page_size)
-        state |= {name: _number(model, getattr(self.d, name)) for name in CONFIGURATION}
-        was_set = tuple((at, name, _shown(model, value)) for at, name, value in values)
-        return Difference(sentence, DIFFERS, state, _shown(model, code), _shown(model, rule), was_set)
 
 
 def _with_ghosts_of(after: Ledger, before: Ledger) -> Ledger:

@@ -66,8 +66,8 @@ class Opened:
 
 
 @contextmanager
-def opened(browser: Any, path: Path, **options: Any) -> Iterator[Opened]:
-    """Open a report and wait until its charts are drawn. `options`: of the browser's context."""
+def opened(browser: Any, path: Path, *, has_charts: bool = True, **options: Any) -> Iterator[Opened]:
+    """Open a report and wait until its charts, if it has any, are drawn. `options`: of the browser's context."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     shown = Opened(page)
@@ -76,7 +76,8 @@ def opened(browser: Any, path: Path, **options: Any) -> Iterator[Opened]:
     page.on("request", lambda request: shown.requests.append(request.url))
     try:
         page.goto(path.as_uri())
-        page.wait_for_function(READY, timeout=60_000)
+        if has_charts:
+            page.wait_for_function(READY, timeout=60_000)
         yield shown
     finally:
         context.close()

@@ -48,6 +48,18 @@ ItfFile = Annotated[
     Path | None,
     typer.Option("--itf", metavar="FILE", help="Save the shortest run as ITF JSON, for viewers of TLA+."),
 ]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", help="With --code: write the report as one HTML page that needs no network."
+    ),
+]
+SchedulesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--schedules", metavar="DIR", help="With --code: save each difference as schedules for kvproof fuzz --replay."
+    ),
+]
 
 
 def prove(
@@ -56,6 +68,8 @@ def prove(
     variant: VariantFile = None,
     profile: ProfileName = None,
     code: Code = None,
+    html: HtmlFile = None,
+    schedules: SchedulesFolder = None,
     certify: Certify = False,
     out_file: TraceFile = None,
     json_file: JsonFile = None,
@@ -85,8 +99,15 @@ def prove(
     if profile is not None and profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
     if code is not None:
-        _prove_code(context, code, profile, Formats(junit, sarif, ndjson), cache, json_file, no_cache=no_cache)
+        _require_only_code(context, cache, no_cache=no_cache)
+        from kvproof.conformance.cli.proving_code import Saved, prove_code  # needs z3
+
+        saved = Saved(json_file, html, schedules)
+        with telling(context, Formats(junit, sarif, ndjson)) as stream:
+            prove_code(code, profile, cache, no_cache=no_cache, stream=stream, saved=saved)
         return
+    if html is not None or schedules is not None:
+        raise UserError("--html and --schedules are for --code: name the code, or leave them out")
     changed = [option for option in (fault, variant, profile) if option is not None]
     if len(changed) > 1:
         raise UserError("--fault, --variant and --profile each change rules: choose one")
@@ -108,22 +129,9 @@ def prove(
         proving.conclude(itf, json_file)
 
 
-def _prove_code(
-    context: typer.Context,
-    target: str,
-    profile: str | None,
-    formats: Formats,
-    cache: Path | None,
-    json_file: Path | None,
-    *,
-    no_cache: bool,
-) -> None:
-    from kvproof.conformance.cli.proving_code import prove_code  # needs z3
-
+def _require_only_code(context: typer.Context, cache: Path | None, *, no_cache: bool) -> None:
     others = {"fault": "fault", "variant": "variant", "certify": "certify", "out_file": "out", "itf": "itf"}
     if given := [f"--{option}" for name, option in others.items() if context.params.get(name)]:
         raise UserError(f"--code proves functions, not rules: leave out {', '.join(given)}")
     if cache is not None and no_cache:
         raise UserError("--cache has no meaning with --no-cache: leave one out")
-    with telling(context, formats) as stream:
-        prove_code(target, profile, cache, no_cache=no_cache, stream=stream, json_file=json_file)

@@ -36,14 +36,14 @@ def page_of(story: Story, subject: Subject) -> str:
     else:
         broke = _broke(account_of(report.first, report, subject, story.header), commands)
     parts = {
-        "uplot": _asset("uplot/uPlot.iife.min.js"),
-        "uplot_style": _asset("uplot/uPlot.min.css"),
-        "style": _asset("page.css"),
-        "script": _in_a_scope("\n".join(map(_asset, SCRIPTS))),
+        "uplot": asset("uplot/uPlot.iife.min.js"),
+        "uplot_style": asset("uplot/uPlot.min.css"),
+        "style": asset("page.css"),
+        "script": _in_a_scope("\n".join(map(asset, SCRIPTS))),
     }
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         parts,
-        policy=_policy([parts["uplot"], parts["script"]], [parts["uplot_style"], parts["style"]]),
+        policy=policy([parts["uplot"], parts["script"]], [parts["uplot_style"], parts["style"]]),
         title=escape(f"kvproof: {report.verdict} {story.path.name}"),
         headline=escape(_headline(story)),
         verdict=escape(report.verdict),
@@ -56,7 +56,8 @@ def page_of(story: Story, subject: Subject) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file that is a part of pages."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8").strip("\n")
 
 
@@ -64,12 +65,14 @@ def _in_a_scope(script: str) -> str:
     return f'(() => {{\n"use strict";\n{script}\n}})();'
 
 
-def _policy(scripts: Iterable[str], styles: Iterable[str]) -> str:
-    def hashes(texts: Iterable[str]) -> str:
-        digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
-        return " ".join(f"'sha256-{digest}'" for digest in digests)
+def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """What a page may run and look like: this, and nothing that is not in it."""
 
-    return f"{FORBIDDEN}; script-src {hashes(scripts)}; style-src {hashes(styles)}"
+    def allowed(kind: str, texts: Iterable[str]) -> str:
+        digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
+        return f"; {kind} " + " ".join(f"'sha256-{digest}'" for digest in digests)
+
+    return FORBIDDEN + (allowed("script-src", scripts) if scripts else "") + allowed("style-src", styles)
 
 
 def _headline(story: Story) -> str:

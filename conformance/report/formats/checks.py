@@ -16,6 +16,7 @@ from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words, page_lines
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import (
+    NOT_REACHED,
     Cell,
     CouldNot,
     Ended,
@@ -192,6 +193,7 @@ def _(told: FunctionProved) -> Check | None:
             f"{told.function} differs from the rule {told.rule}: not so: {differs.sentence}",
             *([f"the code: {differs.code}; the rule: {differs.rule}"] if differs.code or differs.rule else ()),
             f"in the state {', '.join(f'{name} = {number}' for name, number in differs.state.items() if number)}",
+            f"after {'; '.join(differs.schedule)}" if differs.schedule else NOT_REACHED,
             *([f"every path does exactly what this says: {told.instead}"] if told.instead else ()),
             path=told.path,
             line=told.line,

@@ -19,6 +19,8 @@ Verdict = Literal["conforms", "violates", "incomplete"]
 Answer = Literal["proved", "broken", "unknown"]
 GateVerdict = Literal["passed", "failed", "could not run", "no verdict", "not asked for"]
 Whole = Literal["proved", "broken", "unknown", "disputed"]
+NOT_REACHED = "not reachable in small instances"
+"""Of a difference to which no run leads that `model/code/reached.py` looks at: the claim may start from a state that never is."""
 Seconds = Annotated[float, AfterValidator(lambda seconds: round(seconds, 4))]
 
 
@@ -179,6 +181,9 @@ class FunctionDiffers(_Said):
     )
     rule: str
     state: dict[str, int] = Field(description="the ledger before, lengths in tokens; P is the page size")
+    schedule: tuple[str, ...] = Field(
+        description=f"a run of the rules from nothing whose last action begins in that state; empty: {NOT_REACHED}"
+    )
 
 
 class FunctionProved(_Said):

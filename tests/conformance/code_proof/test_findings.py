@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from small_sglang import write_sglang
 
+from kvproof.conformance.code_proof import findings
 from kvproof.conformance.code_proof.findings import Finding, find, word_of
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED
 from kvproof.model.code.source import Folder, Sources
+from kvproof.model.oracle import Oracle
+from kvproof.spec.machine import LEDGER
 from kvproof.spec.profiles import PROFILES
 
 ENDS_A_RETRACT = ("        if is_insert:", "        if True:")
@@ -63,6 +66,49 @@ def test_a_difference_has_a_state_and_the_path_that_the_code_takes_in_it(tmp_pat
     assert {line.path for line in shown.lines} >= {finding.path}
     assert all(note.partition(" ")[0] in line.text for line in shown.lines for note in line.notes if " = " in note)
     assert "start < end: yes" in {note for line in shown.lines for note in line.notes}
+
+
+def test_the_state_of_a_difference_is_that_before_the_last_action_of_its_run(tmp_path: Path) -> None:
+    finding = found(write_sglang(tmp_path, "(target + page_size - 1) // page_size", "target // page_size"), "finish")
+    shown = finding.differences[0]
+
+    oracle = Oracle.of(shown.state["P"], shown.state["row_width"], overlap=bool(shown.state["overlap"]))
+    *before, last = shown.schedule
+    state = LEDGER.start(oracle.d)
+    for call in before:
+        outcome = oracle.step(LEDGER.actions[call.action], state, call.params)
+        assert not outcome.failed_guards
+        state = outcome.after
+    assert last.action == "finish" and LEDGER.actions["finish"].applies(oracle.d, state)
+    lengths = {name: value for name, value in shown.state.items() if hasattr(state, name)}
+    assert lengths == {name: getattr(state, name) for name in lengths} and len(lengths) > 10
+    kept = last.params["finished_len"] + state.origin_len
+    assert kept % oracle.d.page_size and "finished_len = {}".format(last.params["finished_len"]) in {
+        note for line in shown.lines for note in line.notes
+    }
+
+
+def test_a_difference_that_no_short_run_reaches_has_no_schedule_and_comes_last(tmp_path: Path) -> None:
+    trimmed = "        kv.swa_evicted_seqlen = min(kv.swa_evicted_seqlen, target)\n"
+    far = (
+        "        if kv.swa_evicted_seqlen > self.inner.page_size + self.inner.page_size:\n"
+        "            kv.kv_committed_len = kv.swa_evicted_seqlen\n"
+    )
+    finding = found(write_sglang(tmp_path / "far", trimmed, trimmed + far), "finish")
+    assert finding.verdict == DIFFERS and finding.differences
+    assert all(not shown.schedule and shown.state["row_width"] > 2 * shown.state["P"] for shown in finding.differences)
+
+    near = "        kv.kv_allocated_len = target\n"
+    finding = found(write_sglang(tmp_path / "both", trimmed, trimmed + far + near), "finish")
+    assert [bool(shown.schedule) for shown in finding.differences] == [True, False]
+
+
+def test_no_run_is_looked_for_where_the_function_follows_its_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(findings, "reached")
+
+    assert found(write_sglang(tmp_path), "retract").verdict == PROVED
 
 
 def test_what_is_not_understood_is_named_with_its_line(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("torch")
 from corner_runs import corner_runs
 from fuzzing.campaigns import faults_of_the_reference
-from seed_search import LAUNCHES, STEPS, schedules_of, searched
+from seed_search import searched
 
+from kvproof.conformance.fuzz.loads import loads_of
 from kvproof.conformance.fuzz.play import play
 from kvproof.conformance.fuzz.reference import Reference
 from kvproof.conformance.fuzz.schedule import Schedule
@@ -48,8 +49,7 @@ def test_a_seed_shows_the_fault(reference: Reference, fault: str) -> None:
 @pytest.fixture(scope="module")
 def loads() -> dict[str, list[Schedule]]:
     """Of each corner."""
-    runs = corner_runs()
-    return {name: [s for steps in (LAUNCHES, STEPS) for s in schedules_of(run, steps)] for name, run in runs.items()}
+    return {name: list(loads_of(run)) for name, run in corner_runs().items()}
 
 
 @pytest.mark.slow

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from kvproof.conformance.code_proof.findings import KNOWN_FAULT, Finding, Line, Shown
+from kvproof.conformance.code_proof.findings import KNOWN_FAULT, Call, Finding, Line, Shown
+from kvproof.conformance.report.formats.run_events import NOT_REACHED
 from kvproof.conformance.report.show_code_proof import change_of, explanations, verdict_of
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED
 
@@ -61,6 +64,16 @@ def test_a_difference_is_told_with_its_state_and_the_lines_that_ask_and_set() ->
     assert "root/m.py:5" in text
     assert "in the state P = 2, origin_len = 3: the code leaves 4, the rule 5" in text
     assert "7  c = 4    # c = 4" in text and "pass" not in text
+
+
+def test_the_run_to_a_difference_is_told_and_that_none_was_found_is_as_loud() -> None:
+    run = (Call("open", {}, ("is_open no → yes",)), Call("finish", {"finished_len": 1}, ("C 4 → 5",)))
+    shown = dataclasses.replace(SHOWN, schedule=run)
+    text = told(finding(DIFFERS, shown, SHOWN))
+
+    assert "    1 open()  is_open no → yes\n" in text and "    2 finish(finished_len=1)  the rule: C 4 → 5\n" in text
+    assert text.count(NOT_REACHED) == 1 and f"not so: {SHOWN.sentence} ({NOT_REACHED})" in text
+    assert f"  {NOT_REACHED}: perhaps" in told(finding(DIFFERS, SHOWN))
 
 
 def test_of_a_known_fault_its_name_is_enough_and_what_is_not_understood_has_its_place() -> None:

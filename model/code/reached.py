@@ -1,0 +1,149 @@
+"""Where code and rule differ after a run: a short run of the rules from nothing, whose last action the code does wrong.
+
+The solver's own state is any that the invariants allow, and perhaps no run leads to it. So small instances are explored, and
+wherever a run takes the action that the claim is about, the difference is evaluated in the numbers of that state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import z3
+
+from kvproof.model.code.claims import CONFIGURATION, Difference, Failing, Path, Verdict
+from kvproof.model.explore import MOST_STEPS, Taken, breadth_first, path_to
+from kvproof.model.oracle import Oracle
+from kvproof.model.prove import WITNESS_CONFIGS
+from kvproof.model.questions import checked, z3_solver
+from kvproof.model.symbolic import PagedLength
+from kvproof.spec.actions import Action
+from kvproof.spec.machine import LEDGER
+
+INSTANCES = ((1, 3), (2, 4), (4, 6))
+"""Page size and row width, in the order in which they are explored, each in every kind of configuration."""
+MOST_STATES = 800
+"""Of one instance, breadth first."""
+MOST_STATES_IN_ALL = 3000
+
+Numbers = list[tuple[Any, Any]]
+"""Symbols, and the number that each is."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A statement that fails after a run. The last of `steps` is the action that the claim is about, as the rule has it."""
+
+    path: Path
+    difference: Difference
+    """In the state before that action."""
+    steps: tuple[Taken, ...]
+
+
+def reached(verdict: Verdict, actions: Mapping[str, Action]) -> dict[str, Reached]:
+    """Of each sentence that fails the first run on which it does. A sentence that fails on none of these runs is left out."""
+    search = _Search(verdict)
+    for (page_size, row_width), config in itertools.product(INSTANCES, WITNESS_CONFIGS):
+        if search.waiting and search.left > 0:
+            search.explore(Oracle.of(page_size, row_width, actions, **config))
+    return search.found
+
+
+class _Search:
+    """What was found so far, and what is looked for still."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._claim = verdict.claim
+        self.waiting = [(path, d.failing) for path in verdict.paths for d in path.differences if d.failing is not None]
+        self.found: dict[str, Reached] = {}
+        self.left = MOST_STATES_IN_ALL
+
+    def explore(self, oracle: Oracle) -> None:
+        """Takes the runs of one instance, shortest first."""
+        instance = self._configuration(oracle)
+        wanted = self._wanted(instance)
+        if _model([wanted]) is None:
+            return
+        arrived_by: dict[Any, Taken] = {}
+        for step, is_new in breadth_first(oracle, LEDGER, MOST_STEPS):
+            if step.outcome.action.name == self._claim.rests_on:
+                numbers = self._numbers(oracle, step)
+                if _can_hold(wanted, numbers) and self._add(
+                    instance + numbers, path_to(arrived_by, step.outcome.before), step
+                ):
+                    wanted = self._wanted(instance)
+            if is_new:
+                arrived_by[step.outcome.after] = step
+            if not self.waiting or len(arrived_by) == min(MOST_STATES, self.left):
+                break
+        self.left -= len(arrived_by)
+
+    def _wanted(self, instance: Numbers) -> Any:
+        """Some statement that is looked for fails, in this instance."""
+        assumed = self.waiting[0][1].assumed if self.waiting else ()
+        some = z3.Or(*(failing.condition for _, failing in self.waiting))
+        return _evaluated(z3.And(*assumed, some), instance)
+
+    def _add(self, numbers: Numbers, run: tuple[Taken, ...], step: Taken) -> bool:
+        """Whether a statement that is looked for fails in this state."""
+        shown = [
+            Reached(path, failing.difference(model), (*run, step))
+            for path, failing in self.waiting
+            if (model := _model_of(failing, numbers)) is not None
+        ]
+        for one in shown:
+            self.found.setdefault(one.difference.sentence, one)
+        self.waiting = [(path, failing) for path, failing in self.waiting if failing.sentence not in self.found]
+        return bool(shown)
+
+    def _configuration(self, oracle: Oracle) -> Numbers:
+        d = self.waiting[0][1].d
+        names = ("page_size", "drafts", *CONFIGURATION)
+        return [pair for name in names for pair in _pairs(oracle, getattr(d, name), getattr(oracle.d, name))]
+
+    def _numbers(self, oracle: Oracle, step: Taken) -> Numbers:
+        """The state before a step, and the parameters of the step that the claim has."""
+        first = self.waiting[0][1]
+        symbols = vars(first.d.parameters(self._claim.params))
+        return [
+            *(
+                p
+                for name, v in vars(first.before).items()
+                for p in _pairs(oracle, v, getattr(step.outcome.before, name))
+            ),
+            *(p for name, v in symbols.items() if name in step.params for p in _pairs(oracle, v, step.params[name])),
+        ]
+
+
+def _pairs(oracle: Oracle, symbol: Any, number: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(symbol, PagedLength):
+        yield symbol.pages, z3.IntVal(oracle.d.floor_pages(number))
+        yield symbol.offset, z3.IntVal(number % oracle.d.page_size)
+    elif isinstance(symbol, z3.BoolRef):
+        yield symbol, z3.BoolVal(number)
+    else:
+        yield symbol, z3.IntVal(number)
+
+
+def _evaluated(term: Any, numbers: Numbers) -> Any:
+    return z3.simplify(z3.substitute(term, *numbers))
+
+
+def _can_hold(term: Any, numbers: Numbers) -> bool:
+    """False where the numbers alone say that it does not hold; what they leave open is asked of the solver."""
+    return not z3.is_false(_evaluated(term, numbers))
+
+
+def _model_of(failing: Failing, numbers: Numbers) -> z3.ModelRef | None:
+    if not _can_hold(failing.condition, numbers):
+        return None
+    return _model([*failing.assumed, failing.condition, *(symbol == number for symbol, number in numbers)])
+
+
+def _model(facts: list[Any]) -> z3.ModelRef | None:
+    """None as well where the solver gives up: what is not known is not shown."""
+    solver = z3_solver()
+    solver.add(*facts)
+    return solver.model() if checked(solver) == "sat" else None
