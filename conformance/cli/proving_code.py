@@ -78,6 +78,7 @@ def prove_code(
     word, style, code = _headline(findings)
     _save(saved, told, word, profile)
     _tell_assumptions(findings)
+    say(show_code_proof.summary(findings))
     say(word, style)
     if code != ExitCode.PASS:
         raise typer.Exit(code)

@@ -58,7 +58,7 @@ class Finding:
 
     `rule`: the name of the claim, which is that of the action whose rule the function must follow, or of a part of it.
     `instead`: the fault or the design that it follows where it differs.
-    `open`: where paths are not understood, or the solver gave up.
+    `open`: where paths are not understood, or the solver gave up. `ran`: the functions that the paths run, by file and name.
     """
 
     function: str
@@ -74,6 +74,9 @@ class Finding:
     questions: int = 0
     seconds: float = 0.0
     assumes: tuple[str, ...] = ()
+    understood: int = 0
+    """Paths of which each statement has a meaning."""
+    ran: tuple[str, ...] = ()
 
     @property
     def is_known_fault(self) -> bool:
@@ -106,7 +109,14 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
         verdict.questions,
         verdict.seconds,
         claim.assumes,
+        sum(path.understood for path in verdict.paths),
+        tuple(sorted(_ran(sources, verdict))),
     )
+
+
+def _ran(sources: Sources, verdict: Verdict) -> set[str]:
+    places = {(place.path, place.line) for path in verdict.paths for place in path.lines}
+    return {f"{path}:{name}" for path, line in places if (name := sources.function_at(path, line)) is not None}
 
 
 def actions_of(profile: Profile | None) -> Mapping[str, Action]:

@@ -44,6 +44,18 @@ def table(findings: Iterable[Finding], place: Place) -> Table:
     return shown
 
 
+def summary(findings: Sequence[Finding]) -> str:
+    """How much was looked at: claims, functions, paths."""
+    there = [finding for finding in findings if finding.verdict != ABSENT]
+    followed = {function for f in there if f.verdict == PROVED or f.instead is not None for function in f.ran}
+    ran, paths = {function for f in there for function in f.ran}, sum(f.paths for f in there)
+    understood = sum(f.understood for f in there)
+    return (
+        f"{len(there)} claims; {len(ran)} functions of the code ran, {len(followed)} of them where each path follows a rule; "
+        f"{understood} of {paths} paths understood"
+    )
+
+
 def explanations(findings: Iterable[Finding], place: Place) -> Iterator[Text]:
     """Why a function is not proved: each difference with a path in numbers, and what is not understood."""
     for finding in findings:

@@ -251,6 +251,12 @@ class Module:
         imported = ".".join(part for part in self.imports.get(target.id, ()) if part)
         return bool(imported) and imported.partition(".")[0] != self.name.partition(".")[0]
 
+    @cached_property
+    def functions(self) -> list[tuple[str, ast.FunctionDef]]:
+        """Functions and methods, with their names as `definition` takes them."""
+        classes = [("", self.tree), *((f"{c.name}.", c) for c in self.tree.body if isinstance(c, ast.ClassDef))]
+        return [(f"{of}{f.name}", f) for of, scope in classes for f in scope.body if isinstance(f, ast.FunctionDef)]
+
     def is_uncertain(self, name: str) -> bool:
         return name in self.uncertain or "*" in self.uncertain
 
@@ -287,6 +293,11 @@ class Sources:
         lines = next((module.text.splitlines() for module in read), [])
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
+    def function_at(self, path: str, number: int) -> str | None:
+        """`Class.function` or `function` in which a line of a module that was read stands, without those inside a function."""
+        read = (module for module in self._modules.values() if module is not None and module.path == path)
+        return next((name for module in read for name, node in module.functions if _spans(node, number)), None)
+
     def digests(self) -> dict[str, str | None]:
         """Of each module that was asked for, the SHA-256 of its text; None of one that the tree does not have."""
         return {name: digest_of(module) for name, module in self._modules.items()}
@@ -309,6 +320,10 @@ class Sources:
             if text is not None:
                 return Module(name, path, text)
         return None
+
+
+def _spans(node: ast.FunctionDef, number: int) -> bool:
+    return node.lineno <= number <= (node.end_lineno or node.lineno)
 
 
 def digest_of(module: Module | None) -> str | None:

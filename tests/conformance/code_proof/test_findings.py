@@ -31,6 +31,10 @@ def test_a_function_that_follows_its_rule_has_no_difference(tmp_path: Path) -> N
         "StreamingSession.match_prefix",
     )
     assert finding.paths > 1 and finding.questions > 1 and finding.assumes
+    assert finding.understood == finding.paths
+    assert {"StreamingSession.match_prefix", "StreamingSession._trim", "StreamingSession._free"} <= {
+        ran.rpartition(":")[2] for ran in finding.ran
+    }
 
 
 @pytest.mark.parametrize(("profile", "word"), [(None, DIFFERS), ("sglang-0.5.17", "known fault S0511a")])

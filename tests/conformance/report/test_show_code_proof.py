@@ -8,7 +8,7 @@ import pytest
 
 from kvproof.conformance.code_proof.findings import KNOWN_FAULT, Call, Finding, Line, Shown
 from kvproof.conformance.report.formats.run_events import NOT_REACHED
-from kvproof.conformance.report.show_code_proof import change_of, explanations, verdict_of
+from kvproof.conformance.report.show_code_proof import change_of, explanations, summary, verdict_of
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED
 
 STATE = {"origin_len": 3, "P": 2, "output_len": 0}
@@ -80,3 +80,13 @@ def test_of_a_known_fault_its_name_is_enough_and_what_is_not_understood_has_its_
     assert told(finding(KNOWN_FAULT, SHOWN)).endswith("every path does exactly what this says: S0511a")
     assert "not understood: m.py:3: a loop" in told(finding(NOT_UNDERSTOOD))
     assert told(finding(PROVED)) == ""
+
+
+def test_functions_count_once_and_as_followed_only_where_each_path_follows_a_rule() -> None:
+    one = dataclasses.replace(finding(PROVED), paths=2, understood=2, ran=("m.py:Cache.finish", "m.py:trim"))
+    two = dataclasses.replace(finding(DIFFERS), paths=3, understood=3, ran=("m.py:Cache.match", "m.py:trim"))
+    three = dataclasses.replace(finding(NOT_UNDERSTOOD), paths=4, understood=1, ran=("m.py:Cache.retract",))
+
+    assert summary([one, two, three, finding(ABSENT)]) == (
+        "3 claims; 4 functions of the code ran, 2 of them where each path follows a rule; 6 of 9 paths understood"
+    )
