@@ -81,19 +81,19 @@ class Turned:
 
 
 def commits(repository: Path, since: str) -> list[tuple[str, str, str]]:
-    """Hash, date and subject of each commit that touched the session code, the first one first."""
-    command = [
-        "git",
-        "-C",
-        str(repository),
-        "log",
-        "--reverse",
-        f"--since={since}",
-        "--date=short",
-        "--format=%h%x09%ad%x09%s",
-    ]
-    log = subprocess.run([*command, "--", *FILES], check=True, capture_output=True, text=True).stdout
-    return [(parts[0], parts[1], parts[2]) for line in log.splitlines() if len(parts := line.split("\t", 2)) == 3]
+    """Hash, date and subject of each commit that touched the session code or fixed a known bug, the first one first."""
+    subjects = [f"--grep=(#{number})$" for number in SEEDS]
+    found = {*_log(repository, since, "--", *FILES), *_log(repository, since, *subjects)}
+    return [(commit, date, subject) for _, commit, date, subject in sorted(found)]
+
+
+def _log(repository: Path, since: str, *chosen: str) -> Iterator[tuple[int, str, str, str]]:
+    """Commits with the second of each."""
+    form = "--format=%ct%x09%h%x09%ad%x09%s"
+    command = ["git", "-C", str(repository), "log", f"--since={since}", "--date=short", form, *chosen]
+    for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+        second, commit, date, subject = line.split("\t", 3)
+        yield int(second), commit, date, subject
 
 
 def findings_at(repository: Path, commit: str, store: Store) -> list[Finding] | None:
@@ -166,7 +166,7 @@ def _some(sentences: tuple[str, ...]) -> str:
 
 def _fix(number: int, change: Change | None) -> list[str]:
     if change is None:
-        return [f"| #{number} | | none: it touches no session file | | |"]
+        return [f"| #{number} | | none: not in this history | | |"]
     turned = list(change.verdicts())
     where = f"| #{number} | {change.date}"
     if not any(one.is_one for one in turned):
