@@ -13,13 +13,12 @@ from kvproof.conformance.code_proof.findings import Finding
 from kvproof.conformance.code_proof.proving import Proving
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.fuzz.finding_folder import require_writable
 from kvproof.conformance.report import show_code_proof
 from kvproof.conformance.report.code_page import Told, code_page
 from kvproof.conformance.report.formats.of_code_proof import events_of_code_proof
 from kvproof.conformance.report.formats.stream import Stream
 from kvproof.conformance.report.terminal import Progress, bar, note, say, say_lines, tell_lines, write_json
-from kvproof.conformance.whole_file import require_writable_file, write_whole
+from kvproof.conformance.whole_file import require_writable_file, write_whole, writing
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.spec.profiles import Profile
@@ -50,7 +49,8 @@ class Saved:
         if self.html is not None:
             require_writable_file(self.html)
         if self.schedules is not None:
-            require_writable(self.schedules)
+            with writing(self.schedules):
+                self.schedules.mkdir(parents=True, exist_ok=True)
 
 
 def prove_code(
@@ -69,7 +69,6 @@ def prove_code(
         told.append(Told(target.label, _rules(profile), target.place, findings))
         stream.tell(*events_of_code_proof(findings, target))
         tell_lines([show_code_proof.table(findings, target.place)], at_least=WIDEST_TABLE)
-    findings = told[-1].findings
     if len(told) > 1:
         tell_lines([show_code_proof.change_table(told[0].findings, findings)], at_least=WIDEST_TABLE)
     say_lines(show_code_proof.explanations(findings, told[-1].place))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
-from kvproof.conformance.replay.ledger_words import changes
+from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
 from kvproof.model.code.reached import reached
 from kvproof.model.code.source import Sources
@@ -34,6 +34,9 @@ class Call:
     action: str
     params: dict[str, bool | int]
     changed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return action_in_words(self.action, self.params)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from kvproof.spec.state import FIELDS, NONE, PHASE_NAMES
@@ -19,6 +20,12 @@ def value(name: str, v: object) -> str:
     if _SORTS.get(name) == "phase" and isinstance(v, int):
         return PHASE_NAMES[v]
     return str(v)
+
+
+def action_in_words(name: str, params: Mapping[str, object]) -> str:
+    """An action as a call, with the parameters that it was given."""
+    given = ", ".join(f"{name}={value(name, v)}" for name, v in params.items() if v is not False)
+    return f"{name}({given})"
 
 
 def changes(before: Any, after: Any) -> list[str]:

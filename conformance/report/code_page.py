@@ -15,7 +15,6 @@ from kvproof.conformance.report.show_code_proof import (
     Place,
     change_of,
     newly_differs,
-    schedule_of,
     state_in_words,
     verdict_of,
 )
@@ -139,10 +138,9 @@ def _schedule(shown: Shown) -> str:
     if not shown.schedule:
         why = "perhaps the difference starts from a state that is never reached"
         return f'<p class="bad"><strong>{escape(NOT_REACHED[0].upper() + NOT_REACHED[1:])}</strong>: {why}.</p>'
-    calls = zip(schedule_of(shown), shown.schedule, strict=True)
     items = [
-        f'<li><code>{escape(said)}</code> <span class="dim">{escape("; ".join(call.changed))}</span></li>'
-        for said, call in calls
+        f'<li><code>{escape(str(call))}</code> <span class="dim">{escape("; ".join(call.changed))}</span></li>'
+        for call in shown.schedule
     ]
     lead = "A run of the rules from nothing. The last action is as the rule has it; the code does it otherwise."
     return f'<h3>Run</h3><p>{lead}</p><ol class="run">{"".join(items)}</ol>'

@@ -13,7 +13,6 @@ from kvproof.conformance.code_proof.findings import Finding, Shown, word_of
 from kvproof.conformance.errors import at
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import NOT_REACHED
-from kvproof.conformance.report.show_proof import action_in_words
 from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED
 
 STYLES = {PROVED: "green", DIFFERS: "bold red", ABSENT: "dim"}
@@ -95,19 +94,13 @@ def _schedule(shown: Shown) -> Iterator[Text]:
         yield Text(f"  {NOT_REACHED}: perhaps the difference starts from a state that is never reached", "bold red")
         return
     yield Text("  a run of the rules from nothing leads to it; the code does the last action otherwise:")
-    calls = schedule_of(shown)
-    for number, (call, action) in enumerate(zip(calls, shown.schedule, strict=True), start=1):
-        is_last = number == len(calls)
+    for number, call in enumerate(shown.schedule, start=1):
+        is_last = number == len(shown.schedule)
         yield Text.assemble(
             (f"    {number:3} ", "dim"),
-            (call, "bold red" if is_last else "bold"),
-            (f"  {'the rule: ' if is_last else ''}{'; '.join(action.changed)}", "dim"),
+            (str(call), "bold red" if is_last else "bold"),
+            (f"  {'the rule: ' if is_last else ''}{'; '.join(call.changed)}", "dim"),
         )
-
-
-def schedule_of(shown: Shown) -> tuple[str, ...]:
-    """The actions of the run with their parameters, as all commands print them."""
-    return tuple(action_in_words(call.action, call.params) for call in shown.schedule)
 
 
 def state_in_words(state: Mapping[str, int]) -> str:

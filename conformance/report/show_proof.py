@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.conformance.replay.ledger_words import changes, value
+from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.run_events import Cell, LemmaSaid
 from kvproof.conformance.report.show_effects import all_in_words
@@ -140,11 +140,6 @@ def instance_in_words(run: Run) -> str:
 
 def call_in_words(taken: Taken) -> str:
     return action_in_words(taken.outcome.action.name, taken.params)
-
-
-def action_in_words(name: str, params: Mapping[str, int]) -> str:
-    given = ", ".join(f"{name}={value(name, v)}" for name, v in params.items() if v is not False)
-    return f"{name}({given})"
 
 
 def variant_lines(comparison: Comparison) -> Iterator[Text]:

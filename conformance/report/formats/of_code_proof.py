@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from kvproof.conformance.code_proof.findings import Finding
 from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.report.formats.run_events import FunctionDiffers, FunctionProved
-from kvproof.conformance.report.show_code_proof import schedule_of
 
 
 def events_of_code_proof(findings: Iterable[Finding], target: Target) -> Iterator[FunctionProved]:
     for finding in findings:
         path = target.place(finding.path) if finding.path is not None else None
-        differences = tuple(FunctionDiffers.about(shown, schedule=schedule_of(shown)) for shown in finding.differences)
+        differences = tuple(
+            FunctionDiffers.about(shown, schedule=tuple(map(str, shown.schedule))) for shown in finding.differences
+        )
         yield FunctionProved.about(finding, target=target.label, path=path, differences=differences)

@@ -1,4 +1,4 @@
-"""Runs inside SGLang's environment: a schedule is played on the release, and its trouble is told."""
+"""Runs inside SGLang's environment: schedules are played on the release, and the trouble of each is told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 from kvproof.conformance.fuzz.finding_folder import replay_finding
 
 
-def signature(schedule: str) -> str:
-    trouble = replay_finding(Path(schedule)).trouble
-    return trouble.signature if trouble is not None else ""
+def signatures(*schedules: str) -> list[str]:
+    played = (replay_finding(Path(schedule), isolates=False) for schedule in schedules)
+    return [one.trouble.signature for one in played if one.trouble is not None]
