@@ -97,9 +97,9 @@ def _is_of(run: Run, value: Any, kind: Any) -> bool:
         if isinstance(value, StandIn):
             return _is_described_as(value, kind.name)
         return _is_not_of_the_tree(value)
+    if isinstance(kind, Known) and isinstance(value, StandIn):
+        return _is_described_as(value, kind.name)
     if isinstance(kind, Known) and kind.name in PYTHON_TYPES:
-        if isinstance(value, StandIn):
-            return _is_described_as(value, kind.name)
         if arithmetic.is_flag(value):
             return kind.name in ("bool", "int")
         if arithmetic.is_number(value):

@@ -262,6 +262,7 @@ UNDERSTOOD = {
     "loops within a comprehension": "return [x + y for x in (a, b) if x > 1 for y in (x, c) if y > 0]",
     "any() stops within the inner loop": "return any(check(x) > 2 for xs in ((a, 3), (-1,)) for x in xs)",
     "next() stops within the inner loop": "return next(x for xs in ((), (a, b)) for x in xs)",
+    "the page size times one": "return a // (P * 1) * (1 * P)",
     "the same object is in a list": "p = Pair(a)\nreturn p in (1, p)[1:]",
 }
 
