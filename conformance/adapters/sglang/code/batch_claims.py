@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.domain import is_aligned
-from kvproof.spec.effects import Report
+from kvproof.spec.effects import Lock, Report
 from kvproof.spec.state import Ledger
 
 ONE_REQUEST = "what a loop over the requests of a batch does to one it does to each, and no request stands in two batches"
@@ -29,6 +30,7 @@ def batch(release: Release) -> Iterator[Claim]:
     yield _evict_window(release)
     yield from _check(release)
     yield _decode(release)
+    yield _extend(release)
 
 
 # The window.
@@ -134,6 +136,7 @@ def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, f
 
 OTHERS = {"others": "count"}
 """How many requests stand in the batch beside the one that is looked at."""
+HAS_ROW = "the request has the row"
 TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES}
 NO_WINDOW_HERE = "what the step evicts of the window before it takes its slots is another claim's"
 IN_STEP = "before the step, `seq_lens` of the batch says of each request its kv_committed_len"
@@ -167,3 +170,53 @@ def _decode(release: Release) -> Claim:
         assumes=(ONE_REQUEST, IN_STEP, NO_WINDOW_HERE, *PLAINLY),
         kind=BatchScene,
     )
+
+
+# An extend.
+
+ALLOCATES = {module: "alloc_for_extend" for module in ("sglang.srt.mem_cache.allocation", "sglang.srt.mem_cache.common")}
+BEFORE = (
+    "`prepare_for_extend` gives the batch its lengths: of each request the prefix, and up to where it runs",
+    "the lock of a matched prefix is taken when the request is admitted",
+    "`write_cache_indices` writes the prefix and the new slots into the row: what CUDA's kernel does is described",
+    "the pool of rows has a row for a request that has none",
+)
+
+
+def _extend(release: Release) -> Claim:
+    """Rows and pages; and those lengths that the function itself sets: before 0.5.17 it sets none."""
+    action = release.actions["extend"]
+    lengths = sorted(_set_by(release, ALLOCATES) & {"kv_committed_len", "kv_allocated_len"})
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        whole = follows(action, values=lambda *_: {**TAKEN, HAS_ROW: YES}, given=release.given)(d, s, p)
+        return dataclasses.replace(whole, effects=tuple(e for e in whole.effects if not isinstance(e, Lock)))
+
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        found = {name: scene.length_of(scene.req, name) for name in lengths}
+        return {**found, **scene.slots_taken(), HAS_ROW: scene.has_row()}
+
+    def allocate(scene: BatchScene) -> Any:
+        module = scene.run.sources.module(next(m for m, f in ALLOCATES.items() if release.has(m, f)))
+        return scene.run.call(scene.run.global_name(module, "alloc_for_extend"), [scene.extend_batch()], {})
+
+    return release.claim(
+        "extend",
+        ALLOCATES,
+        rule,
+        allocate,
+        shows,
+        params={**action.params, **OTHERS, "others_extend": "length"},
+        assumes=(ONE_REQUEST, NO_WINDOW_HERE, *PLAINLY, *BEFORE),
+        kind=BatchScene,
+    )
+
+
+def _set_by(release: Release, places: Mapping[str, str]) -> set[str]:
+    """Attributes that a function sets."""
+    for module_name, function in places.items():
+        module = release.sources.module(module_name)
+        node = module.definition(function) if module is not None else None
+        if node is not None:
+            return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    return set()

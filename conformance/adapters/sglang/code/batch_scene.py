@@ -7,23 +7,30 @@ from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     ALLOCATION,
+    COMMON,
     BatchAllocator,
     BatchRowPool,
     BatchTree,
+    Matched,
     PerRequest,
     Requests,
     known,
     places_of_a_turn,
+    torch_of,
 )
 from kvproof.conformance.adapters.sglang.code.claims import Act
 from kvproof.conformance.adapters.sglang.code.layout import BATCH, OWNERS, class_at
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
+from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
+from kvproof.model.code import arithmetic
+from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Opaque, Record
-from kvproof.spec.state import Ledger, is_live
+from kvproof.model.code.values import Instance, Known, Opaque, Record
+from kvproof.spec.state import WAITING, Ledger, is_live
 
 
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
+WRITERS = tuple(f"{module}.write_cache_indices" for module in (COMMON, ALLOCATION))
 SLOTS_FIT, ALL_WRITTEN = "each slot is asked for and written where its page stands", "no slot is left unwritten"
 
 
@@ -31,13 +38,14 @@ class BatchScene(SessionScene):
     """A session's scene, and the batch in which its turn stands."""
 
     def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace, act: Act) -> None:
+        self.count = getattr(p, "others", 0) + 1
+        run.library = {**run.library, "torch": torch_of(run, self.count)}
         super().__init__(run, s, p, act)
         if run.paths.decide(s.plain):
             self.req.fields["session"], self.slots.slot = None, None
         self.pages = BatchAllocator(run, self.effects, s)
         self.rows = BatchRowPool(run, self.row, self.effects, self.pages)
         self.tree = self._tree()
-        self.count = getattr(p, "others", 0) + 1
         self._choose_cuda()
         self.req.fields |= {"beam_group": None}
         record = self.req.fields.get("kv")
@@ -46,10 +54,42 @@ class BatchScene(SessionScene):
 
     def _choose_cuda(self) -> None:
         """Later releases look up by the device which function allocates: they have one that is CUDA's."""
+        chosen: dict[str, Any] = dict.fromkeys(WRITERS, Known("write_cache_indices", self._write_cache_indices))
         module = self.run.sources.module(ALLOCATION)
         if module is not None and module.binds("alloc_for_decode_default"):
-            chosen = self.run.global_name(module, "alloc_for_decode_default")
-            self.run.given = {**self.run.given, f"{ALLOCATION}.alloc_for_decode": chosen}
+            chosen[f"{ALLOCATION}.alloc_for_decode"] = self.run.global_name(module, "alloc_for_decode_default")
+        self.run.given = {**self.run.given, **chosen}
+
+    def _write_cache_indices(
+        self,
+        out_cache_loc: Any,
+        rows: Any,
+        rows_cpu: Any,
+        prefix_lens: Any,
+        prefix_lens_cpu: Any,
+        seq_lens: Any,
+        seq_lens_cpu: Any,
+        extend_lens: Any,
+        extend_lens_cpu: Any,
+        prefix_tensors: Any,
+        pool: Any,
+    ) -> None:
+        """Row positions [0, prefix) are what the prefix has, and [prefix, seq) the new slots: what CUDA's kernel does."""
+        d, start, end = self.d, prefix_lens.value, seq_lens.value
+        (prefix,) = self.run.elements(prefix_tensors)
+        if pool is not self.rows or rows.value is not self.row or rows_cpu.value is not self.row:
+            raise NotUnderstoodError("another row than the turn's is written")
+        for other in (prefix_lens_cpu.value, prefix.length()):
+            self.pages.are_right(arithmetic.equal(d, start, other))
+        self.pages.are_right(arithmetic.equal(d, end, seq_lens_cpu.value))
+        for length in (extend_lens.value, extend_lens_cpu.value):
+            self.pages.are_right(arithmetic.equal(d, arithmetic.add(d, start, length), end))
+        self.rows.write_prefix(prefix)
+        self.rows.write_extend(out_cache_loc, self.extended(start, end), start, end)
+
+    def extended(self, start: Any, end: Any) -> Any:
+        """The tokens of an extend, of all requests of the batch."""
+        return arithmetic.add(self.d, arithmetic.subtract(self.d, end, start), self.p.others_extend)
 
     # A batch looks neither at the receipts of a lock nor at a session's last turn: one of each is enough.
 
@@ -74,6 +114,7 @@ class BatchScene(SessionScene):
             "is_mamba_enabled": False,
             "_sliding_window_size": self.d.window,
             "disable": self.inner.is_chunk_cache(),
+            "session": self.cache,
             "session_records": known(self._session_records()),
         }
         return Instance(class_at(self.run, OWNERS), fields)
@@ -112,6 +153,42 @@ class BatchScene(SessionScene):
         rows = {name: self.each(self.row) for name in ("req_pool_indices", "req_pool_indices_cpu")}
         more = {"seq_lens_sum": 0, "output_ids": self.each(Opaque("the last token")), "is_spec_v2": False}
         return self.batch(maybe_evict_swa=known(None), **lens, **rows, **more)
+
+    def extend_batch(self) -> Instance:
+        """A batch whose one request has its prefix, and runs up to `seq_len`."""
+        s, d, fields = self.s, self.d, self.req.fields
+        has_row = not self.run.paths.decide(d.every(s.phase == WAITING, d.no(s.lent)))
+        if not has_row:
+            self._has_no_row()
+        prefix = (Indices if has_row else Matched)(self.run, 0, s.prefix_len)
+        fields |= {"prefix_indices": prefix, "prefix_len": s.prefix_len}
+        if isinstance(self.tree, Instance):
+            self.tree.fields["prefix_device_indices"] = Known("prefix_device_indices", lambda req: prefix)
+        return self.batch(
+            maybe_evict_swa=known(None),
+            prefix_lens=[s.prefix_len],
+            extend_lens=[self.p.seq_len - s.prefix_len],
+            extend_num_tokens=self.extended(s.prefix_len, self.p.seq_len),
+            seq_lens=self.each(self.p.seq_len),
+            seq_lens_cpu=self.each(self.p.seq_len),
+            dllm_config=None,
+        )
+
+    def _has_no_row(self) -> None:
+        """A queued turn that matched the tree: it knows the length of its prefix, and holds the lock."""
+        layout, fields = self.layout, self.req.fields
+        if not layout.row_is_on_record:
+            fields["req_pool_idx"] = None
+        if layout.is_shared:
+            fields["kv"] = self._record({"cache_protected_len": self.s.cache_protected_len}, None)
+            self.slots.slot = None
+        elif layout.on_record:
+            fields["kv"] = None
+        if layout.is_owned:
+            fields["lock"] = self.lock.fields["lock"]
+
+    def has_row(self) -> bool:
+        return self._row_of(self.req) is self.row
 
     def seq_lens(self, batch: Instance) -> dict[str, Any]:
         return {name: batch.fields[name].value for name in SEQ_LENS}

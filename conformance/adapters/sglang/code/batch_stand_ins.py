@@ -7,12 +7,20 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, InnerCache, ReqToToken, Row, RowPool
+from kvproof.conformance.adapters.sglang.code.stand_ins import (
+    TORCH,
+    Allocator,
+    Indices,
+    InnerCache,
+    ReqToToken,
+    Row,
+    RowPool,
+)
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Known, Record, StandIn
-from kvproof.spec.effects import Effect, Take
+from kvproof.model.code.values import Instance, Known, Library, Opaque, Record, StandIn
+from kvproof.spec.effects import Effect, Share, Take, TakeRow
 from kvproof.spec.state import Ledger
 
 
@@ -43,6 +51,8 @@ SERVER = {
     "sglang.srt.model_executor.forward_batch_info.ForwardMode": Record(
         **{name.upper(): mode for name, mode in FORWARD_MODES.items()}
     ),
+    **{f"{module}.is_pin_memory_available": Known("is_pin_memory_available", lambda *_: False) for module in (COMMON, ALLOCATION)},
+    "sglang.srt.mem_cache.memory_pool.HybridReqToTokenPool": Known("HybridReqToTokenPool", lambda *_: None),
     f"{COMMON}.evict_from_tree_cache": NOTHING,
     **{f"{module}._is_{name}": name == "cuda" for module in (COMMON, ALLOCATION) for name in DEVICES},
     "sglang.srt.runtime_context.get_parallel": known(Record(dcp_enabled=False)),
@@ -122,6 +132,29 @@ class NewSlots(StandIn):
         return self
 
 
+class Matched(Indices):
+    """KV indices of a prefix that the tree matched: they stand in no row yet."""
+
+
+def torch_of(run: Interpreter, count: Any) -> Library:
+    """torch, where lists over the requests of a batch become tensors."""
+
+    def tensor(values: Any, **_: Any) -> PerRequest:
+        found = run.elements(values)
+        if len(found) != 1:
+            raise NotUnderstoodError("a tensor of other than one value for each request")
+        return found[0] if isinstance(found[0], PerRequest) else PerRequest(run, found[0], count)
+
+    def full(shape: Any, value: Any, **_: Any) -> PerRequest:
+        return tensor([value] if shape == (1,) else [])
+
+    def empty(shape: Any, **_: Any) -> Any:
+        return Matched(run, 0, 0) if shape == (0,) else Opaque("an empty tensor")
+
+    known_functions = {"tensor": tensor, "cat": tensor, "full": full, "empty": empty}
+    return Library("torch", {**TORCH.members, **{name: Known(f"torch.{name}", f) for name, f in known_functions.items()}})
+
+
 class BatchTable(ReqToToken):
     """The page table; also read at one position of each request's row."""
 
@@ -137,12 +170,25 @@ class BatchTable(ReqToToken):
 class BatchRowPool(RowPool):
     """`req_to_token_pool` as a batch writes into it."""
 
-    members = RowPool.members | {"write", "alloc_aux_to_lengths"}
+    members = RowPool.members | {"write", "alloc", "alloc_aux_to_lengths"}
 
     def __init__(self, run: Interpreter, row: Row, effects: list[Effect], pages: BatchAllocator) -> None:
         super().__init__(run, row, effects)
         self.effects, self.row, self.pages = effects, row, pages
         self.req_to_token = BatchTable(run, row)
+
+    def alloc(self, reqs: Any) -> list[Any]:
+        """A row for each request that has none."""
+        for req in self.run.elements(reqs):
+            if self.holder_of(req).fields["req_pool_idx"] is None:
+                self.run.set_attribute(self.holder_of(req), "req_pool_idx", self.row)
+                self.effects.append(TakeRow(z3.BoolVal(True)))
+        return [self.holder_of(req).fields["req_pool_idx"] for req in self.run.elements(reqs)]
+
+    def holder_of(self, req: Instance) -> Instance:
+        """What names the row of a request: itself, or its record."""
+        record = req.fields.get("kv")
+        return record if isinstance(record, Instance) and "req_pool_idx" in record.fields else req
 
     def write(self, indices: Any, slots: Any) -> None:
         """One slot for each request, at one position of its row."""
@@ -155,6 +201,22 @@ class BatchRowPool(RowPool):
         self.pages.written(slots, start, end)
         self.effects.append(Take(d.ceil_pages(start), d.ceil_pages(end)))
 
+    def write_prefix(self, prefix: Any) -> None:
+        """The leading positions of the row: its own indices once more, or those that the tree matched."""
+        if not isinstance(prefix, Indices) or not self.run.paths.must(arithmetic.equal(self.run.d, prefix.start, 0)):
+            raise NotUnderstoodError("a prefix that is neither the row's nor the tree's")
+        if isinstance(prefix, Matched):
+            self.effects.append(Share(z3.BoolVal(True), self.run.d.floor_pages(arithmetic.as_length(self.run.d, prefix.end))))
+
+    def write_extend(self, slots: Any, total: Any, start: Any, end: Any) -> None:
+        """New slots behind the prefix. `total`: of all requests of the batch."""
+        if not isinstance(slots, NewSlots):
+            raise NotUnderstoodError("something other than new slots is written")
+        d = self.run.d
+        self.pages.are_right(arithmetic.equal(d, slots.total, total))
+        self.pages.written(slots, start, end)
+        self.effects.append(Take(d.ceil_pages(start), d.ceil_pages(end)))
+
     def alloc_aux_to_lengths(self, **_: Any) -> None:
         """Pools beside the KV pool: there are none."""
 
@@ -162,7 +224,13 @@ class BatchRowPool(RowPool):
 class BatchAllocator(Allocator):
     """The KV allocator as a batch uses it: it has what is asked for."""
 
-    members = Allocator.members | {"free_swa_segment", "alloc", "alloc_decode"}
+    members = Allocator.members | {
+        "free_swa_segment",
+        "alloc",
+        "alloc_decode",
+        "alloc_extend",
+        "get_extend_allocation_demand",
+    }
 
     def __init__(self, run: Interpreter, effects: list[Effect], before: Ledger | None = None) -> None:
         super().__init__(run, effects, before)
@@ -192,6 +260,26 @@ class BatchAllocator(Allocator):
         if not self.run.paths.must(self.run.d.page_size == 1):
             raise NotUnderstoodError("single slots of pages that have more")
         return self._hand_out(NewSlots(count))
+
+    def get_extend_allocation_demand(self, *_: Any, conservative_num_tokens: Any, shard_size: Any) -> Any:
+        return conservative_num_tokens
+
+    def alloc_extend(
+        self,
+        prefix_lens: PerRequest,
+        prefix_lens_cpu: PerRequest,
+        seq_lens: PerRequest,
+        seq_lens_cpu: PerRequest,
+        last_loc: PerRequest,
+        extend_num_tokens: Any,
+    ) -> NewSlots:
+        """The slots of positions [prefix, seq) of each request: the rest of the page of `last_loc`, then fresh pages."""
+        d, start = self.run.d, prefix_lens.value
+        self.are_right(arithmetic.equal(d, start, prefix_lens_cpu.value))
+        self.are_right(arithmetic.equal(d, seq_lens.value, seq_lens_cpu.value))
+        before = last_loc.value.end if isinstance(last_loc.value, Indices) else 0
+        self.are_right(arithmetic.equal(d, before, start))
+        return self._hand_out(NewSlots(extend_num_tokens, start, seq_lens.value))
 
     def alloc_decode(self, seq_lens: PerRequest, seq_lens_cpu: PerRequest, last_loc: PerRequest) -> NewSlots:
         """The slot of each request's last position: the one after `last_loc`, or the first of a fresh page."""
