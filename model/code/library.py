@@ -12,7 +12,19 @@ from typing import Any, Protocol
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, RaisedError
 from kvproof.model.code.paths import Paths
-from kvproof.model.code.values import Bound, Class, Elements, Function, Identity, Instance, Known, Library, Opaque, StandIn, Text
+from kvproof.model.code.values import (
+    Bound,
+    Class,
+    Elements,
+    Function,
+    Identity,
+    Instance,
+    Known,
+    Library,
+    Opaque,
+    StandIn,
+    Text,
+)
 from kvproof.model.symbolic import Symbols
 
 

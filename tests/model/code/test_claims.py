@@ -365,7 +365,9 @@ def test_a_table_of_functions_does_not_change_them(tmp_path: Path) -> None:
     assert checked(tmp_path, f"{RIGHT}\n{table.replace('collections', 'other')}").verdict == NOT_UNDERSTOOD
 
 
-@pytest.mark.parametrize(("read", "verdict"), [("", PROVED), ("TABLE[0]", NOT_UNDERSTOOD), ("print(TABLE)", NOT_UNDERSTOOD)])
+@pytest.mark.parametrize(
+    ("read", "verdict"), [("", PROVED), ("TABLE[0]", NOT_UNDERSTOOD), ("print(TABLE)", NOT_UNDERSTOOD)]
+)
 def test_a_table_that_the_import_reads_may_run_its_functions(tmp_path: Path, read: str, verdict: str) -> None:
     patch = "def patch():\n    free_tail.__code__ = 0\n"
     table = f"from collections import defaultdict\n{patch}TABLE = defaultdict(lambda: patch())\n"

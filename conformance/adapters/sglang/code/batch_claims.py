@@ -8,19 +8,18 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import z3
-
 from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
 from kvproof.conformance.adapters.sglang.code.claims import YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code import arithmetic
-from kvproof.model.code.claims import Claim, Expected, Rule, follows
+from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Lock, Report
 from kvproof.spec.state import Ledger
 
-ONE_REQUEST = "what a loop over the requests of a batch does to one it does to each, and no request stands in two batches"
+ONE_REQUEST = (
+    "what a loop over the requests of a batch does to one it does to each, and no request stands in two batches"
+)
 
 
 def batch(release: Release) -> Iterator[Claim]:
@@ -174,7 +173,8 @@ def _decode(release: Release) -> Claim:
 
 # An extend.
 
-ALLOCATES = {module: "alloc_for_extend" for module in ("sglang.srt.mem_cache.allocation", "sglang.srt.mem_cache.common")}
+LENGTHS_SET = {"kv_committed_len", "kv_allocated_len"}
+ALLOCATES = dict.fromkeys(("sglang.srt.mem_cache.allocation", "sglang.srt.mem_cache.common"), "alloc_for_extend")
 BEFORE = (
     "`prepare_for_extend` gives the batch its lengths: of each request the prefix, and up to where it runs",
     "the lock of a matched prefix is taken when the request is admitted",
@@ -184,9 +184,10 @@ BEFORE = (
 
 
 def _extend(release: Release) -> Claim:
-    """Rows and pages; and those lengths that the function itself sets: before 0.5.17 it sets none."""
+    """Rows and pages; and those lengths that the caller leaves to the function: up to 0.5.14 it sets them itself."""
     action = release.actions["extend"]
-    lengths = sorted(_set_by(release, ALLOCATES) & {"kv_committed_len", "kv_allocated_len"})
+    of_caller = _set_by(release, BATCH, "ScheduleBatch.prepare_for_extend")
+    lengths = sorted(LENGTHS_SET - of_caller)
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         whole = follows(action, values=lambda *_: {**TAKEN, HAS_ROW: YES}, given=release.given)(d, s, p)
@@ -197,8 +198,8 @@ def _extend(release: Release) -> Claim:
         return {**found, **scene.slots_taken(), HAS_ROW: scene.has_row()}
 
     def allocate(scene: BatchScene) -> Any:
-        module = scene.run.sources.module(next(m for m, f in ALLOCATES.items() if release.has(m, f)))
-        return scene.run.call(scene.run.global_name(module, "alloc_for_extend"), [scene.extend_batch()], {})
+        module = next(m for m, f in ALLOCATES.items() if release.has(m, f))
+        return scene.run.call(scene.run.imported(module, "alloc_for_extend"), [scene.extend_batch()], {})
 
     return release.claim(
         "extend",
@@ -207,16 +208,20 @@ def _extend(release: Release) -> Claim:
         allocate,
         shows,
         params={**action.params, **OTHERS, "others_extend": "length"},
-        assumes=(ONE_REQUEST, NO_WINDOW_HERE, *PLAINLY, *BEFORE),
+        assumes=(
+            ONE_REQUEST,
+            NO_WINDOW_HERE,
+            *PLAINLY,
+            *BEFORE,
+            *(f"`prepare_for_extend` sets {name}" for name in sorted(LENGTHS_SET & of_caller)),
+        ),
         kind=BatchScene,
     )
 
 
-def _set_by(release: Release, places: Mapping[str, str]) -> set[str]:
+def _set_by(release: Release, module_name: str, function: str) -> set[str]:
     """Attributes that a function sets."""
-    for module_name, function in places.items():
-        module = release.sources.module(module_name)
-        node = module.definition(function) if module is not None else None
-        if node is not None:
-            return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-    return set()
+    module = release.sources.module(module_name)
+    node = module.definition(function) if module is not None else None
+    found = ast.walk(node) if node is not None else ()
+    return {n.attr for n in found if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}

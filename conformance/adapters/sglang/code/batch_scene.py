@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import z3
+
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     ALLOCATION,
     COMMON,
@@ -27,7 +29,6 @@ from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.values import Instance, Known, Opaque, Record
 from kvproof.spec.state import WAITING, Ledger, is_live
-
 
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
 WRITERS = tuple(f"{module}.write_cache_indices" for module in (COMMON, ALLOCATION))
@@ -75,10 +76,12 @@ class BatchScene(SessionScene):
         pool: Any,
     ) -> None:
         """Row positions [0, prefix) are what the prefix has, and [prefix, seq) the new slots: what CUDA's kernel does."""
-        d, start, end = self.d, prefix_lens.value, seq_lens.value
+        d = self.d
+        start, end = (arithmetic.as_length(d, lens.value) for lens in (prefix_lens, seq_lens))
         (prefix,) = self.run.elements(prefix_tensors)
-        if pool is not self.rows or rows.value is not self.row or rows_cpu.value is not self.row:
-            raise NotUnderstoodError("another row than the turn's is written")
+        if pool is not self.rows:
+            raise NotUnderstoodError("another page table is written")
+        self.pages.are_right(z3.BoolVal(rows.value is self.row and rows_cpu.value is self.row))
         for other in (prefix_lens_cpu.value, prefix.length()):
             self.pages.are_right(arithmetic.equal(d, start, other))
         self.pages.are_right(arithmetic.equal(d, end, seq_lens_cpu.value))
@@ -95,7 +98,9 @@ class BatchScene(SessionScene):
 
     def _lock_fields(self) -> dict[str, Any]:
         if "lock" in self.layout.slot_fields:
-            return {"lock": self.new(*self.layout.lock_at, node=self.node, receipt=Opaque("a receipt"), swa_released=False)}
+            return {
+                "lock": self.new(*self.layout.lock_at, node=self.node, receipt=Opaque("a receipt"), swa_released=False)
+            }
         known_fields = {"last_node": self.node, "lock_receipt": Opaque("a receipt"), "swa_prefix_lock_released": False}
         known_fields |= {"swa_uuid_for_lock": Opaque("the window lock"), "skip_lock_node_ids": {}}
         return {name: value for name, value in known_fields.items() if name in self.layout.slot_fields}

@@ -51,14 +51,15 @@ SERVER = {
     "sglang.srt.model_executor.forward_batch_info.ForwardMode": Record(
         **{name.upper(): mode for name, mode in FORWARD_MODES.items()}
     ),
-    **{f"{module}.is_pin_memory_available": Known("is_pin_memory_available", lambda *_: False) for module in (COMMON, ALLOCATION)},
+    **{
+        f"{module}.is_pin_memory_available": Known("is_pin_memory_available", lambda *_: False)
+        for module in (COMMON, ALLOCATION)
+    },
     "sglang.srt.mem_cache.memory_pool.HybridReqToTokenPool": Known("HybridReqToTokenPool", lambda *_: None),
     f"{COMMON}.evict_from_tree_cache": NOTHING,
     **{f"{module}._is_{name}": name == "cuda" for module in (COMMON, ALLOCATION) for name in DEVICES},
     "sglang.srt.runtime_context.get_parallel": known(Record(dcp_enabled=False)),
-    "sglang.srt.runtime_context.get_server_args": known(
-        Record(enable_mamba_extra_buffer=known(False), dcp_size=1)
-    ),
+    "sglang.srt.runtime_context.get_server_args": known(Record(enable_mamba_extra_buffer=known(False), dcp_size=1)),
     "sglang.srt.runtime_context.mamba_extra_buffer_enabled": known(False),
     "sglang.srt.runtime_context.get_exec": known(Record(mamba=Record(enable_mamba_extra_buffer=False))),
 }
@@ -151,8 +152,10 @@ def torch_of(run: Interpreter, count: Any) -> Library:
     def empty(shape: Any, **_: Any) -> Any:
         return Matched(run, 0, 0) if shape == (0,) else Opaque("an empty tensor")
 
-    known_functions = {"tensor": tensor, "cat": tensor, "full": full, "empty": empty}
-    return Library("torch", {**TORCH.members, **{name: Known(f"torch.{name}", f) for name, f in known_functions.items()}})
+    known_functions: dict[str, Callable[..., Any]] = {"tensor": tensor, "cat": tensor, "full": full, "empty": empty}
+    return Library(
+        "torch", {**TORCH.members, **{name: Known(f"torch.{name}", f) for name, f in known_functions.items()}}
+    )
 
 
 class BatchTable(ReqToToken):
@@ -206,7 +209,9 @@ class BatchRowPool(RowPool):
         if not isinstance(prefix, Indices) or not self.run.paths.must(arithmetic.equal(self.run.d, prefix.start, 0)):
             raise NotUnderstoodError("a prefix that is neither the row's nor the tree's")
         if isinstance(prefix, Matched):
-            self.effects.append(Share(z3.BoolVal(True), self.run.d.floor_pages(arithmetic.as_length(self.run.d, prefix.end))))
+            self.effects.append(
+                Share(z3.BoolVal(True), self.run.d.floor_pages(arithmetic.as_length(self.run.d, prefix.end)))
+            )
 
     def write_extend(self, slots: Any, total: Any, start: Any, end: Any) -> None:
         """New slots behind the prefix. `total`: of all requests of the batch."""
@@ -299,7 +304,12 @@ class BatchAllocator(Allocator):
         self.free_swa(indices)
 
 
-OTHER_ALLOCATORS = ("c4_state_attn_allocator", "c4_attn_allocator", "c128_attn_allocator", "compute_dsv4_state_lens_extend")
+OTHER_ALLOCATORS = (
+    "c4_state_attn_allocator",
+    "c4_attn_allocator",
+    "c128_attn_allocator",
+    "compute_dsv4_state_lens_extend",
+)
 
 
 class BatchTree(InnerCache):

@@ -88,7 +88,9 @@ class Release:
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:
     """None where the tree holds no session cache that is known."""
-    found = (Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None)
+    found = (
+        Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None
+    )
     return next(found, None)
 
 

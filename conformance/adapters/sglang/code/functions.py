@@ -19,7 +19,9 @@ from kvproof.spec.machine import LEDGER
 from kvproof.spec.profiles import PROFILES
 
 PACKAGE = "sglang"
-SETTINGS = Record(strip_thinking_cache=False, enable_mamba_extra_buffer=Known("enable_mamba_extra_buffer", lambda: False))
+SETTINGS = Record(
+    strip_thinking_cache=False, enable_mamba_extra_buffer=Known("enable_mamba_extra_buffer", lambda: False)
+)
 LIBRARIES = {"torch": TORCH}
 # What the functions ask of the server's settings, and of the machine that it runs on.
 GIVEN = {

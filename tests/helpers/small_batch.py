@@ -1,0 +1,182 @@
+"""A batch in miniature, with the names of SGLang 0.5.20: right, and small enough to break line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from small_sglang import FILES as SESSION_FILES
+from small_sglang import MANAGERS, MEM_CACHE, write_sglang
+
+SCHEDULE_BATCH = f"{MANAGERS}/schedule_batch.py"
+RECORD = SESSION_FILES[SCHEDULE_BATCH].replace(
+    "    @property\n",
+    """    def swa_dead_lo(self, page_size):
+        return self.cache_protected_len
+
+    @property
+""",
+    1,
+)
+BATCH = """
+
+from sglang.srt.mem_cache.allocation import alloc_for_decode
+from sglang.srt.mem_cache.common import free_swa_out_of_window_slots
+
+
+@dataclasses.dataclass
+class ScheduleBatch:
+    reqs: list
+
+    def is_dllm(self):
+        return self.dllm_config is not None
+
+    def prepare_for_decode(self):
+        if not self.spec_algorithm.is_none():
+            return
+        self.out_cache_loc = alloc_for_decode(self, token_per_req=1)
+        for req in self.reqs:
+            req.decode_batch_idx += 1
+        self.seq_lens = self.seq_lens + 1
+        self.seq_lens_cpu.add_(1)
+        self.orig_seq_lens = self.orig_seq_lens + 1
+
+    def _evict_swa(self, req, pre_len):
+        free_swa_out_of_window_slots(
+            req,
+            pre_len,
+            self.tree_cache.sliding_window_size,
+            self.tree_cache.page_size,
+            self.req_to_token_pool,
+            self.token_to_kv_pool_allocator,
+        )
+"""
+FILES = {
+    SCHEDULE_BATCH: RECORD + BATCH,
+    f"{MEM_CACHE}/common.py": """
+def free_swa_out_of_window_slots(req, pre_len, window, page_size, pool, allocator):
+    assert req.kv.cache_protected_len % page_size == 0
+    cursor = max(req.kv.swa_evicted_seqlen, req.kv.cache_protected_len)
+    end = max(cursor, (pre_len - window - page_size) // page_size * page_size)
+    if end > cursor:
+        allocator.free_swa(pool.req_to_token[req.kv.req_pool_idx, cursor:end])
+    req.kv.swa_evicted_seqlen = end
+
+
+def evict_from_tree_cache(tree_cache, num_tokens):
+    tree_cache.evict(num_tokens)
+""",
+    f"{MEM_CACHE}/memory_pool.py": """
+class HybridReqToTokenPool:
+    pass
+""",
+    f"{MEM_CACHE}/allocation.py": """
+import torch
+
+from sglang.srt.mem_cache.common import evict_from_tree_cache
+from sglang.srt.mem_cache.memory_pool import HybridReqToTokenPool
+
+
+def write_cache_indices(*tensors):
+    raise NotImplementedError
+
+
+def alloc_token_slots(tree_cache, num_tokens):
+    evict_from_tree_cache(tree_cache, num_tokens)
+    out_cache_loc = tree_cache.token_to_kv_pool_allocator.alloc(num_tokens)
+    if out_cache_loc is None:
+        raise RuntimeError("out of memory")
+    return out_cache_loc
+
+
+def alloc_for_decode(batch, token_per_req):
+    batch.maybe_evict_swa()
+    if batch.tree_cache.page_size == 1:
+        out_cache_loc = alloc_token_slots(batch.tree_cache, batch.seq_lens.shape[0] * token_per_req)
+    else:
+        last_loc = batch.req_to_token_pool.req_to_token[batch.req_pool_indices, batch.seq_lens - 1]
+        allocator = batch.tree_cache.token_to_kv_pool_allocator
+        evict_from_tree_cache(batch.tree_cache, len(batch.seq_lens) * allocator.page_size)
+        out_cache_loc = allocator.alloc_decode(
+            batch.seq_lens + token_per_req, batch.seq_lens_cpu + token_per_req, last_loc
+        )
+    batch.req_to_token_pool.write((batch.req_pool_indices, batch.seq_lens.clone()), out_cache_loc.to(torch.int32))
+    for req in batch.reqs:
+        req.kv.kv_committed_len += token_per_req
+        req.kv.kv_allocated_len += token_per_req
+    return out_cache_loc
+
+
+def alloc_for_extend(batch):
+    batch.maybe_evict_swa()
+    prefix_tensors = [r.prefix_indices for r in batch.reqs]
+    prefix_lens_cpu = torch.tensor(batch.prefix_lens, dtype=torch.int64)
+    extend_lens_cpu = torch.tensor(batch.extend_lens, dtype=torch.int64)
+    prefix_lens_device = prefix_lens_cpu.to(batch.device)
+    assert not isinstance(batch.req_to_token_pool, HybridReqToTokenPool)
+    rows_cpu = torch.tensor(batch.req_to_token_pool.alloc(batch.reqs), dtype=torch.int64)
+    rows = rows_cpu.to(batch.device)
+    if batch.tree_cache.page_size == 1:
+        out_cache_loc = alloc_token_slots(batch.tree_cache, batch.extend_num_tokens)
+    else:
+        last_loc = [t[-1:] if len(t) > 0 else torch.full((1,), -1) for t in prefix_tensors]
+        out_cache_loc = batch.tree_cache.token_to_kv_pool_allocator.alloc_extend(
+            prefix_lens_device,
+            prefix_lens_cpu,
+            batch.seq_lens,
+            batch.seq_lens_cpu,
+            torch.cat(last_loc),
+            batch.extend_num_tokens,
+        )
+    write_cache_indices(
+        out_cache_loc,
+        rows,
+        rows_cpu,
+        prefix_lens_device,
+        prefix_lens_cpu,
+        batch.seq_lens,
+        batch.seq_lens_cpu,
+        extend_lens_cpu.to(batch.device),
+        extend_lens_cpu,
+        prefix_tensors,
+        batch.req_to_token_pool,
+    )
+    for req, seq_len in zip(batch.reqs, batch.seq_lens_cpu.tolist()):
+        req.kv.kv_allocated_len = seq_len
+        req.kv.kv_committed_len = seq_len
+    return out_cache_loc
+""",
+    f"{MANAGERS}/scheduler_components/invariant_checker.py": """
+class SchedulerInvariantChecker:
+    get_chunked_req = None
+
+    def _get_total_uncached_sizes(self):
+        batches = [self.get_last_batch()]
+        if self.get_running_batch() not in (None, batches[0]):
+            batches.append(self.get_running_batch())
+        reqs = [req for batch in batches for req in batch.reqs]
+        if self.get_chunked_req() is not None:
+            reqs += [self.get_chunked_req()]
+        full_uncached = 0
+        swa_uncached = 0
+        counted = set()
+        for req in reqs:
+            if id(req) in counted or not req.kv.holds_kv:
+                continue
+            counted.add(id(req))
+            allocated_len = (req.kv.kv_allocated_len + self.page_size - 1) // self.page_size * self.page_size
+            full_uncached += allocated_len - req.kv.cache_protected_len
+            if self.is_hybrid_swa:
+                swa_uncached += allocated_len - max(req.kv.cache_protected_len, req.kv.swa_evicted_seqlen)
+        return full_uncached, swa_uncached
+""",
+}
+
+
+def write_batch(folder: Path, right: str = "", wrong: str = "") -> Path:
+    """The miniatures of the session cache and of the batch in a folder, with one text of the latter in place of another."""
+    assert not right or sum(text.count(right) for text in FILES.values()) == 1, right
+    write_sglang(folder)
+    for path, text in FILES.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text.replace(right, wrong) if right else text)
+    return folder
