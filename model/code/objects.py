@@ -163,7 +163,7 @@ class Objects:
                 raise NotUnderstoodError(f"the class {node.name} with keywords (a metaclass?)")
             for decorator in node.decorator_list:
                 is_known = any(is_decorator(module, decorator, name) for name in ("dataclass", "runtime_checkable"))
-                if not is_known or _options(decorator) - {"slots", "kw_only"}:
+                if not is_known or _options(decorator) - {"slots", "kw_only", "frozen"}:
                     raise NotUnderstoodError(f"the class decorator {ast.unparse(decorator)}")
             with self.scope_of(module):
                 self._classes[key] = Class(node, module, tuple(self._base(base) for base in node.bases))
@@ -336,6 +336,8 @@ class Objects:
             return
         if not isinstance(value, Instance):
             raise NotUnderstoodError("an attribute of this value is set")
+        if is_frozen(value.kind):
+            raise NotUnderstoodError(f"the attribute {name!r} of {value.kind.name}, which is frozen, is set")
         setter = value.kind.setter(name)
         method = self.method(value.kind, name)
         if setter is not None:
@@ -723,6 +725,11 @@ def is_dataclass(kind: Class) -> bool:
 def has_slots(kind: Class) -> bool:
     """A dataclass with `slots=True`: it has no attributes but its fields."""
     return any("slots" in _options(decorator) for decorator in kind.node.decorator_list)
+
+
+def is_frozen(kind: Class) -> bool:
+    """A dataclass with `frozen=True`: its attributes cannot be set."""
+    return any("frozen" in _options(decorator) for c in kind.ancestors() for decorator in c.node.decorator_list)
 
 
 def _options(decorator: ast.expr) -> set[str]:

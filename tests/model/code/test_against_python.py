@@ -283,6 +283,13 @@ def test_the_id_of_what_the_code_makes_is_not_understood(body: str) -> None:
     assert by_interpreter(code, (7, 3, 0), 2) == NOT_UNDERSTOOD
 
 
+@pytest.mark.parametrize(("body", "right"), [("return Point(a).x", 7), ("p = Point(a)\n    p.x = 0", NOT_UNDERSTOOD)])
+def test_a_frozen_object_is_read_and_not_set(body: str, right: object) -> None:
+    frozen = "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Point:\n    x: int\n"
+
+    assert by_interpreter(f"{frozen}\ndef f(a, b, c, P):\n    {body}\n", (7, 3, 0), 2) == right
+
+
 def test_objects_that_were_there_before_have_different_ids() -> None:
     code = f"{PRELUDE}\ndef f(one, other):\n    return [id(x) in {{id(one)}} for x in (one, other)]\n"
     interpreter = Interpreter(d := Symbols(), Sources(Text(code)), Paths([d.page_size == 1]), {}, LIBRARY)

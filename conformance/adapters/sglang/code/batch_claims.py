@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
-from kvproof.conformance.adapters.sglang.code.claims import YES, Release
+from kvproof.conformance.adapters.sglang.code.claims import YES, Given, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions.finish import kv_of_known_tokens
 from kvproof.spec.effects import Lock, Report
-from kvproof.spec.state import Ledger
+from kvproof.spec.state import WAITING, Ledger
 
 ONE_REQUEST = (
     "what a loop over the requests of a batch does to one it does to each, and no request stands in two batches"
@@ -30,6 +31,7 @@ def batch(release: Release) -> Iterator[Claim]:
     yield from _check(release)
     yield _decode(release)
     yield _extend(release)
+    yield from _results(release)
 
 
 # The window.
@@ -225,3 +227,61 @@ def _set_by(release: Release, module_name: str, function: str) -> set[str]:
     node = module.definition(function) if module is not None else None
     found = ast.walk(node) if node is not None else ()
     return {n.attr for n in found if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+
+
+# Results of speculation v2.
+
+PROCESSOR = ("sglang.srt.managers.scheduler_components.batch_result_processor", "SchedulerBatchResultProcessor")
+MIXIN = ("sglang.srt.managers.scheduler_output_processor_mixin", "SchedulerOutputProcessorMixin")
+RESOLVES = (
+    (*PROCESSOR, "_resolve_spec_v2_tokens"),
+    (*MIXIN, "_resolve_spec_overlap_tokens"),
+    (*MIXIN, "_resolve_spec_overlap_token_ids"),
+)
+"""Module, class, method: the first that a release has."""
+OF_ROUND = (
+    "a round of EAGLE; no grammar ends the output within it",
+    "where `prepare_for_decode` of a round claims no position, kv_committed_len is the model's without the steps in flight",
+)
+
+
+def _results(release: Release) -> Iterator[Claim]:
+    found = [place for place in RESOLVES if release.has(place[0], f"{place[1]}.{place[2]}")]
+    module, kind, method = found[0] if found else RESOLVES[0]
+
+    def resolve(scene: BatchScene) -> Any:
+        if scene.is_running():
+            tokens = scene.p.tokens
+            if not scene.claims_ahead():
+                scene.set_length("kv_committed_len", kv_of_known_tokens(scene.d, scene.s))
+        else:
+            tokens = scene.p.late_tokens
+            scene.is_queued_again()
+        result = scene.verified(tokens)
+        return scene.ask(scene.processor(module, kind), method, result, scene.batch())
+
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        own = "kv_committed_len" if scene.claims_ahead() or not scene.is_running() else BY_RESULTS
+        return {own: scene.length_of(scene.req, "kv_committed_len"), TOKENS: result[0].length()}
+
+    def claim(name: str, given: Given, tokens: str) -> Claim:
+        action = release.actions[name]
+
+        def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+            def values(d: Symbols, s: Ledger, after: Ledger) -> Mapping[str, Any]:
+                return {TOKENS: getattr(p, tokens), BY_RESULTS: kv_of_known_tokens(d, after)}
+
+            given_here = (*given(d, s), d.one <= getattr(p, tokens), getattr(p, tokens) <= d.drafts + d.one)
+            return follows(action, values=values, given=lambda *_: (*release.given(d, s), *given_here))(d, s, p)
+
+        params = {"tokens": "length", "late_tokens": "length"}
+        place = {module: f"{kind}.{method}"}
+        assumes = (ONE_REQUEST, *OF_ROUND)
+        return release.claim(name, place, rule, resolve, shows, params=params, assumes=assumes, kind=BatchScene)
+
+    yield claim("result", lambda d, s: (d.spec_v2,), "tokens")
+    yield claim("late_result", lambda d, s: (d.spec_v2, s.phase == WAITING, d.no(s.lent)), "late_tokens")
+
+
+BY_RESULTS = "kv_committed_len, by the results that are in"
+TOKENS = "tokens that the result gives"

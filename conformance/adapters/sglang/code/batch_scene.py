@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import z3
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     ALLOCATION,
     COMMON,
+    NOTHING,
     BatchAllocator,
     BatchRowPool,
     BatchTree,
@@ -23,7 +25,7 @@ from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
 from kvproof.conformance.adapters.sglang.code.claims import Act
 from kvproof.conformance.adapters.sglang.code.layout import BATCH, OWNERS, class_at
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
-from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
+from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, Tokens
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
@@ -31,6 +33,17 @@ from kvproof.model.code.values import Instance, Known, Opaque, Record
 from kvproof.spec.state import WAITING, Ledger, is_live
 
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
+PREPARES_ROUND = (
+    ("sglang.srt.speculative.eagle_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
+    ("sglang.srt.speculative.eagle_utils", "eagle_prepare_for_decode"),
+)
+ROUND_COUNTS = ("spec_verify_ct", "spec_accepted_tokens", "spec_accepted_drafts", "spec_num_correct_drafts")
+ROUND_HISTOGRAMS = ("update_spec_acceptance_histogram", "update_spec_correct_drafts_histogram")
+ROUND_RESULTS = (
+    *("num_accepted_tokens", "accept_length_per_req_cpu", "num_accepted_drafts", "num_accepted_drafts_per_req_cpu"),
+    *("num_correct_drafts", "num_correct_drafts_per_req_cpu", "block_accept_lens", "num_block_accept_tokens"),
+    *("cap_lens", "num_cap_tokens"),
+)
 WRITERS = tuple(f"{module}.write_cache_indices" for module in (COMMON, ALLOCATION))
 SLOTS_FIT, ALL_WRITTEN = "each slot is asked for and written where its page stands", "no slot is left unwritten"
 
@@ -138,12 +151,13 @@ class BatchScene(SessionScene):
             "enable_overlap": self.d.overlap,
             "device": Opaque("the device"),
             "model_config": Record(is_encoder_decoder=False),
-            "spec_algorithm": Record(is_none=known(True)),
+            "spec_algorithm": Record(is_none=known(True), is_dflash=known(False)),
             "sampling_info": Record(penalizer_orchestrator=Record(is_required=False)),
             "hisparse_coordinator": None,
             "attn_cp_metadata": None,
             "nsa_cp_metadata": None,
             "beam_tail": None,
+            "spec_info": None,
         }
         return self.new(BATCH, "ScheduleBatch", **known_fields, **fields)
 
@@ -216,6 +230,47 @@ class BatchScene(SessionScene):
             fields["kv"] = self._record({}, None) if layout.row_is_on_record else None
         if not layout.row_is_on_record:
             fields["req_pool_idx"] = None
+
+    def is_queued_again(self) -> None:
+        """The request was retracted, and the result of its last step is still to come."""
+        self._has_no_row()
+        self.req.fields["is_retracted"] = True
+
+    def claims_ahead(self) -> bool:
+        """Whether a round of speculation claims the bonus position when it is prepared. If not, C waits for the result."""
+        return any(self._adds_to_committed(*place) for place in PREPARES_ROUND)
+
+    def _adds_to_committed(self, module_name: str, function: str) -> bool:
+        module = self.run.sources.module(module_name)
+        node = module.definition(function) if module is not None else None
+        added = [n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign)] if node is not None else []
+        return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in added)
+
+    def set_length(self, name: str, value: Any) -> None:
+        record = self.req.fields.get("kv")
+        holder = record if name in self.layout.on_record and isinstance(record, Instance) else self.req
+        holder.fields[name] = value
+
+    def verified(self, tokens: Any) -> Record:
+        """The result of a round that gives `tokens` tokens, padded to as many as a round may give."""
+        padded = self.d.drafts + self.d.one
+        self.req.fields |= dict.fromkeys(ROUND_COUNTS, 0) | dict.fromkeys(ROUND_HISTOGRAMS, NOTHING) | {"grammar": None}
+        self.req.fields.setdefault("is_retracted", False)
+        return Record(
+            next_token_ids=Record(is_cpu=True, tolist=known(Tokens(self.run, padded))),
+            accept_lens=Record(is_cpu=True, tolist=known([tokens])),
+            speculative_num_draft_tokens=padded,
+            speculative_output_stride=None,
+            num_non_draft_tokens_per_req=1,
+            **dict.fromkeys(ROUND_RESULTS),
+        )
+
+    def processor(self, module: str, name: str) -> Instance:
+        """The object that processes results: its statistics and grammars change no length."""
+        worker = Record(speculative_num_draft_tokens=self.d.drafts + self.d.one, on_verify_complete_cpu=NOTHING)
+        reporter = Record(snapshot_spec_decode_metrics=NOTHING)
+        workers = {"draft_worker": worker, "model_worker": worker, "metrics_reporter": reporter}
+        return self.new(module, name, advance_grammar_fsm=NOTHING, **workers)
 
     def checker(self, module: str, name: str) -> Instance:
         """The object that counts the pages, and the batches that it looks into."""
