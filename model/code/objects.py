@@ -318,6 +318,8 @@ class Objects:
         """`getattr` with a default. The attribute is asked for once: a property may do something."""
         if isinstance(value, StandIn):
             return value.attribute(name) if value.has(name) else default
+        if isinstance(value, str) and not hasattr(value, name):
+            return default
         if not isinstance(value, Instance):
             raise NotUnderstoodError("whether this value has an attribute")
         try:

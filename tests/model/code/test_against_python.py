@@ -263,6 +263,10 @@ UNDERSTOOD = {
     "any() stops within the inner loop": "return any(check(x) > 2 for xs in ((a, 3), (-1,)) for x in xs)",
     "next() stops within the inner loop": "return next(x for xs in ((), (a, b)) for x in xs)",
     "the page size times one": "return a // (P * 1) * (1 * P)",
+    "a list some times over": "return [a, b] * 2 + [c] * 0 + [0] * -1",
+    "zip() of as many": "return [x - y for x, y in zip((a, b), [b, c], strict=True)]",
+    "a string without an attribute": "return getattr('cuda', 'type', a)",
+    "a string is split": "return [str('cuda:0').split(':')[0], 'a b c'.split(' ', 1)]",
     "the same object is in a list": "p = Pair(a)\nreturn p in (1, p)[1:]",
 }
 
