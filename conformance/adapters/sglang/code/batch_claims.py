@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
+from kvproof.conformance.adapters.sglang.code.batch_scene import (
+    ALL_WRITTEN,
+    PREPARES_ROUND,
+    SEQ_LENS,
+    SLOTS_FIT,
+    BatchScene,
+    claims_ahead,
+)
 from kvproof.conformance.adapters.sglang.code.claims import YES, Given, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code import arithmetic
@@ -32,6 +39,7 @@ def batch(release: Release) -> Iterator[Claim]:
     yield _decode(release)
     yield _extend(release)
     yield from _results(release)
+    yield _prepare_round(release)
 
 
 # The window.
@@ -252,8 +260,7 @@ def _results(release: Release) -> Iterator[Claim]:
     def resolve(scene: BatchScene) -> Any:
         if scene.is_running():
             tokens = scene.p.tokens
-            if not scene.claims_ahead():
-                scene.set_length("kv_committed_len", kv_of_known_tokens(scene.d, scene.s))
+            scene.waits_for_results()
         else:
             tokens = scene.p.late_tokens
             scene.is_queued_again()
@@ -285,3 +292,60 @@ def _results(release: Release) -> Iterator[Claim]:
 
 BY_RESULTS = "kv_committed_len, by the results that are in"
 TOKENS = "tokens that the result gives"
+
+
+# A round of speculation v2.
+
+STAYS, ALLOCATED = "what is allocated stays", "every position that the round may write is allocated"
+"""Guards of the rule that the function itself must see to: how much it allocates is its own choice."""
+RESERVE = (
+    "`get_alloc_len_per_decode` gives at least what a round drafts and its bonus; each draft has one branch (topk is 1)",
+    "a row is wide enough for what is reserved",
+    "the batch has one request: what several need is summed up",
+)
+NO_MORE = "no more is allocated to a request than two rounds reserve: it is so after each round"
+
+
+def _prepare_round(release: Release) -> Claim:
+    action = release.actions["prepare_round"]
+    places = dict(PREPARES_ROUND)
+    module, function = next((place for place in places.items() if release.has(*place)), PREPARES_ROUND[0])
+    is_clamped = module == PREPARES_ROUND[1][0]
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        step = action.run(d, s, p)
+        own = {guard.sentence for guard in step.guards} & {STAYS, ALLOCATED}
+        others = (guard.holds for guard in step.guards if guard.sentence not in own)
+        given = [*release.given(d, s), d.drafts + d.one <= p.alloc_len]
+        if not is_clamped:
+            committed = s.kv_committed_len if claims_ahead(release.sources) else kv_of_known_tokens(d, s)
+            given.append(s.kv_allocated_len <= committed + p.alloc_len + p.alloc_len)
+        values = {**TAKEN, STAYS: YES, ALLOCATED: YES, BY_RESULTS: kv_of_known_tokens(d, step.after)}
+        return Expected((action.applies(d, s), *others, *given), step.after, step.effects, values)
+
+    def prepare(scene: BatchScene) -> Any:
+        scene.waits_for_results()
+        batch, run = scene.round_batch(), scene.run
+        if "." in function:
+            owner = scene.new(module, function.partition(".")[0])
+            scene.ask(owner, "prepare_for_decode", batch)
+        else:
+            run.call(run.imported(module, function), [batch], {})
+        run.paths.assume(arithmetic.equal(scene.d, scene.length_of(scene.req, "kv_allocated_len"), scene.p.allocated_len))
+
+    def shows(scene: BatchScene, _: Any) -> dict[str, Any]:
+        guards = {guard.sentence: guard.holds for guard in action.run(scene.d, scene.s, scene.p).guards}
+        own = "kv_committed_len" if scene.claims_ahead() else BY_RESULTS
+        found = {own: scene.length_of(scene.req, "kv_committed_len"), **scene.slots_taken()}
+        return {**found, STAYS: guards[STAYS], ALLOCATED: guards[ALLOCATED]}
+
+    return release.claim(
+        "prepare_round",
+        places,
+        rule,
+        prepare,
+        shows,
+        params={**action.params, "alloc_len": "length"},
+        assumes=(OF_ROUND[1], NO_WINDOW_HERE, *PLAINLY, *RESERVE, *(() if is_clamped else (NO_MORE,))),
+        kind=BatchScene,
+    )

@@ -11,10 +11,12 @@ import z3
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     ALLOCATION,
     COMMON,
+    EAGLE,
     NOTHING,
     BatchAllocator,
     BatchRowPool,
     BatchTree,
+    ByDevice,
     Matched,
     PerRequest,
     Requests,
@@ -29,14 +31,18 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, Tokens
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.source import Module, Sources
 from kvproof.model.code.values import Instance, Known, Opaque, Record
+from kvproof.spec.actions.finish import kv_of_known_tokens
 from kvproof.spec.state import WAITING, Ledger, is_live
 
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
 PREPARES_ROUND = (
-    ("sglang.srt.speculative.eagle_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
-    ("sglang.srt.speculative.eagle_utils", "eagle_prepare_for_decode"),
+    (f"{EAGLE}_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
+    (f"{EAGLE}_utils", "eagle_prepare_for_decode"),
 )
+BY_DEVICE = {"ALLOC_FOR_DECODE_FUNCS": "alloc_for_decode_default", "ALLOC_EXTEND_FUNCS": "alloc_paged_token_slots_extend"}
+SIZES = ("sglang.srt.managers.utils", COMMON, ALLOCATION, f"{ALLOCATION}_sizing")
 ROUND_COUNTS = ("spec_verify_ct", "spec_accepted_tokens", "spec_accepted_drafts", "spec_num_correct_drafts")
 ROUND_HISTOGRAMS = ("update_spec_acceptance_histogram", "update_spec_correct_drafts_histogram")
 ROUND_RESULTS = (
@@ -70,8 +76,14 @@ class BatchScene(SessionScene):
         """Later releases look up by the device which function allocates: they have one that is CUDA's."""
         chosen: dict[str, Any] = dict.fromkeys(WRITERS, Known("write_cache_indices", self._write_cache_indices))
         module = self.run.sources.module(ALLOCATION)
-        if module is not None and module.binds("alloc_for_decode_default"):
-            chosen[f"{ALLOCATION}.alloc_for_decode"] = self.run.global_name(module, "alloc_for_decode_default")
+        for table, function in BY_DEVICE.items():
+            if module is not None and module.binds(table):
+                chosen[f"{ALLOCATION}.{table}"] = ByDevice(self.run.global_name(module, function))
+        for user in (*(module_name for module_name, _ in PREPARES_ROUND), ALLOCATION, "sglang.srt.speculative.spec_utils"):
+            chosen[f"{user}.get_last_loc"] = Known("get_last_loc", self._last_loc)
+            chosen[f"{user}.assign_req_to_token_pool_func"] = Known("assign_req_to_token_pool_func", self._write_round)
+        if hasattr(self.p, "alloc_len"):
+            chosen |= {f"{module}.get_alloc_len_per_decode": Known("sizes", lambda *_: self.p.alloc_len) for module in SIZES}
         self.run.given = {**self.run.given, **chosen}
 
     def _write_cache_indices(
@@ -102,6 +114,21 @@ class BatchScene(SessionScene):
             self.pages.are_right(arithmetic.equal(d, arithmetic.add(d, start, length), end))
         self.rows.write_prefix(prefix)
         self.rows.write_extend(out_cache_loc, self.extended(start, end), start, end)
+
+    def _last_loc(self, table: Any, rows: Any, lens: Any) -> PerRequest:
+        """The KV index before each request's position; where there is none it is -1."""
+        before = arithmetic.subtract(self.d, lens.value, 1)
+        has_one = not self.run.paths.decide(arithmetic.equal(self.d, lens.value, 0))
+        return self.each(self.rows.req_to_token.at(rows.value, before) if has_one and table is self.rows.req_to_token else -1)
+
+    def _write_round(self, rows: Any, table: Any, start: Any, end: Any, out_cache_loc: Any, count: Any) -> None:
+        """Row positions [start, end) are the new slots: what CUDA's kernel does."""
+        if table is not self.rows.req_to_token:
+            raise NotUnderstoodError("another page table is written")
+        self.pages.are_right(z3.BoolVal(rows.value is self.row))
+        self.pages.are_right(z3.BoolVal(count is self.count or count == self.count))
+        first, last = (arithmetic.as_length(self.d, lens.value) for lens in (start, end))
+        self.rows.write_extend(out_cache_loc, arithmetic.subtract(self.d, last, first), first, last)
 
     def extended(self, start: Any, end: Any) -> Any:
         """The tokens of an extend, of all requests of the batch."""
@@ -149,7 +176,7 @@ class BatchScene(SessionScene):
             "req_to_token_pool": self.rows,
             "token_to_kv_pool_allocator": self.pages,
             "enable_overlap": self.d.overlap,
-            "device": Opaque("the device"),
+            "device": "cuda",
             "model_config": Record(is_encoder_decoder=False),
             "spec_algorithm": Record(is_none=known(True), is_dflash=known(False)),
             "sampling_info": Record(penalizer_orchestrator=Record(is_required=False)),
@@ -237,19 +264,23 @@ class BatchScene(SessionScene):
         self.req.fields["is_retracted"] = True
 
     def claims_ahead(self) -> bool:
-        """Whether a round of speculation claims the bonus position when it is prepared. If not, C waits for the result."""
-        return any(self._adds_to_committed(*place) for place in PREPARES_ROUND)
-
-    def _adds_to_committed(self, module_name: str, function: str) -> bool:
-        module = self.run.sources.module(module_name)
-        node = module.definition(function) if module is not None else None
-        added = [n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign)] if node is not None else []
-        return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in added)
+        return claims_ahead(self.run.sources)
 
     def set_length(self, name: str, value: Any) -> None:
         record = self.req.fields.get("kv")
         holder = record if name in self.layout.on_record and isinstance(record, Instance) else self.req
         holder.fields[name] = value
+
+    def waits_for_results(self) -> None:
+        """Where a round claims no position, C of the code grows by results alone."""
+        if not self.claims_ahead():
+            self.set_length("kv_committed_len", kv_of_known_tokens(self.d, self.s))
+
+    def round_batch(self) -> Instance:
+        """A batch before a round of speculation, of one request."""
+        batch = self.decode_batch()
+        batch.fields |= {"maybe_wait_verify_done": NOTHING}
+        return batch
 
     def verified(self, tokens: Any) -> Record:
         """The result of a round that gives `tokens` tokens, padded to as many as a round may give."""
@@ -292,3 +323,14 @@ class BatchScene(SessionScene):
 def fields_of(scene: SessionScene, module: str, name: str) -> set[str]:
     """The names that the body of a class declares."""
     return {n for n in ("get_chunked_req",) if class_at(scene.run, {module: name}).binds(n)}
+
+
+def claims_ahead(sources: Sources) -> bool:
+    """Whether a round of speculation claims the bonus position when it is prepared. If not, C waits for the result."""
+    return any(_adds_to_committed(sources.module(module), function) for module, function in PREPARES_ROUND)
+
+
+def _adds_to_committed(module: Module | None, function: str) -> bool:
+    node = module.definition(function) if module is not None else None
+    added = [n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign)] if node is not None else []
+    return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in added)

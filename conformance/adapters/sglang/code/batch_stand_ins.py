@@ -44,6 +44,7 @@ class Mode(Record):
 MODES = ("decode", "extend")
 FORWARD_MODES = {name: Mode(name) for name in MODES}
 NOTHING = Known("nothing", lambda *_, **__: None)
+EAGLE = "sglang.srt.speculative.eagle"
 DEVICES = ("cuda", "hip", "npu", "cpu", "xpu")
 COMMON, ALLOCATION = "sglang.srt.mem_cache.common", "sglang.srt.mem_cache.allocation"
 SERVER = {
@@ -56,6 +57,9 @@ SERVER = {
         for module in (COMMON, ALLOCATION)
     },
     "sglang.srt.mem_cache.memory_pool.HybridReqToTokenPool": Known("HybridReqToTokenPool", lambda *_: None),
+    f"{ALLOCATION}._device_type": NOTHING,
+    "sglang.srt.server_args.get_global_server_args": known(Record(speculative_eagle_topk=1)),
+    f"{EAGLE}_utils.get_spec": known(Record(speculative_eagle_topk=1)),
     f"{COMMON}.evict_from_tree_cache": NOTHING,
     **{f"{module}._is_{name}": name == "cuda" for module in (COMMON, ALLOCATION) for name in DEVICES},
     "sglang.srt.runtime_context.get_parallel": known(Record(dcp_enabled=False)),
@@ -69,7 +73,7 @@ SERVER = {
 class PerRequest(StandIn):
     """A tensor with one entry for each request of a batch of `count`: `value` is that of the one that is looked at."""
 
-    members = frozenset({"shape", "clone", "to", "add_", "tolist", "pin_memory"})
+    members = frozenset({"shape", "clone", "to", "add_", "tolist", "pin_memory", "cpu", "sum"})
 
     def __init__(self, run: Interpreter, value: Any, count: Any) -> None:
         self.run, self.value, self.count = run, value, count
@@ -90,6 +94,17 @@ class PerRequest(StandIn):
 
     def tolist(self) -> list[Any]:
         return [self.value]
+
+    def item(self, key: Any) -> Any:
+        if key != 0:
+            raise NotUnderstoodError("an entry for another request")
+        return self.value
+
+    def cpu(self) -> PerRequest:
+        return self.clone()
+
+    def sum(self) -> Record:
+        return Record(item=known(Opaque("a sum over the batch")))
 
     def length(self) -> Any:
         return self.count
@@ -165,9 +180,11 @@ class BatchTable(ReqToToken):
         if not (isinstance(key, tuple) and all(isinstance(part, PerRequest) for part in key)):
             return super().item(key)
         rows, positions = key
-        position = positions.value
-        behind = slice(position, arithmetic.add(self.run.d, position, 1))
-        return PerRequest(self.run, super().item((rows.value, behind)), positions.count)
+        return PerRequest(self.run, self.at(rows.value, positions.value), positions.count)
+
+    def at(self, row: Any, position: Any) -> Any:
+        """The KV index at a position."""
+        return super().item((row, slice(position, arithmetic.add(self.run.d, position, 1))))
 
 
 class BatchRowPool(RowPool):
@@ -322,6 +339,16 @@ class BatchTree(InnerCache):
 
     def swa_transient_size(self) -> int:
         return 0
+
+
+class ByDevice(StandIn):
+    """A table of functions by the device: `function` is CUDA's."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def item(self, key: Any) -> Any:
+        return self.function
 
 
 class Batch(Record):
