@@ -7,6 +7,8 @@ from pathlib import Path
 from small_sglang import FILES as SESSION_FILES
 from small_sglang import MANAGERS, MEM_CACHE, write_sglang
 
+SPECULATIVE = "sglang/srt/speculative"
+
 SCHEDULE_BATCH = f"{MANAGERS}/schedule_batch.py"
 RECORD = SESSION_FILES[SCHEDULE_BATCH].replace(
     "    @property\n",
@@ -88,6 +90,14 @@ def alloc_token_slots(tree_cache, num_tokens):
     return out_cache_loc
 
 
+def assign_req_to_token_pool_func(*tensors):
+    raise NotImplementedError
+
+
+def get_last_loc(*tensors):
+    raise NotImplementedError
+
+
 def alloc_for_decode(batch, token_per_req):
     batch.maybe_evict_swa()
     if batch.tree_cache.page_size == 1:
@@ -144,6 +154,55 @@ def alloc_for_extend(batch):
         req.kv.kv_allocated_len = seq_len
         req.kv.kv_committed_len = seq_len
     return out_cache_loc
+""",
+    f"{SPECULATIVE}/eagle_utils.py": """
+import torch
+
+from sglang.srt.mem_cache.allocation import alloc_token_slots, assign_req_to_token_pool_func, get_last_loc
+from sglang.srt.mem_cache.allocation_sizing import get_alloc_len_per_decode
+
+
+def eagle_prepare_for_decode(batch):
+    batch.maybe_evict_swa()
+    page_size = batch.token_to_kv_pool_allocator.page_size
+    cur_kv_lens, nxt_kv_lens, num_needed_tokens = [], [], 0
+    for req in batch.reqs:
+        cur = req.kv.kv_allocated_len
+        nxt = max(cur, (req.kv.kv_committed_len + 2 * get_alloc_len_per_decode() + page_size - 1) // page_size * page_size)
+        num_needed_tokens += nxt - cur
+        cur_kv_lens += [cur]
+        nxt_kv_lens += [nxt]
+        req.kv.kv_allocated_len = nxt
+    cur_kv_lens_cpu = torch.tensor(cur_kv_lens)
+    nxt_kv_lens_cpu = torch.tensor(nxt_kv_lens)
+    cur, nxt = cur_kv_lens_cpu.to(batch.device), nxt_kv_lens_cpu.to(batch.device)
+    table = batch.req_to_token_pool.req_to_token
+    if page_size == 1:
+        out_cache_loc = alloc_token_slots(batch.tree_cache, num_needed_tokens)
+    else:
+        last_loc = get_last_loc(table, batch.req_pool_indices, cur)
+        out_cache_loc = batch.token_to_kv_pool_allocator.alloc_extend(
+            cur, cur_kv_lens_cpu, nxt, nxt_kv_lens_cpu, last_loc, num_needed_tokens
+        )
+    assign_req_to_token_pool_func(batch.req_pool_indices, table, cur, nxt, out_cache_loc, len(batch.reqs))
+""",
+    f"{MEM_CACHE}/allocation_sizing.py": """
+def get_alloc_len_per_decode():
+    raise NotImplementedError
+""",
+    f"{MANAGERS}/scheduler_components/batch_result_processor.py": """
+class SchedulerBatchResultProcessor:
+    def _resolve_spec_v2_tokens(self, result, batch):
+        next_token_ids = result.next_token_ids.tolist()
+        accept_lens = result.accept_lens.tolist()
+        stride = result.speculative_num_draft_tokens
+        predict_tokens = []
+        for i, req in enumerate(batch.reqs):
+            accept_tokens = next_token_ids[i * stride : i * stride + accept_lens[i]]
+            predict_tokens.append(accept_tokens)
+            if not req.is_retracted:
+                req.kv.kv_committed_len += len(accept_tokens)
+        return predict_tokens
 """,
     f"{MANAGERS}/scheduler_components/invariant_checker.py": """
 class SchedulerInvariantChecker:

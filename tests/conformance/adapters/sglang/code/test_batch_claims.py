@@ -14,7 +14,7 @@ from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Verdict, check
 from kvproof.model.code.source import Folder, Sources
 from kvproof.spec.actions import ACTIONS
 
-NAMES = ("evict_window", "check, live turns", "check, live turns' window", "decode", "extend")
+NAMES = ("evict_window", "check, live turns", "check, live turns' window", "decode", "extend", "result", "late_result", "prepare_round")
 
 
 def claims(sglang: Path) -> tuple[Sources, dict[str, Claim]]:
@@ -49,7 +49,7 @@ WRONG = {
         "req.kv.swa_evicted_seqlen",
     ),
     "the cursor stays": ("evict_window", "    req.kv.swa_evicted_seqlen = end\n", ""),
-    "the cursor is within a page": ("evict_window", " // page_size * page_size)\n", ")\n"),
+    "the cursor is within a page": ("evict_window", "- page_size) // page_size * page_size)\n", "- page_size))\n"),
     "C moves with the cursor": (
         "evict_window",
         "    req.kv.swa_evicted_seqlen = end\n",
@@ -78,6 +78,15 @@ WRONG = {
     "no row is taken": ("extend", "batch.req_to_token_pool.alloc(batch.reqs)", "[r.kv.req_pool_idx for r in batch.reqs]"),
     "the first page of the prefix goes on": ("extend", "t[-1:] if", "t[:1] if"),
     "the lengths stay": ("extend", "        req.kv.kv_committed_len = seq_len\n", ""),
+    "the bonus is not committed": ("result", "+= len(accept_tokens)", "+= len(accept_tokens) - 1"),
+    "a token is lost": ("result", "i * stride + accept_lens[i]]", "i * stride + accept_lens[i] - 1]"),
+    "a late result counts": ("late_result", "            if not req.is_retracted:\n", "            if True:\n"),
+    "a round reserves for itself alone": ("prepare_round", "2 * get_alloc_len_per_decode()", "get_alloc_len_per_decode()"),
+    "what is allocated shrinks": ("prepare_round", "max(cur, (req", "max(0, (req"),
+    "the page is not filled": ("prepare_round", " + page_size - 1) // page_size * page_size)", ") // page_size * page_size)"),
+    "A is not kept": ("prepare_round", "        req.kv.kv_allocated_len = nxt\n", ""),
+    "a round claims its bonus": ("prepare_round", "= nxt\n", "= nxt\n        req.kv.kv_committed_len = cur\n"),
+    "a round's slots are written elsewhere": ("prepare_round", "table, cur, nxt, out", "table, cur - 1, nxt - 1, out"),
     "one slot too many": ("extend", "batch.tree_cache, batch.extend_num_tokens)", "batch.tree_cache, batch.extend_num_tokens + 1)"),
 }  # fmt: skip
 
