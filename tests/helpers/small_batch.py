@@ -186,6 +186,84 @@ def eagle_prepare_for_decode(batch):
         )
     assign_req_to_token_pool_func(batch.req_pool_indices, table, cur, nxt, out_cache_loc, len(batch.reqs))
 """,
+    f"{MEM_CACHE}/allocator.py": """
+import torch
+
+from sglang.srt.utils.common import get_num_new_pages, next_power_of_2
+
+
+class TokenToKVPoolAllocator:
+    def free_group_begin(self):
+        self.free_group = []
+
+    def free_group_end(self):
+        waiting, self.free_group = self.free_group, None
+        if waiting:
+            self.free(torch.cat(waiting))
+
+    def free(self, free_index):
+        if free_index.numel() == 0:
+            return
+        if self.free_group is not None:
+            self.free_group.append(free_index)
+        elif self.need_sort:
+            self.release_pages = torch.cat((free_index, self.release_pages))
+        else:
+            self.free_pages = torch.cat((free_index, self.free_pages))
+
+
+class PagedTokenToKVPoolAllocator(TokenToKVPoolAllocator):
+    def free(self, free_index):
+        if free_index.numel() == 0:
+            return
+        if self.free_group is not None:
+            self.free_group.append(free_index)
+            return
+        self.free_pages = torch.cat((torch.unique(free_index // self.page_size), self.free_pages))
+
+    def free_segment(self, free_index, start_pos):
+        assert start_pos % self.page_size == 0
+        if free_index.numel() > 0:
+            self.free_pages = torch.cat((free_index[:: self.page_size] // self.page_size, self.free_pages))
+
+    def alloc_extend(self, prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, last_loc, extend_num_tokens):
+        bs = len(prefix_lens)
+        out_indices = torch.empty((extend_num_tokens,), dtype=torch.int64)
+        alloc_extend_kernel[(bs,)](prefix_lens, seq_lens, last_loc, self.free_pages, out_indices, next_power_of_2(bs))
+        num_new_pages = get_num_new_pages(seq_lens_cpu, self.page_size, prefix_lens_cpu)
+        if num_new_pages > len(self.free_pages):
+            return None
+        self.free_pages = self.free_pages[num_new_pages:]
+        return out_indices
+
+    def alloc_decode(self, seq_lens, seq_lens_cpu, last_loc):
+        bs = len(seq_lens)
+        out_indices = torch.empty((bs,), dtype=torch.int64)
+        alloc_decode_kernel[(bs,)](seq_lens, last_loc, self.free_pages, out_indices)
+        new_pages = get_num_new_pages(seq_lens_cpu, self.page_size)
+        if new_pages > len(self.free_pages):
+            return None
+        self.free_pages = self.free_pages[new_pages:]
+        return out_indices
+
+
+alloc_extend_kernel = alloc_decode_kernel = None
+""",
+    "sglang/srt/utils/common.py": """
+import torch
+
+
+def get_num_new_pages(seq_lens, page_size, prefix_lens=None):
+    assert seq_lens.device == torch.device("cpu")
+    if prefix_lens is None:
+        return (seq_lens % page_size == 1).int().sum().item()
+    after = (seq_lens + page_size - 1) // page_size
+    return torch.sum(after - (prefix_lens + page_size - 1) // page_size).to(torch.int64).item()
+
+
+def next_power_of_2(n):
+    return n
+""",
     f"{MEM_CACHE}/allocation_sizing.py": """
 def get_alloc_len_per_decode():
     raise NotImplementedError

@@ -331,7 +331,9 @@ def _prepare_round(release: Release) -> Claim:
             scene.ask(owner, "prepare_for_decode", batch)
         else:
             run.call(run.imported(module, function), [batch], {})
-        run.paths.assume(arithmetic.equal(scene.d, scene.length_of(scene.req, "kv_allocated_len"), scene.p.allocated_len))
+        run.paths.assume(
+            arithmetic.equal(scene.d, scene.length_of(scene.req, "kv_allocated_len"), scene.p.allocated_len)
+        )
 
     def shows(scene: BatchScene, _: Any) -> dict[str, Any]:
         guards = {guard.sentence: guard.holds for guard in action.run(scene.d, scene.s, scene.p).guards}

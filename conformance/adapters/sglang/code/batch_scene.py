@@ -41,7 +41,10 @@ PREPARES_ROUND = (
     (f"{EAGLE}_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
     (f"{EAGLE}_utils", "eagle_prepare_for_decode"),
 )
-BY_DEVICE = {"ALLOC_FOR_DECODE_FUNCS": "alloc_for_decode_default", "ALLOC_EXTEND_FUNCS": "alloc_paged_token_slots_extend"}
+BY_DEVICE = {
+    "ALLOC_FOR_DECODE_FUNCS": "alloc_for_decode_default",
+    "ALLOC_EXTEND_FUNCS": "alloc_paged_token_slots_extend",
+}
 SIZES = ("sglang.srt.managers.utils", COMMON, ALLOCATION, f"{ALLOCATION}_sizing")
 ROUND_COUNTS = ("spec_verify_ct", "spec_accepted_tokens", "spec_accepted_drafts", "spec_num_correct_drafts")
 ROUND_HISTOGRAMS = ("update_spec_acceptance_histogram", "update_spec_correct_drafts_histogram")
@@ -79,11 +82,17 @@ class BatchScene(SessionScene):
         for table, function in BY_DEVICE.items():
             if module is not None and module.binds(table):
                 chosen[f"{ALLOCATION}.{table}"] = ByDevice(self.run.global_name(module, function))
-        for user in (*(module_name for module_name, _ in PREPARES_ROUND), ALLOCATION, "sglang.srt.speculative.spec_utils"):
+        for user in (
+            *(module_name for module_name, _ in PREPARES_ROUND),
+            ALLOCATION,
+            "sglang.srt.speculative.spec_utils",
+        ):
             chosen[f"{user}.get_last_loc"] = Known("get_last_loc", self._last_loc)
             chosen[f"{user}.assign_req_to_token_pool_func"] = Known("assign_req_to_token_pool_func", self._write_round)
         if hasattr(self.p, "alloc_len"):
-            chosen |= {f"{module}.get_alloc_len_per_decode": Known("sizes", lambda *_: self.p.alloc_len) for module in SIZES}
+            chosen |= {
+                f"{module}.get_alloc_len_per_decode": Known("sizes", lambda *_: self.p.alloc_len) for module in SIZES
+            }
         self.run.given = {**self.run.given, **chosen}
 
     def _write_cache_indices(
@@ -119,7 +128,9 @@ class BatchScene(SessionScene):
         """The KV index before each request's position; where there is none it is -1."""
         before = arithmetic.subtract(self.d, lens.value, 1)
         has_one = not self.run.paths.decide(arithmetic.equal(self.d, lens.value, 0))
-        return self.each(self.rows.req_to_token.at(rows.value, before) if has_one and table is self.rows.req_to_token else -1)
+        return self.each(
+            self.rows.req_to_token.at(rows.value, before) if has_one and table is self.rows.req_to_token else -1
+        )
 
     def _write_round(self, rows: Any, table: Any, start: Any, end: Any, out_cache_loc: Any, count: Any) -> None:
         """Row positions [start, end) are the new slots: what CUDA's kernel does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import z3
@@ -70,14 +70,22 @@ SERVER = {
 """What functions of a batch ask of the server. What the tree evicts has no owner: it is in no ledger."""
 
 
+OF_TENSORS: Mapping[str, Callable[..., Any]] = {
+    "Add": arithmetic.add,
+    "Sub": arithmetic.subtract,
+    "FloorDiv": arithmetic.floor_divide,
+    "Mod": arithmetic.remainder,
+}
+
+
 class PerRequest(StandIn):
     """A tensor with one entry for each request of a batch of `count`: `value` is that of the one that is looked at."""
 
-    members = frozenset({"shape", "clone", "to", "add_", "tolist", "pin_memory", "cpu", "sum"})
+    members = frozenset({"shape", "clone", "to", "add_", "tolist", "pin_memory", "cpu", "sum", "int", "device"})
 
     def __init__(self, run: Interpreter, value: Any, count: Any) -> None:
         self.run, self.value, self.count = run, value, count
-        self.shape = (count,)
+        self.shape, self.device = (count,), "cpu"
 
     def clone(self) -> PerRequest:
         return PerRequest(self.run, self.value, self.count)
@@ -104,7 +112,17 @@ class PerRequest(StandIn):
         return self.clone()
 
     def sum(self) -> Record:
-        return Record(item=known(Opaque("a sum over the batch")))
+        """Of a batch of one request it is that one's."""
+        return Total(self.value if isinstance(self.count, int) and self.count == 1 else Opaque("a sum over the batch"))
+
+    def int(self) -> PerRequest:
+        is_flag = arithmetic.is_flag(self.value)
+        return PerRequest(self.run, z3.If(self.value, 1, 0) if is_flag else self.value, self.count)
+
+    def equals(self, other: Any) -> Any:
+        if not arithmetic.is_number(other):
+            return NotImplemented
+        return PerRequest(self.run, arithmetic.equal(self.run.d, self.value, other), self.count)
 
     def length(self) -> Any:
         return self.count
@@ -113,11 +131,18 @@ class PerRequest(StandIn):
         raise NotUnderstoodError("the truth of a tensor")
 
     def operated(self, operator: str, right: Any) -> Any:
-        operation = {"Add": arithmetic.add, "Sub": arithmetic.subtract}.get(operator)
+        operation = OF_TENSORS.get(operator)
         other = right.value if isinstance(right, PerRequest) else right
         if operation is None or not arithmetic.is_number(other):
             return NotImplemented
         return PerRequest(self.run, operation(self.run.d, self.value, other), self.count)
+
+
+class Total(Record):
+    """A tensor with one value."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(item=known(value), to=Known("to", lambda *_: self))
 
 
 class Requests(StandIn):
@@ -152,6 +177,11 @@ class Matched(Indices):
     """KV indices of a prefix that the tree matched: they stand in no row yet."""
 
 
+def has_entries(shape: Any, number: int) -> bool:
+    """Whether a shape is that of a list with a known number of entries."""
+    return isinstance(shape, tuple) and len(shape) == 1 and isinstance(shape[0], int) and shape[0] == number
+
+
 def torch_of(run: Interpreter, count: Any) -> Library:
     """torch, where lists over the requests of a batch become tensors."""
 
@@ -162,10 +192,10 @@ def torch_of(run: Interpreter, count: Any) -> Library:
         return found[0] if isinstance(found[0], PerRequest) else PerRequest(run, found[0], count)
 
     def full(shape: Any, value: Any, **_: Any) -> PerRequest:
-        return tensor([value] if shape == (1,) else [])
+        return tensor([value] if has_entries(shape, 1) else [])
 
     def empty(shape: Any, **_: Any) -> Any:
-        return Matched(run, 0, 0) if shape == (0,) else Opaque("an empty tensor")
+        return Matched(run, 0, 0) if has_entries(shape, 0) else Opaque("an empty tensor")
 
     known_functions: dict[str, Callable[..., Any]] = {"tensor": tensor, "cat": tensor, "full": full, "empty": empty}
     return Library(

@@ -14,7 +14,16 @@ from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Verdict, check
 from kvproof.model.code.source import Folder, Sources
 from kvproof.spec.actions import ACTIONS
 
-NAMES = ("evict_window", "check, live turns", "check, live turns' window", "decode", "extend", "result", "late_result", "prepare_round")
+NAMES = (
+    "evict_window",
+    "check, live turns",
+    "check, live turns' window",
+    "decode",
+    "extend",
+    "result",
+    "late_result",
+    "prepare_round",
+)
 
 
 def claims(sglang: Path) -> tuple[Sources, dict[str, Claim]]:
@@ -87,7 +96,7 @@ WRONG = {
     "A is not kept": ("prepare_round", "        req.kv.kv_allocated_len = nxt\n", ""),
     "a round claims its bonus": ("prepare_round", "= nxt\n", "= nxt\n        req.kv.kv_committed_len = cur\n"),
     "a round's slots are written elsewhere": ("prepare_round", "table, cur, nxt, out", "table, cur - 1, nxt - 1, out"),
-    "one slot too many": ("extend", "batch.tree_cache, batch.extend_num_tokens)", "batch.tree_cache, batch.extend_num_tokens + 1)"),
+    "one slot too many": ("extend", "batch.tree_cache, batch.extend_num_tokens)", "batch.tree_cache, 1)"),
 }  # fmt: skip
 
 
