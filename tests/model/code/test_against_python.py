@@ -17,6 +17,7 @@ from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
 from kvproof.model.code.paths import Paths
 from kvproof.model.code.source import Sources
+from kvproof.model.code.values import StandIn
 from kvproof.model.questions import z3_solver
 from kvproof.model.symbolic import Symbols
 
@@ -292,6 +293,26 @@ def test_a_frozen_object_is_read_and_not_set(body: str, right: object) -> None:
     frozen = "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Point:\n    x: int\n"
 
     assert by_interpreter(f"{frozen}\ndef f(a, b, c, P):\n    {body}\n", (7, 3, 0), 2) == right
+
+
+class Tensor(StandIn):
+    """Compared with anything, it gives a tensor."""
+
+    def equals(self, other: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(("operator", "is_understood"), [("==", True), ("!=", False)])
+def test_a_comparison_that_gives_no_flag_has_no_opposite(operator: str, is_understood: bool) -> None:
+    sources = Sources(Text(f"def f(x):\n    return x {operator} 1\n"))
+    interpreter = Interpreter(d := Symbols(), sources, Paths([d.page_size == 1]), {}, LIBRARY)
+    tensor = Tensor()
+    try:
+        found = interpreter.call(interpreter.imported("code", "f"), [tensor], {})
+    except NotUnderstoodError:
+        found = None
+
+    assert (found is tensor) == is_understood
 
 
 def test_objects_that_were_there_before_have_different_ids() -> None:
