@@ -10,14 +10,26 @@ from small_sglang import MANAGERS, MEM_CACHE, write_sglang
 SPECULATIVE = "sglang/srt/speculative"
 
 SCHEDULE_BATCH = f"{MANAGERS}/schedule_batch.py"
-RECORD = SESSION_FILES[SCHEDULE_BATCH].replace(
-    "    @property\n",
-    """    def swa_dead_lo(self, page_size):
+RECORD = (
+    SESSION_FILES[SCHEDULE_BATCH]
+    .replace(
+        "    @property\n",
+        """    def swa_dead_lo(self, page_size):
         return self.cache_protected_len
 
     @property
 """,
-    1,
+        1,
+    )
+    .replace(
+        "class Req:\n",
+        """class Req:
+    @property
+    def seqlen(self):
+        return len(self.origin_input_ids) + len(self.output_ids)
+
+""",
+    )
 )
 BATCH = """
 
@@ -41,6 +53,14 @@ class ScheduleBatch:
         self.seq_lens = self.seq_lens + 1
         self.seq_lens_cpu.add_(1)
         self.orig_seq_lens = self.orig_seq_lens + 1
+
+    def maybe_evict_swa(self):
+        for idx, req in enumerate(self.reqs):
+            if self.forward_mode.is_decode():
+                if req.decode_batch_idx >= 1:
+                    self._evict_swa(req, req.seqlen - 1)
+            elif self.tree_cache.is_chunk_cache():
+                self._evict_swa(req, self.prefix_lens[idx])
 
     def _evict_swa(self, req, pre_len):
         free_swa_out_of_window_slots(

@@ -35,6 +35,7 @@ def batch(release: Release) -> Iterator[Claim]:
     if not release.has(BATCH, "ScheduleBatch"):
         return
     yield _evict_window(release)
+    yield _when_to_evict(release)
     yield from _check(release)
     yield _decode(release)
     yield _extend(release)
@@ -70,6 +71,48 @@ def _evict_window(release: Release) -> Claim:
         assumes=(NO_SHIELD, *((IS_DUE,) if asks_interval else ())),
         kind=BatchScene,
     )
+
+
+def _when_to_evict(release: Release) -> Claim:
+    """Whenever the batch evicts of a window, what leaves it has its KV and is read no more: the rule's guards hold."""
+    action = release.actions["evict_window"]
+    asks_interval = _has_keyword(release, "ScheduleBatch._evict_swa", "eviction_interval")
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        return Expected((action.applies(d, s), *release.given(d, s)), s, (), {MAY_EVICT: YES})
+
+    def decide(scene: BatchScene) -> list[Any]:
+        evicted: list[Any] = []
+
+        def evict(req: Any, pre_len: Any, eviction_interval: Any = 1) -> None:
+            evicted.append(arithmetic.as_length(scene.d, pre_len))
+
+        scene.ask(scene.window_batch(evict), "maybe_evict_swa")
+        return evicted
+
+    def shows(scene: BatchScene, evicted: Any) -> dict[str, Any]:
+        d, s, holds = scene.d, scene.s, []
+        for pre_len in evicted:
+            holds += [guard.holds for guard in action.run(d, s, SimpleNamespace(pre_len=pre_len)).guards]
+            if asks_interval:
+                holds.append(d.some(d.no(d.tree), s.swa_evicted_seqlen + d.window + d.one <= pre_len))
+        return {MAY_EVICT: d.every(*holds) if len(evicted) <= 1 else d.false, **scene.turn_lengths()}
+
+    return release.claim(
+        "evict_window, when",
+        {BATCH: "ScheduleBatch.maybe_evict_swa"},
+        rule,
+        decide,
+        shows,
+        params={"chunk": "length"},
+        action="evict_window",
+        assumes=(ONE_REQUEST, EACH_TIME),
+        kind=BatchScene,
+    )
+
+
+MAY_EVICT = "what is evicted has its KV and has left the window"
+EACH_TIME = "the interval of evictions is one token or one window, and no lock of a window is released early"
 
 
 def _has_keyword(release: Release, function: str, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     ALLOCATION,
     COMMON,
     EAGLE,
+    FORWARD_MODES,
     NOTHING,
     BatchAllocator,
     BatchRowPool,
@@ -20,6 +22,7 @@ from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     Matched,
     PerRequest,
     Requests,
+    Rounds,
     known,
     places_of_a_turn,
     torch_of,
@@ -34,7 +37,7 @@ from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import Module, Sources
 from kvproof.model.code.values import Instance, Known, Opaque, Record
 from kvproof.spec.actions.finish import kv_of_known_tokens
-from kvproof.spec.state import WAITING, Ledger, is_live
+from kvproof.spec.state import RUNNING, WAITING, Ledger, is_live
 
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
 PREPARES_ROUND = (
@@ -198,6 +201,30 @@ class BatchScene(SessionScene):
             "spec_info": None,
         }
         return self.new(BATCH, "ScheduleBatch", **known_fields, **fields)
+
+    def window_batch(self, evict: Callable[..., None]) -> Instance:
+        """A batch that steps or extends, whose evictions go to `evict`: their place in time is any."""
+        is_step = self.run.paths.decide(self.s.phase == RUNNING)
+        steps = Rounds() if self._asks_remainder() else z3.Int("decode_batch_idx")
+        self.req.fields |= {"decode_batch_idx": steps, "extend_batch_idx": z3.Int("extend_batch_idx")}
+        chunk = known(Record(chunked_prefill_size=self.p.chunk))
+        chosen = dict.fromkeys((f"{BATCH}.get_global_server_args", f"{BATCH}.get_schedule"), chunk)
+        chosen |= dict.fromkeys((f"{BATCH}.get_server_args",), chunk)
+        self.run.given = {**self.run.given, **chosen}
+        return self.batch(
+            forward_mode=FORWARD_MODES["decode" if is_step else "extend"],
+            forward_iter=z3.Int("forward_iter"),
+            prefix_lens=[self.s.prefix_len],
+            _evict_swa=Known("_evict_swa", evict),
+        )
+
+    def _asks_remainder(self) -> bool:
+        """Up to 0.5.12 a window is evicted each so many steps, later when so many tokens have left it."""
+        module = self.run.sources.module(BATCH)
+        node = module.definition("ScheduleBatch.maybe_evict_swa") if module is not None else None
+        found = ast.walk(node) if node is not None else ()
+        asked = [n.left for n in found if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+        return any(isinstance(left, ast.Attribute) and left.attr == "decode_batch_idx" for left in asked)
 
     def each(self, value: Any) -> PerRequest:
         """A tensor over the batch, with the value for its one request."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import z3
 
+from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.conformance.adapters.sglang.code.stand_ins import (
     TORCH,
     Allocator,
@@ -48,7 +49,15 @@ EAGLE = "sglang.srt.speculative.eagle"
 DEVICES = ("cuda", "hip", "npu", "cpu", "xpu")
 COMMON, ALLOCATION = "sglang.srt.mem_cache.common", "sglang.srt.mem_cache.allocation"
 SERVER = {
-    "sglang.srt.environ.envs": switched(SGLANG_OPT_SWA_EVICT_DROP_PAGE_MARGIN=False),
+    "sglang.srt.environ.envs": switched(
+        SGLANG_OPT_SWA_EVICT_DROP_PAGE_MARGIN=False,
+        SGLANG_OPT_SWA_RELEASE_LEAF_LOCK_AFTER_WINDOW=False,
+        SGLANG_OPT_RELEASE_PREFILL_SWA=False,
+        SGLANG_SWA_EVICTION_INTERVAL=1,
+        SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER=1,
+    ),
+    f"{BATCH}._is_hip": False,
+    f"{BATCH}.maybe_evict_dsv4_state": NOTHING,
     "sglang.srt.model_executor.forward_batch_info.ForwardMode": Record(
         **{name.upper(): mode for name, mode in FORWARD_MODES.items()}
     ),
@@ -173,6 +182,13 @@ class NewSlots(StandIn):
         return self
 
 
+class Rounds(StandIn):
+    """How many steps a request has made, of which only a remainder is asked."""
+
+    def operated(self, operator: str, right: Any) -> Any:
+        return z3.Int("steps since the last eviction") if operator == "Mod" else NotImplemented
+
+
 class Matched(Indices):
     """KV indices of a prefix that the tree matched: they stand in no row yet."""
 
@@ -282,6 +298,8 @@ class BatchAllocator(Allocator):
         "alloc_decode",
         "alloc_extend",
         "get_extend_allocation_demand",
+        "free_group_begin",
+        "free_group_end",
     }
 
     def __init__(self, run: Interpreter, effects: list[Effect], before: Ledger | None = None) -> None:
@@ -344,6 +362,12 @@ class BatchAllocator(Allocator):
     def has(self, name: str) -> bool:
         """State spaces and compressed caches have allocators of their own, which this server has not."""
         return False if name in OTHER_ALLOCATORS else super().has(name)
+
+    def free_group_begin(self) -> None:
+        """Several frees are one from here on; here each is looked at by itself."""
+
+    def free_group_end(self) -> None:
+        """That many were one."""
 
     def free_swa_segment(self, indices: Any, start_pos: Any) -> None:
         if not self.run.paths.decide(arithmetic.equal(self.run.d, start_pos, indices.start)):

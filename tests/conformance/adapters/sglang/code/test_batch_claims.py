@@ -23,6 +23,7 @@ NAMES = (
     "result",
     "late_result",
     "prepare_round",
+    "evict_window, when",
 )
 
 
@@ -50,6 +51,13 @@ def test_every_claim_about_a_batch_is_tested(tmp_path: Path) -> None:
 FULL, WINDOW = NAMES[1:3]
 LOST = "        allocator.free_swa(pool.req_to_token[req.kv.req_pool_idx, cursor:end])\n"
 WRONG = {
+    "the token of the step leaves the window": ("evict_window, when", "req.seqlen - 1)", "req.seqlen)"),
+    "the chunk leaves the window": ("evict_window, when", "self.prefix_lens[idx])", "self.prefix_lens[idx] + 1)"),
+    "C moves while it is asked": (
+        "evict_window, when",
+        "                if req.decode_batch_idx >= 1:\n",
+        "                req.kv.kv_committed_len += 1\n                if req.decode_batch_idx >= 1:\n",
+    ),
     "no page of slack": ("evict_window", "pre_len - window - page_size", "pre_len - window"),
     "no window page is freed": ("evict_window", LOST, "        pass\n"),
     "pages of the tree leave the window": (
@@ -96,7 +104,7 @@ WRONG = {
     "A is not kept": ("prepare_round", "        req.kv.kv_allocated_len = nxt\n", ""),
     "a round claims its bonus": ("prepare_round", "= nxt\n", "= nxt\n        req.kv.kv_committed_len = cur\n"),
     "a round's slots are written elsewhere": ("prepare_round", "table, cur, nxt, out", "table, cur - 1, nxt - 1, out"),
-    "one slot too many": ("extend", "batch.tree_cache, batch.extend_num_tokens)", "batch.tree_cache, 1)"),
+    "one slot for all": ("extend", "batch.tree_cache, batch.extend_num_tokens)", "batch.tree_cache, 1)"),
 }  # fmt: skip
 
 
