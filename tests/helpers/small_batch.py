@@ -337,3 +337,34 @@ def write_batch(folder: Path, right: str = "", wrong: str = "") -> Path:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.replace(right, wrong) if right else text)
     return folder
+
+
+SETS_LENGTHS = """    for req, seq_len in zip(batch.reqs, batch.seq_lens_cpu.tolist()):
+        req.kv.kv_allocated_len = seq_len
+        req.kv.kv_committed_len = seq_len
+"""
+PREPARES = """
+    def prepare_for_extend(self):
+        reqs = self.reqs
+        seq_lens = [r.extend_range.end for r in reqs]
+        self.prefix_lens = [len(r.prefix_indices) for r in reqs]
+        self.extend_lens = [r.extend_range.length for r in reqs]
+        self.extend_num_tokens = sum(r.extend_range.end - len(r.prefix_indices) for r in reqs)
+        self.seq_lens_cpu = torch.tensor(seq_lens)
+        self.seq_lens = self.seq_lens_cpu.to(self.device)
+        alloc_for_extend(self)
+        for req, seq_len in zip(reqs, seq_lens):
+            req.kv.kv_committed_len = seq_len
+            req.kv.kv_allocated_len = seq_len
+"""
+
+
+def write_older_batch(folder: Path, right: str = "", wrong: str = "") -> Path:
+    """The miniature as a release up to 0.5.18 has it: the lengths of an extend are set where the batch is prepared."""
+    assert not right or PREPARES.count(right) == 1, right
+    write_batch(folder)
+    allocation, batch = folder / f"{MEM_CACHE}/allocation.py", folder / SCHEDULE_BATCH
+    allocation.write_text(allocation.read_text().replace(SETS_LENGTHS, ""))
+    text = batch.read_text().replace("import alloc_for_decode\n", "import alloc_for_decode, alloc_for_extend\n")
+    batch.write_text(f"import torch\n{text}{PREPARES.replace(right, wrong) if right else PREPARES}")
+    return folder

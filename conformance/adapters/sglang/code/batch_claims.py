@@ -39,6 +39,7 @@ def batch(release: Release) -> Iterator[Claim]:
     yield from _check(release)
     yield _decode(release)
     yield _extend(release)
+    yield from _prepare_for_extend(release)
     yield from _results(release)
     yield _prepare_round(release)
 
@@ -268,6 +269,50 @@ def _extend(release: Release) -> Claim:
             *BEFORE,
             *(f"`prepare_for_extend` sets {name}" for name in sorted(LENGTHS_SET & of_caller)),
         ),
+        kind=BatchScene,
+    )
+
+
+PREPARES = "ScheduleBatch.prepare_for_extend"
+ASKS_NOTHING = (
+    "the request has text tokens alone, and asks for no logprobs; statistics are not kept (`retracted_stain` is set)"
+)
+
+
+def _prepare_for_extend(release: Release) -> Iterator[Claim]:
+    """The whole preparation, where it sets lengths itself."""
+    if not LENGTHS_SET & _set_by(release, BATCH, PREPARES):
+        return
+    action = release.actions["extend"]
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        lens = {"seq_lens": p.seq_len, "seq_lens_cpu": p.seq_len}
+        none_else = (p.others_extend == d.zero,)
+        values = {**TAKEN, HAS_ROW: YES, **lens}
+        whole = follows(action, values=lambda *_: values, given=lambda d, s: (*release.given(d, s), *none_else))(
+            d, s, p
+        )
+        return dataclasses.replace(whole, effects=tuple(e for e in whole.effects if not isinstance(e, Lock)))
+
+    def prepare(scene: BatchScene) -> Any:
+        batch = scene.whole_extend_batch()
+        scene.ask(batch, "prepare_for_extend")
+        return batch
+
+    def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
+        found = {name: scene.length_of(scene.req, name) for name in LENGTHS_SET}
+        lens = {name: batch.fields[name].value for name in ("seq_lens", "seq_lens_cpu")}
+        return {**found, **lens, **scene.slots_taken(), HAS_ROW: scene.has_row()}
+
+    yield release.claim(
+        "extend, whole",
+        {BATCH: PREPARES},
+        rule,
+        prepare,
+        shows,
+        params={**action.params, "others_extend": "length"},
+        action="extend",
+        assumes=(RESERVE[2], NO_WINDOW_HERE, *PLAINLY, *BEFORE[1:], ASKS_NOTHING),
         kind=BatchScene,
     )
 

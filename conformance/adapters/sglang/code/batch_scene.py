@@ -24,6 +24,7 @@ from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     Requests,
     Rounds,
     known,
+    known_of_any,
     places_of_a_turn,
     torch_of,
 )
@@ -35,7 +36,7 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import Module, Sources
-from kvproof.model.code.values import Instance, Known, Opaque, Record
+from kvproof.model.code.values import Instance, Known, Library, Opaque, Record
 from kvproof.spec.actions.finish import kv_of_known_tokens
 from kvproof.spec.state import RUNNING, WAITING, Ledger, is_live
 
@@ -44,6 +45,11 @@ PREPARES_ROUND = (
     (f"{EAGLE}_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
     (f"{EAGLE}_utils", "eagle_prepare_for_decode"),
 )
+NOT_ASKED_OF_REQUEST = (
+    *("dimensions", "token_type_ids", "input_embeds", "positional_embed_overrides", "multi_item_delimiter_indices"),
+    *("top_logprobs_num", "token_ids_logprob", "extend_logprob_start_len", "logprob_start_len"),
+)
+NOT_ASKED_OF_BATCH = ("return_logprob",)
 BY_DEVICE = {
     "ALLOC_FOR_DECODE_FUNCS": "alloc_for_decode_default",
     "ALLOC_EXTEND_FUNCS": "alloc_paged_token_slots_extend",
@@ -257,6 +263,34 @@ class BatchScene(SessionScene):
             seq_lens_cpu=self.each(self.p.seq_len),
             dllm_config=None,
         )
+
+    def whole_extend_batch(self) -> Instance:
+        """A batch of one request before it is prepared for an extend: nothing asked of it but tokens."""
+        batch = self.extend_batch()
+        tokens = Tokens(self.run, self.p.seq_len)
+        self.req.fields |= {"fill_ids": tokens, "full_untruncated_fill_ids": tokens, "retracted_stain": True}
+        extent = {"start": self.s.prefix_len, "end": self.p.seq_len, "length": self.p.seq_len - self.s.prefix_len}
+        self.req.fields |= {"extend_range": Record(**extent), "fill_len": self.p.seq_len, "is_retracted": False}
+        self.req.fields["extend_input_len"] = extent["length"]
+        self.req.fields |= dict.fromkeys(NOT_ASKED_OF_REQUEST) | {"extend_batch_idx": 0, "already_computed": 0}
+        self.req.fields |= {"return_pooled_hidden_states": False}
+        batch.fields |= dict.fromkeys(NOT_ASKED_OF_BATCH, False) | {"prefix_lens": None, "extend_lens": None}
+        batch.fields["model_config"] = Record(is_encoder_decoder=False, is_matryoshka=False, vocab_size=Opaque("words"))
+        joined = Known("from_iterable", lambda values: [Opaque("the tokens")])
+        self.run.library = {
+            **self.run.library,
+            "itertools": Library("itertools", {"chain": Record(from_iterable=joined)}),
+        }
+        settings = Record(enable_mamba_extra_buffer=known(False), enable_mis=False)
+        chosen = {
+            "SamplingBatchInfo": Record(from_schedule_batch=NOTHING),
+            "is_pin_memory_available": known_of_any(False),
+        }
+        chosen |= dict.fromkeys(("get_global_server_args", "get_server_args"), known(settings))
+        unread = ("compute_extend_logprob_start_len", "flatten_arrays_to_pinned_cpu")
+        chosen |= {name: known_of_any(Opaque(name)) for name in unread}
+        self.run.given = {**self.run.given, **{f"{BATCH}.{name}": value for name, value in chosen.items()}}
+        return batch
 
     def _has_no_row(self) -> None:
         """A queued turn that matched the tree: it knows the length of its prefix, and holds the lock."""

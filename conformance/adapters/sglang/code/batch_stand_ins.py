@@ -30,6 +30,11 @@ def known(value: Any) -> Known:
     return Known("given", lambda: value)
 
 
+def known_of_any(value: Any) -> Known:
+    """A function that gives a value whatever it is given."""
+    return Known("given", lambda *_, **__: value)
+
+
 def switched(**values: Any) -> Record:
     """Variables of the environment, as `environ.py` has them."""
     return Record(**{name: Record(get=known(value)) for name, value in values.items()})

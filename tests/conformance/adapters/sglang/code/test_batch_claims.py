@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_batch import write_batch
+from small_batch import write_batch, write_older_batch
 
 from kvproof.conformance.adapters.sglang.code.batch_claims import batch
 from kvproof.conformance.adapters.sglang.code.claims import release_of
@@ -111,3 +111,23 @@ WRONG = {
 @pytest.mark.parametrize(("name", "right", "wrong"), WRONG.values(), ids=WRONG)
 def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str) -> None:
     assert checked(write_batch(tmp_path, right, wrong), name).verdict == DIFFERS
+
+
+def test_an_older_batch_sets_the_lengths_of_an_extend_itself(tmp_path: Path) -> None:
+    write_older_batch(tmp_path)
+
+    assert [checked(tmp_path, name).verdict for name in ("extend", "extend, whole")] == [PROVED, PROVED]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("            req.kv.kv_committed_len = seq_len\n", ""),
+        ("            req.kv.kv_allocated_len = seq_len\n", ""),
+        ("sum(r.extend_range.end - len(r.prefix_indices) for", "sum(r.extend_range.end for"),
+        ("[len(r.prefix_indices) for r in reqs]", "[0 for r in reqs]"),
+        ("[r.extend_range.end for r in reqs]", "[r.extend_range.end + 1 for r in reqs]"),
+    ],
+)
+def test_a_wrong_line_of_an_older_batch_differs(tmp_path: Path, right: str, wrong: str) -> None:
+    assert checked(write_older_batch(tmp_path, right, wrong), "extend, whole").verdict == DIFFERS
