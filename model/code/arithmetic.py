@@ -77,6 +77,8 @@ def multiply(d: Symbols, a: Any, b: Any) -> Any:
         a, b = b, a
     if isinstance(b, int) and is_count(a):
         return a * b
+    if isinstance(b, int) and b == 1:
+        return a  # the page size stays the page size
     if isinstance(b, int) and abs(b) <= LARGEST_CONSTANT:
         return _repeated(d, a, b)
     raise NotUnderstoodError("a product of two unknown numbers")

@@ -10,6 +10,7 @@ import z3
 
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, Place, RaisedError
+from kvproof.model.code.library import LONGEST_LOOP
 from kvproof.model.code.objects import Objects
 from kvproof.model.code.values import (
     Bound,
@@ -144,6 +145,8 @@ class Expressions(Objects):
             return left + right
         if operator is ast.Add and isinstance(left, tuple) and isinstance(right, tuple):
             return left + right
+        if operator is ast.Mult and isinstance(left, list) and isinstance(right, int) and right <= LONGEST_LOOP:
+            return left * right
         found = NotImplemented
         if isinstance(left, StandIn):
             found = left.operated(operator.__name__, right)
@@ -195,6 +198,8 @@ class Expressions(Objects):
     def compare(self, operator: ast.cmpop, left: Any, right: Any) -> Any:
         if isinstance(operator, (ast.NotEq, ast.IsNot, ast.NotIn, ast.GtE, ast.LtE)):
             flag = self._compared(OPPOSITE[type(operator)], left, right)
+            if isinstance(flag, StandIn):
+                raise NotUnderstoodError("the opposite of a comparison that gives no flag")
             return z3.Not(flag) if isinstance(flag, z3.BoolRef) else not flag
         return self._compared(type(operator), left, right)
 

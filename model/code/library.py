@@ -110,9 +110,9 @@ def _is_of(run: Run, value: Any, kind: Any) -> bool:
         if isinstance(value, StandIn):
             return _is_described_as(value, kind.name)
         return _is_not_of_the_tree(value)
+    if isinstance(kind, Known) and isinstance(value, StandIn):
+        return _is_described_as(value, kind.name)
     if isinstance(kind, Known) and kind.name in PYTHON_TYPES:
-        if isinstance(value, StandIn):
-            return _is_described_as(value, kind.name)
         if arithmetic.is_flag(value):
             return kind.name in ("bool", "int")
         if arithmetic.is_number(value):
@@ -176,10 +176,13 @@ def _enumerate(run: Run, values: Any, start: int = 0) -> Elements:
     return Elements(list(enumerate(run.elements(values), start)), values, once=True)
 
 
-def _zip(run: Run, *collections: Any) -> Elements:
+def _zip(run: Run, *collections: Any, strict: Any = False) -> Elements:
     if len(collections) > 1 and any(isinstance(c, Elements) and c.once for c in collections):
         raise NotUnderstoodError("how far zip() consumes an iterator")
-    return Elements(list(zip(*(run.elements(c) for c in collections), strict=False)), once=True)
+    elements = [run.elements(c) for c in collections]
+    if strict is not False and len(set(map(len, elements))) > 1:
+        raise NotUnderstoodError("zip() of collections of different lengths, which raises where it is iterated over")
+    return Elements(list(zip(*elements, strict=False)), once=True)
 
 
 def _iter(run: Run, values: Any) -> Elements:
@@ -240,7 +243,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
     "int": _int,
     "range": _range,
     "print": lambda *_, **__: None,
-    "str": lambda *_: Text("a string"),
+    "str": lambda value="", *_: value if isinstance(value, str) else Text("a string"),
     "repr": lambda *_: Text("a string"),
 }
 
@@ -321,6 +324,7 @@ def _pop(run: Run, table: dict[Any, Any], key: Any, default: Any = NO_DEFAULT) -
 
 
 METHODS: Mapping[tuple[type, str], Callable[..., Any]] = {
+    (str, "split"): lambda run, text, sep=None, maxsplit=-1: text.split(sep, maxsplit),
     (list, "append"): _append,
     (list, "extend"): _extend,
     (list, "clear"): lambda run, values: values.clear(),

@@ -319,6 +319,8 @@ class Objects:
         """`getattr` with a default. The attribute is asked for once: a property may do something."""
         if isinstance(value, StandIn):
             return value.attribute(name) if value.has(name) else default
+        if isinstance(value, str) and not hasattr(value, name):
+            return default
         if not isinstance(value, Instance):
             raise NotUnderstoodError("whether this value has an attribute")
         try:
@@ -337,6 +339,8 @@ class Objects:
             return
         if not isinstance(value, Instance):
             raise NotUnderstoodError("an attribute of this value is set")
+        if is_frozen(value.kind):
+            raise NotUnderstoodError(f"the attribute {name!r} of {value.kind.name}, which is frozen, is set")
         setter = value.kind.setter(name)
         method = self.method(value.kind, name)
         if setter is not None:
@@ -727,6 +731,11 @@ def is_dataclass(kind: Class) -> bool:
 def has_slots(kind: Class) -> bool:
     """A dataclass with `slots=True`: it has no attributes but its fields."""
     return any("slots" in _options(decorator) for decorator in kind.node.decorator_list)
+
+
+def is_frozen(kind: Class) -> bool:
+    """A dataclass with `frozen=True`: its attributes cannot be set."""
+    return any("frozen" in _options(decorator) for c in kind.ancestors() for decorator in c.node.decorator_list)
 
 
 def _options(decorator: ast.expr) -> set[str]:

@@ -17,6 +17,7 @@ from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
 from kvproof.model.code.paths import Paths
 from kvproof.model.code.source import Sources
+from kvproof.model.code.values import StandIn
 from kvproof.model.questions import z3_solver
 from kvproof.model.symbolic import Symbols
 
@@ -262,6 +263,11 @@ UNDERSTOOD = {
     "loops within a comprehension": "return [x + y for x in (a, b) if x > 1 for y in (x, c) if y > 0]",
     "any() stops within the inner loop": "return any(check(x) > 2 for xs in ((a, 3), (-1,)) for x in xs)",
     "next() stops within the inner loop": "return next(x for xs in ((), (a, b)) for x in xs)",
+    "the page size times one": "return a // (P * 1) * (1 * P)",
+    "a list some times over": "return [a, b] * 2 + [c] * 0 + [0] * -1",
+    "zip() of as many": "return [x - y for x, y in zip((a, b), [b, c], strict=True)]",
+    "a string without an attribute": "return getattr('cuda', 'type', a)",
+    "a string is split": "return [str('cuda:0').split(':')[0], 'a b c'.split(' ', 1)]",
     "the same object is in a list": "p = Pair(a)\nreturn p in (1, p)[1:]",
 }
 
@@ -280,6 +286,33 @@ def test_the_id_of_what_the_code_makes_is_not_understood(body: str) -> None:
     code = f"import copy\n{PRELUDE}\ndef f(a, b, c, P):\n    {body}\n"
 
     assert by_interpreter(code, (7, 3, 0), 2) == NOT_UNDERSTOOD
+
+
+@pytest.mark.parametrize(("body", "right"), [("return Point(a).x", 7), ("p = Point(a)\n    p.x = 0", NOT_UNDERSTOOD)])
+def test_a_frozen_object_is_read_and_not_set(body: str, right: object) -> None:
+    frozen = "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Point:\n    x: int\n"
+
+    assert by_interpreter(f"{frozen}\ndef f(a, b, c, P):\n    {body}\n", (7, 3, 0), 2) == right
+
+
+class Tensor(StandIn):
+    """Compared with anything, it gives a tensor."""
+
+    def equals(self, other: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(("operator", "is_understood"), [("==", True), ("!=", False)])
+def test_a_comparison_that_gives_no_flag_has_no_opposite(operator: str, is_understood: bool) -> None:
+    sources = Sources(Text(f"def f(x):\n    return x {operator} 1\n"))
+    interpreter = Interpreter(d := Symbols(), sources, Paths([d.page_size == 1]), {}, LIBRARY)
+    tensor = Tensor()
+    try:
+        found = interpreter.call(interpreter.imported("code", "f"), [tensor], {})
+    except NotUnderstoodError:
+        found = None
+
+    assert (found is tensor) == is_understood
 
 
 def test_objects_that_were_there_before_have_different_ids() -> None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.conformance.adapters.sglang.code.batch_scene import ALL_WRITTEN, SEQ_LENS, SLOTS_FIT, BatchScene
-from kvproof.conformance.adapters.sglang.code.claims import YES, Release
+from kvproof.conformance.adapters.sglang.code.batch_scene import (
+    ALL_WRITTEN,
+    PREPARES_ROUND,
+    SEQ_LENS,
+    SLOTS_FIT,
+    BatchScene,
+    claims_ahead,
+)
+from kvproof.conformance.adapters.sglang.code.claims import YES, Given, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.effects import Report
-from kvproof.spec.state import Ledger
+from kvproof.spec.actions.finish import kv_of_known_tokens
+from kvproof.spec.effects import Lock, Report
+from kvproof.spec.state import WAITING, Ledger
 
 ONE_REQUEST = (
     "what a loop over the requests of a batch does to one it does to each, and no request stands in two batches"
@@ -26,8 +35,13 @@ def batch(release: Release) -> Iterator[Claim]:
     if not release.has(BATCH, "ScheduleBatch"):
         return
     yield _evict_window(release)
+    yield _when_to_evict(release)
     yield from _check(release)
     yield _decode(release)
+    yield _extend(release)
+    yield from _prepare_for_extend(release)
+    yield from _results(release)
+    yield _prepare_round(release)
 
 
 # The window.
@@ -58,6 +72,48 @@ def _evict_window(release: Release) -> Claim:
         assumes=(NO_SHIELD, *((IS_DUE,) if asks_interval else ())),
         kind=BatchScene,
     )
+
+
+def _when_to_evict(release: Release) -> Claim:
+    """Whenever the batch evicts of a window, what leaves it has its KV and is read no more: the rule's guards hold."""
+    action = release.actions["evict_window"]
+    asks_interval = _has_keyword(release, "ScheduleBatch._evict_swa", "eviction_interval")
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        return Expected((action.applies(d, s), *release.given(d, s)), s, (), {MAY_EVICT: YES})
+
+    def decide(scene: BatchScene) -> list[Any]:
+        evicted: list[Any] = []
+
+        def evict(req: Any, pre_len: Any, eviction_interval: Any = 1) -> None:
+            evicted.append(arithmetic.as_length(scene.d, pre_len))
+
+        scene.ask(scene.window_batch(evict), "maybe_evict_swa")
+        return evicted
+
+    def shows(scene: BatchScene, evicted: Any) -> dict[str, Any]:
+        d, s, holds = scene.d, scene.s, []
+        for pre_len in evicted:
+            holds += [guard.holds for guard in action.run(d, s, SimpleNamespace(pre_len=pre_len)).guards]
+            if asks_interval:
+                holds.append(d.some(d.no(d.tree), s.swa_evicted_seqlen + d.window + d.one <= pre_len))
+        return {MAY_EVICT: d.every(*holds) if len(evicted) <= 1 else d.false, **scene.turn_lengths()}
+
+    return release.claim(
+        "evict_window, when",
+        {BATCH: "ScheduleBatch.maybe_evict_swa"},
+        rule,
+        decide,
+        shows,
+        params={"chunk": "length"},
+        action="evict_window",
+        assumes=(ONE_REQUEST, EACH_TIME),
+        kind=BatchScene,
+    )
+
+
+MAY_EVICT = "what is evicted has its KV and has left the window"
+EACH_TIME = "the interval of evictions is one token or one window, and no lock of a window is released early"
 
 
 def _has_keyword(release: Release, function: str, name: str) -> bool:
@@ -133,6 +189,7 @@ def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, f
 
 OTHERS = {"others": "count"}
 """How many requests stand in the batch beside the one that is looked at."""
+HAS_ROW = "the request has the row"
 TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES}
 NO_WINDOW_HERE = "what the step evicts of the window before it takes its slots is another claim's"
 IN_STEP = "before the step, `seq_lens` of the batch says of each request its kv_committed_len"
@@ -164,5 +221,221 @@ def _decode(release: Release) -> Claim:
         shows,
         params={**action.params, **OTHERS},
         assumes=(ONE_REQUEST, IN_STEP, NO_WINDOW_HERE, *PLAINLY),
+        kind=BatchScene,
+    )
+
+
+# An extend.
+
+LENGTHS_SET = {"kv_committed_len", "kv_allocated_len"}
+ALLOCATES = dict.fromkeys(("sglang.srt.mem_cache.allocation", "sglang.srt.mem_cache.common"), "alloc_for_extend")
+BEFORE = (
+    "`prepare_for_extend` gives the batch its lengths: of each request the prefix, and up to where it runs",
+    "the lock of a matched prefix is taken when the request is admitted",
+    "`write_cache_indices` writes the prefix and the new slots into the row: what CUDA's kernel does is described",
+    "the pool of rows has a row for a request that has none",
+)
+
+
+def _extend(release: Release) -> Claim:
+    """Rows and pages; and those lengths that the caller leaves to the function: up to 0.5.14 it sets them itself."""
+    action = release.actions["extend"]
+    of_caller = _set_by(release, BATCH, "ScheduleBatch.prepare_for_extend")
+    lengths = sorted(LENGTHS_SET - of_caller)
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        whole = follows(action, values=lambda *_: {**TAKEN, HAS_ROW: YES}, given=release.given)(d, s, p)
+        return dataclasses.replace(whole, effects=tuple(e for e in whole.effects if not isinstance(e, Lock)))
+
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        found = {name: scene.length_of(scene.req, name) for name in lengths}
+        return {**found, **scene.slots_taken(), HAS_ROW: scene.has_row()}
+
+    def allocate(scene: BatchScene) -> Any:
+        module = next(m for m, f in ALLOCATES.items() if release.has(m, f))
+        return scene.run.call(scene.run.imported(module, "alloc_for_extend"), [scene.extend_batch()], {})
+
+    return release.claim(
+        "extend",
+        ALLOCATES,
+        rule,
+        allocate,
+        shows,
+        params={**action.params, **OTHERS, "others_extend": "length"},
+        assumes=(
+            ONE_REQUEST,
+            NO_WINDOW_HERE,
+            *PLAINLY,
+            *BEFORE,
+            *(f"`prepare_for_extend` sets {name}" for name in sorted(LENGTHS_SET & of_caller)),
+        ),
+        kind=BatchScene,
+    )
+
+
+PREPARES = "ScheduleBatch.prepare_for_extend"
+ASKS_NOTHING = (
+    "the request has text tokens alone, and asks for no logprobs; statistics are not kept (`retracted_stain` is set)"
+)
+
+
+def _prepare_for_extend(release: Release) -> Iterator[Claim]:
+    """The whole preparation, where it sets lengths itself."""
+    if not LENGTHS_SET & _set_by(release, BATCH, PREPARES):
+        return
+    action = release.actions["extend"]
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        lens = {"seq_lens": p.seq_len, "seq_lens_cpu": p.seq_len}
+        none_else = (p.others_extend == d.zero,)
+        values = {**TAKEN, HAS_ROW: YES, **lens}
+        whole = follows(action, values=lambda *_: values, given=lambda d, s: (*release.given(d, s), *none_else))(
+            d, s, p
+        )
+        return dataclasses.replace(whole, effects=tuple(e for e in whole.effects if not isinstance(e, Lock)))
+
+    def prepare(scene: BatchScene) -> Any:
+        batch = scene.whole_extend_batch()
+        scene.ask(batch, "prepare_for_extend")
+        return batch
+
+    def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
+        found = {name: scene.length_of(scene.req, name) for name in LENGTHS_SET}
+        lens = {name: batch.fields[name].value for name in ("seq_lens", "seq_lens_cpu")}
+        return {**found, **lens, **scene.slots_taken(), HAS_ROW: scene.has_row()}
+
+    yield release.claim(
+        "extend, whole",
+        {BATCH: PREPARES},
+        rule,
+        prepare,
+        shows,
+        params={**action.params, "others_extend": "length"},
+        action="extend",
+        assumes=(RESERVE[2], NO_WINDOW_HERE, *PLAINLY, *BEFORE[1:], ASKS_NOTHING),
+        kind=BatchScene,
+    )
+
+
+def _set_by(release: Release, module_name: str, function: str) -> set[str]:
+    """Attributes that a function sets."""
+    module = release.sources.module(module_name)
+    node = module.definition(function) if module is not None else None
+    found = ast.walk(node) if node is not None else ()
+    return {n.attr for n in found if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+
+
+# Results of speculation v2.
+
+PROCESSOR = ("sglang.srt.managers.scheduler_components.batch_result_processor", "SchedulerBatchResultProcessor")
+MIXIN = ("sglang.srt.managers.scheduler_output_processor_mixin", "SchedulerOutputProcessorMixin")
+RESOLVES = (
+    (*PROCESSOR, "_resolve_spec_v2_tokens"),
+    (*MIXIN, "_resolve_spec_overlap_tokens"),
+    (*MIXIN, "_resolve_spec_overlap_token_ids"),
+)
+"""Module, class, method: the first that a release has."""
+OF_ROUND = (
+    "a round of EAGLE; no grammar ends the output within it",
+    "where `prepare_for_decode` of a round claims no position, kv_committed_len is the model's without the steps in flight",
+)
+
+
+def _results(release: Release) -> Iterator[Claim]:
+    found = [place for place in RESOLVES if release.has(place[0], f"{place[1]}.{place[2]}")]
+    module, kind, method = found[0] if found else RESOLVES[0]
+
+    def resolve(scene: BatchScene) -> Any:
+        if scene.is_running():
+            tokens = scene.p.tokens
+            scene.waits_for_results()
+        else:
+            tokens = scene.p.late_tokens
+            scene.is_queued_again()
+        result = scene.verified(tokens)
+        return scene.ask(scene.processor(module, kind), method, result, scene.batch())
+
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        own = "kv_committed_len" if scene.claims_ahead() or not scene.is_running() else BY_RESULTS
+        return {own: scene.length_of(scene.req, "kv_committed_len"), TOKENS: result[0].length()}
+
+    def claim(name: str, given: Given, tokens: str) -> Claim:
+        action = release.actions[name]
+
+        def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+            def values(d: Symbols, s: Ledger, after: Ledger) -> Mapping[str, Any]:
+                return {TOKENS: getattr(p, tokens), BY_RESULTS: kv_of_known_tokens(d, after)}
+
+            given_here = (*given(d, s), d.one <= getattr(p, tokens), getattr(p, tokens) <= d.drafts + d.one)
+            return follows(action, values=values, given=lambda *_: (*release.given(d, s), *given_here))(d, s, p)
+
+        params = {"tokens": "length", "late_tokens": "length"}
+        place = {module: f"{kind}.{method}"}
+        assumes = (ONE_REQUEST, *OF_ROUND)
+        return release.claim(name, place, rule, resolve, shows, params=params, assumes=assumes, kind=BatchScene)
+
+    yield claim("result", lambda d, s: (d.spec_v2,), "tokens")
+    yield claim("late_result", lambda d, s: (d.spec_v2, s.phase == WAITING, d.no(s.lent)), "late_tokens")
+
+
+BY_RESULTS = "kv_committed_len, by the results that are in"
+TOKENS = "tokens that the result gives"
+
+
+# A round of speculation v2.
+
+STAYS, ALLOCATED = "what is allocated stays", "every position that the round may write is allocated"
+"""Guards of the rule that the function itself must see to: how much it allocates is its own choice."""
+RESERVE = (
+    "`get_alloc_len_per_decode` gives at least what a round drafts and its bonus; each draft has one branch (topk is 1)",
+    "a row is wide enough for what is reserved",
+    "the batch has one request: what several need is summed up",
+)
+NO_MORE = "no more is allocated to a request than two rounds reserve: it is so after each round"
+
+
+def _prepare_round(release: Release) -> Claim:
+    action = release.actions["prepare_round"]
+    places = dict(PREPARES_ROUND)
+    module, function = next((place for place in places.items() if release.has(*place)), PREPARES_ROUND[0])
+    is_clamped = module == PREPARES_ROUND[1][0]
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        step = action.run(d, s, p)
+        own = {guard.sentence for guard in step.guards} & {STAYS, ALLOCATED}
+        others = (guard.holds for guard in step.guards if guard.sentence not in own)
+        given = [*release.given(d, s), d.drafts + d.one <= p.alloc_len]
+        if not is_clamped:
+            committed = s.kv_committed_len if claims_ahead(release.sources) else kv_of_known_tokens(d, s)
+            given.append(s.kv_allocated_len <= committed + p.alloc_len + p.alloc_len)
+        values = {**TAKEN, STAYS: YES, ALLOCATED: YES, BY_RESULTS: kv_of_known_tokens(d, step.after)}
+        return Expected((action.applies(d, s), *others, *given), step.after, step.effects, values)
+
+    def prepare(scene: BatchScene) -> Any:
+        scene.waits_for_results()
+        batch, run = scene.round_batch(), scene.run
+        if "." in function:
+            owner = scene.new(module, function.partition(".")[0])
+            scene.ask(owner, "prepare_for_decode", batch)
+        else:
+            run.call(run.imported(module, function), [batch], {})
+        run.paths.assume(
+            arithmetic.equal(scene.d, scene.length_of(scene.req, "kv_allocated_len"), scene.p.allocated_len)
+        )
+
+    def shows(scene: BatchScene, _: Any) -> dict[str, Any]:
+        guards = {guard.sentence: guard.holds for guard in action.run(scene.d, scene.s, scene.p).guards}
+        own = "kv_committed_len" if scene.claims_ahead() else BY_RESULTS
+        found = {own: scene.length_of(scene.req, "kv_committed_len"), **scene.slots_taken()}
+        return {**found, STAYS: guards[STAYS], ALLOCATED: guards[ALLOCATED]}
+
+    return release.claim(
+        "prepare_round",
+        places,
+        rule,
+        prepare,
+        shows,
+        params={**action.params, "alloc_len": "length"},
+        assumes=(OF_ROUND[1], NO_WINDOW_HERE, *PLAINLY, *RESERVE, *(() if is_clamped else (NO_MORE,))),
         kind=BatchScene,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kvproof.conformance.adapters.sglang.code.allocator_claims import allocators
 from kvproof.conformance.adapters.sglang.code.batch_claims import batch
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import SERVER
 from kvproof.conformance.adapters.sglang.code.claims import release_of
@@ -40,7 +41,7 @@ GIVEN = {
 }
 
 
-GROUPS = (session_cache, requests, held, controller, created, batch)
+GROUPS = (session_cache, requests, held, controller, created, batch, allocators)
 """Each gives claims about the functions of one part of the server."""
 
 
