@@ -77,12 +77,12 @@ class Release:
     ) -> Claim:
         """`name` is its own among all claims. `action`: whose rule `rule` is, where the name is another."""
         module, function = next(
-            (place for place in places.items() if self._has(*place)), next(iter(places.items()))
+            (place for place in places.items() if self.has(*place)), next(iter(places.items()))
         )
         made = scene_of(act, shows, scene)
         return Claim(name, module, function, rule, params or {}, made, (*ASSUMED, *assumes), action)
 
-    def _has(self, module_name: str, function: str) -> bool:
+    def has(self, module_name: str, function: str) -> bool:
         module = self.sources.module(module_name)
         return module is not None and module.definition(function) is not None
 
