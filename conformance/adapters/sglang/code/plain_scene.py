@@ -84,7 +84,8 @@ class ReleasingAllocator(Allocator):
         others = [effect for effect in self.effects if not isinstance(effect, Unlock)]
         last = others[-1] if others else None
         if isinstance(last, Free) and decide(d.ceil_pages(last.end) == d.floor_pages(start)):
-            self.effects[self.effects.index(last)] = Free(last.start, end)
+            at = next(n for n, effect in enumerate(self.effects) if effect is last)
+            self.effects[at] = Free(last.start, end)
         else:
             self.effects.append(Free(start, end))
 

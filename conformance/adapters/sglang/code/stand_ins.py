@@ -25,6 +25,7 @@ class Tokens(StandIn):
     """A list of token ids, of which only the length matters."""
 
     classes = frozenset({"list"})
+    members = frozenset({"extend"})
 
     def __init__(self, run: Interpreter, count: Any) -> None:
         self.run, self.count = run, count
@@ -42,6 +43,11 @@ class Tokens(StandIn):
             return Opaque("a token")
         start, stop = bounds(self.run, key, self.count)
         return Tokens(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
+
+    def extend(self, more: Any) -> None:
+        if not isinstance(more, Tokens):
+            raise NotUnderstoodError("tokens that are extended by something else")
+        self.count = arithmetic.add(self.run.d, self.count, more.count)
 
     def operated(self, operator: str, right: Any) -> Any:
         if operator != "Add" or not isinstance(right, (Tokens, list)):
