@@ -594,11 +594,12 @@ class Objects:
         return made
 
     def _fill_dataclass(self, made: Instance, arguments: list[Any], keywords: dict[str, Any]) -> None:
-        if arguments and any(
-            "kw_only" in _options(node) for c in made.kind.ancestors() for node in c.node.decorator_list
-        ):
+        fields = dataclass_fields(made.kind)
+        decorators = (node for c in made.kind.ancestors() for node in c.node.decorator_list)
+        defaults = (node.value for _, node in fields if isinstance(node.value, ast.Call))
+        if arguments and any("kw_only" in _options(node) for node in (*decorators, *defaults)):
             raise NotUnderstoodError(f"arguments of {made.kind.name} by their place")
-        for owner, field_node in dataclass_fields(made.kind):
+        for owner, field_node in fields:
             assert isinstance(field_node.target, ast.Name)
             name = field_node.target.id
             if arguments:
@@ -623,7 +624,7 @@ class Objects:
         with self.scope_of(owner.module):
             if isinstance(node, ast.Call) and _is_imported(owner.module, node.func, "dataclasses", "field"):
                 options = {keyword.arg: keyword.value for keyword in node.keywords}
-                if node.args or not options.keys() <= {"default", "default_factory", "repr", "compare", "metadata"}:
+                if node.args or not options.keys() <= FIELD_OPTIONS:
                     raise NotUnderstoodError(f"the field {ast.unparse(node)}")
                 if "default_factory" in options:
                     return self.call(self.evaluate(options["default_factory"]), [], {})
@@ -699,6 +700,7 @@ UNSEEN_METHODS = (
 )
 """Methods that Python calls where the interpreter does not."""
 HARMLESS_DECORATORS = ("staticmethod", "classmethod", "property", "setter", "abstractmethod", "override")
+FIELD_OPTIONS = frozenset({"default", "default_factory", "repr", "compare", "metadata", "kw_only"})
 DEFINED_IN = {
     "dataclass": ("dataclasses",),
     "abstractmethod": ("abc",),

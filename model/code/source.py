@@ -107,7 +107,7 @@ class Module:
         They are bound in other ways than by one plain definition or import, or handed to a call at import time.
         """
         found = set(self.definitions) & set(self.imports)
-        times = Counter(name for statement in self.tree.body for name in set(_defined_by(statement)))
+        times = Counter(name for statement in self._running() for name in set(_defined_by(statement)))
         found.update(name for name, number in times.items() if number > 1)
         for statement in self._running():
             found.update(bound_by(statement) - set(_defined_by(statement)) - _imported_plainly(statement))
@@ -122,20 +122,21 @@ class Module:
         return frozenset(self._with_aliases(self._changed_by(self._run_at_import())))
 
     def _running(self) -> Iterator[ast.stmt]:
-        """Top-level statements that run: not those for type checkers alone."""
+        """Top-level statements that run: not those for type checkers, or for a module that is run as a program."""
         for statement in self.tree.body:
-            if (
-                isinstance(statement, ast.If)
-                and isinstance(statement.test, ast.Name)
-                and self._is_never(statement.test.id)
-            ):
+            if isinstance(statement, ast.If) and self._is_never(statement.test):
                 yield from statement.orelse
             else:
                 yield statement
 
-    def _is_never(self, name: str) -> bool:
-        binders = [s for s in self.tree.body if name in bound_by(s)]
-        return self.imports.get(name) == ("typing", "TYPE_CHECKING") and len(binders) == 1
+    def _is_never(self, test: ast.expr) -> bool:
+        """`TYPE_CHECKING`, and `__name__ == "__main__"`: a module that is imported has its own name."""
+        if isinstance(test, ast.Name):
+            return self.imports.get(test.id) == ("typing", "TYPE_CHECKING") and len(self._binders(test.id)) == 1
+        return ast.unparse(test) == "__name__ == '__main__'" and not self._binders("__name__")
+
+    def _binders(self, name: str) -> list[ast.stmt]:
+        return [statement for statement in self.tree.body if name in bound_by(statement)]
 
     def _run_at_import(self) -> list[ast.AST]:
         """Nodes that run when the module is imported: all but the bodies of functions that nothing there names."""

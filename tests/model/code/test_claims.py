@@ -534,3 +534,20 @@ def test_hostile_code_is_never_a_pass(tmp_path: Path, before: str, hidden: str) 
     code = before + RIGHT.replace("    if start", f"    {hidden}\n    if start")
 
     assert checked(tmp_path, code).verdict != PROVED
+
+
+AS_A_PROGRAM = 'if __name__ == "__main__":\n    free_tail = None\n'
+
+
+def test_what_runs_only_as_a_program_changes_nothing(tmp_path: Path) -> None:
+    assert checked(tmp_path, f"{RIGHT}\n{AS_A_PROGRAM}").verdict == PROVED
+    assert checked(tmp_path, f'{RIGHT}\n__name__ = "__main__"\n{AS_A_PROGRAM}').verdict == NOT_UNDERSTOOD
+    assert checked(tmp_path, f"{RIGHT}\n{AS_A_PROGRAM}else:\n    free_tail = None\n").verdict == NOT_UNDERSTOOD
+
+
+@pytest.mark.parametrize(("arguments", "verdict"), [("more={}", PROVED), ("{}", NOT_UNDERSTOOD)])
+def test_a_field_that_only_a_keyword_sets_is_set_by_no_place(tmp_path: Path, arguments: str, verdict: str) -> None:
+    made = "@dataclass\nclass Params:\n    more: dict = field(default_factory=dict, kw_only=True)\n    least: int = 0\n"
+    code = RIGHT.replace("    if start", f"    Params({arguments})\n    if start")
+
+    assert checked(tmp_path, f"from dataclasses import dataclass, field\n{made}{code}").verdict == verdict

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import z3
 
 from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
+from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, in_cache
 from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
-from kvproof.conformance.adapters.sglang.code.session_claims import ENDS, ended, finishes
+from kvproof.conformance.adapters.sglang.code.session_claims import ENDS, LEFT, ended, finishes
 from kvproof.model.code.claims import Claim, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.domain import Flag, implies
@@ -57,6 +58,7 @@ def has_kv(d: Symbols, s: Ledger) -> Flag:
 
 def requests(release: Release) -> Iterator[Claim]:
     """The claims about whole releases of rows, each with the action of its name as its rule."""
+    yield from plain_requests(release)
     for action_name, (place, values, act, shows) in PARTS.items():
         action = release.actions[action_name]
         rule = follows(
@@ -66,3 +68,54 @@ def requests(release: Release) -> Iterator[Claim]:
         )
         name = f"{action_name}, released"
         yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, kind=RequestScene)
+
+
+def _finish_plain(scene: PlainScene) -> Any:
+    scene.release(keeps=scene.keeps())
+    scene.unlocks_nothing()
+
+
+def _retract_plain(scene: PlainScene) -> Any:
+    scene.retract()
+    scene.unlocks_nothing()
+
+
+def _gone(scene: PlainScene, result: Any) -> Mapping[str, Any]:
+    return {LEFT: scene.row_left(), **scene.window_and_lock()}
+
+
+def _queued_plain(scene: PlainScene, result: Any) -> Mapping[str, Any]:
+    return {GIVEN_BACK: scene.names_no_row(), **scene.turn_lengths(), **scene.window_and_lock()}
+
+
+Given = Callable[[Symbols], Flag]
+MEM_CACHE = "sglang.srt.mem_cache"
+CACHES: Mapping[str, tuple[type[PlainScene], Given]] = {
+    "radix": (in_cache({f"{MEM_CACHE}.radix_cache": "RadixCache"}), lambda d: d.no(d.windowed)),
+    "chunk": (in_cache({f"{MEM_CACHE}.chunk_cache": "ChunkCache"}), lambda d: d.every(d.no(d.windowed), d.no(d.tree))),
+    "swa radix": (
+        in_cache({f"{MEM_CACHE}.swa_radix_cache": "SWARadixCache"}, frees=True),
+        lambda d: d.every(d.windowed, d.tree),
+    ),
+    "swa chunk": (in_cache({f"{MEM_CACHE}.chunk_cache": "SWAChunkCache"}), lambda d: d.every(d.windowed, d.no(d.tree))),
+}
+PLAIN = {
+    "finish_plain": (RELEASE, lambda s: YES, {LEFT: YES}, _finish_plain, _gone),
+    "retract_plain": (RETRACT, lambda s: s.pending <= 1, {GIVEN_BACK: YES}, _retract_plain, _queued_plain),
+}
+
+
+def plain_requests(release: Release) -> Iterator[Claim]:
+    """An ordinary request ends or is retracted, in each prefix cache that the release has."""
+    for cache, (scene, only) in CACHES.items():
+        if not any(map(release.has, *zip(*scene.kind.items(), strict=True))):
+            continue
+        for action_name, (place, also, values, act, shows) in PLAIN.items():
+            action = release.actions[action_name]
+            rule = follows(
+                action,
+                values=lambda d, s, after, own=values: {**RIGHT, **own},
+                given=lambda d, s, only=(only, also): (has_kv(d, s), only[0](d), only[1](s), *release.given(d, s)),
+            )
+            name = f"{action_name}, {cache}"
+            yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, kind=scene)

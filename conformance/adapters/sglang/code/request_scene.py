@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from kvproof.conformance.adapters.sglang.code.layout import BATCH, LENGTHS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Function, Instance, Known, Record, Text
+from kvproof.model.code.values import Class, Function, Instance, Known, Record, Text
 from kvproof.spec.state import Ledger
 
 COMMON = "sglang.srt.mem_cache.common"
@@ -40,9 +41,14 @@ class RequestScene(SessionScene):
             strip_thinking_cache=False,
             disaggregation_mode="null",
         )
+        common = self.run.sources.module(COMMON)
+        hybrid = ast.parse("class HybridReqToTokenPool: pass").body[0]
+        assert common is not None and isinstance(hybrid, ast.ClassDef)
         steps = Record(get=Known("get", lambda: 1))
         return {
             **dict.fromkeys(ASKS_SETTINGS, Known("the settings", lambda: self.settings)),
+            # The row pool of a server with state spaces, which there are none of.
+            f"{COMMON}.HybridReqToTokenPool": Class(hybrid, common, ()),
             "sglang.srt.environ.envs": Record(SGLANG_RETRACT_DECODE_STEPS=steps),
             f"{COMMON}.evict_from_tree_cache": Known("evict_from_tree_cache", lambda tree_cache, num_tokens: None),
         }
@@ -55,6 +61,9 @@ class RequestScene(SessionScene):
             "skip_radix_cache_insert": False,
             "retraction_count": 0,
             "input_embeds": None,
+            "extra_key": None,
+            "cache_salt": None,
+            "priority": 0,
         }
         return req
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import z3
 
@@ -71,6 +71,8 @@ class Key(StandIn):
 class SessionScene:
     """The objects, and what they show of the ledger. `act` is what the claim calls."""
 
+    allocator_kind: ClassVar[type[Allocator]] = Allocator
+
     def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace, act: Callable[[SessionScene], Any]) -> None:
         self.run, self.s, self.p, self.d = run, s, p, run.d
         self._act = act
@@ -78,7 +80,7 @@ class SessionScene:
         self.layout: Layout = layout_of(run)
         self.row, self.node = Row(), Opaque("the tree node")
         self.pool = RowPool(run, self.row, self.effects)
-        self.allocator = Allocator(run, self.effects, s)
+        self.allocator = self.allocator_kind(run, self.effects, s)
         self.lock = Lock(self.node, self._lock_fields())
         self.inner = InnerCache(run, self.pool, self.allocator, self.lock, self.effects)
         self.session_id = Name("the session's id")
@@ -309,11 +311,7 @@ class SessionScene:
         slot = self.slot()
         lengths = {f"slot_{name}": self.length_of(slot, name) for name in LENGTHS} if slot is not None else {}
         kept = {KEEPS_LOCK: self._keeps_lock(slot)} if slot is not None else {}
-        right = {
-            "window pages are freed once": self.allocator.window_is_right,
-            "unlocked as locked": self.inner.is_undone,
-            NO_EMPTY_SLOT: slot is not None or self.slots.slot is None,
-        }
+        right = {**self.window_and_lock(), NO_EMPTY_SLOT: slot is not None or self.slots.slot is None}
         if slot is not None and self.layout.splits_at_cursor:
             right[ON_BOUNDARY] = is_aligned(self.d, self.length_of(slot, "swa_evicted_seqlen"))
         return {"slot_held": slot is not None, **lengths, **kept, **right}
@@ -324,6 +322,12 @@ class SessionScene:
             return self.slot_fields()
         rights = {name: value for name, value in self.slot_fields().items() if not name.startswith("slot_")}
         return {**rights, **self.turn_lengths()}
+
+    def window_and_lock(self) -> dict[str, Any]:
+        return {
+            "window pages are freed once": self.allocator.window_is_right,
+            "unlocked as locked": self.inner.is_undone,
+        }
 
     def _keeps_lock(self, holder: Instance) -> bool:
         return all(holder.fields[name] is value for name, value in self.lock.fields.items())

@@ -188,7 +188,7 @@ class Allocator(StandIn):
         self.page_size = arithmetic.page_size_of(run.d)
         self.window_is_right: Any = z3.BoolVal(True)
         """Window pages that were evicted are not freed again, and others are freed with their pages."""
-        self._last: Free | None = None
+        self.last: Free | None = None
 
     def free_segments(self, segments: Any) -> None:
         for start, end in self._positions(segments):
@@ -203,7 +203,7 @@ class Allocator(StandIn):
             self._free_also(start, end)
 
     def free_full(self, indices: Any) -> None:
-        row = _of_the_row(indices)
+        row = of_the_row(indices)
         self.free_full_segments([(row, row.start)])
 
     def _evicted(self) -> Any:
@@ -214,7 +214,7 @@ class Allocator(StandIn):
     def _positions(self, segments: Any) -> list[tuple[PagedLength, PagedLength]]:
         d, found = self.run.d, []
         for indices, position in self.run.elements(segments):
-            row = _of_the_row(indices)
+            row = of_the_row(indices)
             start, end = arithmetic.as_length(d, row.start), arithmetic.as_length(d, row.end)
             if not self.run.paths.decide(arithmetic.equal(d, position, start)):
                 raise NotUnderstoodError("a segment that stands elsewhere in the row than is said")
@@ -224,31 +224,31 @@ class Allocator(StandIn):
 
     def _free_also(self, start: PagedLength, end: PagedLength) -> None:
         """One release in several calls is one free: a page at a seam is not freed twice if the seam is aligned."""
-        d, last = self.run.d, self._last
+        d, last = self.run.d, self.last
         if last is not None and self.effects and self.effects[-1] is last and self.run.paths.decide(last.end == start):
             if not self.run.paths.decide(d.tokens(d.floor_pages(start)) == start):
                 raise NotUnderstoodError("a page that two calls free")
             self.effects.pop()
             start = arithmetic.as_length(d, last.start)
-        self._last = Free(start, end)
-        self.effects.append(self._last)
+        self.last = Free(start, end)
+        self.effects.append(self.last)
 
     def free(self, indices: Any) -> None:
         d = self.run.d
-        found = _of_the_row(indices)
+        found = of_the_row(indices)
         self.effects.append(Free(arithmetic.as_length(d, found.start), arithmetic.as_length(d, found.end)))
 
     def free_swa(self, indices: Any) -> None:
         """Positions [start, end) lose their window slots. Whole pages do: others are not understood."""
         d = self.run.d
-        found = _of_the_row(indices)
+        found = of_the_row(indices)
         start, end = arithmetic.as_length(d, found.start), arithmetic.as_length(d, found.end)
         some = self.run.paths.decide(start < end)
         if some:
             self.effects.append(FreeWindow(d.ceil_pages(start), d.floor_pages(end)))
 
 
-def _of_the_row(indices: Any) -> Indices:
+def of_the_row(indices: Any) -> Indices:
     if not isinstance(indices, Indices):
         raise NotUnderstoodError("indices that are not read from the row are freed")
     return indices
