@@ -6,6 +6,7 @@ something. Writes benchmarks/results/prove.md. Where SPIN or gcc is missing, it 
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -31,6 +32,9 @@ from kvproof.spec.machine import LEDGER, MACHINES
 
 HERE = Path(__file__).parent
 PAGE = HERE / "results" / "prove.md"
+SITES = HERE.parent / ".venv-sglang" / "site"
+IN_DETAIL = ("0.5.11", "0.5.23")
+COLUMNS = ("function", "rule", "verdict", "paths", "questions")
 REPEATS = 5
 # The instances and faults that both tools are given: (page size, row width).
 SAME = (2, 4)
@@ -102,6 +106,42 @@ def _seconds(runs: list[tuple[float, float]]) -> str:
 
 def _peak(runs: list[tuple[float, float]]) -> str:
     return f"{max(mib for _, mib in runs):.0f} MiB" if runs else ""
+
+
+def code_section() -> list[str]:
+    """The functions of the releases that `make test-sglang` installs: each release by one command, with nothing kept and again."""
+    lines = ["## Proof of SGLang's own functions", ""]
+    releases = sorted(SITES.iterdir()) if SITES.is_dir() else []
+    if not releases:
+        say("no release of SGLang: left out")
+        return [*lines, "Not measured: `make test-sglang` installs the releases."]
+    rows, functions = [], []
+    for release in releases:
+        say(f"functions of {release.name}")
+        with tempfile.TemporaryDirectory() as kept:
+            seconds, found = code_command(release, Path(kept))
+            again = Timing(tuple(code_command(release, Path(kept))[0] for _ in range(3)))
+        sums = [sum(one[count] for one in found) for count in ("paths", "questions")]
+        proved = sum(one["verdict"] == "proved" for one in found)
+        rows.append((release.name, f"{proved} of {len(found)}", *sums, _time(seconds), str(again)))
+        if release.name in IN_DETAIL:
+            functions += [(release.name, *(one[name] for name in COLUMNS), _time(one["seconds"])) for one in found]
+    head = ("release", "claims proved", "paths", "questions", "cold", "warm")
+    each = ("release", *COLUMNS, "time")
+    return [*lines, "`kvproof prove --code`, in two processes.", "", *_table(head, rows), "", *_table(each, functions)]
+
+
+def code_command(release: Path, cache: Path) -> tuple[float, list[dict[str, Any]]]:
+    """Seconds, and what is said of each function. It exits with 1 if a function differs, with 3 if one has no verdict."""
+    told = cache / "functions.json"
+    command = [*CLI, "prove", "--code", str(release), "--cache", str(cache), "--json", str(told), "--quiet"]
+    begin = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    seconds = time.perf_counter() - begin
+    if done.returncode not in (0, 1, 3):
+        raise SystemExit(f"kvproof prove --code {release}: exit code {done.returncode}; there is nothing to measure")
+    [target] = json.loads(told.read_text(encoding="utf-8"))["targets"]
+    return seconds, target["functions"]
 
 
 def counterexample_section() -> list[str]:
@@ -245,7 +285,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 def main() -> int:
-    sections = [proof_section(), counterexample_section(), spin_section(), growth_section()]
+    sections = [proof_section(), code_section(), counterexample_section(), spin_section(), growth_section()]
     z3_version = f"Z3 {z3.get_version_string()}"
     head = [
         "# Time of proofs",

@@ -255,8 +255,9 @@ class Module:
     @cached_property
     def functions(self) -> list[tuple[str, ast.FunctionDef]]:
         """Functions and methods, with their names as `definition` takes them."""
-        classes = [("", self.tree), *((f"{c.name}.", c) for c in self.tree.body if isinstance(c, ast.ClassDef))]
-        return [(f"{of}{f.name}", f) for of, scope in classes for f in scope.body if isinstance(f, ast.FunctionDef)]
+        bodies = [("", self.tree.body)]
+        bodies += [(f"{c.name}.", c.body) for c in self.tree.body if isinstance(c, ast.ClassDef)]
+        return [(f"{of}{f.name}", f) for of, body in bodies for f in body if isinstance(f, ast.FunctionDef)]
 
     def is_uncertain(self, name: str) -> bool:
         return name in self.uncertain or "*" in self.uncertain
