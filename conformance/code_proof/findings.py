@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -77,6 +78,11 @@ class Finding:
     questions: int = 0
     seconds: float = 0.0
     assumes: tuple[str, ...] = ()
+
+    @property
+    def file_name(self) -> str:
+        """The rule as a name of files and anchors: `close, slot` is close-slot."""
+        return re.sub(r"\W+", "-", self.rule)
 
     @property
     def is_known_fault(self) -> bool:
