@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -80,6 +81,11 @@ class Finding:
     understood: int = 0
     """Paths of which each statement has a meaning."""
     ran: tuple[str, ...] = ()
+
+    @property
+    def file_name(self) -> str:
+        """The rule as a name of files and anchors: `close, slot` is close-slot."""
+        return re.sub(r"\W+", "-", self.rule)
 
     @property
     def is_known_fault(self) -> bool:

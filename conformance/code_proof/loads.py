@@ -29,7 +29,7 @@ def save_loads(findings: Sequence[Finding], profile: Profile | None, folder: Pat
         folder.mkdir(parents=True, exist_ok=True)
         for finding in findings:
             for number, load in enumerate(loads_of_finding(finding, profile), start=1):
-                written.append(folder / f"{finding.rule}-{number}.json")
+                written.append(folder / f"{finding.file_name}-{number}.json")
                 load.save(written[-1])
     return written
 

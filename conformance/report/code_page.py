@@ -173,7 +173,7 @@ def _word(finding: Finding) -> str:
 
 
 def _anchor(finding: Finding) -> str:
-    return f"rule-{escape(finding.rule)}"
+    return f"rule-{finding.file_name}"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], label: str) -> str:

@@ -27,6 +27,8 @@ INSTANCES = ((1, 3), (2, 4), (4, 6))
 MOST_STATES = 800
 """Of one instance, breadth first."""
 MOST_STATES_IN_ALL = 3000
+MOST_ASKED = 500
+"""Of one instance: states, and parameters of the action, in which the difference is evaluated."""
 
 Numbers = list[tuple[Any, Any]]
 """Symbols, and the number that each is."""
@@ -63,28 +65,42 @@ class _Search:
     def explore(self, oracle: Oracle) -> None:
         """Takes the runs of one instance, shortest first."""
         instance = self._configuration(oracle)
-        wanted = self._wanted(instance)
-        if _model([wanted]) is None:
+        if not self._is_possible(instance):
             return
+        wanted, names = self._wanted(instance)
         arrived_by: dict[Any, Taken] = {}
+        asked: set[Any] = set()
         for step, is_new in breadth_first(oracle, LEDGER, MOST_STEPS):
-            if step.outcome.action.name == self._claim.rests_on:
+            key = self._asked_of(step)
+            if key is not None and key not in asked:
+                asked.add(key)
                 numbers = self._numbers(oracle, step)
-                if _can_hold(wanted, numbers) and self._add(
+                if _can_hold(wanted, [pair for pair in numbers if pair[0].get_id() in names]) and self._add(
                     instance + numbers, path_to(arrived_by, step.outcome.before), step
                 ):
-                    wanted = self._wanted(instance)
+                    wanted, names = self._wanted(instance)
             if is_new:
                 arrived_by[step.outcome.after] = step
-            if not self.waiting or len(arrived_by) == min(MOST_STATES, self.left):
+            if not self.waiting or len(asked) == MOST_ASKED or len(arrived_by) == min(MOST_STATES, self.left):
                 break
         self.left -= len(arrived_by)
 
-    def _wanted(self, instance: Numbers) -> Any:
-        """Some statement that is looked for fails, in this instance."""
-        assumed = self.waiting[0][1].assumed if self.waiting else ()
+    def _asked_of(self, step: Taken) -> Any:
+        """The state and the parameters on which the difference depends; None for another action than the claim's."""
+        if step.outcome.action.name != self._claim.rests_on:
+            return None
+        return step.outcome.before, *(step.params[name] for name in self._claim.params if name in step.params)
+
+    def _is_possible(self, instance: Numbers) -> bool:
+        """Whether in this instance some statement fails in a state that the invariants allow."""
         some = z3.Or(*(failing.condition for _, failing in self.waiting))
-        return _evaluated(z3.And(*assumed, some), instance)
+        return _model([*self.waiting[0][1].assumed, some, *_equations(instance)]) is not None
+
+    def _wanted(self, instance: Numbers) -> tuple[Any, set[int]]:
+        """That some statement which is looked for fails, and the symbols on which this depends. States that are reached keep the
+        invariants; what else is assumed of them is asked when one is found."""
+        some = _evaluated(z3.Or(*(failing.condition for _, failing in self.waiting)), instance)
+        return some, _symbols(some)
 
     def _add(self, numbers: Numbers, run: tuple[Taken, ...], step: Taken) -> bool:
         """Whether a statement that is looked for fails in this state."""
@@ -139,7 +155,24 @@ def _can_hold(term: Any, numbers: Numbers) -> bool:
 def _model_of(failing: Failing, numbers: Numbers) -> z3.ModelRef | None:
     if not _can_hold(failing.condition, numbers):
         return None
-    return _model([*failing.assumed, failing.condition, *(symbol == number for symbol, number in numbers)])
+    return _model([*failing.assumed, failing.condition, *_equations(numbers)])
+
+
+def _equations(numbers: Numbers) -> Iterator[Any]:
+    return (symbol == number for symbol, number in numbers)
+
+
+def _symbols(term: Any) -> set[int]:
+    """The symbols in a term, by their ids."""
+    found, seen, waiting = set(), set(), [term]
+    while waiting:
+        part = waiting.pop()
+        if part.get_id() not in seen:
+            seen.add(part.get_id())
+            waiting += part.children()
+            if part.num_args() == 0:
+                found.add(part.get_id())
+    return found
 
 
 def _model(facts: list[Any]) -> z3.ModelRef | None:

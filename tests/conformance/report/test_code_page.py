@@ -47,6 +47,11 @@ def test_a_function_is_a_row_with_its_rule_its_numbers_and_its_place() -> None:
     assert "<li>no GPU</li>" in text
 
 
+def test_a_link_leads_to_the_difference_of_a_rule_whose_name_is_two_words() -> None:
+    text = page(finding(DIFFERS, SHOWN, rule="close, slot"))
+    assert '<a href="#rule-close-slot">' in text and 'id="rule-close-slot"' in text
+
+
 def test_a_difference_has_its_run_its_state_and_the_lines_of_its_path() -> None:
     text = page(finding(DIFFERS, SHOWN, TOGETHER, FAR))
     assert "<td>C is as the rule has it</td><td>4</td><td>5</td>" in text
