@@ -117,7 +117,9 @@ class Expressions(Objects):
     def _unpacked(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
         for node in nodes:
-            if isinstance(node, ast.Starred):
+            if isinstance(node, ast.Starred) and isinstance(node.value, ast.GeneratorExp):
+                found += self._comprehended(node.value)  # taken in full before anything else happens
+            elif isinstance(node, ast.Starred):
                 found += self.elements(self.evaluate(node.value))
             else:
                 found.append(self.evaluate(node))

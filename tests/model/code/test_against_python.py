@@ -264,6 +264,7 @@ UNDERSTOOD = {
     "any() stops within the inner loop": "return any(check(x) > 2 for xs in ((a, 3), (-1,)) for x in xs)",
     "next() stops within the inner loop": "return next(x for xs in ((), (a, b)) for x in xs)",
     "the page size times one": "return a // (P * 1) * (1 * P)",
+    "a generator of arguments": "return [max(*(x + 1 for x in (a, b, c))), *(x for x in (a, b) if x > 3)]",
     "a list some times over": "return [a, b] * 2 + [c] * 0 + [0] * -1",
     "zip() of as many": "return [x - y for x, y in zip((a, b), [b, c], strict=True)]",
     "a string without an attribute": "return getattr('cuda', 'type', a)",

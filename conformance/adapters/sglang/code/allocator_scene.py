@@ -131,6 +131,7 @@ class AllocatorScene(BatchScene):
             "staged_pages": [],
             "num_staged_pages": 0,
             "free_page_ids_group": [],
+            "free_page_reps_group": [],
             "is_not_in_free_group": True,
             "free_group": None,
         }

@@ -377,7 +377,7 @@ class BatchScene(SessionScene):
 
     def checker(self, module: str, name: str) -> Instance:
         """The object that counts the pages, and the batches that it looks into."""
-        may_be_parked = "get_chunked_req" in fields_of(self, module, name)
+        may_be_parked = class_at(self.run, {module: name}).binds("get_chunked_req")
         last, running, chunked = places_of_a_turn(self.run.paths.decide, self.req, may_be_parked=may_be_parked)
         by_name = {"last_batch": last, "running_batch": running, "chunked_req": chunked}
         given = {f"get_{name}": known(value) for name, value in by_name.items()}
@@ -390,11 +390,6 @@ class BatchScene(SessionScene):
             **by_name,
             **given,
         )
-
-
-def fields_of(scene: SessionScene, module: str, name: str) -> set[str]:
-    """The names that the body of a class declares."""
-    return {n for n in ("get_chunked_req",) if class_at(scene.run, {module: name}).binds(n)}
 
 
 def claims_ahead(sources: Sources) -> bool:
