@@ -109,7 +109,7 @@ def _peak(runs: list[tuple[float, float]]) -> str:
 
 
 def code_section() -> list[str]:
-    """The functions of the releases that `make test-sglang` installs: each release by one command, with nothing kept and again."""
+    """The functions of the releases that `make test-sglang` installs: each by one command, with nothing kept and again."""
     lines = ["## Proof of SGLang's own functions", ""]
     releases = sorted(SITES.iterdir()) if SITES.is_dir() else []
     if not releases:

@@ -14,7 +14,7 @@ THAT_ASSERT = ("assert_", "check_", "require_")
 OF_PYTEST = ("raises", "warns", "fail")
 
 INTEGRATION = {
-    "browser": ("perfetto_in_browser", "report_in_browser", "site_in_browser"),
+    "browser": ("code_page_in_browser", "perfetto_in_browser", "report_in_browser", "site_in_browser"),
     "conformance/adapters": ("driven_adapters", "ranks_recorded"),
     "conformance/cli": ("ctrl_c", "full_disk"),
     "conformance/compiled": ("checker_by_profile",),

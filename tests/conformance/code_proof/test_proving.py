@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from kvproof.conformance.code_proof.proving import Proving, own_sources
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.errors import UserError
 from kvproof.model.cache import Store
-from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED, UNKNOWN
+from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, UNKNOWN
 from kvproof.model.code.source import Sources
 
 A_FREE_THAT_STARTS_IN_A_PAGE = ("(target + page_size - 1) // page_size", "target // page_size")
@@ -32,19 +33,31 @@ def test_each_function_is_answered_in_the_order_of_the_claims(tmp_path: Path) ->
     found = Proving(target, None, None).all(lambda *so_far: done.append(so_far))
 
     assert [finding.rule for finding in found] == names_of(Sources(target.tree), None)
-    assert {finding.verdict for finding in found} == {PROVED}
+    assert {finding.verdict for finding in found} == {PROVED, ABSENT}
     assert done == [(number, len(found)) for number in range(len(found) + 1)]
 
 
 def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, folder = Store(tmp_path / "kept"), tmp_path / "code"
-    cold = findings(write_sglang(folder), store)
-    monkeypatch.setattr(proving, "find", lambda *_: pytest.fail("asked again"))
-    assert findings(folder, store) == cold
+    store, folder, asked = Store(tmp_path / "kept"), tmp_path / "code", tmp_path / "asked"
 
-    monkeypatch.undo()
-    changed = {f.rule: f.verdict for f in findings(write_sglang(folder, *A_FREE_THAT_STARTS_IN_A_PAGE), store)}
-    assert changed["match_slot"] == changed["finish"] == DIFFERS
+    def find(sources: Sources, profile: object, name: str) -> Finding:
+        """In a process of its own."""
+        sources.module("sglang.srt.session.streaming_session" if name == "finish" else "sglang.srt.utils")
+        (asked / name).touch(exist_ok=False)
+        return Finding(name, name, "m.py", 1, PROVED)
+
+    def names_asked(*edit: str) -> set[str]:
+        asked.mkdir()
+        assert {finding.verdict for finding in findings(write_sglang(folder, *edit), store)} == {PROVED}
+        names = {path.name for path in asked.iterdir()}
+        shutil.rmtree(asked)
+        return names
+
+    monkeypatch.setattr(proving, "find", find)
+    monkeypatch.setattr(proving, "names_of", lambda *_: ["finish", "detach"])
+    assert names_asked() == {"finish", "detach"}
+    assert names_asked() == set()
+    assert names_asked(*A_FREE_THAT_STARTS_IN_A_PAGE) == {"finish"}
 
 
 def test_what_a_solver_did_not_know_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +98,7 @@ def test_a_process_that_dies_leaves_its_function_without_a_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = proving.find
+    monkeypatch.setattr(proving, "names_of", lambda *_: ["detach", "finish", "open"])
     monkeypatch.setattr(proving, "find", lambda *asked: os._exit(9) if asked[-1] == "finish" else find(*asked))
     found = {finding.rule: finding for finding in findings(write_sglang(tmp_path))}
 
