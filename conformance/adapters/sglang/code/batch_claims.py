@@ -10,14 +10,12 @@ from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.batch_scene import (
     ALL_WRITTEN,
-    PREPARES_ROUND,
     SEQ_LENS,
     SLOTS_FIT,
     BatchScene,
-    claims_ahead,
 )
 from kvproof.conformance.adapters.sglang.code.claims import YES, Given, Release
-from kvproof.conformance.adapters.sglang.code.layout import BATCH
+from kvproof.conformance.adapters.sglang.code.layout import BATCH, PREPARES_ROUND, claims_ahead
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
@@ -348,7 +346,6 @@ def _results(release: Release) -> Iterator[Claim]:
     def resolve(scene: BatchScene) -> Any:
         if scene.is_running():
             tokens = scene.p.tokens
-            scene.waits_for_results()
         else:
             tokens = scene.p.late_tokens
             scene.is_queued_again()
@@ -356,7 +353,7 @@ def _results(release: Release) -> Iterator[Claim]:
         return scene.ask(scene.processor(module, kind), method, result, scene.batch())
 
     def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
-        own = "kv_committed_len" if scene.claims_ahead() or not scene.is_running() else BY_RESULTS
+        own = "kv_committed_len" if scene.layout.claims_ahead or not scene.is_running() else BY_RESULTS
         return {own: scene.length_of(scene.req, "kv_committed_len"), TOKENS: result[0].length()}
 
     def claim(name: str, given: Given, tokens: str) -> Claim:
@@ -412,7 +409,6 @@ def _prepare_round(release: Release) -> Claim:
         return Expected((action.applies(d, s), *others, *given), step.after, step.effects, values)
 
     def prepare(scene: BatchScene) -> Any:
-        scene.waits_for_results()
         batch, run = scene.round_batch(), scene.run
         if "." in function:
             owner = scene.new(module, function.partition(".")[0])
@@ -425,7 +421,7 @@ def _prepare_round(release: Release) -> Claim:
 
     def shows(scene: BatchScene, _: Any) -> dict[str, Any]:
         guards = {guard.sentence: guard.holds for guard in action.run(scene.d, scene.s, scene.p).guards}
-        own = "kv_committed_len" if scene.claims_ahead() else BY_RESULTS
+        own = "kv_committed_len" if scene.layout.claims_ahead else BY_RESULTS
         found = {own: scene.length_of(scene.req, "kv_committed_len"), **scene.slots_taken()}
         return {**found, STAYS: guards[STAYS], ALLOCATED: guards[ALLOCATED]}
 

@@ -12,7 +12,6 @@ import z3
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     ALLOCATION,
     COMMON,
-    EAGLE,
     FORWARD_MODES,
     NOTHING,
     BatchAllocator,
@@ -29,22 +28,16 @@ from kvproof.conformance.adapters.sglang.code.batch_stand_ins import (
     torch_of,
 )
 from kvproof.conformance.adapters.sglang.code.claims import Act
-from kvproof.conformance.adapters.sglang.code.layout import BATCH, OWNERS, class_at
+from kvproof.conformance.adapters.sglang.code.layout import BATCH, OWNERS, PREPARES_ROUND, class_at
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, Tokens
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.source import Module, Sources
 from kvproof.model.code.values import Instance, Known, Library, Opaque, Record
-from kvproof.spec.actions.finish import kv_of_known_tokens
 from kvproof.spec.state import RUNNING, WAITING, Ledger, is_live
 
 SEQ_LENS = ("seq_lens", "seq_lens_cpu", "orig_seq_lens")
-PREPARES_ROUND = (
-    (f"{EAGLE}_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
-    (f"{EAGLE}_utils", "eagle_prepare_for_decode"),
-)
 NOT_ASKED_OF_REQUEST = (
     *("dimensions", "token_type_ids", "input_embeds", "positional_embed_overrides", "multi_item_delimiter_indices"),
     *("top_logprobs_num", "token_ids_logprob", "extend_logprob_start_len", "logprob_start_len"),
@@ -335,19 +328,6 @@ class BatchScene(SessionScene):
         self._has_no_row()
         self.req.fields["is_retracted"] = True
 
-    def claims_ahead(self) -> bool:
-        return claims_ahead(self.run.sources)
-
-    def set_length(self, name: str, value: Any) -> None:
-        record = self.req.fields.get("kv")
-        holder = record if name in self.layout.on_record and isinstance(record, Instance) else self.req
-        holder.fields[name] = value
-
-    def waits_for_results(self) -> None:
-        """Where a round claims no position, C of the code grows by results alone."""
-        if not self.claims_ahead():
-            self.set_length("kv_committed_len", kv_of_known_tokens(self.d, self.s))
-
     def round_batch(self) -> Instance:
         """A batch before a round of speculation, of one request."""
         batch = self.decode_batch()
@@ -390,14 +370,3 @@ class BatchScene(SessionScene):
             **by_name,
             **given,
         )
-
-
-def claims_ahead(sources: Sources) -> bool:
-    """Whether a round of speculation claims the bonus position when it is prepared. If not, C waits for the result."""
-    return any(_adds_to_committed(sources.module(module), function) for module, function in PREPARES_ROUND)
-
-
-def _adds_to_committed(module: Module | None, function: str) -> bool:
-    node = module.definition(function) if module is not None else None
-    added = [n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign)] if node is not None else []
-    return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in added)

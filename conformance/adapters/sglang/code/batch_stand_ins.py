@@ -7,7 +7,7 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.layout import BATCH
+from kvproof.conformance.adapters.sglang.code.layout import BATCH, EAGLE
 from kvproof.conformance.adapters.sglang.code.stand_ins import (
     TORCH,
     Allocator,
@@ -50,7 +50,6 @@ class Mode(Record):
 MODES = ("decode", "extend")
 FORWARD_MODES = {name: Mode(name) for name in MODES}
 NOTHING = Known("nothing", lambda *_, **__: None)
-EAGLE = "sglang.srt.speculative.eagle"
 DEVICES = ("cuda", "hip", "npu", "cpu", "xpu")
 COMMON, ALLOCATION = "sglang.srt.mem_cache.common", "sglang.srt.mem_cache.allocation"
 SERVER = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.objects import dataclass_fields
-from kvproof.model.code.source import Sources
+from kvproof.model.code.source import Module, Sources
 from kvproof.model.code.values import Class
 
 BATCH = "sglang.srt.managers.schedule_batch"
@@ -21,6 +22,11 @@ CACHES = {
 CONTROLLERS = ("sglang.srt.session.session_controller", "sglang.srt.managers.session_controller")
 OWNERS = {"sglang.srt.mem_cache.unified_radix_cache": "UnifiedRadixCache"}
 LENGTHS = ("kv_committed_len", "kv_allocated_len", "cache_protected_len", "swa_evicted_seqlen")
+EAGLE = "sglang.srt.speculative.eagle"
+PREPARES_ROUND = (
+    (f"{EAGLE}_info_v2", "EagleDraftInputV2Mixin.prepare_for_decode"),
+    (f"{EAGLE}_utils", "eagle_prepare_for_decode"),
+)
 WINDOW = 1
 """`ComponentType.SWA`, the key of the window cursor."""
 
@@ -43,6 +49,8 @@ class Layout:
     has_freed_flags: bool
     """The session cache itself marks a request whose KV it took, by two flags; else its caller does."""
     slot_fields: frozenset[str]
+    claims_ahead: bool
+    """A round of speculation claims its bonus position when it is prepared. If not, C waits for the result."""
     lock_at: tuple[str, str] = (PREFIX_CACHE, "TreeLock")
 
     @property
@@ -78,12 +86,24 @@ def layout_of(run: Interpreter) -> Layout:
         splits_at_cursor(run.sources),
         class_at(run, CACHES).member("_mark_kv_freed") is not None,
         slot_fields,
+        claims_ahead(run.sources),
     )
 
 
 def splits_at_cursor(sources: Sources) -> bool:
     batch = sources.module(BATCH)
     return batch is not None and batch.definition("ReqKvInfo.swa_dead_lo") is not None
+
+
+def claims_ahead(sources: Sources) -> bool:
+    """Whether a round of speculation claims the bonus position when it is prepared. If not, C waits for the result."""
+    return any(_adds_to_committed(sources.module(module), function) for module, function in PREPARES_ROUND)
+
+
+def _adds_to_committed(module: Module | None, function: str) -> bool:
+    node = module.definition(function) if module is not None else None
+    added = [n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign)] if node is not None else []
+    return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in added)
 
 
 def _fields(kind: Class) -> frozenset[str]:

@@ -37,9 +37,10 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.values import Instance, Known, Name, Opaque, Record, StandIn
+from kvproof.spec.actions.finish import kv_of_known_tokens
 from kvproof.spec.domain import is_aligned
 from kvproof.spec.effects import Effect
-from kvproof.spec.state import Ledger, fill_len, is_live
+from kvproof.spec.state import RUNNING, Ledger, fill_len, is_live
 
 NO_STATE_SPACE = {
     "mamba_pool_idx": None,
@@ -88,6 +89,7 @@ class SessionScene:
         self.slots = Slots(self.session_id, None)
         self.owner: Instance
         """Where a cache owns the sessions: that cache."""
+        self.committed_len: Any
         self.runs = True
         self.controller: Instance
         """Of functions that are the controller's."""
@@ -237,12 +239,22 @@ class SessionScene:
             "multimodal_inputs": None,
             "_session_mm_items": [],
         }
-        lengths = {name: value for name, value in self._lengths().items() if name not in layout.on_record}
+        self.committed_len = self._committed_len()
+        of_turn = {**self._lengths(), "kv_committed_len": self.committed_len}
+        lengths = {name: value for name, value in of_turn.items() if name not in layout.on_record}
         if layout.on_record:
-            known["kv"] = self._record(self._lengths(), self.row)
+            known["kv"] = self._record(of_turn, self.row)
         if not layout.row_is_on_record:
             known["req_pool_idx"] = self.row
         return Instance(kind, {**known, **lengths, **({} if layout.row_is_on_record else NO_STATE_SPACE)})
+
+    def _committed_len(self) -> Any:
+        """C of the turn. Where a round claims no position, it is behind the ledger's by the rounds in flight."""
+        s = self.s
+        waits = z3.And(self.d.spec_v2, s.phase == RUNNING)
+        if self.layout.claims_ahead or not self.run.paths.decide(waits):
+            return s.kv_committed_len
+        return kv_of_known_tokens(self.d, s)
 
     def waits(self) -> None:
         """The turn is queued: it has no row. It may have borrowed the slot's record in an earlier try."""
@@ -350,7 +362,11 @@ class SessionScene:
         return arithmetic.add(self.d, origin if committed is None else committed, output)
 
     def turn_lengths(self) -> dict[str, Any]:
-        return {name: self.length_of(self.req, name) for name in LENGTHS}
+        """As the ledger counts them: C that nobody changed is the ledger's, also where it is behind by rounds in flight."""
+        lengths = {name: self.length_of(self.req, name) for name in LENGTHS}
+        if lengths["kv_committed_len"] is self.committed_len:
+            lengths["kv_committed_len"] = self.s.kv_committed_len
+        return lengths
 
     def names_no_row(self) -> bool:
         """The request names neither the row nor the slot's record any more."""
