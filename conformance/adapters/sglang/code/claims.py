@@ -76,9 +76,7 @@ class Release:
         scene: type[SessionScene] = SessionScene,
     ) -> Claim:
         """`name` is its own among all claims. `action`: whose rule `rule` is, where the name is another."""
-        module, function = next(
-            (place for place in places.items() if self.has(*place)), next(iter(places.items()))
-        )
+        module, function = next((place for place in places.items() if self.has(*place)), next(iter(places.items())))
         made = scene_of(act, shows, scene)
         return Claim(name, module, function, rule, params or {}, made, (*ASSUMED, *assumes), action)
 
@@ -89,7 +87,9 @@ class Release:
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:
     """None where the tree holds no session cache that is known."""
-    found = (Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None)
+    found = (
+        Release(sources, actions, name, cache) for name, cache in CACHES.items() if sources.module(name) is not None
+    )
     return next(found, None)
 
 

@@ -147,11 +147,14 @@ class PlainScene(RequestScene):
     def _insert(self, params: Any) -> Any:
         """Pages of the row go to the tree, which had `dup_len` tokens of them. The begin of what it took goes in once more."""
         d, key, values = self.d, params.fields["key"], params.fields["value"]
-        if not isinstance(values, Indices) or not self.run.paths.decide(arithmetic.equal(d, values.length(), key.length())):
+        if not isinstance(values, Indices) or not self.run.paths.decide(
+            arithmetic.equal(d, values.length(), key.length())
+        ):
             raise NotUnderstoodError("an insert of other indices than the key's")
         if not self.run.paths.decide(arithmetic.equal(d, values.start, 0)):
             raise NotUnderstoodError("an insert that does not begin with the row")
-        pages, had = d.floor_pages(arithmetic.as_length(d, key.length())), d.floor_pages(self.p.dup_len)
+        dup_len = getattr(self.p, "dup_len", self.s.cache_protected_len)
+        pages, had = d.floor_pages(arithmetic.as_length(d, key.length())), d.floor_pages(dup_len)
         earlier = [effect for effect in self.effects if isinstance(effect, Insert)]
         if earlier:
             if not self.run.paths.decide(pages <= earlier[0].pages):
@@ -162,8 +165,8 @@ class PlainScene(RequestScene):
         else:
             self.effects.append(Insert(z3.BoolVal(True), pages, had, had))
             assert isinstance(self.allocator, ReleasingAllocator)
-            self.allocator.duplicates = self.p.dup_len
-        return self.run.construct(class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": self.p.dup_len})
+            self.allocator.duplicates = dup_len
+        return self.run.construct(class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": dup_len})
 
     def keeps(self) -> bool:
         """Whether the release is asked to insert. What the rule has as `inserted` and `key_len` follows from it."""

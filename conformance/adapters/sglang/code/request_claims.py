@@ -61,11 +61,13 @@ def requests(release: Release) -> Iterator[Claim]:
     yield from plain_requests(release)
     for action_name, (place, values, act, shows) in PARTS.items():
         action = release.actions[action_name]
-        rule = follows(action, values=lambda d, s, after, own=values: {**RIGHT, **own}, given=lambda d, s: (has_kv(d, s), *release.given(d, s)))
-        name = f"{action_name}, released"
-        yield release.claim(
-            name, place, rule, act, shows, params=action.params, action=action_name, scene=RequestScene
+        rule = follows(
+            action,
+            values=lambda d, s, after, own=values: {**RIGHT, **own},
+            given=lambda d, s: (has_kv(d, s), *release.given(d, s)),
         )
+        name = f"{action_name}, released"
+        yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, scene=RequestScene)
 
 
 def _finish_plain(scene: PlainScene) -> Any:

@@ -107,7 +107,9 @@ def session_cache(release: Release) -> Iterator[Claim]:
     for name, (function, values, act, shows) in PARTS.items():
         action = release.actions[name]
         if release.is_owned and name in HANDED_BACK:
-            yield release.claim(name, release.of_cache(f"try_{function}"), _hands_back(release, name), act, _handed_back)
+            yield release.claim(
+                name, release.of_cache(f"try_{function}"), _hands_back(release, name), act, _handed_back
+            )
             continue
         rule = follows(action, values=lambda d, s, after, own=values: {**RIGHT, **own}, given=release.given)
         place = release.of_cache(f"try_{function}" if release.is_owned else function)

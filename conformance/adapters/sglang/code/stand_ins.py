@@ -66,6 +66,8 @@ def bounds(run: Interpreter, key: slice, count: Any) -> tuple[Any, Any]:
 
 def _clamped(run: Interpreter, bound: Any, count: Any) -> Any:
     d = run.d
+    if not arithmetic.is_number(bound):
+        raise NotUnderstoodError("a slice whose bound is no number")
     if run.paths.decide(arithmetic.less(d, bound, 0)):
         bound = arithmetic.largest(d, [arithmetic.add(d, bound, count), 0])
     return arithmetic.smallest(d, [bound, count])

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from small_sglang import write_sglang
 
+from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
+from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
 from kvproof.model.code.claims import ABSENT, PROVED, Verdict, check
 from kvproof.model.code.source import Folder, Sources
 from kvproof.spec.actions import ACTIONS
@@ -21,9 +23,11 @@ def checked(sglang: Path, name: str) -> Verdict:
 
 def test_a_right_session_cache_is_proved(tmp_path: Path) -> None:
     sources = Sources(Folder(write_sglang(tmp_path)))
+    release = release_of(sources, ACTIONS)
+    assert release is not None
 
     assert {
-        claim.name: check(claim, sources, LIBRARIES, GIVEN).verdict for claim in claims_of(sources, ACTIONS)
+        claim.name: check(claim, sources, LIBRARIES, GIVEN).verdict for claim in session_cache(release)
     } == dict.fromkeys(("match_slot", "detach", "finish", "abort_first", "abort_nth", "retract"), PROVED)
 
 
