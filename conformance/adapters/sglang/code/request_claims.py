@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import z3
@@ -12,9 +14,10 @@ from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, in_cache
 from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
 from kvproof.conformance.adapters.sglang.code.session_claims import ENDS, LEFT, ended, finishes
-from kvproof.model.code.claims import Claim, follows
+from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.domain import Flag, implies
+from kvproof.spec.domain import Count, Flag, implies
+from kvproof.spec.effects import Effect, Insert
 from kvproof.spec.state import Ledger, is_live
 
 RELEASE = {COMMON: "release_kv_cache"}
@@ -81,11 +84,30 @@ def _retract_plain(scene: PlainScene) -> Any:
 
 
 def _gone(scene: PlainScene, result: Any) -> Mapping[str, Any]:
-    return {LEFT: scene.row_left(), **scene.window_and_lock()}
+    return {LEFT: scene.row_left(), TAKES: taken(scene.d, scene.effects), **scene.window_and_lock()}
 
 
 def _queued_plain(scene: PlainScene, result: Any) -> Mapping[str, Any]:
-    return {GIVEN_BACK: scene.names_no_row(), **scene.turn_lengths(), **scene.window_and_lock()}
+    own = {GIVEN_BACK: scene.names_no_row(), TAKES: taken(scene.d, scene.effects)}
+    return {**own, **scene.turn_lengths(), **scene.window_and_lock()}
+
+
+TAKES = "the tree takes the same pages"
+"""Once the row is returned, no field of the ledger tells pages that went to the tree from pages that were freed."""
+
+
+def taken(d: Symbols, effects: Iterable[Effect]) -> Count:
+    """The row's leading pages that an insert gives to the tree; 0 without one."""
+    inserts = [effect for effect in effects if isinstance(effect, Insert)]
+    return d.where(inserts[0].when, inserts[0].pages, z3.IntVal(0)) if inserts else z3.IntVal(0)
+
+
+def _with_taken(rule: Rule) -> Rule:
+    def with_taken(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        expected = rule(d, s, p)
+        return dataclasses.replace(expected, values={**expected.values, TAKES: taken(d, expected.effects)})
+
+    return with_taken
 
 
 Given = Callable[[Symbols], Flag]
@@ -118,4 +140,6 @@ def plain_requests(release: Release) -> Iterator[Claim]:
                 given=lambda d, s, only=(only, also): (has_kv(d, s), only[0](d), only[1](s), *release.given(d, s)),
             )
             name = f"{action_name}, {cache}"
-            yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, scene=scene)
+            yield release.claim(
+                name, place, _with_taken(rule), act, shows, params=action.params, action=action_name, scene=scene
+            )
