@@ -15,7 +15,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indice
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Opaque, StandIn
+from kvproof.model.code.values import Instance, Known, Opaque, Record, StandIn
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.effects import Free, Insert, Unlock
 from kvproof.spec.state import Ledger
@@ -124,6 +124,9 @@ class PlainScene(RequestScene):
             "sliding_window_size": self.d.window,
             "insert": Known("insert", self._insert),
             "dec_lock_ref": Known("dec_lock_ref", self._unlock),
+            "match_prefix": Known("match_prefix", self._match),
+            "path_device_indices": Known("path_device_indices", self._path),
+            "lock": Known("lock", self._lock_anew),
         }
         kind = class_at(self.run, self.kind)
         is_property = {name for name in fields if kind.member(name) and name == "disable"}
@@ -143,6 +146,23 @@ class PlainScene(RequestScene):
             raise NotUnderstoodError("another node than the request's is unlocked")
         self.effects.append(Unlock(z3.BoolVal(True)))
         return Opaque("the result of an unlock")
+
+    def _match(self, params: Any) -> Any:
+        """Of a key that was just inserted: all of it."""
+        if not any(isinstance(effect, Insert) for effect in self.effects):
+            raise NotUnderstoodError("a match before the insert")
+        self.matched = params.fields["key"].length()
+        return Record(last_device_node=self.node)
+
+    def _path(self, node: Any) -> Indices:
+        if node is not self.node:
+            raise NotUnderstoodError("the indices of another node than the last one that was matched")
+        return Indices(self.run, self.d.zero, self.matched)
+
+    def _lock_anew(self, node: Any) -> Any:
+        """The same node stands for the one that was matched and for the one that was locked before."""
+        self.inner.inc_lock_ref(node)
+        return self.lock.fields["lock"]
 
     def _insert(self, params: Any) -> Any:
         """Pages of the row go to the tree, which had `dup_len` tokens of them. The begin of what it took goes in once more."""
@@ -168,6 +188,12 @@ class PlainScene(RequestScene):
             self.allocator.duplicates = dup_len
         return self.run.construct(class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": dup_len})
 
+    @property
+    def _asks_again(self) -> bool:
+        """Whether the cache has a setting of its own by which it inserts no request that ends."""
+        modules = map(self.run.sources.module, self.kind)
+        return any(module is not None and "disable_finished_insert" in module.text for module in modules)
+
     def keeps(self) -> bool:
         """Whether the release is asked to insert. What the rule has as `inserted` and `key_len` follows from it."""
         assume, decide = self.run.paths.assume, self.run.paths.decide
@@ -176,7 +202,7 @@ class PlainScene(RequestScene):
         if inserts:
             self.req.fields["skip_radix_cache_insert"] = decide(z3.Bool("skip_radix_cache_insert"))
             inserts = not self.req.fields["skip_radix_cache_insert"]
-        if inserts and not self.frees_duplicates:
+        if inserts and self._asks_again:
             self.plain_cache.fields["disable_finished_insert"] = decide(z3.Bool("disable_finished_insert"))
             inserts = not self.plain_cache.fields["disable_finished_insert"]
         assume(self.p.inserted if inserts else z3.Not(self.p.inserted))

@@ -44,6 +44,19 @@ def _queued(scene: RequestScene, result: Any) -> Mapping[str, Any]:
     return {**scene.slot_fields(), **scene.session_fields(), **scene.turn_lengths(), **own}
 
 
+ASSUMES = (
+    "a turn whose row is released has the KV of at least one token",
+    "the server's page size is the allocator's, and thinking is not stripped from what is cached",
+    "requests have no input embeddings; there is no hisparse coordinator and no disaggregation",
+    "an eviction takes only pages that the tree has and nobody locks",
+)
+PLAIN_ASSUMES = (
+    *ASSUMES,
+    "an insert takes the leading pages of the row and says how many of them the tree had; with a window it frees those copies",
+    "a key is as long as its tokens, and one less in pairs; the tree owns no more of a row than such a key",
+    "where there is no tree, there is nothing to unlock",
+    "at most one result of a request that is retracted is late",
+)
 GIVEN_BACK = "the request names no row"
 
 PARTS = {
@@ -70,7 +83,9 @@ def requests(release: Release) -> Iterator[Claim]:
             given=lambda d, s: (has_kv(d, s), *release.given(d, s)),
         )
         name = f"{action_name}, released"
-        yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, scene=RequestScene)
+        yield release.claim(
+            name, place, rule, act, shows, params=action.params, action=action_name, assumes=ASSUMES, scene=RequestScene
+        )
 
 
 def _finish_plain(scene: PlainScene) -> Any:
@@ -141,5 +156,13 @@ def plain_requests(release: Release) -> Iterator[Claim]:
             )
             name = f"{action_name}, {cache}"
             yield release.claim(
-                name, place, _with_taken(rule), act, shows, params=action.params, action=action_name, scene=scene
+                name,
+                place,
+                _with_taken(rule),
+                act,
+                shows,
+                params=action.params,
+                action=action_name,
+                assumes=PLAIN_ASSUMES,
+                scene=scene,
             )

@@ -55,6 +55,7 @@ class RequestScene(SessionScene):
 
     def _request(self) -> Instance:
         req = super()._request()
+        self.run.paths.assume(req.fields["full_untruncated_fill_ids"].count.is_well_formed())
         if self.run.paths.decide(self.s.plain):
             req.fields["session"] = None
         req.fields |= {
