@@ -48,6 +48,7 @@ ASSUMES = (
     "a turn whose row is released has the KV of at least one token",
     "the server's page size is the allocator's, and thinking is not stripped from what is cached",
     "requests have no input embeddings; there is no hisparse coordinator and no disaggregation",
+    "where only the request says that the window's part of its lock was released early, it was not",
     "an eviction takes only pages that the tree has and nobody locks",
 )
 PLAIN_ASSUMES = (
