@@ -109,7 +109,9 @@ class PlainScene(RequestScene):
 
     def _lock_fields(self) -> dict[str, Any]:
         self.run.paths.assume(z3.Implies(z3.Bool("the lock covers the window"), self.d.windowed))
-        return super()._lock_fields()
+        fields = super()._lock_fields()
+        fields.pop("skip_lock_node_ids", None)  # only a tree of several components skips nodes
+        return fields
 
     def _plain_cache(self) -> Instance:
         may_pair = hasattr(self.p, "key_len") and self.settings.fields["speculative_algorithm"] is not None
