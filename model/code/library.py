@@ -242,6 +242,7 @@ ASKING: Mapping[str, Callable[..., Any]] = {
 PLAIN: Mapping[str, Callable[..., Any]] = {
     "int": _int,
     "range": _range,
+    "slice": lambda start, stop, step=None: slice(start, stop, step),
     "print": lambda *_, **__: None,
     "str": lambda value="", *_: value if isinstance(value, str) else Text("a string"),
     "repr": lambda *_: Text("a string"),

@@ -107,10 +107,12 @@ class Module:
         They are bound in other ways than by one plain definition or import, or handed to a call at import time.
         """
         found = set(self.definitions) & set(self.imports)
-        times = Counter(name for statement in self._running() for name in set(_defined_by(statement)))
+        times = Counter(name for statement in self.tree.body for name in set(_defined_by(statement)))
         found.update(name for name, number in times.items() if number > 1)
         for statement in self._running():
-            found.update(bound_by(statement) - set(_defined_by(statement)) - _imported_plainly(statement))
+            is_plain = statement in self.tree.body
+            plainly = {*_defined_by(statement), *_imported_plainly(statement)} if is_plain else set()
+            found.update(bound_by(statement) - plainly)
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Global):
                 found.update(node.names)

@@ -551,3 +551,8 @@ def test_a_field_that_only_a_keyword_sets_is_set_by_no_place(tmp_path: Path, arg
     code = RIGHT.replace("    if start", f"    Params({arguments})\n    if start")
 
     assert checked(tmp_path, f"from dataclasses import dataclass, field\n{made}{code}").verdict == verdict
+
+
+def test_a_slice_that_is_named_is_the_one_that_is_written(tmp_path: Path) -> None:
+    assert checked(tmp_path, RIGHT.replace("row[start:end]", "row[slice(start, end)]")).verdict == PROVED
+    assert checked(tmp_path, RIGHT.replace("row[start:end]", "row[slice(kept, end)]")).verdict == DIFFERS

@@ -15,7 +15,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indice
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Opaque, StandIn
+from kvproof.model.code.values import Instance, Known, Opaque, Record, StandIn
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.effects import Free, Insert, Unlock
 from kvproof.spec.state import Ledger
@@ -109,7 +109,9 @@ class PlainScene(RequestScene):
 
     def _lock_fields(self) -> dict[str, Any]:
         self.run.paths.assume(z3.Implies(z3.Bool("the lock covers the window"), self.d.windowed))
-        return super()._lock_fields()
+        fields = super()._lock_fields()
+        fields.pop("skip_lock_node_ids", None)  # only a tree of several components skips nodes
+        return fields
 
     def _plain_cache(self) -> Instance:
         may_pair = hasattr(self.p, "key_len") and self.settings.fields["speculative_algorithm"] is not None
@@ -124,6 +126,9 @@ class PlainScene(RequestScene):
             "sliding_window_size": self.d.window,
             "insert": Known("insert", self._insert),
             "dec_lock_ref": Known("dec_lock_ref", self._unlock),
+            "match_prefix": Known("match_prefix", self._match),
+            "path_device_indices": Known("path_device_indices", self._path),
+            "lock": Known("lock", self._lock_anew),
         }
         kind = class_at(self.run, self.kind)
         is_property = {name for name in fields if kind.member(name) and name == "disable"}
@@ -144,6 +149,23 @@ class PlainScene(RequestScene):
         self.effects.append(Unlock(z3.BoolVal(True)))
         return Opaque("the result of an unlock")
 
+    def _match(self, params: Any) -> Any:
+        """Of a key that was just inserted: all of it."""
+        if not any(isinstance(effect, Insert) for effect in self.effects):
+            raise NotUnderstoodError("a match before the insert")
+        self.matched = params.fields["key"].length()
+        return Record(last_device_node=self.node)
+
+    def _path(self, node: Any) -> Indices:
+        if node is not self.node:
+            raise NotUnderstoodError("the indices of another node than the last one that was matched")
+        return Indices(self.run, self.d.zero, self.matched)
+
+    def _lock_anew(self, node: Any) -> Any:
+        """The same node stands for the one that was matched and for the one that was locked before."""
+        self.inner.inc_lock_ref(node)
+        return self.lock.fields["lock"]
+
     def _insert(self, params: Any) -> Any:
         """Pages of the row go to the tree, which had `dup_len` tokens of them. The begin of what it took goes in once more."""
         d, key, values = self.d, params.fields["key"], params.fields["value"]
@@ -153,7 +175,8 @@ class PlainScene(RequestScene):
             raise NotUnderstoodError("an insert of other indices than the key's")
         if not self.run.paths.decide(arithmetic.equal(d, values.start, 0)):
             raise NotUnderstoodError("an insert that does not begin with the row")
-        pages, had = d.floor_pages(arithmetic.as_length(d, key.length())), d.floor_pages(self.p.dup_len)
+        dup_len = getattr(self.p, "dup_len", self.s.cache_protected_len)
+        pages, had = d.floor_pages(arithmetic.as_length(d, key.length())), d.floor_pages(dup_len)
         earlier = [effect for effect in self.effects if isinstance(effect, Insert)]
         if earlier:
             if not self.run.paths.decide(pages <= earlier[0].pages):
@@ -164,10 +187,14 @@ class PlainScene(RequestScene):
         else:
             self.effects.append(Insert(z3.BoolVal(True), pages, had, had))
             assert isinstance(self.allocator, ReleasingAllocator)
-            self.allocator.duplicates = self.p.dup_len
-        return self.run.construct(
-            class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": self.p.dup_len}
-        )
+            self.allocator.duplicates = dup_len
+        return self.run.construct(class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": dup_len})
+
+    @property
+    def _asks_again(self) -> bool:
+        """Whether the cache has a setting of its own by which it inserts no request that ends."""
+        modules = map(self.run.sources.module, self.kind)
+        return any(module is not None and "disable_finished_insert" in module.text for module in modules)
 
     def keeps(self) -> bool:
         """Whether the release is asked to insert. What the rule has as `inserted` and `key_len` follows from it."""
@@ -177,7 +204,7 @@ class PlainScene(RequestScene):
         if inserts:
             self.req.fields["skip_radix_cache_insert"] = decide(z3.Bool("skip_radix_cache_insert"))
             inserts = not self.req.fields["skip_radix_cache_insert"]
-        if inserts and not self.frees_duplicates:
+        if inserts and self._asks_again:
             self.plain_cache.fields["disable_finished_insert"] = decide(z3.Bool("disable_finished_insert"))
             inserts = not self.plain_cache.fields["disable_finished_insert"]
         assume(self.p.inserted if inserts else z3.Not(self.p.inserted))

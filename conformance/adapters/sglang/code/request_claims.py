@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import z3
@@ -12,9 +14,10 @@ from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, in_cache
 from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
 from kvproof.conformance.adapters.sglang.code.session_claims import ENDS, LEFT, ended, finishes
-from kvproof.model.code.claims import Claim, follows
+from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.domain import Flag, implies
+from kvproof.spec.domain import Count, Flag, implies
+from kvproof.spec.effects import Effect, Insert
 from kvproof.spec.state import Ledger, is_live
 
 RELEASE = {COMMON: "release_kv_cache"}
@@ -41,6 +44,20 @@ def _queued(scene: RequestScene, result: Any) -> Mapping[str, Any]:
     return {**scene.slot_fields(), **scene.session_fields(), **scene.turn_lengths(), **own}
 
 
+ASSUMES = (
+    "a turn whose row is released has the KV of at least one token",
+    "the server's page size is the allocator's, and thinking is not stripped from what is cached",
+    "requests have no input embeddings; there is no hisparse coordinator and no disaggregation",
+    "where only the request says that the window's part of its lock was released early, it was not",
+    "an eviction takes only pages that the tree has and nobody locks",
+)
+PLAIN_ASSUMES = (
+    *ASSUMES,
+    "an insert takes the leading pages of the row and says how many of them the tree had; with a window it frees those copies",
+    "a key is as long as its tokens, and one less in pairs; the tree owns no more of a row than such a key",
+    "where there is no tree, there is nothing to unlock",
+    "at most one result of a request that is retracted is late",
+)
 GIVEN_BACK = "the request names no row"
 
 PARTS = {
@@ -57,17 +74,24 @@ def has_kv(d: Symbols, s: Ledger) -> Flag:
 
 
 def requests(release: Release) -> Iterator[Claim]:
-    """The claims about whole releases of rows, each with the action of its name as its rule."""
-    yield from plain_requests(release)
-    for action_name, (place, values, act, shows) in PARTS.items():
-        action = release.actions[action_name]
-        rule = follows(
-            action,
-            values=lambda d, s, after, own=values: {**RIGHT, **own},
-            given=lambda d, s: (has_kv(d, s), *release.given(d, s)),
-        )
-        name = f"{action_name}, released"
-        yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, kind=RequestScene)
+    """The claims about whole releases of rows: by a session's turn, and by an ordinary request in each cache that there is."""
+    for name in PARTS:
+        yield _released_claim(release, name)
+    for cache, (scene, _) in CACHES.items():
+        if any(release.has(*place) for place in scene.kind.items()):
+            yield from (_plain_claim(release, name, cache) for name in PLAIN)
+
+
+def _released_claim(release: Release, name: str) -> Claim:
+    place, values, act, shows = PARTS[name]
+    action = release.actions[name]
+    rule = follows(
+        action,
+        values=lambda d, s, after: {**RIGHT, **values},
+        given=lambda d, s: (has_kv(d, s), *release.given(d, s)),
+    )
+    label, params = f"{name}, released", action.params
+    return release.claim(label, place, rule, act, shows, params=params, action=name, assumes=ASSUMES, kind=RequestScene)
 
 
 def _finish_plain(scene: PlainScene) -> Any:
@@ -81,11 +105,30 @@ def _retract_plain(scene: PlainScene) -> Any:
 
 
 def _gone(scene: PlainScene, result: Any) -> Mapping[str, Any]:
-    return {LEFT: scene.row_left(), **scene.window_and_lock()}
+    return {LEFT: scene.row_left(), TAKES: taken(scene.d, scene.effects), **scene.window_and_lock()}
 
 
 def _queued_plain(scene: PlainScene, result: Any) -> Mapping[str, Any]:
-    return {GIVEN_BACK: scene.names_no_row(), **scene.turn_lengths(), **scene.window_and_lock()}
+    own = {GIVEN_BACK: scene.names_no_row(), TAKES: taken(scene.d, scene.effects)}
+    return {**own, **scene.turn_lengths(), **scene.window_and_lock()}
+
+
+TAKES = "the tree takes the same pages"
+"""Once the row is returned, no field of the ledger tells pages that went to the tree from pages that were freed."""
+
+
+def taken(d: Symbols, effects: Iterable[Effect]) -> Count:
+    """The row's leading pages that an insert gives to the tree; 0 without one."""
+    inserts = [effect for effect in effects if isinstance(effect, Insert)]
+    return d.where(inserts[0].when, inserts[0].pages, z3.IntVal(0)) if inserts else z3.IntVal(0)
+
+
+def _with_taken(rule: Rule) -> Rule:
+    def with_taken(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        expected = rule(d, s, p)
+        return dataclasses.replace(expected, values={**expected.values, TAKES: taken(d, expected.effects)})
+
+    return with_taken
 
 
 Given = Callable[[Symbols], Flag]
@@ -105,17 +148,16 @@ PLAIN = {
 }
 
 
-def plain_requests(release: Release) -> Iterator[Claim]:
-    """An ordinary request ends or is retracted, in each prefix cache that the release has."""
-    for cache, (scene, only) in CACHES.items():
-        if not any(map(release.has, *zip(*scene.kind.items(), strict=True))):
-            continue
-        for action_name, (place, also, values, act, shows) in PLAIN.items():
-            action = release.actions[action_name]
-            rule = follows(
-                action,
-                values=lambda d, s, after, own=values: {**RIGHT, **own},
-                given=lambda d, s, only=(only, also): (has_kv(d, s), only[0](d), only[1](s), *release.given(d, s)),
-            )
-            name = f"{action_name}, {cache}"
-            yield release.claim(name, place, rule, act, shows, params=action.params, action=action_name, kind=scene)
+def _plain_claim(release: Release, name: str, cache: str) -> Claim:
+    place, also, values, act, shows = PLAIN[name]
+    kind, is_of_cache = CACHES[cache]
+    action = release.actions[name]
+    rule = follows(
+        action,
+        values=lambda d, s, after: {**RIGHT, **values},
+        given=lambda d, s: (has_kv(d, s), is_of_cache(d), also(s), *release.given(d, s)),
+    )
+    label, params = f"{name}, {cache}", action.params
+    return release.claim(
+        label, place, _with_taken(rule), act, shows, params=params, action=name, assumes=PLAIN_ASSUMES, kind=kind
+    )

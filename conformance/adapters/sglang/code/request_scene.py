@@ -55,8 +55,10 @@ class RequestScene(SessionScene):
 
     def _request(self) -> Instance:
         req = super()._request()
+        self.run.paths.assume(req.fields["full_untruncated_fill_ids"].count.is_well_formed())
         if self.run.paths.decide(self.s.plain):
             req.fields["session"] = None
+        req.fields.setdefault("swa_prefix_lock_released", False)
         req.fields |= {
             "skip_radix_cache_insert": False,
             "retraction_count": 0,

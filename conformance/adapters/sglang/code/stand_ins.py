@@ -13,7 +13,7 @@ import z3
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError, RaisedError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Elements, Instance, Known, Library, Opaque, StandIn
+from kvproof.model.code.values import Elements, Instance, Known, Library, Opaque, Record, StandIn
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.domain import larger
 from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Unlock
@@ -79,6 +79,8 @@ def bounds(run: Interpreter, key: slice, count: Any) -> tuple[Any, Any]:
 
 def _clamped(run: Interpreter, bound: Any, count: Any) -> Any:
     d = run.d
+    if not arithmetic.is_number(bound):
+        raise NotUnderstoodError("a slice whose bound is no number")
     if run.paths.decide(arithmetic.less(d, bound, 0)):
         bound = arithmetic.largest(d, [arithmetic.add(d, bound, count), 0])
     return arithmetic.smallest(d, [bound, count])
@@ -353,7 +355,7 @@ class InnerCache(StandIn):
 class RowPool(StandIn):
     """`req_to_token_pool`, without a pool for state spaces."""
 
-    members = frozenset({"req_to_token", "free_slots", "free"})
+    members = frozenset({"req_to_token", "free_slots", "free", "write"})
 
     def __init__(self, run: Interpreter, row: Row, effects: list[Effect]) -> None:
         self.run = run
@@ -362,6 +364,18 @@ class RowPool(StandIn):
 
     def has(self, name: str) -> bool:
         return False if name in ("mamba_pool", "mamba_allocator") else super().has(name)
+
+    def write(self, positions: Any, indices: Any) -> None:
+        """Positions of the row are given the indices of the tree for the same positions."""
+        row, part = positions
+        if row is not self.free_slots.row or not isinstance(indices, Indices) or not isinstance(part, slice):
+            raise NotUnderstoodError("what is written into a row")
+        same = [
+            self.run.paths.decide(arithmetic.equal(self.run.d, *pair))
+            for pair in ((part.start, indices.start), (part.stop, indices.end))
+        ]
+        if not all(same):
+            raise NotUnderstoodError("indices that are written to other positions than their own")
 
     def free(self, req: Any) -> None:
         """Of a request or a slot: the row that it names itself, or that its record names."""
@@ -427,6 +441,7 @@ TORCH = Library(
     "torch",
     {
         **{name: Opaque(f"torch.{name}") for name in ("int32", "int64", "float32", "bool")},
+        "iinfo": Known("iinfo", lambda _: Record(max=z3.Int("the largest integer"))),
         "empty": Known("empty", lambda *_, **__: Opaque("an empty tensor")),
     },
 )
