@@ -98,6 +98,10 @@ class PlainScene(RequestScene):
     frees_duplicates: ClassVar[bool] = False
     """The insert itself frees the copies of what the tree had, from `prev_prefix_len` on."""
 
+    def _committed_len(self) -> Any:
+        """The ledger's, also where a round claims no position ahead: what the tree takes there is left to the profile."""
+        return self.s.kv_committed_len
+
     def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace, act: Callable[[SessionScene], Any]) -> None:
         super().__init__(run, s, p, act)
         self.has_tree = run.paths.decide(run.d.tree)
