@@ -260,15 +260,15 @@ class BatchRowPool(RowPool):
         record = req.fields.get("kv")
         return record if isinstance(record, Instance) and "req_pool_idx" in record.fields else req
 
-    def write(self, indices: Any, slots: Any) -> None:
+    def write(self, positions: Any, indices: Any) -> None:
         """One slot for each request, at one position of its row."""
-        rows, positions = indices
-        if not isinstance(slots, NewSlots) or rows.value is not self.row:
+        rows, places = positions
+        if not isinstance(indices, NewSlots) or rows.value is not self.row:
             raise NotUnderstoodError("something other than new slots is written, or into other rows")
-        d, start = self.run.d, positions.value
+        d, start = self.run.d, places.value
         end = arithmetic.add(d, start, 1)
-        self.pages.are_right(arithmetic.equal(d, slots.total, positions.count))
-        self.pages.written(slots, start, end)
+        self.pages.are_right(arithmetic.equal(d, indices.total, places.count))
+        self.pages.written(indices, start, end)
         self.effects.append(Take(d.ceil_pages(start), d.ceil_pages(end)))
 
     def write_prefix(self, prefix: Any) -> None:
