@@ -350,8 +350,6 @@ class Objects:
             raise RaisedError("AttributeError")
         else:
             self._refuse_descriptor(value.kind, name)
-            if any("frozen" in _options(node) for c in value.kind.ancestors() for node in c.node.decorator_list):
-                raise NotUnderstoodError(f"an attribute of the frozen {value.kind.name} is set")
             if has_slots(value.kind) and name not in value.fields:
                 raise NotUnderstoodError(f"the attribute {name!r} of {value.kind.name}, which has slots")
             value.fields[name] = new
