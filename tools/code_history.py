@@ -83,14 +83,14 @@ class Turned:
 def commits(repository: Path, since: str) -> list[tuple[str, str, str]]:
     """Hash, date and subject of each commit that touched the session code or fixed a known bug, the first one first."""
     subjects = [f"--grep=(#{number})$" for number in SEEDS]
-    found = {*_log(repository, since, "--", *FILES), *_log(repository, since, *subjects)}
-    return [(commit, date, subject) for _, commit, date, subject in sorted(found)]
+    found = dict.fromkeys([*_log(repository, since, "--", *FILES), *_log(repository, since, *subjects)])
+    return [(commit, date, subject) for _, commit, date, subject in sorted(found, key=lambda one: one[0])]
 
 
 def _log(repository: Path, since: str, *chosen: str) -> Iterator[tuple[int, str, str, str]]:
     """Commits with the second of each."""
     form = "--format=%ct%x09%h%x09%ad%x09%s"
-    command = ["git", "-C", str(repository), "log", f"--since={since}", "--date=short", form, *chosen]
+    command = ["git", "-C", str(repository), "log", "--reverse", f"--since={since}", "--date=short", form, *chosen]
     for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
         second, commit, date, subject = line.split("\t", 3)
         yield int(second), commit, date, subject

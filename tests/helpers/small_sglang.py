@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
@@ -34,20 +35,6 @@ class Req:
     def detach_kv(self):
         kv, self.kv = self.kv, ReqKvInfo()
         return kv
-
-    def reset_for_retract(self):
-        self.last_node = None
-        self.kv.cache_protected_len = 0
-        self.kv.kv_committed_len = 0
-
-class ScheduleBatch:
-    def release_req(self, idx, remaing_req_count):
-        from sglang.srt.mem_cache.common import evict_from_tree_cache, release_kv_cache
-
-        req = self.reqs[idx]
-        release_kv_cache(req, self.tree_cache, is_insert=False)
-        evict_from_tree_cache(self.tree_cache, remaing_req_count)
-        req.reset_for_retract()
 """,
     f"{SESSION}/session_controller.py": """
 from sglang.srt.managers.schedule_batch import Req
@@ -118,58 +105,11 @@ class SessionController:
     f"{MEM_CACHE}/base_prefix_cache.py": """
 from typing import Any, NamedTuple
 
-class InsertParams(NamedTuple):
-    key: Any
-    value: Any
-
-class InsertResult(NamedTuple):
-    prefix_len: int
-
 class MatchResult(NamedTuple):
     device_indices: Any
     last_device_node: Any
     last_host_node: Any
     cache_protected_len: int = None
-""",
-    f"{MEM_CACHE}/common.py": """
-def release_kv_cache(req, tree_cache, is_insert=True):
-    assert req.kv.holds_kv
-    handled = req.kv.kv_committed_len
-    tree_cache.cache_finished_req(req, is_insert and not req.skip_radix_cache_insert)
-    if not req.kv.holds_kv:
-        return
-    page_size = tree_cache.page_size
-    start, end = (handled + page_size - 1) // page_size * page_size, req.kv.kv_allocated_len
-    if start < end:
-        row = tree_cache.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
-        tree_cache.token_to_kv_pool_allocator.free(row[start:end])
-    tree_cache.req_to_token_pool.free(req)
-    req.kv.kv_allocated_len = 0
-    req.kv.swa_evicted_seqlen = 0
-""",
-    f"{MEM_CACHE}/radix_cache.py": """
-from sglang.srt.mem_cache.base_prefix_cache import InsertParams
-
-class RadixCache:
-    def cache_finished_req(self, req, is_insert=True):
-        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : req.kv.kv_committed_len]
-        if self.disable:
-            self.token_to_kv_pool_allocator.free(row)
-            return
-        tokens = (req.origin_input_ids + req.output_ids)[: req.kv.kv_committed_len]
-        key = RadixKey(tokens, req.extra_key).page_aligned(self.page_size)
-        freed_end = len(key)
-        if is_insert and not self.disable_finished_insert:
-            freed_end = self.insert(InsertParams(key=key, value=row[: len(key)])).prefix_len
-        self.token_to_kv_pool_allocator.free(row[req.kv.cache_protected_len : freed_end])
-        self.token_to_kv_pool_allocator.free(row[len(key) :])
-        self.dec_lock_ref(req.last_node)
-""",
-    f"{MEM_CACHE}/chunk_cache.py": """
-class ChunkCache:
-    def cache_finished_req(self, req, is_insert=True):
-        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
-        self.token_to_kv_pool_allocator.free(row[req.kv.cache_protected_len : req.kv.kv_committed_len])
 """,
     f"{SESSION}/streaming_session.py": """
 from dataclasses import dataclass, field
@@ -294,8 +234,12 @@ class StreamingSession:
 
 def write_sglang(folder: Path, right: str = "", wrong: str = "") -> Path:
     """The miniature in a folder, with one text in place of another."""
-    assert not right or sum(right in text for text in FILES.values()) == 1
-    for path, text in FILES.items():
+    return write_files(FILES, folder, right, wrong)
+
+
+def write_files(files: Mapping[str, str], folder: Path, right: str = "", wrong: str = "") -> Path:
+    assert not right or sum(right in text for text in files.values()) == 1
+    for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.replace(right, wrong) if right else text)
     return folder

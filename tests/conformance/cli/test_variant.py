@@ -171,7 +171,7 @@ RULES = {
     "return Step(7)": "my_fix.py:7: Step takes the state",
     "return Step(s.but(prefix_len=0))": "my_fix.py:7: prefix_len is a length, not int: use d.zero",
     "return Step(s, effects=(Free(0, s.prefix_len),))": "my_fix.py:7: ",
-    "s.prefix_len == 0": "my_fix.py:8: AssertionError (lengths",
+    "s.prefix_len == 0": "(lengths mix only with lengths",
     "s.prefix_len + 1": "my_fix.py:8: AttributeError",
     "if s.phase == WAITING: s = s.but(turns=0)": "my_fix.py:8: a rule cannot branch on the state",
     "s.slot_held and s.lent": "my_fix.py:8: a rule cannot branch",

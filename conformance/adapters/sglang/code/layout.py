@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.objects import dataclass_fields
-from kvproof.model.code.source import Module, Sources
+from kvproof.model.code.source import Sources
 from kvproof.model.code.values import Class
 
 BATCH = "sglang.srt.managers.schedule_batch"
@@ -96,14 +96,16 @@ def splits_at_cursor(sources: Sources) -> bool:
 
 
 def claims_ahead(sources: Sources) -> bool:
-    """Whether a round of speculation claims the bonus position when it is prepared. If not, C waits for the result."""
-    return any(_adds_to_committed(sources.module(module), function) for module, function in PREPARES_ROUND)
+    """Whether a round of speculation claims the bonus position when it is prepared, as the rule has it. If not, C waits for the
+    result. A tree without such rounds has nothing that waits."""
+    modules = ((sources.module(module), function) for module, function in PREPARES_ROUND)
+    prepares = [node for module, function in modules if module is not None and (node := module.definition(function))]
+    return not prepares or any(map(_adds_to_committed, prepares))
 
 
-def _adds_to_committed(module: Module | None, function: str) -> bool:
-    node = module.definition(function) if module is not None else None
-    added = [n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign)] if node is not None else []
-    return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in added)
+def _adds_to_committed(function: ast.stmt) -> bool:
+    targets = [node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)]
+    return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in targets)
 
 
 def _fields(kind: Class) -> frozenset[str]:

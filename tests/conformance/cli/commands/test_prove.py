@@ -216,7 +216,7 @@ def test_a_function_that_differs_is_told_to_people_and_to_tools(tmp_path: Path) 
     ]
     assert places and all(place["artifactLocation"]["uri"].endswith("streaming_session.py") for place in places)
     [told] = json.loads(data.read_text())["targets"]
-    assert {function["verdict"] for function in told["functions"]} == {"proved", "differs"}
+    assert {function["verdict"] for function in told["functions"]} == {"proved", "differs", "absent"}
     shown = [difference for function in told["functions"] for difference in function["differences"]]
     assert [call["action"] for call in shown[0]["schedule"]][:2] == ["open", "create"]
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from small_sglang import write_sglang
+from small_release import write_release
 
 from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES
@@ -39,12 +39,12 @@ def claims_in(sources: Sources) -> dict[str, Claim]:
 
 
 def test_each_whole_release_is_claimed(tmp_path: Path) -> None:
-    assert set(claims_in(Sources(Folder(write_sglang(tmp_path))))) == set(NAMES)
+    assert set(claims_in(Sources(Folder(write_release(tmp_path))))) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_right_release_is_proved(tmp_path: Path, name: str) -> None:
-    sources = Sources(Folder(write_sglang(tmp_path)))
+    sources = Sources(Folder(write_release(tmp_path)))
 
     assert check(claims_in(sources)[name], sources, LIBRARIES, GIVEN).verdict == PROVED
 
@@ -69,8 +69,8 @@ WRONG = {
     "a retract ends the turn": ("retract, released", "is_insert=False)", "is_insert=True)"),
     "a retracted turn keeps the record": (
         "retract, released",
-        "        req.detach_kv()\n\n    def _trim",
-        "\n    def _trim",
+        "        req.detach_kv()\n\n    def cache_unfinished_req",
+        "\n    def cache_unfinished_req",
     ),
     "the row is not returned": ("finish_plain, radix", *NO_ROW_LEFT),
     "the row of a chunk cache is not returned": ("finish_plain, chunk", *NO_ROW_LEFT),
@@ -119,7 +119,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "right", "wrong"), WRONG.values(), ids=WRONG)
 def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    sources = Sources(Folder(write_sglang(tmp_path, right, wrong)))
+    sources = Sources(Folder(write_release(tmp_path, right, wrong)))
 
     assert check(claims_in(sources)[name], sources, LIBRARIES, GIVEN).verdict == DIFFERS
 

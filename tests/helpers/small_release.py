@@ -1,0 +1,83 @@
+"""The session cache in miniature, and beside it what gives a request's row back: a release, a retract, and two plain caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from small_sglang import FILES as SESSION_FILES
+from small_sglang import MANAGERS, MEM_CACHE, write_files
+
+SCHEDULE_BATCH, PREFIX_CACHE = f"{MANAGERS}/schedule_batch.py", f"{MEM_CACHE}/base_prefix_cache.py"
+FILES = {
+    **SESSION_FILES,
+    SCHEDULE_BATCH: SESSION_FILES[SCHEDULE_BATCH]
+    + """
+    def reset_for_retract(self):
+        self.last_node = None
+        self.kv.cache_protected_len = 0
+        self.kv.kv_committed_len = 0
+
+class ScheduleBatch:
+    def release_req(self, idx, remaing_req_count):
+        from sglang.srt.mem_cache.common import evict_from_tree_cache, release_kv_cache
+
+        req = self.reqs[idx]
+        release_kv_cache(req, self.tree_cache, is_insert=False)
+        evict_from_tree_cache(self.tree_cache, remaing_req_count)
+        req.reset_for_retract()
+""",
+    PREFIX_CACHE: SESSION_FILES[PREFIX_CACHE]
+    + """
+class InsertParams(NamedTuple):
+    key: Any
+    value: Any
+
+class InsertResult(NamedTuple):
+    prefix_len: int
+""",
+    f"{MEM_CACHE}/common.py": """
+def release_kv_cache(req, tree_cache, is_insert=True):
+    assert req.kv.holds_kv
+    handled = req.kv.kv_committed_len
+    tree_cache.cache_finished_req(req, is_insert and not req.skip_radix_cache_insert)
+    if not req.kv.holds_kv:
+        return
+    page_size = tree_cache.page_size
+    start, end = (handled + page_size - 1) // page_size * page_size, req.kv.kv_allocated_len
+    if start < end:
+        row = tree_cache.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
+        tree_cache.token_to_kv_pool_allocator.free(row[start:end])
+    tree_cache.req_to_token_pool.free(req)
+    req.kv.kv_allocated_len = 0
+    req.kv.swa_evicted_seqlen = 0
+""",
+    f"{MEM_CACHE}/radix_cache.py": """
+from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+
+class RadixCache:
+    def cache_finished_req(self, req, is_insert=True):
+        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : req.kv.kv_committed_len]
+        if self.disable:
+            self.token_to_kv_pool_allocator.free(row)
+            return
+        tokens = (req.origin_input_ids + req.output_ids)[: req.kv.kv_committed_len]
+        key = RadixKey(tokens, req.extra_key).page_aligned(self.page_size)
+        freed_end = len(key)
+        if is_insert and not self.disable_finished_insert:
+            freed_end = self.insert(InsertParams(key=key, value=row[: len(key)])).prefix_len
+        self.token_to_kv_pool_allocator.free(row[req.kv.cache_protected_len : freed_end])
+        self.token_to_kv_pool_allocator.free(row[len(key) :])
+        self.dec_lock_ref(req.last_node)
+""",
+    f"{MEM_CACHE}/chunk_cache.py": """
+class ChunkCache:
+    def cache_finished_req(self, req, is_insert=True):
+        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
+        self.token_to_kv_pool_allocator.free(row[req.kv.cache_protected_len : req.kv.kv_committed_len])
+""",
+}
+
+
+def write_release(folder: Path, right: str = "", wrong: str = "") -> Path:
+    """The miniature in a folder, with one text in place of another."""
+    return write_files(FILES, folder, right, wrong)
