@@ -125,6 +125,8 @@ class Cell:
         return "-".join(word for word in words if word)
 
 
+SAMPLE = 40
+"""Cells; 36 meet every pair."""
 SLOWEST = 256
 """A page size whose cells take three times as long as the others'."""
 CELLS = [
@@ -269,8 +271,8 @@ def runs() -> Iterator[Any]:
     Those of a device are here tensors of the CPU: the same kernels' entries, the page table that the model reads, the census, the
     trace ring.
     """
-    often = {"host": sample(60), "device": sample(60)[::3]}
-    for pools, cells in (("host", CELLS), ("device", sample(60))):
+    often = {"host": sample(SAMPLE), "device": sample(SAMPLE)[::3]}
+    for pools, cells in (("host", CELLS), ("device", sample(SAMPLE))):
         for cell in cells:
             marks = () if cell in often[pools] else pytest.mark.slow
             yield pytest.param(cell, pools, marks=marks, id=f"{cell}-{pools}")
@@ -282,7 +284,7 @@ def test_a_cell_of_the_matrix(cell: Cell, pools: str, tmp_path: Path, monkeypatc
 
 
 def test_the_sample_meets_every_pair_of_settings() -> None:
-    cells = sample(60)
+    cells = sample(SAMPLE)
     assert pairs_of(cells) == pairs_of(cell for cell in CELLS if cell.page_size != SLOWEST)
     for name, values in {"page_size": (1, 64), "speculation": (0, 1, 2), "overlap": BOOLS, "windowed": BOOLS}.items():
         met = {(cell.behaviour, {**cell.settings, **vars(cell)}[name]) for cell in cells}

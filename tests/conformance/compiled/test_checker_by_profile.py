@@ -55,7 +55,7 @@ def test_the_loop_of_a_profile_judges_runs_by_its_rules_alone(profile: str, tmp_
     stopped = 0
     for seed, config in enumerate([*CONFIGURATIONS, {"window": 2, "tree": False}]):
         path = tmp_path / "t.jsonl"
-        trace_of_walk(path, 60, seed, row_width=7, ledgers=2, **config, actions=rules.actions)
+        trace_of_walk(path, 40, seed, row_width=7, ledgers=2, **config, actions=rules.actions)
         assert stops_at(path, own, rules) is None
         assert replay(path, profile=profile).verdict == CONFORMS
         stopped += stops_at(path, model) is not None

@@ -65,7 +65,7 @@ def collected(events: list[Event]) -> EventColumns:
     return columns
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(events=st.lists(EVENTS, min_size=1, max_size=20), room=st.sampled_from([0, 2**20]), data=st.data())
 def test_any_part_of_a_batch_is_told_as_it_stands(events: list[dict[str, Any]], room: int, data: st.DataObject) -> None:
     """Columns are bits and bytes that may begin anywhere in a buffer."""
