@@ -110,5 +110,5 @@ def _takes(release: Release, method: str, name: str) -> Claim:
 
 
 def _place(release: Release, classes: Mapping[str, str], method: str) -> tuple[str, str]:
-    found = (place for place in classes.items() if release.has(place[0], f"{place[1]}.{method}"))
-    return next(found, next(iter(classes.items())))
+    module, _ = release.place_of({module: f"{kind}.{method}" for module, kind in classes.items()})
+    return module, classes[module]

@@ -115,8 +115,7 @@ EACH_TIME = "the interval of evictions is one token or one window, and no lock o
 
 
 def _has_keyword(release: Release, function: str, name: str) -> bool:
-    module = release.sources.module(BATCH)
-    node = module.definition(function) if module is not None else None
+    node = release.definition(BATCH, function)
     return isinstance(node, ast.FunctionDef) and any(a.arg == name for a in node.args.kwonlyargs)
 
 
@@ -317,8 +316,7 @@ def _prepare_for_extend(release: Release) -> Iterator[Claim]:
 
 def _set_by(release: Release, module_name: str, function: str) -> set[str]:
     """Attributes that a function sets."""
-    module = release.sources.module(module_name)
-    node = module.definition(function) if module is not None else None
+    node = release.definition(module_name, function)
     found = ast.walk(node) if node is not None else ()
     return {n.attr for n in found if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
 
@@ -394,7 +392,7 @@ NO_MORE = "no more is allocated to a request than two rounds reserve: it is so a
 def _prepare_round(release: Release) -> Claim:
     action = release.actions["prepare_round"]
     places = dict(PREPARES_ROUND)
-    module, function = next((place for place in places.items() if release.has(*place)), PREPARES_ROUND[0])
+    module, function = release.place_of(places)
     is_clamped = module == PREPARES_ROUND[1][0]
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -81,13 +82,20 @@ class Release:
         kind: type[SessionScene] = SessionScene,
     ) -> Claim:
         """`name` is its own among all claims. `action`: whose rule `rule` is, where the name is another."""
-        module, function = next((place for place in places.items() if self.has(*place)), next(iter(places.items())))
+        module, function = self.place_of(places)
         scene = scene_of(act, shows, kind)
         return Claim(name, module, function, rule, params or {}, scene, (*ASSUMED, *assumes), action)
 
+    def place_of(self, places: Places) -> tuple[str, str]:
+        """The first that the tree has; where it has none, the first of all."""
+        return next((place for place in places.items() if self.has(*place)), next(iter(places.items())))
+
     def has(self, module_name: str, function: str) -> bool:
+        return self.definition(module_name, function) is not None
+
+    def definition(self, module_name: str, function: str) -> ast.stmt | None:
         module = self.sources.module(module_name)
-        return module is not None and module.definition(function) is not None
+        return module.definition(function) if module is not None else None
 
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:

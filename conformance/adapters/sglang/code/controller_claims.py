@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.claims import RIGHT, Release
-from kvproof.conformance.adapters.sglang.code.layout import CONTROLLERS
+from kvproof.conformance.adapters.sglang.code.layout import CONTROLLERS, class_at
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.claims import Claim, follows
 from kvproof.model.code.values import Instance, Record
@@ -56,11 +56,9 @@ def _controller(scene: SessionScene) -> Instance:
     scene.session.fields["timeout"] = None
     is_open = scene.run.paths.decide(scene.s.is_open)
     sessions = {scene.session_id: scene.session} if is_open else {}
-    cache = scene.owner if scene.layout.is_owned else scene.cache
-    module = next(name for name in CONTROLLERS if scene.run.sources.module(name) is not None)
-    made = scene.new(module, "SessionController", sessions=sessions, tree_cache=cache, _last_reap_time=LAST_REAP)
-    scene.controller = made
-    return made
+    fields = {"sessions": sessions, "tree_cache": scene.tree_cache, "_last_reap_time": LAST_REAP}
+    scene.controller = Instance(class_at(scene.run, dict.fromkeys(CONTROLLERS, "SessionController")), fields)
+    return scene.controller
 
 
 def _open(scene: SessionScene, made: Instance) -> Any:

@@ -56,8 +56,10 @@ def _rule(release: Release, name: str) -> Rule:
 def _create(scene: SessionScene) -> Any:
     run, d, s, p = scene.run, scene.d, scene.s, scene.p
     scene.waits()
-    module = next(name for name in CONTROLLERS if run.sources.module(name) is not None)
-    run.given = {**run.given, f"{module}.Req": Known("Req", lambda **given: _request(run, given))}
+    run.given = {
+        **run.given,
+        f"{scene.session.kind.module.name}.Req": Known("Req", lambda **given: _request(run, given)),
+    }
     if scene.session.fields["req_nodes"]:
         scene.session.fields["req_nodes"] = {Opaque("an earlier turn"): Record(req=_last_turn(scene))}
     asked = _asked(Tokens(run, arithmetic.subtract(d, p.origin_len, s.checkpoint_len)))

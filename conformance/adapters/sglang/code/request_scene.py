@@ -72,7 +72,7 @@ class RequestScene(SessionScene):
     def _cache(self) -> Instance:
         session_cache = super()._cache()
         if self.layout.is_owned:
-            session_cache.fields["cache"].fields |= {"session": session_cache, "cache_controller": None}
+            self.owner.fields["cache_controller"] = None
         return session_cache
 
     def _slot(self) -> Instance | None:
@@ -83,15 +83,6 @@ class RequestScene(SessionScene):
         gone = self.layout.on_record if self.req.fields.get("kv", self) is None else frozenset()
         kept = {name: self.length_of(self.req, name) for name in LENGTHS if name not in gone}
         return {**dict.fromkeys(gone, self.d.zero), **kept}
-
-    @property
-    def tree_cache(self) -> Instance:
-        """What the scheduler calls its tree cache: around which the sessions are kept, or which keeps them."""
-        if not self.layout.is_owned:
-            return self.cache
-        owner = self.cache.fields["cache"]
-        assert isinstance(owner, Instance)
-        return owner
 
     def function(self, module_name: str, name: str) -> Function:
         module = self.run.sources.module(module_name)

@@ -307,6 +307,11 @@ class SessionScene:
         record = holder.fields["kv"]
         return record.fields["req_pool_idx"] if isinstance(record, Instance) else None
 
+    @property
+    def tree_cache(self) -> Instance:
+        """What the scheduler calls its tree cache: around which the sessions are kept, or which keeps them."""
+        return self.owner if self.layout.is_owned else self.cache
+
     def slot(self) -> Instance | None:
         """The slot that holds a row by itself, if there is one."""
         if self.cache.fields["slots"] is not self.slots:
