@@ -38,7 +38,7 @@ test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"
-	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "code and not slow"
+	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "code and not slow and not sglang and not sglang_full"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but ray, browser, sglang and sglang-jax"
