@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -144,8 +145,7 @@ def outcomes_in(path: str) -> list[Outcome]:
     import_sglang()
     of = code()
     vars(of.batch)["get_global_server_args"] = lambda: SimpleNamespace(strip_thinking_cache=False)
-    with open(path, encoding="utf-8") as file:
-        return [outcome(of, rule, numbers) for rule, numbers in json.load(file)]
+    return [outcome(of, rule, numbers) for rule, numbers in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
 def _on(of: Code, holder: Any) -> Any:
