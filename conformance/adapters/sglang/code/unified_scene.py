@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.layout import OWNERS, WINDOW, class_at
+from kvproof.conformance.adapters.sglang.code.layout import OWNERS, WINDOW
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene
 from kvproof.model.code import arithmetic
 from kvproof.model.code.values import Instance, Opaque, Record
