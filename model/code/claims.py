@@ -185,6 +185,28 @@ class Verdict:
         return UNKNOWN if UNKNOWN in found else PROVED
 
 
+@dataclass(frozen=True)
+class Posed:
+    """A claim about one arbitrary state: the state, the claim's parameters, what its rule says, and what is assumed."""
+
+    d: Symbols
+    before: Ledger
+    params: SimpleNamespace
+    expected: Expected
+    assumptions: Sequence[Any]
+
+
+def pose(claim: Claim) -> Posed:
+    d = Symbols()
+    before = d.arbitrary(Ledger)
+    params = d.parameters(claim.params)
+    expected = claim.rule(d, before, params)
+    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
+    phases = (before.phase >= NONE, before.phase <= RUNNING)  # no action leaves another one
+    facts = d.domain_facts(before, params, claim.params)
+    return Posed(d, before, params, expected, [*facts, *phases, *invariants, *expected.assumptions])
+
+
 def check(
     claim: Claim,
     sources: Sources,
@@ -205,15 +227,10 @@ def check(
     if module is None or definition is None:
         return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
     place = Place(module.path, definition.lineno)
-    d = Symbols()
-    before = d.arbitrary(Ledger)
-    params = d.parameters(claim.params)
-    expected = claim.rule(d, before, params)
-    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
-    phases = (before.phase >= NONE, before.phase <= RUNNING)  # no action leaves another one
-    assumptions = [*d.domain_facts(before, params, claim.params), *phases, *invariants, *expected.assumptions]
+    posed = pose(claim)
+    d, before, params, assumptions = posed.d, posed.before, posed.params, posed.assumptions
     paths = Paths(assumptions)
-    comparison = Comparison(d, before, expected, assumptions)
+    comparison = Comparison(d, before, posed.expected, assumptions)
 
     def run() -> Path | None:
         interpreter = Interpreter(d, sources, paths, given, {**LIBRARY, **library})
@@ -271,7 +288,7 @@ class Comparison:
         wanted = {**vars(expected.after), **expected.values}
         for name, value in observed.items():
             goals[f"{name} is as the rule has it"] = (self._same(value, wanted[name]), value, wanted[name])
-        start = _with_ghosts_of(expected.after, self.before)
+        start = with_ghosts_of(expected.after, self.before)
         by_code, conditions = apply_effects(d, start, tuple(effects))
         by_rule, _ = apply_effects(d, start, expected.effects)
         for name in COMPARED_GHOSTS:
@@ -312,7 +329,7 @@ class Comparison:
         return found
 
 
-def _with_ghosts_of(after: Ledger, before: Ledger) -> Ledger:
+def with_ghosts_of(after: Ledger, before: Ledger) -> Ledger:
     return after.but(**{name: getattr(before, name) for name in GHOSTS})
 
 
