@@ -127,7 +127,7 @@ def z3_solver(rlimit: int = RLIMIT) -> z3.Solver:
     return solver
 
 
-def checked(solver: z3.Solver) -> str:
-    """sat, unsat or unknown."""
+def checked(solver: z3.Solver, *assumed: Any) -> str:
+    """sat, unsat or unknown. `assumed`: flags that hold for this one question."""
     with searching(solver):
-        return str(solver.check())
+        return str(solver.check(*assumed))

@@ -29,14 +29,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[COMPILING] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-OF_CODE = ("conformance/adapters/sglang/code", "conformance/code_proof", "model/code", "tools/code_mutation")
-"""Folders of tests of the proof of a server's own functions."""
+OF_CODE = (
+    "conformance/adapters/sglang/code",
+    "conformance/cli/commands/test_prove_code.py",
+    "conformance/code_proof",
+    "conformance/gate/test_code.py",
+    "model/code",
+    "tools/code_mutation",
+    "tools/test_code_history.py",
+)
+"""Tests of the proof of a server's own functions."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: needs_the_compiled_checker(item.path))
     for item in items:
-        if any(item.path.is_relative_to(Path(__file__).parent / folder) for folder in OF_CODE):
+        if any(item.path.is_relative_to(Path(__file__).parent / part) for part in OF_CODE):
             item.add_marker("code")
 
 

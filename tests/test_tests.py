@@ -17,6 +17,7 @@ INTEGRATION = {
     "browser": ("code_page_in_browser", "perfetto_in_browser", "report_in_browser", "site_in_browser"),
     "conformance/adapters": ("driven_adapters", "ranks_recorded"),
     "conformance/cli": ("ctrl_c", "full_disk"),
+    "conformance/cli/commands": ("prove_code",),
     "conformance/compiled": ("checker_by_profile",),
     "conformance/report/formats": ("pictures", "reports"),
     "conformance/traces": (

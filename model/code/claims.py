@@ -228,13 +228,12 @@ def check(
         return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
     place = Place(module.path, definition.lineno)
     posed = pose(claim)
-    d, before, params, assumptions = posed.d, posed.before, posed.params, posed.assumptions
-    paths = Paths(assumptions)
-    comparison = Comparison(d, before, posed.expected, assumptions)
+    paths = Paths(posed.assumptions)
+    comparison = Comparison(posed.d, posed.before, posed.expected, paths)
 
     def run() -> Path | None:
-        interpreter = Interpreter(d, sources, paths, given, {**LIBRARY, **library})
-        return comparison.path(interpreter, paths, lambda: claim.scene(interpreter, before, params))
+        interpreter = Interpreter(posed.d, sources, paths, given, {**LIBRARY, **library})
+        return comparison.path(interpreter, lambda: claim.scene(interpreter, posed.before, posed.params))
 
     is_empty = not paths.is_possible()  # of a rule that applies in no state, nothing is proved
     found: tuple[Path, ...] = ()
@@ -245,8 +244,7 @@ def check(
     patched = sources.patched()
     if patched is not None:
         found += (Path((), (), f"not understood: {patched}: ", place, understood=False),)
-    questions = paths.questions + comparison.questions
-    return Verdict(claim, place, found, paths.cut, questions, time.perf_counter() - begin)
+    return Verdict(claim, place, found, paths.cut, paths.questions, time.perf_counter() - begin)
 
 
 @dataclass
@@ -256,15 +254,15 @@ class Comparison:
     d: Symbols
     before: Ledger
     expected: Expected
-    assumptions: Sequence[Any]
-    questions: int = 0
+    paths: Paths
 
-    def path(self, run: Interpreter, paths: Paths, arrange: Callable[[], Scene]) -> Path | None:
+    def path(self, run: Interpreter, arrange: Callable[[], Scene]) -> Path | None:
         """One path, from the arrangement of its objects to the comparison. None where no state takes it."""
+        paths = self.paths
         try:
             scene = arrange()
             result = scene.call()
-            differences = self.differences(scene.observed(result), scene.effects, paths.branches, run.values)
+            differences = self.differences(scene.observed(result), scene.effects, run.values)
         except InfeasibleError:
             return None
         except NotUnderstoodError as unknown:
@@ -272,7 +270,7 @@ class Comparison:
             return Path(tuple(paths.branches), tuple(run.lines), ended, unknown.place, understood=False)
         except RaisedError as raised:
             sentence = f"{raised.name} is raised"
-            found = self._asked(paths.branches, {sentence: (z3.BoolVal(False), None, None)}, run.values)
+            found = self._asked({sentence: (z3.BoolVal(False), None, None)}, run.values)
             return Path(tuple(paths.branches), tuple(run.lines), sentence, raised.place, tuple(found))
         return Path(tuple(paths.branches), tuple(run.lines), "returns", None, tuple(differences))
 
@@ -280,7 +278,6 @@ class Comparison:
         self,
         observed: Mapping[str, Any],
         effects: Sequence[Effect],
-        branches: Sequence[Branch],
         values: Sequence[tuple[int, str, Any]] = (),
     ) -> list[Difference]:
         d, expected = self.d, self.expected
@@ -296,7 +293,7 @@ class Comparison:
             goals[f"{GHOST_SENTENCES[name]}"] = (code == rule, code, rule)
         for condition in conditions:
             goals[_sentence(condition)] = (condition.holds, None, None)
-        return self._asked(branches, goals, values)
+        return self._asked(goals, values)
 
     def _same(self, code: Any, rule: Any) -> Any:
         if isinstance(rule, PagedLength) or isinstance(code, PagedLength):
@@ -307,25 +304,19 @@ class Comparison:
         return z3.BoolVal(same) if isinstance(same, bool) else same
 
     def _asked(
-        self,
-        branches: Sequence[Branch],
-        goals: Mapping[str, tuple[Any, Any, Any]],
-        values: Sequence[tuple[int, str, Any]],
+        self, goals: Mapping[str, tuple[Any, Any, Any]], values: Sequence[tuple[int, str, Any]]
     ) -> list[Difference]:
-        solver, taken = z3_solver(), tuple(branch.condition for branch in branches)
-        solver.add(*self.assumptions, *taken)
         found = []
         for sentence, (goal, code, rule) in goals.items():
-            self.questions += 1
-            solver.push()
-            solver.add(z3.Not(goal))
-            answer = checked(solver)
-            if answer == "sat":
-                failing = Failing(sentence, self.d, self.before, self.assumptions, taken, goal, code, rule, values)
-                found.append(failing.difference(_small_model(solver, self.d)))
-            elif answer == "unknown":
+            try:
+                if self.paths.must(z3.simplify(goal)):
+                    continue
+            except NotUnderstoodError:
                 found.append(Difference(sentence, UNKNOWN))
-            solver.pop()
+                continue
+            taken = tuple(branch.condition for branch in self.paths.branches)
+            failing = Failing(sentence, self.d, self.before, self.paths.assumptions, taken, goal, code, rule, values)
+            found.append(failing.difference(_small_model(failing)))
         return found
 
 
@@ -337,19 +328,18 @@ def _sentence(condition: Condition) -> str:
     return f"{condition.invariant}: {condition.sentence}"
 
 
-def _small_model(solver: z3.Solver, d: Symbols) -> z3.ModelRef:
+def _small_model(failing: Failing) -> z3.ModelRef:
     """A model with a small page size and short rows, where there is one."""
-    model = solver.model()
-    for bound in (1, 2, 3, 4):
+    solver, d = z3_solver(), failing.d
+    solver.add(*failing.assumed, failing.condition)
+    for bound in (1, 2, 3, 4, None):
         solver.push()
-        solver.add(d.page_size <= bound, d.row_width.pages <= 4)
-        is_small = checked(solver) == "sat"
-        if is_small:
-            model = solver.model()
-        solver.pop()
-        if is_small:
+        if bound is not None:
+            solver.add(d.page_size <= bound, d.row_width.pages <= 4)
+        if checked(solver) == "sat":
             break
-    return model
+        solver.pop()
+    return solver.model()
 
 
 def _number(model: z3.ModelRef, value: Any) -> Any:

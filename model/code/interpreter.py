@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from functools import cache
 from typing import Any
 
 from kvproof.model.code import arithmetic
@@ -43,9 +44,7 @@ class Interpreter(Expressions):
     def run_body(self, function: Function, frame: Frame) -> Any:
         node = function.node
         if isinstance(node, ast.FunctionDef):
-            frame.local = frozenset(_assigned(node))
-            if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own_nodes(node)):
-                raise NotUnderstoodError(f"{function.name} is a generator")
+            frame.local = _local_names(node)
         self.frames.append(frame)
         try:
             if isinstance(node, ast.Lambda):
@@ -281,13 +280,16 @@ def _own_nodes(function: ast.FunctionDef) -> list[ast.AST]:
     return found
 
 
-def _assigned(function: ast.FunctionDef) -> set[str]:
-    """Names that are local to a function because it binds them somewhere."""
+@cache
+def _local_names(function: ast.FunctionDef) -> frozenset[str]:
+    """Names that are local to a function because it binds them somewhere. Raises NotUnderstoodError for a generator."""
     found: set[str] = set()
     for node in _own_nodes(function):
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            raise NotUnderstoodError(f"{function.name} is a generator")
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             raise NotUnderstoodError(f"{function.name} binds names outside of itself")
         found.update(bound_at(node))
         if isinstance(node, COMPREHENSIONS):
             found.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
-    return found
+    return frozenset(found)

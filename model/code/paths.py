@@ -1,11 +1,13 @@
 """All paths of a run: each branch on an unknown flag is asked of the solver, and both sides are followed where both can be.
 
 A path is found by running the function again with the choices made so far. What a run asks first is new; all before it is known,
-so no question is asked twice.
+so no question is asked twice. Nor is one whose answer an earlier one gives: a path keeps a state that takes it, in which a flag
+is evaluated, and conditions that exclude each other are kept for the other paths.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -30,6 +32,8 @@ class Branch:
     expression: str
     forced: bool
     """The other side is impossible."""
+    other: z3.ModelRef | None = None
+    """A state that takes the path up to here, and the other side."""
 
     @property
     def condition(self) -> Any:
@@ -41,33 +45,35 @@ class Paths:
     """Explores a function that calls `decide` for each flag it does not know."""
 
     assumptions: Sequence[Any]
-    questions: int = 0
     cut: int = 0
     """Paths that were not followed, because there were too many."""
     branches: list[Branch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._solver = z3_solver()
-        self._solver.add(*self.assumptions)
+        self._facts = Facts(self.assumptions)
         self._planned: list[Branch] = []
+        self._taken: list[Any] = []
+        self._state: z3.ModelRef | None = None
+        """One that takes the path that is planned and, behind it, the path so far."""
+
+    @property
+    def questions(self) -> int:
+        return self._facts.questions
 
     def all(self, run: Callable[[], T]) -> Iterator[tuple[list[Branch], T]]:
         """The branches and the result of each path of `run`, in the order of the code."""
-        waiting: list[list[Branch]] = [[]]
+        waiting: list[tuple[list[Branch], z3.ModelRef | None]] = [([], None)]
         found = 0
         while waiting:
             if found == MOST_PATHS:
                 self.cut += len(waiting)
                 return
-            self._planned, self.branches = waiting.pop(), []
-            self._solver.push()
-            try:
-                result = run()
-            finally:
-                self._solver.pop()
+            self._planned, self._state = waiting.pop()
+            self.branches, self._taken = [], []
+            result = run()
             found += 1
             fresh = range(len(self._planned), len(self.branches))
-            waiting += [self._turned(n) for n in fresh if not self.branches[n].forced]
+            waiting += [(self._turned(n), self.branches[n].other) for n in fresh if not self.branches[n].forced]
             yield list(self.branches), result
 
     def _turned(self, number: int) -> list[Branch]:
@@ -83,36 +89,78 @@ class Paths:
             return bool(z3.is_true(flag))
         number = len(self.branches)
         branch = self._planned[number] if number < len(self._planned) else self._ask(flag, place, expression)
-        self._solver.add(branch.condition)
-        self.branches.append(branch)
+        self._take(branch)
         return branch.taken
 
-    def _ask(self, flag: Any, place: Place | None, expression: str) -> Branch:
-        can_hold, can_fail = self._can(flag), self._can(z3.Not(flag))
-        return Branch(flag, can_hold, place, expression, forced=not (can_hold and can_fail))
+    def _take(self, branch: Branch) -> None:
+        self._taken.append(branch.condition)
+        self.branches.append(branch)
 
-    def _can(self, condition: Any) -> bool:
-        self.questions += 1
-        self._solver.push()
-        self._solver.add(condition)
-        answer = checked(self._solver)
-        self._solver.pop()
-        if answer == "unknown":
-            raise NotUnderstoodError("the solver does not know whether this branch can be taken")
-        return answer == "sat"
+    def _ask(self, flag: Any, place: Place | None, expression: str) -> Branch:
+        holds, fails = self._with(flag), self._with(z3.Not(flag))
+        self._state = holds or fails
+        other = fails if holds is not None else None
+        return Branch(flag, holds is not None, place, expression, forced=holds is None or fails is None, other=other)
+
+    def _with(self, condition: Any) -> z3.ModelRef | None:
+        """A state that takes this path and in which the condition holds; None where there is none."""
+        if self._state is not None and z3.is_true(self._state.eval(condition, model_completion=True)):
+            return self._state
+        return self._facts.model(self._taken, condition)
 
     def assume(self, condition: Any) -> None:
         """Goes on only in states in which the condition holds. Raises InfeasibleError where none is left."""
-        is_new = len(self.branches) >= len(self._planned)
-        if is_new and not self._can(condition):
-            raise InfeasibleError
-        self._solver.add(condition)
-        self.branches.append(Branch(condition, True, None, "", forced=True))
+        if len(self.branches) >= len(self._planned):
+            self._state = self._with(condition)
+            if self._state is None:
+                raise InfeasibleError
+        self._take(Branch(condition, True, None, "", forced=True))
 
     def is_possible(self) -> bool:
         """Whether there is a state that the path, or before the first path the assumptions, allow."""
-        return self._can(z3.BoolVal(True))
+        return self._with(z3.BoolVal(True)) is not None
 
     def must(self, condition: Any) -> bool:
-        """Whether the condition holds in every state that takes this path."""
-        return not self._can(z3.Not(condition))
+        """Whether the condition holds in every state that takes this path. Raises NotUnderstoodError where nobody can tell."""
+        return self._with(z3.Not(condition)) is None
+
+
+class Facts:
+    """What is assumed of every path, and which conditions exclude each other under it.
+
+    A condition is assumed by a flag of its own, so that the solver keeps what it learned from one question for the next, and
+    says which of the conditions made the answer.
+    """
+
+    def __init__(self, assumptions: Sequence[Any]) -> None:
+        self.questions = 0
+        self._solver = z3_solver()
+        self._solver.add(*assumptions)
+        self._names: dict[int, Any] = {}
+        """The flag of each condition, by the number of the term."""
+        self._named: dict[int, Any] = {}
+        """The condition of each flag. It is kept here as well because the number of a term is its own only while it lives."""
+        self._excluded: dict[int, list[frozenset[int]]] = defaultdict(list)
+
+    def model(self, taken: Sequence[Any], condition: Any) -> z3.ModelRef | None:
+        """A state in which all hold, or None. Raises NotUnderstoodError where the solver gives up."""
+        key, known = condition.get_id(), {term.get_id() for term in taken}
+        if any(core <= known for core in self._excluded[key]):
+            return None
+        self.questions += 1
+        answer = checked(self._solver, *dict.fromkeys(map(self._name, (*taken, condition))))
+        if answer == "sat":
+            return self._solver.model()
+        if answer == "unknown":
+            raise NotUnderstoodError("the solver does not know whether this branch can be taken")
+        core = frozenset(self._named[name.get_id()].get_id() for name in self._solver.unsat_core())
+        self._excluded[key].append(core - {key})
+        return None
+
+    def _name(self, condition: Any) -> Any:
+        number = condition.get_id()
+        if number not in self._names:
+            name = self._names[number] = z3.Bool(f"condition {len(self._names)}")
+            self._named[name.get_id()] = condition
+            self._solver.add(z3.Implies(name, condition))
+        return self._names[number]

@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 from kvproof.model.code.errors import NotUnderstoodError
@@ -58,7 +59,7 @@ class Class:
     def member(self, name: str) -> tuple[Class, ast.stmt] | None:
         """The definition of a method or class attribute, and the class that has it."""
         for ancestor in self.ancestors():
-            for statement in reversed(ancestor.node.body):
+            for statement in _binders(ancestor.node).get(name, ()):
                 if name in _names(statement) and not _is_setter(statement):
                     return ancestor, statement
                 if name in _names_otherwise(statement):
@@ -77,7 +78,7 @@ class Class:
 
     def binds(self, name: str) -> bool:
         """Whether the body of the class itself binds the name: there it hides the module's."""
-        return any(name in bound_by(statement) for statement in self.node.body)
+        return name in _binders(self.node)
 
     @property
     def is_named_tuple(self) -> bool:
@@ -269,6 +270,16 @@ class Library:
 
     name: str
     members: Mapping[str, Any]
+
+
+@cache
+def _binders(node: ast.ClassDef) -> Mapping[str, tuple[ast.stmt, ...]]:
+    """The statements of a class body by the names that they bind, the last first."""
+    found: dict[str, tuple[ast.stmt, ...]] = {}
+    for statement in reversed(node.body):
+        for name in bound_by(statement):
+            found[name] = (*found.get(name, ()), statement)
+    return found
 
 
 def _names(statement: ast.stmt) -> tuple[str, ...]:
