@@ -146,8 +146,14 @@ def judged(sources: Sources, case: Case, claims: list[Followed]) -> dict[str, An
     open_ones, differing = [], []
     try:
         for asked in (claims[number] for number in case.claims):
-            where = _in_time(lambda asked=asked: difference(asked.claim, sources, sources.with_text(mutated, path), given))
-            verdict = PROVED if where is None else _in_time(lambda asked=asked: _verdict(asked.claim, sources.with_text(mutated, path), given))
+            where = _in_time(
+                lambda asked=asked: difference(asked.claim, sources, sources.with_text(mutated, path), given)
+            )
+            verdict = (
+                PROVED
+                if where is None
+                else _in_time(lambda asked=asked: _verdict(asked.claim, sources.with_text(mutated, path), given))
+            )
             if verdict == DIFFERS:
                 return {"outcome": REFUTED, "by": asked.name}
             open_ones += [asked.name] if verdict != PROVED else []

@@ -1,12 +1,13 @@
 """Whether a mutant does the same as the function as it is, in every state that a claim assumes.
 
-Both run on one path, one after the other, each on objects of its own that are made from the same symbols. Afterwards the solver is
-asked whether all that they left is the same: every attribute of every object that can be reached, what was done to pages, rows and
-locks, what was returned or raised, and what stand-ins were asked. What is printed is not compared.
+Both run on one path, one after the other, each on objects of its own that are made from the same symbols. Afterwards the solver
+is asked whether all that they left is the same: every attribute of every object that can be reached, what was done to pages, rows
+and locks, what was returned or raised, and what stand-ins were asked. What is printed is not compared.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType, MethodType, SimpleNamespace
@@ -26,7 +27,7 @@ from kvproof.model.code.library import LIBRARY
 from kvproof.model.code.paths import Paths
 from kvproof.model.code.source import Module, Sources
 from kvproof.model.code.values import Bound, Class, Function, Instance, Known, Library, Opaque
-from kvproof.model.symbolic import PagedLength, Symbols
+from kvproof.model.symbolic import Symbols
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.state import Ledger
 
@@ -83,6 +84,7 @@ class Watched(Interpreter):
     """Notes what stand-ins are asked: what they do not look at leaves no trace in their state.
 
     What is freed is not noted. A stand-in looks at all of it, and it is compared by what it does: a free of no page is none.
+    Nor is it noted that a setting is read.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -92,9 +94,12 @@ class Watched(Interpreter):
     def _call_described(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         receiver = getattr(function, "__self__", None)
         is_free = isinstance(receiver, Allocator) and function.__name__.startswith("free")
-        if function.__module__.startswith(STAND_INS) and not is_free:
-            self.asked.append((function.__qualname__, receiver, tuple(arguments), dict(keywords)))
-        return super()._call_described(function, arguments, keywords)
+        asked = (function.__qualname__, receiver, tuple(arguments), dict(keywords))
+        result = super()._call_described(function, arguments, keywords)
+        is_setting = result is not None and receiver is None and not inspect.signature(function).parameters
+        if function.__module__.startswith(STAND_INS) and not is_free and not is_setting:
+            self.asked.append(asked)
+        return result
 
 
 def _ended(
