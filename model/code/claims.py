@@ -186,6 +186,28 @@ class Verdict:
         return UNKNOWN if UNKNOWN in found else PROVED
 
 
+@dataclass(frozen=True)
+class Posed:
+    """A claim about one arbitrary state: the state, the claim's parameters, what its rule says, and what is assumed."""
+
+    d: Symbols
+    before: Ledger
+    params: SimpleNamespace
+    expected: Expected
+    assumptions: Sequence[Any]
+
+
+def pose(claim: Claim) -> Posed:
+    d = Symbols()
+    before = d.arbitrary(Ledger)
+    params = d.parameters(claim.params)
+    expected = claim.rule(d, before, params)
+    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
+    phases = (before.phase >= NONE, before.phase <= RUNNING)  # no action leaves another one
+    facts = d.domain_facts(before, params, claim.params)
+    return Posed(d, before, params, expected, [*facts, *phases, *invariants, *expected.assumptions])
+
+
 def check(
     claim: Claim,
     sources: Sources,
@@ -206,19 +228,13 @@ def check(
     if module is None or definition is None:
         return Verdict(claim, None, (), 0, 0, time.perf_counter() - begin)
     place = Place(module.path, definition.lineno)
-    d = Symbols()
-    before = d.arbitrary(Ledger)
-    params = d.parameters(claim.params)
-    expected = claim.rule(d, before, params)
-    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
-    phases = (before.phase >= NONE, before.phase <= RUNNING)  # no action leaves another one
-    assumptions = [*d.domain_facts(before, params, claim.params), *phases, *invariants, *expected.assumptions]
-    paths = Paths(assumptions)
-    comparison = Comparison(d, before, expected, paths)
+    posed = pose(claim)
+    paths = Paths(posed.assumptions)
+    comparison = Comparison(posed.d, posed.before, posed.expected, paths)
 
     def run() -> Path | None:
-        interpreter = Interpreter(d, sources, paths, given, {**LIBRARY, **library})
-        return comparison.path(interpreter, lambda: claim.scene(interpreter, before, params))
+        interpreter = Interpreter(posed.d, sources, paths, given, {**LIBRARY, **library})
+        return comparison.path(interpreter, lambda: claim.scene(interpreter, posed.before, posed.params))
 
     is_empty = not paths.is_possible()  # of a rule that applies in no state, nothing is proved
     found: tuple[Path, ...] = ()
@@ -281,7 +297,7 @@ class Comparison:
     @cached_property
     def _start(self) -> Ledger:
         """From where the effects are counted: the rule's fields, so that code and rule differ by effects alone."""
-        return self.expected.after.but(**{name: getattr(self.before, name) for name in GHOSTS})
+        return with_ghosts_of(self.expected.after, self.before)
 
     @cached_property
     def _by_rule(self) -> Ledger:
@@ -310,6 +326,10 @@ class Comparison:
             failing = Failing(sentence, self.d, self.before, self.paths.assumptions, taken, goal, code, rule, values)
             found.append(failing.difference(_small_model(failing)))
         return found
+
+
+def with_ghosts_of(after: Ledger, before: Ledger) -> Ledger:
+    return after.but(**{name: getattr(before, name) for name in GHOSTS})
 
 
 def _sentence(condition: Condition) -> str:

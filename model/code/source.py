@@ -291,6 +291,11 @@ class Sources:
             self._modules[name] = self._read(name)
         return self._modules[name]
 
+    def with_text(self, tree: Tree, path: str) -> Sources:
+        """Those of a tree that differs in one file: the other modules are not parsed again."""
+        kept = {name: module for name, module in self._modules.items() if module is None or module.path != path}
+        return Sources(tree, _modules=kept)
+
     def line(self, path: str, number: int) -> str:
         """A line of one of the modules that were read."""
         read = (module for module in self._modules.values() if module is not None and module.path == path)

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import ast
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mutation.mistakes import Accused, NotANumber, Numbers, mistakes
+from mutation.mistakes import Accused, Mistake, NotANumber, Numbers, mistakes
 from rule_mutation.mutants import Mutant
 
+from code_mutation.sameness import difference
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
 from kvproof.conformance.code_proof.findings import followed_instead
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, check
-from kvproof.model.code.source import Sources, Tree
+from kvproof.model.code.source import Module, Sources, Tree
 from kvproof.model.code.values import Known
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
 
 REFUTED, NOT_UNDERSTOOD, SURVIVED, NO_MUTANT = "refuted", "not understood", "survived", "no mutant"
+SAME = "the same"
+"""Proved to do what the function as it is does, in every state that the claims which run its statement assume."""
 TELLING = frozenset({"logger", "logging"})
 MOST_SECONDS = 120
-"""For one mutant. One that takes longer is not understood."""
+"""Of CPU time, for one claim on one mutant. One that takes longer is not understood."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Followed:
     rule: str | None
     ran: frozenset[tuple[str, int]]
     """Path and line of each statement that some path runs."""
+    questions: int
 
     @property
     def name(self) -> str:
@@ -77,7 +81,8 @@ class Followed:
 
 
 def followed(tree: Tree, actions: Mapping[str, Action]) -> tuple[list[Followed], list[str]]:
-    """The claims that are proved, and the names of those that are not: nothing can be asked of these."""
+    """The claims that are proved, those with the fewest questions first, and the names of those that are not: nothing can be
+    asked of these."""
     sources, found, left_out = Sources(tree), [], []
     for claim in claims_of(sources, actions):
         rule, as_claimed, verdict = None, claim, check(claim, sources, LIBRARIES, GIVEN)
@@ -87,8 +92,8 @@ def followed(tree: Tree, actions: Mapping[str, Action]) -> tuple[list[Followed],
             left_out.append(f"{claim.function} ({claim.name})")
             continue
         ran = frozenset((place.path, place.line) for path in verdict.paths for place in path.lines)
-        found.append(Followed(as_claimed, rule, ran))
-    return found, left_out
+        found.append(Followed(as_claimed, rule, ran, verdict.questions))
+    return sorted(found, key=lambda claim: claim.questions), left_out
 
 
 @dataclass(frozen=True)
@@ -100,57 +105,85 @@ class Case:
     claims: tuple[int, ...]
 
 
-def cases(tree: Tree, claims: list[Followed]) -> Iterator[Case]:
+def mutants_of(tree: Tree, claims: list[Followed]) -> list[Mutant]:
     """All mutants of statements that some claim runs, in the order of the source."""
+    return [mistake.mutant for mistake, _ in _mistakes(tree, claims)]
+
+
+def cases(tree: Tree, claims: list[Followed], wanted: Container[str]) -> Iterator[Case]:
+    """Those mutants whose keys are wanted."""
+    for mistake, asked in _mistakes(tree, claims):
+        if mistake.mutant.key in wanted:
+            yield Case(mistake.mutant, ast.unparse(mistake.tree), asked)
+
+
+def _mistakes(tree: Tree, claims: list[Followed]) -> Iterator[tuple[Mistake, tuple[int, ...]]]:
+    """With each the claims that run its statement."""
     for path in sorted({path for claim in claims for path, _ in claim.ran}):
         source = tree.read(path)
         assert source is not None
-        accused = Accused(_module_of(path), path, TELLING, hides_text=True)
-        for mistake in mistakes(accused, source):
+        lines = {line for claim in claims for at, line in claim.ran if at == path}
+        module = Module(_module_of(path), path, source)
+        run = {name for name, node in module.functions if lines & {*range(node.lineno, (node.end_lineno or 0) + 1)}}
+        for mistake in mistakes(Accused(module.name, path, TELLING, run.__contains__, hides_text=True), source):
             at = (path, mistake.statement.lineno)
             asked = tuple(number for number, claim in enumerate(claims) if at in claim.ran)
             if asked:
-                yield Case(mistake.mutant, ast.unparse(mistake.tree), asked)
+                yield mistake, asked
 
 
 def _module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def judged(tree: Tree, case: Case, claims: list[Followed]) -> dict[str, Any]:
-    """`outcome`, and `by`: the claim that is refuted, or that is not understood where none is refuted."""
+def judged(sources: Sources, case: Case, claims: list[Followed]) -> dict[str, Any]:
+    """`outcome`, and `by`: the claim that is refuted, or that is not understood where none is refuted. Of one that survives
+    `where`: what is not the same as without the mistake."""
     numbers = SymbolicNumbers()
     helpers = {f"{case.mutant.module}.{name}": Known(name, call) for name, call in numbers.names.items()}
-    mutated = Mutated(tree, case.mutant.path, case.text)
-    open_ones = []
+    given, path = {**GIVEN, **helpers}, case.mutant.path
+    mutated = Mutated(sources.tree, path, case.text)
+    open_ones, differing = [], []
     try:
-        for number in case.claims:
-            said = _verdict(claims[number].claim, mutated, helpers)
-            if said == DIFFERS:
-                return {"outcome": REFUTED, "by": claims[number].name}
-            if said != PROVED:
-                open_ones.append(claims[number].name)
+        for asked in (claims[number] for number in case.claims):
+            where = _in_time(
+                lambda asked=asked: difference(asked.claim, sources, sources.with_text(mutated, path), given)
+            )
+            verdict = (
+                PROVED
+                if where is None
+                else _in_time(lambda asked=asked: _verdict(asked.claim, sources.with_text(mutated, path), given))
+            )
+            if verdict == DIFFERS:
+                return {"outcome": REFUTED, "by": asked.name}
+            open_ones += [asked.name] if verdict != PROVED else []
+            differing += [f"{asked.name}: {where}"] if where is not None else []
     except NotANumber:
         return {"outcome": NO_MUTANT}
     if any(name in case.text for name in numbers.names) and not numbers.seen:
         return {"outcome": NO_MUTANT}
-    return {"outcome": NOT_UNDERSTOOD, "by": open_ones[0]} if open_ones else {"outcome": SURVIVED}
+    if open_ones:
+        return {"outcome": NOT_UNDERSTOOD, "by": open_ones[0]}
+    return {"outcome": SURVIVED, "where": differing[0]} if differing else {"outcome": SAME}
+
+
+def _verdict(claim: Claim, sources: Sources, given: Mapping[str, Any]) -> str:
+    return check(claim, sources, LIBRARIES, given, to_the_first_difference=True).verdict
 
 
 class _LateError(BaseException):
     pass
 
 
-def _verdict(claim: Claim, tree: Tree, helpers: Mapping[str, Any]) -> str:
+def _in_time(ask: Callable[[], str | None]) -> str | None:
     def late(signum: int, frame: object) -> None:
         raise _LateError
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(MOST_SECONDS)
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     try:
-        given = {**GIVEN, **helpers}
-        return check(claim, Sources(tree), LIBRARIES, given, to_the_first_difference=True).verdict
+        return ask()
     except _LateError:
         return NOT_UNDERSTOOD
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)

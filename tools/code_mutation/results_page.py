@@ -10,11 +10,11 @@ from mutation.review import EQUIVALENT, MISSED, Review
 from rule_mutation.mutant_results import Result
 from rule_mutation.mutants import Mutant
 
-from code_mutation.judging import NO_MUTANT, NOT_UNDERSTOOD, REFUTED, SURVIVED
+from code_mutation.judging import NO_MUTANT, NOT_UNDERSTOOD, REFUTED, SAME, SURVIVED
 from code_mutation.reviewed import OUTSIDE
 
 ENOUGH = 0.97
-COLUMNS = ("mutants", EQUIVALENT, OUTSIDE, REFUTED, NOT_UNDERSTOOD, MISSED, SURVIVED)
+COLUMNS = ("mutants", SAME, EQUIVALENT, OUTSIDE, REFUTED, NOT_UNDERSTOOD, MISSED, SURVIVED)
 
 
 def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence[str], words: Sequence[Review]) -> Told:
@@ -37,7 +37,7 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
         final[mutant.key] = outcome
     complaints += [f"reviewed.py: no mutant is called {' '.join(name)}" for name in by_name]
     counted = Counter(final.values())
-    differing = len(ours) - counted[EQUIVALENT]
+    differing = len(ours) - counted[SAME] - counted[EQUIVALENT]
     matter = differing - counted[OUTSIDE]
     noticed = counted[REFUTED] + counted[NOT_UNDERSTOOD]
     if noticed < ENOUGH * matter:
@@ -46,7 +46,8 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
         *head,
         "",
         f"{len(known)} changes were tried; {len(known) - len(ours)} of these shift no number, and are no mutants. Of "
-        f"{len(ours)} mutants {counted[EQUIVALENT]} are equivalent, and {counted[OUTSIDE]} change what no claim is about.",
+        f"{len(ours)} mutants {counted[SAME]} are proved to do the same as the unmutated function, {counted[EQUIVALENT]} are "
+        f"equivalent as read by hand, and {counted[OUTSIDE]} change what no claim is about.",
         "",
         f"- refuted or not understood: **{_share(noticed, matter)}** of those that change what claims are about;",
         f"- {_share(noticed, differing)} of all that are not equivalent, those outside of the claims among them;",

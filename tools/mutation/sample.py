@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rule_mutation.mutants import Mutant
 
 
-def evenly(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
-    """So many, in the order of the source: from each file and kind in turn one, until there are enough. None: all."""
+def by_file_and_kind(mutant: Mutant) -> tuple[str, str]:
+    return mutant.path, mutant.operator
+
+
+def evenly(
+    mutants: Sequence[Mutant],
+    count: int | None,
+    seed: int,
+    group_of: Callable[[Mutant], tuple[str, str]] = by_file_and_kind,
+) -> list[Mutant]:
+    """So many, in the order of the source: from each group in turn one, until there are enough. None: all."""
     if count is None or count >= len(mutants):
         return list(mutants)
     groups: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
     for mutant in mutants:
-        groups[mutant.path, mutant.operator].append(mutant)
+        groups[group_of(mutant)].append(mutant)
     for group in groups.values():
         group.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
     chosen: set[str] = set()

@@ -355,7 +355,10 @@ class BatchAllocator(Allocator):
         d, start = self.run.d, prefix_lens.value
         self.are_right(arithmetic.equal(d, start, prefix_lens_cpu.value))
         self.are_right(arithmetic.equal(d, seq_lens.value, seq_lens_cpu.value))
-        before = last_loc.value.end if isinstance(last_loc.value, Indices) else 0
+        last = last_loc.value if isinstance(last_loc, PerRequest) else last_loc
+        if isinstance(last, Indices):
+            self.are_right(arithmetic.equal(d, last.length(), 1))
+        before = last.end if isinstance(last, Indices) else arithmetic.add(d, last, 1)
         self.are_right(arithmetic.equal(d, before, start))
         return self._hand_out(NewSlots(extend_num_tokens, start, seq_lens.value))
 

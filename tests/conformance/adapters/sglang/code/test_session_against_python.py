@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,17 +23,16 @@ from sglang_process import RELEASES, called, site_of
 from small_sglang import write_sglang
 
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
-from kvproof.model.code.claims import CONFIGURATION, _number
+from kvproof.model.code.claims import CONFIGURATION, Posed, _number, pose
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
 from kvproof.model.code.paths import Paths
 from kvproof.model.code.source import Folder, Sources
 from kvproof.model.questions import z3_solver
-from kvproof.model.symbolic import PagedLength, Symbols
+from kvproof.model.symbolic import PagedLength
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.effects import DropRow, Free, Unlock
-from kvproof.spec.machine import LEDGER
-from kvproof.spec.state import Ledger, fill_len
+from kvproof.spec.state import fill_len
 
 RULES = ("match_slot", "detach", "finish", "abort_first", "abort_nth", "retract")
 FEW, MANY = 100, 10_000
@@ -46,26 +44,19 @@ COMMITTED = "C of the turn, before"
 class Explored:
     """All paths of one function: the condition of each, what it shows afterwards, and its effects."""
 
-    d: Symbols
-    before: Ledger
-    params: SimpleNamespace
-    assumptions: tuple[Any, ...]
+    posed: Posed
     paths: tuple[tuple[tuple[Any, ...], Mapping[str, Any], tuple[Any, ...]], ...]
 
 
 def explored_in(folder: Path, rule: str) -> Explored:
     sources = Sources(Folder(folder))
     claim = next(claim for claim in claims_of(sources, ACTIONS) if claim.name == rule)
-    d = Symbols()
-    before, params = d.arbitrary(Ledger), d.parameters(claim.params)
-    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
-    expected = claim.rule(d, before, params)
-    assumptions = (*d.domain_facts(before, params, claim.params), *invariants, *expected.assumptions)
-    paths = Paths(assumptions)
+    posed = pose(claim)
+    paths = Paths(posed.assumptions)
 
     def run() -> tuple[Mapping[str, Any], tuple[Any, ...]]:
-        interpreter = Interpreter(d, sources, paths, GIVEN, {**LIBRARY, **LIBRARIES})
-        scene = claim.scene(interpreter, before, params)
+        interpreter = Interpreter(posed.d, sources, paths, GIVEN, {**LIBRARY, **LIBRARIES})
+        scene = claim.scene(interpreter, posed.before, posed.params)
         committed_len = scene.committed_len
         return {**scene.observed(scene.call()), COMMITTED: committed_len}, tuple(scene.effects)
 
@@ -73,7 +64,7 @@ def explored_in(folder: Path, rule: str) -> Explored:
         (tuple(branch.condition for branch in branches), observed, effects)
         for branches, (observed, effects) in paths.all(run)
     )
-    return Explored(d, before, params, assumptions, found)
+    return Explored(posed, found)
 
 
 @cache
@@ -85,17 +76,17 @@ def explored(rule: str) -> Explored:
 def states(of: Explored, count: int, seed: int) -> Iterator[z3.ModelRef]:
     """States that the invariants allow, some of their numbers drawn by chance."""
     chance = random.Random(seed)
-    solver = z3_solver()
-    solver.add(*of.assumptions, of.d.row_width.pages <= 12)
-    if hasattr(of.params, "finished_len"):  # the scene leaves it open only where the code is told of none
-        length = of.params.finished_len
-        solver.add(z3.Or(KNOWN, length == of.before.output_len))
-    fields = [*vars(of.before).values(), *vars(of.params).values()]
+    solver, posed = z3_solver(), of.posed
+    solver.add(*posed.assumptions, posed.d.row_width.pages <= 12)
+    if hasattr(posed.params, "finished_len"):  # the scene leaves it open only where the code is told of none
+        length = posed.params.finished_len
+        solver.add(z3.Or(KNOWN, length == posed.before.output_len))
+    fields = [*vars(posed.before).values(), *vars(posed.params).values()]
     lengths = [value for value in fields if isinstance(value, PagedLength)]
-    flags = [*(value for value in fields if z3.is_bool(value)), of.d.windowed, KNOWN, COVERS]
+    flags = [*(value for value in fields if z3.is_bool(value)), posed.d.windowed, KNOWN, COVERS]
     for _ in range(count):
         page_size = chance.randint(1, 5)
-        pins: list[Any] = [of.d.page_size == page_size]
+        pins: list[Any] = [posed.d.page_size == page_size]
         for length in chance.sample(lengths, 4):
             number = chance.randint(0, 5 * page_size)
             pins.append(z3.And(length.pages == number // page_size, length.offset == number % page_size))
@@ -135,7 +126,7 @@ def by_interpreter(of: Explored, model: z3.ModelRef) -> Outcome:
 NAMES_OF_EFFECTS = {Unlock: "unlock", DropRow: "row"}
 
 
-def numbers_of(of: Explored, model: z3.ModelRef, committed_len: int) -> Numbers:
+def numbers_of(of: Posed, model: z3.ModelRef, committed_len: int) -> Numbers:
     """The state, as a server's objects are made of it."""
     numbers = {name: _number(model, value) for name, value in (vars(of.before) | vars(of.params)).items()}
     numbers |= {name: _number(model, getattr(of.d, name)) for name in ("page_size", "row_width", *CONFIGURATION)}
@@ -147,7 +138,7 @@ def pairs(of: Explored, count: int, seed: int) -> Iterator[tuple[Numbers, Outcom
     """States, and what the interpreter's path does in each."""
     for model in states(of, count, seed):
         shows, done = by_interpreter(of, model)
-        yield numbers_of(of, model, shows.pop(COMMITTED)), (shows, done)
+        yield numbers_of(of.posed, model, shows.pop(COMMITTED)), (shows, done)
 
 
 def difference(state: Numbers, expected: Outcome, found: Outcome) -> list[str]:

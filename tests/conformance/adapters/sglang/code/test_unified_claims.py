@@ -32,7 +32,11 @@ def test_what_ends_in_the_tree_is_proved(tmp_path: Path, name: str) -> None:
 
 WRONG = {
     "an aborted turn's marker stays": ("abort_first, released", "        req.session.abort_req()\n", ""),
-    "the slot of an aborted turn stays": ("abort_nth, released", "        del self.slots[req.session.session_id]\n", ""),
+    "the slot of an aborted turn stays": (
+        "abort_nth, released",
+        "        del self.slots[req.session.session_id]\n",
+        "",
+    ),
     "the tree owns less than it has": (
         "finish_plain, unified",
         "        req.kv.cache_protected_len = len(owned)\n",
