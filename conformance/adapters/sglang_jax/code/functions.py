@@ -25,7 +25,8 @@ from kvproof.model.code.source import Sources
 from kvproof.model.code.values import Record
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
-from kvproof.spec.state import Ledger
+from kvproof.spec.domain import floor_align, implies
+from kvproof.spec.state import Ledger, is_live
 
 PACKAGE = "sgl_jax"
 GIVEN = {"sgl_jax.global_config.global_config": Record(retract_decode_steps=1)}
@@ -33,11 +34,13 @@ YES = z3.BoolVal(True)
 LEFT, TAKES = "the request names no row", "the tree takes the same pages"
 ASSUMES = (
     "an ordinary request of one rank, without drafts and without a window; a live one has the KV of at least one token",
-    "`cache_protected_len`, before #994 `last_matched_prefix_len`, is what the tree owns of the row: the match and the extend set it",
+    "`cache_protected_len`, before #994 `last_matched_prefix_len`, is what the tree owns of the row: match and extend set it",
     "an insert takes the leading pages of the row and says how many of them the tree had; a match finds what was inserted",
     "no slot that was handed out has the index 0; where there is no tree, there is nothing to unlock",
+    "of the last match or chunk (`prefix_indices`) the tree owns the whole pages",
     "at most one result of a request that is retracted is late; an eviction takes only pages that nobody locks",
 )
+LENGTHS = ("kv_committed_len", "kv_allocated_len", "cache_protected_len")
 
 Act = Callable[[JaxScene], Any]
 Shows = Callable[[JaxScene, Any], Mapping[str, Any]]
@@ -57,7 +60,20 @@ def claims_of(sources: Sources, actions: Mapping[str, Action]) -> list[Claim]:
 
 
 def _ordinary(d: Symbols, s: Ledger) -> tuple[Any, ...]:
-    return (s.plain, d.no(d.spec_v1), d.no(d.spec_v2), d.no(d.windowed), has_kv(d, s))
+    return (
+        s.plain,
+        d.no(d.spec_v1),
+        d.no(d.spec_v2),
+        d.no(d.windowed),
+        has_kv(d, s),
+        prefix_ends_behind_the_tree(d, s),
+    )
+
+
+def prefix_ends_behind_the_tree(d: Symbols, s: Ledger) -> Any:
+    """Of the prefix the tree owns the whole pages; of a prompt that is in, the rest of the last page is the request's own."""
+    of_tree = d.every(d.tree, s.plain, is_live(d, s))
+    return implies(d, of_tree, s.cache_protected_len == floor_align(d, s.prefix_len))
 
 
 def _claim(
@@ -102,12 +118,18 @@ def _retract(actions: Mapping[str, Action], name: str, cache: tuple[str, str]) -
 
     label, place = f"retract_plain, {name}", (BATCH, "ScheduleBatch.release_req")
     return _claim(
-        label, place, actions["retract_plain"], cache, retract, _gone, {LEFT: YES}, lambda d, s: (s.pending <= 1,)
+        label, place, actions["retract_plain"], cache, retract, _queued, {LEFT: YES}, lambda d, s: (s.pending <= 1,)
     )
 
 
 def _gone(scene: JaxScene, result: Any) -> Mapping[str, Any]:
     return {LEFT: scene.req.fields["req_pool_idx"] is None, TAKES: taken(scene.d, scene.effects)}
+
+
+def _queued(scene: JaxScene, result: Any) -> Mapping[str, Any]:
+    """The lengths that a request has from #994 on begin anew."""
+    lengths = {name: scene.req.fields[name] for name in LENGTHS} if scene.keeps_lengths() else {}
+    return {**_gone(scene, result), **lengths}
 
 
 def _insert(actions: Mapping[str, Action]) -> Claim:

@@ -9,7 +9,7 @@ from typing import Any
 import z3
 
 from kvproof.conformance.adapters.sglang.code.plain_scene import ReleasingAllocator
-from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, Row, RowPool, Tokens
+from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, ReqToToken, Row, RowPool, Tokens
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
@@ -23,14 +23,14 @@ RADIX, CHUNK = (f"{MEM_CACHE}.radix_cache", "RadixCache"), (f"{MEM_CACHE}.chunk_
 ROW_IS_THE_TREES = "the row names the tree's pages from what it owned on"
 
 
-class NotZero(StandIn):
-    """Which indices are not 0, that of no slot: `indices != 0`."""
+class ZeroMask(StandIn):
+    """Which indices are 0, that of no slot, or which are not: `indices != 0`."""
 
     def __init__(self, of: JaxIndices, *, is_zero: bool) -> None:
         self.of, self.is_zero = of, is_zero
 
-    def opposite(self) -> NotZero:
-        return NotZero(self.of, is_zero=not self.is_zero)
+    def opposite(self) -> ZeroMask:
+        return ZeroMask(self.of, is_zero=not self.is_zero)
 
 
 class JaxIndices(Indices):
@@ -46,15 +46,15 @@ class JaxIndices(Indices):
         return self
 
     def equals(self, other: Any) -> Any:
-        return NotZero(self, is_zero=True) if isinstance(other, int) and other == 0 else NotImplemented
+        return ZeroMask(self, is_zero=True) if isinstance(other, int) and other == 0 else NotImplemented
 
     def item(self, key: Any) -> Any:
-        if isinstance(key, NotZero):
+        if isinstance(key, ZeroMask):
             return self._masked(key)
         part = super().item(key)
         return JaxIndices(self.run, part.start, part.end, self.has_slots)
 
-    def _masked(self, mask: NotZero) -> JaxIndices:
+    def _masked(self, mask: ZeroMask) -> JaxIndices:
         if mask.of is not self or mask.is_zero:
             raise NotUnderstoodError("a mask of other indices, or of those without a slot")
         if self.run.paths.decide(arithmetic.less(self.run.d, self.has_slots, self.end)):
@@ -69,32 +69,34 @@ class JaxRowPool(RowPool):
 
     def __init__(self, run: Interpreter, row: Row, effects: list[Effect], has_slots: Any) -> None:
         super().__init__(run, row, effects)
-        self.has_slots = has_slots
         self.written: tuple[Any, Any] | None = None
-        self.req_to_token = JaxTable(self)
+        self.req_to_token = JaxTable(run, row, has_slots)
 
-    def read(self, row: Any, length: Any) -> JaxIndices:
+    def read(self, row: Any, length: Any) -> Any:
         return self.req_to_token.item((row, slice(None, length)))
+
+    def free(self, req: Any) -> None:
+        """Of a request; before #1008 it is told the row alone, and the request goes on naming it."""
+        if isinstance(req, Row):
+            self.free_slots.append(req)
+        else:
+            super().free(req)
 
     def write(self, positions: Any, indices: Any) -> None:
         super().write(positions, indices)
         self.written = (positions[1].start, positions[1].stop)
 
 
-class JaxTable(StandIn):
-    """`req_to_token[row, a:b]`."""
+class JaxTable(ReqToToken):
+    """The page table as an array of numpy. `has_slots`: up to here positions of the row have a slot."""
 
-    def __init__(self, pool: JaxRowPool) -> None:
-        self.pool = pool
+    def __init__(self, run: Interpreter, row: Row, has_slots: Any) -> None:
+        super().__init__(run, row)
+        self.has_slots = has_slots
 
     def item(self, key: Any) -> JaxIndices:
-        row, positions = key
-        if row is not self.pool.free_slots.row:
-            raise NotUnderstoodError("a row other than the request's")
-        run, width = self.pool.run, self.pool.run.d.row_width
-        found = JaxIndices(run, run.d.zero, width, self.pool.has_slots).item(positions)
-        assert isinstance(found, JaxIndices)
-        return found
+        found = super().item(key)
+        return JaxIndices(self.run, found.start, found.end, self.has_slots)
 
 
 class JaxAllocator(ReleasingAllocator):
@@ -201,10 +203,11 @@ class JaxScene:
             raise NotUnderstoodError("an insert of other indices than the key's")
         if not self._is_equal(value.start, self.d.zero):
             raise NotUnderstoodError("an insert that does not begin with the row")
-        pages, had = (self.d.floor_pages(arithmetic.as_length(self.d, n)) for n in (length, self.p.dup_len))
+        dup_len = getattr(self.p, "dup_len", self.s.cache_protected_len)
+        pages, had = (self.d.floor_pages(arithmetic.as_length(self.d, n)) for n in (length, dup_len))
         self.effects.append(Insert(z3.BoolVal(True), pages, had, had))
-        self.allocator.duplicates = self.p.dup_len
-        return self.p.dup_len
+        self.allocator.duplicates = dup_len
+        return dup_len
 
     def _length_of(self, key: Any) -> Any:
         return self.run.attribute(key, "token_ids").length()
@@ -264,11 +267,14 @@ class JaxScene:
         settings = Record(page_size=self.allocator.page_size)
         return self.ask(batch, "release_req", 0, 0, 1, settings)
 
+    def keeps_lengths(self) -> bool:
+        """From #994 on a request has lengths of its own."""
+        module = self.run.sources.module(BATCH)
+        return module is not None and "cache_protected_len" in module.text
+
     def owned_by_tree(self) -> Any:
         """What the request takes the tree to own of its row: before #994 the length of what was matched last."""
-        module = self.run.sources.module(BATCH)
-        keeps = module is not None and "cache_protected_len" in module.text
-        return self.req.fields["cache_protected_len" if keeps else "last_matched_prefix_len"]
+        return self.req.fields["cache_protected_len" if self.keeps_lengths() else "last_matched_prefix_len"]
 
     def row_is_the_trees(self) -> Any:
         """What was written into the row begins no later than what the tree owned before, and ends with what it owns."""
