@@ -9,7 +9,7 @@ from typing import Any
 import z3
 
 from kvproof.conformance.adapters.sglang.code.plain_scene import ReleasingAllocator
-from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, ReqToToken, Row, RowPool, Tokens
+from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, ReqToToken, Row, RowPool, Tokens, joined
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
@@ -51,8 +51,10 @@ class JaxIndices(Indices):
     def item(self, key: Any) -> Any:
         if isinstance(key, ZeroMask):
             return self._masked(key)
-        part = super().item(key)
-        return JaxIndices(self.run, part.start, part.end, self.has_slots)
+        return super().item(key)
+
+    def at(self, start: Any, end: Any) -> JaxIndices:
+        return JaxIndices(self.run, start, end, self.has_slots)
 
     def _masked(self, mask: ZeroMask) -> JaxIndices:
         if mask.of is not self or mask.is_zero:
@@ -63,13 +65,12 @@ class JaxIndices(Indices):
 
 
 class JaxRowPool(RowPool):
-    """`read` gives the leading positions of a row; what `write` puts into it is noted."""
+    """`read` gives the leading positions of a row."""
 
     members = RowPool.members | {"read"}
 
     def __init__(self, run: Interpreter, row: Row, effects: list[Effect], has_slots: Any) -> None:
         super().__init__(run, row, effects)
-        self.written: tuple[Any, Any] | None = None
         self.req_to_token = JaxTable(run, row, has_slots)
 
     def read(self, row: Any, length: Any) -> Any:
@@ -81,10 +82,6 @@ class JaxRowPool(RowPool):
             self.free_slots.append(req)
         else:
             super().free(req)
-
-    def write(self, positions: Any, indices: Any) -> None:
-        super().write(positions, indices)
-        self.written = (positions[1].start, positions[1].stop)
 
 
 class JaxTable(ReqToToken):
@@ -127,7 +124,7 @@ class JaxScene:
         self.has_tree = run.paths.decide(run.d.tree)
         self.pool = JaxRowPool(run, self.row, self.effects, s.kv_allocated_len)
         self.allocator = JaxAllocator(run, self.effects, s)
-        run.library = {**run.library, "numpy": Library("numpy", {name: Known(name, _joined) for name in JOINS})}
+        run.library = {**run.library, "numpy": Library("numpy", {name: Known(name, joined) for name in JOINS})}
         self.req = Instance(self.class_at(BATCH, "Req"), self._fields())
         self.cache = Instance(self.class_at(*cache), self._cache_fields())
 
@@ -277,23 +274,8 @@ class JaxScene:
         return self.req.fields["cache_protected_len" if self.keeps_lengths() else "last_matched_prefix_len"]
 
     def row_is_the_trees(self) -> Any:
-        """What was written into the row begins no later than what the tree owned before, and ends with what it owns."""
-        if self.pool.written is None:
-            return z3.BoolVal(False)
-        start, end = (arithmetic.as_length(self.d, bound) for bound in self.pool.written)
-        ends = arithmetic.equal(self.d, end, self.d.tokens(self.d.floor_pages(self.p.key_len)))
-        return z3.And(start <= self.s.cache_protected_len, ends)
+        return self.pool.has_pages_of_tree(self.s.cache_protected_len, self.d.floor_pages(self.p.key_len))
 
 
 RELEASE = "release_kv_cache"
 JOINS = ("concat", "concatenate")
-
-
-def _joined(parts: Any) -> JaxIndices:
-    """Indices of neighbouring positions, one behind the other."""
-    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(part, JaxIndices) for part in parts)):
-        raise NotUnderstoodError("something other than two parts of a row is joined")
-    first, last = parts
-    if not first.run.paths.decide(arithmetic.equal(first.run.d, first.end, last.start)):
-        raise NotUnderstoodError("parts of a row that are no neighbours are joined")
-    return JaxIndices(first.run, first.start, last.end, first.has_slots)
