@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
+from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instead_of
+from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
 from kvproof.model.code.reached import reached

@@ -201,7 +201,7 @@ class Expressions(Objects):
         if isinstance(operator, (ast.NotEq, ast.IsNot, ast.NotIn, ast.GtE, ast.LtE)):
             flag = self._compared(OPPOSITE[type(operator)], left, right)
             if isinstance(flag, StandIn):
-                raise NotUnderstoodError("the opposite of a comparison that gives no flag")
+                return flag.opposite()
             return z3.Not(flag) if isinstance(flag, z3.BoolRef) else not flag
         return self._compared(type(operator), left, right)
 

@@ -155,6 +155,10 @@ class StandIn:
         """Whether `self == other`, or NotImplemented."""
         return NotImplemented
 
+    def opposite(self) -> Any:
+        """Of what `==` gave: what `!=` gives."""
+        raise NotUnderstoodError("the opposite of a comparison that gives no flag")
+
     def operated(self, operator: str, right: Any) -> Any:
         """`self operator right`, by the name of the operator's node ("Add"), or NotImplemented."""
         return NotImplemented

@@ -11,14 +11,14 @@ import z3
 from kvproof.conformance.adapters.sglang.code.layout import PREFIX_CACHE, class_at
 from kvproof.conformance.adapters.sglang.code.request_scene import RequestScene
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
-from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices, Tokens, bounds, of_the_row
+from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices, Tokens, bounds, joined, of_the_row
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Opaque, Record, StandIn
+from kvproof.model.code.values import Instance, Known, Library, Opaque, Record, StandIn
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.effects import Free, Insert, Unlock
-from kvproof.spec.state import Ledger
+from kvproof.spec.state import PREFILL, Ledger, fill_len
 
 RADIX = "sglang.srt.mem_cache.radix_cache"
 
@@ -106,6 +106,8 @@ class PlainScene(RequestScene):
         super().__init__(run, s, p, act)
         self.has_tree = run.paths.decide(run.d.tree)
         self.plain_cache = self._plain_cache()
+        torch = {**run.library["torch"].members, "cat": Known("torch.cat", joined)}
+        run.library = {**run.library, "torch": Library("torch", torch)}
         run.given = {**run.given, f"{RADIX}.RadixKey": Known("RadixKey", self._key)}
 
     def _key(self, token_ids: Any, extra_key: Any = None, is_bigram: Any = False, cache_salt: Any = None) -> RadixKey:
@@ -143,6 +145,7 @@ class PlainScene(RequestScene):
         return {
             "insert": Known("insert", self._insert),
             "dec_lock_ref": Known("dec_lock_ref", self._unlock),
+            "inc_lock_ref": Known("inc_lock_ref", self._lock_of),
             "path_device_indices": Known("path_device_indices", self._path),
             "lock": Known("lock", self._lock_anew),
         }
@@ -167,7 +170,7 @@ class PlainScene(RequestScene):
         if not any(isinstance(effect, Insert) for effect in self.effects):
             raise NotUnderstoodError("a match before the insert")
         self.matched = params.fields["key"].length()
-        return Record(last_device_node=self.node)
+        return Record(device_indices=Indices(self.run, self.d.zero, self.matched), last_device_node=self.node)
 
     def _path(self, node: Any) -> Indices:
         if node is not self.node:
@@ -180,6 +183,13 @@ class PlainScene(RequestScene):
             raise NotUnderstoodError("a lock of a part of the tree")
         self.inner.inc_lock_ref(node)
         return self.lock.fields["lock"]
+
+    def _lock_of(self, node: Any) -> Any:
+        """What it gives back undoes it, as what the request had did."""
+        self.inner.inc_lock_ref(node)
+        kept = self.lock.fields
+        receipt = Known("to_dec_params", lambda: kept["lock_receipt"])
+        return Record(swa_uuid_for_lock=kept.get("swa_uuid_for_lock"), to_dec_params=receipt)
 
     def _insert(self, params: Any) -> Any:
         """Pages of the row go to the tree, which had `dup_len` tokens of them. The begin of what it took goes in once more."""
@@ -224,13 +234,30 @@ class PlainScene(RequestScene):
             inserts = not self.plain_cache.fields["disable_finished_insert"]
         assume(self.p.inserted if inserts else z3.Not(self.p.inserted))
         if hasattr(self.p, "key_len"):
-            assume(arithmetic.equal(self.d, self.p.key_len, self._key_len()))
+            assume(arithmetic.equal(self.d, self.p.key_len, self._key_len_of(self.s.kv_committed_len)))
             assume(self.s.cache_protected_len <= self.p.key_len)
         return is_asked
 
-    def _key_len(self) -> Any:
-        """Up to where the tree takes the request's tokens."""
-        return arithmetic.subtract(self.d, self.s.kv_committed_len, 1 if self.pairs else 0)
+    def _key_len_of(self, count: Any) -> Any:
+        """How far the tree takes so many tokens of the request."""
+        return arithmetic.subtract(self.d, count, 1 if self.pairs else 0)
+
+    def prefilled(self) -> Any:
+        """What the last chunk ran up to."""
+        before_last = arithmetic.subtract(self.d, fill_len(self.s), 1)
+        return self.d.where(self.s.phase == PREFILL, self.s.kv_committed_len, before_last)
+
+    def has_filled(self) -> None:
+        """The request stands behind the chunk that was prefilled; all of that goes into the tree, in pairs one less."""
+        end, fields = self.prefilled(), self.req.fields
+        self.run.paths.assume(arithmetic.as_length(self.d, end) <= fields["full_untruncated_fill_ids"].count)
+        fields |= {"fill_ids": Tokens(self.run, end), "extend_end": end}
+        fields["extend_range"] = Record(start=self.s.prefix_len, end=end)
+        if hasattr(self.p, "key_len"):
+            self.run.paths.assume(arithmetic.equal(self.d, self.p.key_len, self._key_len_of(end)))
+
+    def row_is_the_trees(self) -> Any:
+        return self.pool.has_pages_of_tree(self.s.cache_protected_len, self.d.floor_pages(self.p.key_len))
 
     def finishes(self) -> None:
         """The request has ended: where no cache asks, nothing says so."""
