@@ -157,7 +157,7 @@ def page(found: list[Change], last: list[Finding]) -> str:
         f"`kvproof prove --code` on each of the {len(found)} commits that changed SGLang's session code from {found[0].date} to",
         f"{found[-1].date}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
         "model's own. A function is asked where it or what it calls stands in a file that the commit changed. It *differs* where",
-        "a path does not do what its rule says. Known faults (S0511a: a retract ends the turn) and the rules of other releases are",
+        "a path does not do what its rule says. Known faults (S0511a: a retract ends the turn) and rules of other releases are",
         "named where a function does exactly what they say.",
         "",
         *_stopped(found),
