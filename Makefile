@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec mutants-code bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: help demo test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -38,7 +38,7 @@ test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"
-	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "code and not slow"
+	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "code and not slow and not sglang and not sglang_full"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but ray, browser, sglang and sglang-jax"
@@ -47,12 +47,12 @@ test-full: $(STAMP) ## all tests that need no SGLang, also those that take minut
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
-	$(BIN)/python -m pytest -m sglang
+	$(BIN)/python -m pytest -n auto --dist loadfile -m sglang
 
 test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py --all
-	$(BIN)/python -m pytest -m "sglang or sglang_full"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "sglang or sglang_full"
 
 SGLANG_RELEASE ?= 0.5.11
 # Or an interpreter that is there already, with that SGLang, a CUDA torch and this package: SGLANG_PYTHON=python3
@@ -131,6 +131,11 @@ mutants-code: $(STAMP) ## mutation test over what prove --code says of SGLang's 
 	@echo "== mutants-code: $(CODE)"
 	if [ "$(CODE)" = .venv-sglang/site/0.5.11 ]; then $(PYTHON) tests/conformance/adapters/sglang/make_env.py; fi
 	$(TOOLS) -m code_mutation $(CODE)
+
+code-releases: $(STAMP) ## what prove --code says of each release of SGLang (docs/code_releases.md): minutes
+	@echo "== code-releases"
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py --all
+	$(TOOLS) -m code_releases .venv-sglang/site/* --page docs/code_releases.md
 
 bench-prove: $(STAMP) ## time of proofs and counterexamples, beside SPIN where it is installed (apt-get install spin)
 	@echo "== bench-prove"
@@ -233,7 +238,7 @@ installed: $(STAMP)
 
 types: $(STAMP) installed ## mypy, on the package as it installs
 	@echo "== types"
-	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -p code_mutation -p soak -p fuzzing -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs -m code_history | sed 's#^$(TYPED)/kvproof/##'
+	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -p code_mutation -p soak -p fuzzing -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs -m code_history -m code_releases | sed 's#^$(TYPED)/kvproof/##'
 
 # Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.
 docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, trace format), and all pages as a site into out/site

@@ -78,8 +78,8 @@ def successors(oracle: Oracle, s: Any) -> Iterator[Taken]:
             continue
         for params in parameters(action, oracle.d.row_width):
             if _fits(params, oracle.d):
-                outcome = oracle.step(action, s, params)
-                if not outcome.failed_guards:
+                outcome = oracle.allowed_step(action, s, params)
+                if outcome is not None:
                     yield Taken(params, outcome)
 
 

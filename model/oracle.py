@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.model.integers import Integers
-from kvproof.spec.actions import ACTIONS, Action, Guard
+from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.effects import Condition, Effect, apply_effects
 from kvproof.spec.invariants import INVARIANTS, Invariant
 from kvproof.spec.state import Ledger
@@ -54,7 +54,14 @@ class Oracle:
         return next((a for a in rules if a.applies(self.d, s)), None)
 
     def step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
+        return self.outcome(action, s, action.run(self.d, s, SimpleNamespace(**params)))
+
+    def allowed_step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome | None:
+        """The step, or None where a guard fails: a search asks most of these, and leaves out the work of their effects."""
         step = action.run(self.d, s, SimpleNamespace(**params))
+        return self.outcome(action, s, step) if all(g.holds for g in step.guards) else None
+
+    def outcome(self, action: Action, s: Any, step: Step) -> Outcome:
         after, conditions = apply_effects(self.d, step.after, step.effects)
         return Outcome(
             action,

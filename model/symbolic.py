@@ -7,11 +7,36 @@ unknown: one proof covers every page size. (A direct `mod P` would be non-linear
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
 from types import SimpleNamespace
 from typing import Any
 
 import z3
+
+MOST_KEPT = 20_000
+"""Results of one operation that are kept."""
+
+
+def _kept(operation: Callable[[PagedLength, Any], Any]) -> Callable[[PagedLength, Any], Any]:
+    """An operation that builds its terms once. The paths of a function share most of their operations, and Z3's Python interface
+    takes a hundred microseconds for one."""
+    made: dict[tuple[Terms, Terms], tuple[Any, Any, Any]] = {}
+
+    @wraps(operation)
+    def found(self: PagedLength, other: PagedLength) -> Any:
+        key = self.terms, other.terms
+        if key not in made:
+            if len(made) == MOST_KEPT:
+                made.clear()
+            made[key] = operation(self, other), self, other  # the numbers of terms are their own while these live
+        return made[key][0]
+
+    return found
+
+
+Terms = tuple[int, int, int]
+"""The numbers that Z3 gives to terms: the same term has the same one."""
 
 
 class PagedLength:
@@ -22,12 +47,18 @@ class PagedLength:
     def __init__(self, pages: Any, offset: Any, size: Any) -> None:
         self.pages, self.offset, self.size = pages, offset, size
 
+    @cached_property
+    def terms(self) -> Terms:
+        return self.pages.get_id(), self.offset.get_id(), self.size.get_id()
+
+    @_kept
     def __add__(self, other: Any) -> PagedLength:
         offset = self.offset + other.offset
         carries = offset >= self.size
         pages = self.pages + other.pages + z3.If(carries, 1, 0)
         return PagedLength(pages, z3.If(carries, offset - self.size, offset), self.size)
 
+    @_kept
     def __sub__(self, other: Any) -> PagedLength:
         """Only for self >= other, as for every domain."""
         borrows = self.offset < other.offset
@@ -35,14 +66,16 @@ class PagedLength:
         offset = self.offset - other.offset + z3.If(borrows, self.size, 0)
         return PagedLength(pages, offset, self.size)
 
+    @_kept
     def __lt__(self, other: Any) -> Any:
         return z3.Or(self.pages < other.pages, z3.And(self.pages == other.pages, self.offset < other.offset))
 
+    @_kept
     def __le__(self, other: Any) -> Any:
         return z3.Not(other < self)
 
-    def __eq__(self, other: object) -> Any:
-        assert isinstance(other, PagedLength)
+    @_kept
+    def __eq__(self, other: Any) -> Any:
         return z3.And(self.pages == other.pages, self.offset == other.offset)
 
     def is_well_formed(self) -> Any:

@@ -37,6 +37,7 @@ OF_CODE = (
     "model/code",
     "tools/code_mutation",
     "tools/test_code_history.py",
+    "tools/test_code_releases.py",
 )
 """Tests of the proof of a server's own functions."""
 

@@ -32,7 +32,7 @@ INTEGRATION = {
     "gpu": ("on_device", "pools_on_device", "record"),
     "impl": ("device_run", "matrix", "overlap", "speculation", "window"),
     "model": ("interpreters_agree",),
-    "model/code": ("against_python", "session_against_python"),
+    "model/code": ("against_python",),
     "spec": ("types", "tables"),
     "": ("demo", "github_action", "golden", "imports", "packaging"),
 }

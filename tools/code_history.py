@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvproof.conformance.code_proof.findings import Finding, word_of
+from kvproof.conformance.code_proof.findings import Finding, in_full
 from kvproof.conformance.code_proof.proving import Proving
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.errors import UserError
@@ -82,7 +82,7 @@ class Change:
         """What became of each function."""
         old, new = ({finding.rule: finding for finding in of or ()} for of in (self.before, self.after))
         for rule in dict.fromkeys([*old, *new]):
-            before, after = (f"{word_of(of[rule])}{_instead(of[rule])}" if rule in of else ABSENT for of in (old, new))
+            before, after = (in_full(of[rule]) if rule in of else ABSENT for of in (old, new))
             said = [[d.sentence for d in of[rule].differences] if rule in of else [] for of in (old, new)]
             gone = tuple(sentence for sentence in said[0] if sentence not in said[1])
             yield Turned(rule, change_of(old.get(rule), new.get(rule)), before, after, gone)
@@ -181,7 +181,7 @@ def page(found: list[Change], last: list[Finding]) -> str:
         where = f"| {change.commit} | {change.date} | {_cell(change.subject)}"
         lines += [f"{where} | {', '.join(names)} | {words} |" for words, names in rules.items()]
     lines += ["", "## At the end", "", "| function | verdict |", "| --- | --- |"]
-    lines += [f"| `{finding.rule}` | {word_of(finding)}{_instead(finding)} |" for finding in last]
+    lines += [f"| `{finding.rule}` | {in_full(finding)} |" for finding in last]
     return "\n".join(lines) + "\n"
 
 
@@ -216,10 +216,6 @@ def _fix(number: int, fix: Fix, change: Change | None) -> list[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-def _instead(finding: Finding) -> str:
-    return f": exactly {finding.instead}" if finding.verdict == DIFFERS and finding.instead is not None else ""
 
 
 def main() -> None:

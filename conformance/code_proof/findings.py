@@ -203,3 +203,9 @@ def _lines(sources: Sources, path: Path, difference: Difference) -> Iterator[Lin
 def word_of(finding: Finding) -> str:
     """The verdict as people read it."""
     return f"{KNOWN_FAULT} {finding.instead}" if finding.is_known_fault else finding.verdict
+
+
+def in_full(finding: Finding) -> str:
+    """The same, with the fault or the design that a function follows where it differs."""
+    follows = finding.verdict == DIFFERS and finding.instead is not None
+    return f"{word_of(finding)}{f': exactly {finding.instead}' if follows else ''}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -293,15 +294,22 @@ class Comparison:
         wanted = {**vars(expected.after), **expected.values}
         for name, value in observed.items():
             goals[f"{name} is as the rule has it"] = (self._same(value, wanted[name]), value, wanted[name])
-        start = with_ghosts_of(expected.after, self.before)
-        by_code, conditions = apply_effects(d, start, tuple(effects))
-        by_rule, _ = apply_effects(d, start, expected.effects)
+        by_rule, (by_code, conditions) = self._by_rule, apply_effects(d, self._start, tuple(effects))
         for name in COMPARED_GHOSTS:
             code, rule = getattr(by_code, name), getattr(by_rule, name)
             goals[f"{GHOST_SENTENCES[name]}"] = (code == rule, code, rule)
         for condition in conditions:
             goals[_sentence(condition)] = (condition.holds, None, None)
         return self._asked(goals, values)
+
+    @cached_property
+    def _start(self) -> Ledger:
+        """From where the effects are counted: the rule's fields, so that code and rule differ by effects alone."""
+        return with_ghosts_of(self.expected.after, self.before)
+
+    @cached_property
+    def _by_rule(self) -> Ledger:
+        return apply_effects(self.d, self._start, self.expected.effects)[0]
 
     def _same(self, code: Any, rule: Any) -> Any:
         if isinstance(rule, PagedLength) or isinstance(code, PagedLength):

@@ -47,6 +47,7 @@ class Run(Protocol):
     def known_key(self, table: Mapping[Any, Any], key: Any) -> Any: ...
     def key_set(self, values: list[Any]) -> set[Any]: ...
     def noted(self, made: Instance) -> Instance: ...
+    def construct(self, kind: Class, arguments: list[Any], keywords: dict[str, Any]) -> Any: ...
 
 
 NO_DEFAULT = object()
@@ -273,6 +274,13 @@ def _copy(run: Run, value: Any) -> Any:
     raise NotUnderstoodError("a copy of this value")
 
 
+def _replace(run: Run, value: Any, /, **changes: Any) -> Any:
+    """`dataclasses.replace`: a new object with the fields of another, some of them changed."""
+    if not isinstance(value, Instance) or value.kind.member("__init__") or value.kind.member("__post_init__"):
+        raise NotUnderstoodError("the replacement of fields of this value")
+    return run.construct(value.kind, [], {**value.fields, **changes})
+
+
 COPIES = ("__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__")
 
 
@@ -298,7 +306,10 @@ LIBRARY: Mapping[str, Library] = {
     "array": Library("array", {"array": Known("array", _no_array)}),
     "copy": Library("copy", {"copy": Known("copy.copy", _copy)}),
     "typing": Library("typing", {"TYPE_CHECKING": False, "cast": Known("cast", lambda _, value: value)}),
-    "dataclasses": Library("dataclasses", {"dataclass": Known("dataclass", _no_result)}),
+    "dataclasses": Library(
+        "dataclasses",
+        {"dataclass": Known("dataclass", _no_result), "replace": Known("dataclasses.replace", _replace)},
+    ),
 }
 
 

@@ -58,6 +58,8 @@ class Objects:
         """Objects that the code under proof made, not its caller."""
         self._globals: dict[tuple[str, str], Any] = {}
         self._classes: dict[tuple[str, str], Class] = {}
+        self._giving_back: set[ast.expr] = set()
+        """Decorators that were run and gave the function back."""
 
     @property
     def frame(self) -> Frame:
@@ -217,9 +219,26 @@ class Objects:
         for decorator in decorators:
             if function.owner is not None and isinstance(decorator, ast.Name) and function.owner.binds(decorator.id):
                 raise NotUnderstoodError(f"the decorator {decorator.id}, a name of the class {function.owner.name}")
-            if not any(is_decorator(function.module, decorator, name) for name in HARMLESS_DECORATORS):
+            is_harmless = any(is_decorator(function.module, decorator, name) for name in HARMLESS_DECORATORS)
+            if not is_harmless and not self._gives_back(decorator, function):
                 raise NotUnderstoodError(f"the decorator {ast.unparse(decorator)} of {function.name}")
         return function
+
+    def _gives_back(self, decorator: ast.expr, function: Function) -> bool:
+        """Whether a decorator of the tree is one that gives the very function back. It runs as at import, apart from this run."""
+        if decorator not in self._giving_back:
+            if function.owner is not None and _uses_name_of(function.owner, decorator):
+                return False
+            at_import = type(self)(self.d, self.sources, self.paths, self.given, self.library)
+            with at_import.scope_of(function.module):
+                try:
+                    made = at_import.call(at_import.evaluate(decorator), [function], {})
+                except RaisedError:
+                    return False
+            if made is not function:
+                return False
+            self._giving_back.add(decorator)
+        return True
 
     # Attributes.
 
@@ -706,7 +725,7 @@ DEFINED_IN = {
     "runtime_checkable": ("typing",),
 }
 """Modules of decorators; those that are not here are builtins."""
-ASKS_INTERPRETER = frozenset({*ASKING, "copy.copy"})
+ASKS_INTERPRETER = frozenset({*ASKING, "copy.copy", "dataclasses.replace"})
 
 
 def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:

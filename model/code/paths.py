@@ -8,8 +8,9 @@ is evaluated, and conditions that exclude each other are kept for the other path
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import z3
@@ -35,7 +36,7 @@ class Branch:
     other: z3.ModelRef | None = None
     """A state that takes the path up to here, and the other side."""
 
-    @property
+    @cached_property
     def condition(self) -> Any:
         return self.flag if self.taken else z3.Not(self.flag)
 
@@ -52,7 +53,8 @@ class Paths:
     def __post_init__(self) -> None:
         self._facts = Facts(self.assumptions)
         self._planned: list[Branch] = []
-        self._taken: list[Any] = []
+        self._taken: dict[int, Any] = {}
+        """The conditions of the branches so far, by the numbers of their terms."""
         self._state: z3.ModelRef | None = None
         """One that takes the path that is planned and, behind it, the path so far."""
 
@@ -69,7 +71,7 @@ class Paths:
                 self.cut += len(waiting)
                 return
             self._planned, self._state = waiting.pop()
-            self.branches, self._taken = [], []
+            self.branches, self._taken = [], {}
             result = run()
             found += 1
             fresh = range(len(self._planned), len(self.branches))
@@ -93,7 +95,8 @@ class Paths:
         return branch.taken
 
     def _take(self, branch: Branch) -> None:
-        self._taken.append(branch.condition)
+        condition = branch.condition
+        self._taken[condition.get_id()] = condition
         self.branches.append(branch)
 
     def _ask(self, flag: Any, place: Place | None, expression: str) -> Branch:
@@ -142,13 +145,13 @@ class Facts:
         """The condition of each flag. It is kept here as well because the number of a term is its own only while it lives."""
         self._excluded: dict[int, list[frozenset[int]]] = defaultdict(list)
 
-    def model(self, taken: Sequence[Any], condition: Any) -> z3.ModelRef | None:
+    def model(self, taken: Mapping[int, Any], condition: Any) -> z3.ModelRef | None:
         """A state in which all hold, or None. Raises NotUnderstoodError where the solver gives up."""
-        key, known = condition.get_id(), {term.get_id() for term in taken}
-        if any(core <= known for core in self._excluded[key]):
+        key = condition.get_id()
+        if any(core <= taken.keys() for core in self._excluded[key]):
             return None
         self.questions += 1
-        answer = checked(self._solver, *dict.fromkeys(map(self._name, (*taken, condition))))
+        answer = checked(self._solver, *dict.fromkeys(map(self._name, (*taken.values(), condition))))
         if answer == "sat":
             return self._solver.model()
         if answer == "unknown":

@@ -1,7 +1,7 @@
 """Plays scenarios with the pools on the device's path and the Triton kernels, through Triton's interpreter, and prints a digest
 of the events. Run by test_device_run.py.
 
-A process of its own: Triton decides at import whether it interprets. Argument: scenario, page size and settings, as JSON.
+A process of its own: Triton decides at import whether it interprets. Argument: scenarios with page sizes and settings, as JSON.
 """
 
 from __future__ import annotations
@@ -27,4 +27,4 @@ if __name__ == "__main__":
     from kvproof.kernels import implementation, triton_allocation, triton_census, triton_trace_ring
 
     implementation.REFERENCES.update(allocation=triton_allocation, census=triton_census, trace_ring=triton_trace_ring)
-    print(json.dumps(digest(*json.loads(sys.argv[1]))))
+    print(json.dumps([digest(*asked) for asked in json.loads(sys.argv[1])]))

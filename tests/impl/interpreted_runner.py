@@ -1,6 +1,6 @@
 """Decodes on CPU with the Triton kernels, through Triton's interpreter, and prints the tokens. Run by test_runner.py.
 
-A process of its own: Triton decides at import whether it interprets. Argument: the settings of PagedRows, as JSON.
+A process of its own: Triton decides at import whether it interprets. Argument: a list of settings of PagedRows, as JSON.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ if __name__ == "__main__":
     from kvproof.kernels import implementation, triton_attention, triton_store
 
     implementation.REFERENCES.update(attention=triton_attention, store=triton_store)
-    settings = json.loads(sys.argv[1])
-    print(json.dumps(PagedRows(**settings).generate(PROMPTS, TOKENS, settings.get("drafts", 0))))
+    of_each = [PagedRows(**s).generate(PROMPTS, TOKENS, s.get("drafts", 0)) for s in json.loads(sys.argv[1])]
+    print(json.dumps(of_each))

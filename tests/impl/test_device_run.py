@@ -78,21 +78,18 @@ def test_the_model_reads_the_page_table_of_the_device(settings: dict[str, Any], 
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
-@pytest.mark.parametrize(
-    ("name", "page_size", "settings"),
-    [
-        ("basic", 4, {"check_every_step": True}),
-        ("inherit", 1, {"window": 20, "overlap": True, "speculation": 2, "drafts": 3}),
-    ],
-)
-def test_the_triton_kernels_leave_the_same_events(name: str, page_size: int, settings: dict[str, Any]) -> None:
+def test_the_triton_kernels_leave_the_same_events() -> None:
     """In their interpreter: allocation, page-table writes, census and ring, as a run calls them."""
-    on_host = {**settings, "forward": "none", "census_every_step": True}
-    asked = json.dumps([name, page_size, {**on_host, "pools": "device"}])
+    always = {"forward": "none", "census_every_step": True}
+    on_host = [
+        ("basic", 4, {**always, "check_every_step": True}),
+        ("inherit", 1, {**always, "window": 20, "overlap": True, "speculation": 2, "drafts": 3}),
+    ]
+    asked = json.dumps([(name, page_size, {**settings, "pools": "device"}) for name, page_size, settings in on_host])
     command = [sys.executable, Path(__file__).parent / "interpreted_run.py", asked]
     run = completed(command, env={**os.environ, "TRITON_INTERPRET": "1"})
     assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == [*digest(name, page_size, on_host)]
+    assert json.loads(run.stdout) == [[*digest(*run_on_host)] for run_on_host in on_host]
 
 
 @pytest.mark.parametrize(

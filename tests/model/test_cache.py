@@ -138,7 +138,8 @@ def test_the_folder_is_the_users_cache_unless_told(monkeypatch: pytest.MonkeyPat
     assert cache_folder({"XDG_CACHE_HOME": "/x", "KVPROOF_CACHE": "/y/z"}) == Path("/y/z")
 
 
-def test_a_warm_proof_says_the_same_and_asks_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_proof_says_the_same_and_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(cache_folder())  # of all tests: what others asked is not asked again
     monkeypatch.setattr("kvproof.model.prove.WITNESS_CONFIGS", WITNESS_CONFIGS[-1:])
     cold = prove(asker=Remembering(store))
     asker = Remembering(store, ask=forbidden)

@@ -10,6 +10,7 @@ import typer
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import CacheFolder, Code, JsonFile, JUnitFile, NdjsonFile, SarifFile
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.whole_file import require_writable_file
 from kvproof.spec.faults import FAULTS
@@ -33,7 +34,7 @@ ProfileName = Annotated[
     typer.Option(
         "--profile",
         metavar="NAME",
-        help="Prove the rules of a release; see `kvproof list profiles`.",
+        help="Prove the rules of a release; see `kvproof list profiles`. With --code, `auto` takes those of its version.",
         autocompletion=completions.profiles,
     ),
 ]
@@ -96,6 +97,8 @@ def prove(
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
+    if code is not None and profile == OF_THE_TRACE:
+        profile = None  # of code, it is the default
     if profile is not None and profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
     if code is not None:

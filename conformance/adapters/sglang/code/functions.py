@@ -24,6 +24,7 @@ from kvproof.spec.machine import LEDGER
 from kvproof.spec.profiles import PROFILES
 
 PACKAGE = "sglang"
+UNIFIED = "sglang.srt.mem_cache.unified_cache"
 SETTINGS = Record(
     strip_thinking_cache=False, enable_mamba_extra_buffer=Known("enable_mamba_extra_buffer", lambda: False)
 )
@@ -36,7 +37,10 @@ GIVEN = {
         "OpenSessionReqOutput", lambda *_, **__: Opaque("an answer")
     ),
     "sglang.srt.utils.common.is_npu": Known("is_npu", lambda: False),
-    "sglang.srt.mem_cache.unified_cache.component_type.ComponentType": Record(FULL=0, SWA=1, MAMBA=2),
+    **dict.fromkeys(
+        (f"{UNIFIED}.component_type.ComponentType", f"{UNIFIED}.components.base.ComponentType"),
+        Record(FULL=0, SWA=1, MAMBA=2),
+    ),
     **SERVER,
 }
 

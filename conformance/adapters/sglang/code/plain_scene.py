@@ -117,9 +117,12 @@ class PlainScene(RequestScene):
         fields.pop("skip_lock_node_ids", None)  # only a tree of several components skips nodes
         return fields
 
-    def _plain_cache(self) -> Instance:
+    def _chooses_pairs(self) -> None:
         may_pair = hasattr(self.p, "key_len") and self.settings.fields["speculative_algorithm"] is not None
         self.pairs = may_pair and self.has_tree and self.run.paths.decide(z3.Bool("keys are pairs"))
+
+    def _plain_cache(self) -> Instance:
+        self._chooses_pairs()
         fields = {
             "disable": not self.has_tree,
             "disable_finished_insert": False,
@@ -128,15 +131,21 @@ class PlainScene(RequestScene):
             "req_to_token_pool": self.pool,
             "token_to_kv_pool_allocator": self.allocator,
             "sliding_window_size": self.d.window,
-            "insert": Known("insert", self._insert),
-            "dec_lock_ref": Known("dec_lock_ref", self._unlock),
             "match_prefix": Known("match_prefix", self._match),
-            "path_device_indices": Known("path_device_indices", self._path),
-            "lock": Known("lock", self._lock_anew),
+            **self._described(),
         }
         kind = class_at(self.run, self.kind)
         is_property = {name for name in fields if kind.member(name) and name == "disable"}
         return Instance(kind, {name: value for name, value in fields.items() if name not in is_property})
+
+    def _described(self) -> dict[str, Known]:
+        """What a cache does with the nodes of its tree."""
+        return {
+            "insert": Known("insert", self._insert),
+            "dec_lock_ref": Known("dec_lock_ref", self._unlock),
+            "path_device_indices": Known("path_device_indices", self._path),
+            "lock": Known("lock", self._lock_anew),
+        }
 
     @property
     def tree_cache(self) -> Instance:
@@ -165,8 +174,10 @@ class PlainScene(RequestScene):
             raise NotUnderstoodError("the indices of another node than the last one that was matched")
         return Indices(self.run, self.d.zero, self.matched)
 
-    def _lock_anew(self, node: Any) -> Any:
+    def _lock_anew(self, node: Any, skip_lock_components: Any = ()) -> Any:
         """The same node stands for the one that was matched and for the one that was locked before."""
+        if skip_lock_components != ():
+            raise NotUnderstoodError("a lock of a part of the tree")
         self.inner.inc_lock_ref(node)
         return self.lock.fields["lock"]
 
@@ -213,10 +224,16 @@ class PlainScene(RequestScene):
             inserts = not self.plain_cache.fields["disable_finished_insert"]
         assume(self.p.inserted if inserts else z3.Not(self.p.inserted))
         if hasattr(self.p, "key_len"):
-            kept = arithmetic.subtract(self.d, self.s.kv_committed_len, 1 if self.pairs else 0)
-            assume(arithmetic.equal(self.d, self.p.key_len, kept))
+            assume(arithmetic.equal(self.d, self.p.key_len, self._key_len()))
             assume(self.s.cache_protected_len <= self.p.key_len)
         return is_asked
+
+    def _key_len(self) -> Any:
+        """Up to where the tree takes the request's tokens."""
+        return arithmetic.subtract(self.d, self.s.kv_committed_len, 1 if self.pairs else 0)
+
+    def finishes(self) -> None:
+        """The request has ended: where no cache asks, nothing says so."""
 
     def unlocks_nothing(self) -> None:
         """Where there is no tree, the lock of the specification is nothing, and goes with the row."""

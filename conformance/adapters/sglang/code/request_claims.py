@@ -14,6 +14,7 @@ from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, in_cache
 from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
 from kvproof.conformance.adapters.sglang.code.session_claims import ENDS, LEFT, ended, finishes
+from kvproof.conformance.adapters.sglang.code.unified_scene import UnifiedScene, is_there
 from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.domain import Count, Flag, implies
@@ -32,6 +33,12 @@ def _finish(scene: RequestScene) -> Any:
 def _abort(scene: RequestScene) -> Any:
     scene.req.fields["finished_reason"] = scene.abort_reason()
     return scene.release(keeps=scene.run.paths.decide(z3.Bool("is_insert")))
+
+
+def _abort_into_tree(scene: PlainScene) -> Any:
+    scene.req.fields["finished_reason"] = scene.abort_reason()
+    scene.release(keeps=scene.keeps())
+    scene.unlocks_nothing()
 
 
 def _released(scene: RequestScene, result: Any) -> Mapping[str, Any]:
@@ -58,6 +65,12 @@ PLAIN_ASSUMES = (
     "where there is no tree, there is nothing to unlock",
     "at most one result of a request that is retracted is late",
 )
+UNIFIED_ASSUMES = (
+    *PLAIN_ASSUMES,
+    "the tokens to fill are the input and as much of the output as they were told of (`refresh_fill_ids`)",
+    "a prompt that parts from one without its window does so behind what the tree has of it, and within its tokens",
+    "no rank's calls are compared with another's (`rank_consensus`), and keys are of one rotation",
+)
 GIVEN_BACK = "the request names no row"
 
 PARTS = {
@@ -76,9 +89,9 @@ def has_kv(d: Symbols, s: Ledger) -> Flag:
 def requests(release: Release) -> Iterator[Claim]:
     """The claims about whole releases of rows: by a session's turn, and by an ordinary request in each cache that there is."""
     for name in PARTS:
-        yield _released_claim(release, name)
+        yield _abort_claim(release, name) if name in ABORTS and is_there(release) else _released_claim(release, name)
     for cache, (scene, _) in CACHES.items():
-        if any(release.has(*place) for place in scene.kind.items()):
+        if is_there(release) if scene is UnifiedScene else any(release.has(*place) for place in scene.kind.items()):
             yield from (_plain_claim(release, name, cache) for name in PLAIN)
 
 
@@ -94,7 +107,36 @@ def _released_claim(release: Release, name: str) -> Claim:
     return release.claim(label, place, rule, act, shows, params=params, action=name, assumes=ASSUMES, kind=RequestScene)
 
 
+ABORTS = ("abort_first", "abort_nth")
+
+
+def _abort_claim(release: Release, name: str) -> Claim:
+    """Where one cache owns sessions and tree, an aborted turn ends in the tree as a request does."""
+    action = release.actions[name]
+    rule = follows(
+        action,
+        values=lambda d, s, after: {**RIGHT, **ENDS},
+        given=lambda d, s: (has_kv(d, s), *release.given(d, s)),
+    )
+    return release.claim(
+        f"{name}, released",
+        RELEASE,
+        _with_taken(rule),
+        _abort_into_tree,
+        _released_into_tree,
+        params=action.params,
+        action=name,
+        assumes=UNIFIED_ASSUMES,
+        kind=UnifiedScene,
+    )
+
+
+def _released_into_tree(scene: PlainScene, result: Any) -> Mapping[str, Any]:
+    return {**_released(scene, result), TAKES: taken(scene.d, scene.effects)}
+
+
 def _finish_plain(scene: PlainScene) -> Any:
+    scene.finishes()
     scene.release(keeps=scene.keeps())
     scene.unlocks_nothing()
 
@@ -141,6 +183,7 @@ CACHES: Mapping[str, tuple[type[PlainScene], Given]] = {
         lambda d: d.every(d.windowed, d.tree),
     ),
     "swa chunk": (in_cache({f"{MEM_CACHE}.chunk_cache": "SWAChunkCache"}), lambda d: d.every(d.windowed, d.no(d.tree))),
+    "unified": (UnifiedScene, lambda d: d.true),
 }
 PLAIN = {
     "finish_plain": (RELEASE, lambda s: YES, {LEFT: YES}, _finish_plain, _gone),
@@ -158,6 +201,7 @@ def _plain_claim(release: Release, name: str, cache: str) -> Claim:
         given=lambda d, s: (has_kv(d, s), is_of_cache(d), also(s), *release.given(d, s)),
     )
     label, params = f"{name}, {cache}", action.params
+    assumes = UNIFIED_ASSUMES if kind is UnifiedScene else PLAIN_ASSUMES
     return release.claim(
-        label, place, _with_taken(rule), act, shows, params=params, action=name, assumes=PLAIN_ASSUMES, kind=kind
+        label, place, _with_taken(rule), act, shows, params=params, action=name, assumes=assumes, kind=kind
     )

@@ -44,12 +44,10 @@ class RequestScene(SessionScene):
         common = self.run.sources.module(COMMON)
         hybrid = ast.parse("class HybridReqToTokenPool: pass").body[0]
         assert common is not None and isinstance(hybrid, ast.ClassDef)
-        steps = Record(get=Known("get", lambda: 1))
         return {
             **dict.fromkeys(ASKS_SETTINGS, Known("the settings", lambda: self.settings)),
             # The row pool of a server with state spaces, which there are none of.
             f"{COMMON}.HybridReqToTokenPool": Class(hybrid, common, ()),
-            "sglang.srt.environ.envs": Record(SGLANG_RETRACT_DECODE_STEPS=steps),
             f"{COMMON}.evict_from_tree_cache": Known("evict_from_tree_cache", lambda tree_cache, num_tokens: None),
         }
 

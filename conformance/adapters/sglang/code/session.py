@@ -149,13 +149,14 @@ class SessionScene:
         if layout.row_is_on_record:
             fields["req_pool_idx"] = row
         if layout.by_component:
-            cursor = lengths.get("swa_evicted_seqlen", self.d.zero)
-            is_moved = self.run.paths.decide(arithmetic.less(self.d, 0, cursor))
-            fields["component_evicted_seqlens"] = {WINDOW: cursor} if is_moved else {}
+            fields["component_evicted_seqlens"] = self._cursors(lengths.get("swa_evicted_seqlen", self.d.zero))
         assert layout.record is not None
         made = self.run.construct(layout.record, [], fields)
         assert isinstance(made, Instance)
         return made
+
+    def _cursors(self, cursor: Any) -> dict[int, Any]:
+        return {WINDOW: cursor} if self.run.paths.decide(arithmetic.less(self.d, 0, cursor)) else {}
 
     def _lengths(self, prefix: str = "") -> dict[str, Any]:
         return {name: getattr(self.s, f"{prefix}{name}") for name in LENGTHS}

@@ -127,10 +127,11 @@ def test_the_counterexamples_of_a_fault_are_evaluated_by_the_oracle() -> None:
     assert result.stdout.splitlines()[-2:] == ["CERTIFIED", "BROKEN"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "code", "word", "line"),
     [
-        pytest.param("broken", 1, "DISPUTED", "NOT CERTIFIED: the solvers", marks=pytest.mark.slow),
+        ("broken", 1, "DISPUTED", "NOT CERTIFIED: the solvers"),
         ("unknown", 3, "UNKNOWN", "NOT CERTIFIED: a solver gave"),
     ],
 )

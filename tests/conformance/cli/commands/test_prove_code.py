@@ -11,7 +11,7 @@ from small_sglang import write_sglang
 
 
 def test_the_functions_of_a_folder_are_proved_and_what_that_rests_on_is_said(tmp_path: Path) -> None:
-    result = require_exit(0, "prove", "--code", write_sglang(tmp_path))
+    result = require_exit(0, "prove", "--code", write_sglang(tmp_path), "--profile", "auto")
     assert "StreamingSession.match_prefix" in result.stdout and "streaming_session.py:" in result.stdout
     assert result.stdout.splitlines()[-1] == "PROVED"
     assert "assumed: " in result.stderr

@@ -1,0 +1,73 @@
+"""What ends in the cache that owns sessions and tree: each wrong line is seen, and the right one is proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_unified import write_unified
+
+from kvproof.conformance.adapters.sglang.code.claims import release_of
+from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES
+from kvproof.conformance.adapters.sglang.code.request_claims import requests
+from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED, Verdict, check
+from kvproof.model.code.source import Folder, Sources
+from kvproof.spec.profiles import PROFILES
+
+NAMES = ("abort_first, released", "abort_nth, released", "finish_plain, unified", "retract_plain, unified")
+
+
+def checked(sglang: Path, name: str, *, to_the_first_difference: bool = False) -> Verdict:
+    sources = Sources(Folder(sglang))
+    release = release_of(sources, PROFILES["sglang-0.5.23"].actions)
+    assert release is not None
+    claim = next(claim for claim in requests(release) if claim.name == name)
+    return check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=to_the_first_difference)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_ends_in_the_tree_is_proved(tmp_path: Path, name: str) -> None:
+    assert checked(write_unified(tmp_path), name).verdict == PROVED
+
+
+WRONG = {
+    "an aborted turn's marker stays": ("abort_first, released", "        req.session.abort_req()\n", ""),
+    "the slot of an aborted turn stays": (
+        "abort_nth, released",
+        "        del self.slots[req.session.session_id]\n",
+        "",
+    ),
+    "the tree owns less than it has": (
+        "finish_plain, unified",
+        "        req.kv.cache_protected_len = len(owned)\n",
+        "",
+    ),
+    "copies are freed from the begin": (
+        "finish_plain, unified",
+        "InsertParams(prev_prefix_len=req.kv.cache_protected_len)",
+        "InsertParams(prev_prefix_len=0)",
+    ),
+    "the lock is not undone": ("finish_plain, unified", "        self.unlock(req.lock)\n", ""),
+    "the insert is not told of the window": (
+        "finish_plain, unified",
+        "        params.component_evicted_seqlens[SWA] = req.kv.component_evicted_seqlens.get(SWA, 0)\n",
+        "",
+    ),
+    "more goes into the tree than up to where the prompt parts": (
+        "finish_plain, unified",
+        "        if req.swa_branching_seqlen is None:\n",
+        "        if True:\n",
+    ),
+    "a retracted request goes into the tree": ("retract_plain, unified", "checkpoint=False", "checkpoint=True"),
+}
+
+
+@pytest.mark.parametrize(("name", "right", "wrong"), WRONG.values(), ids=WRONG)
+def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str) -> None:
+    assert checked(write_unified(tmp_path, right, wrong), name, to_the_first_difference=True).verdict == DIFFERS
+
+
+def test_a_decorator_that_gives_another_function_is_not_understood(tmp_path: Path) -> None:
+    sglang = write_unified(tmp_path, "            return func\n", "            return lambda *_, **__: None\n")
+
+    assert checked(sglang, "finish_plain, unified").verdict == NOT_UNDERSTOOD
