@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,34 @@ FILES = (
     "python/sglang/srt/session/session_controller.py",
     "python/sglang/srt/managers/session_controller.py",
 )
-SEEDS = (20070, 20476, 20557, 21875, 22213, 22753, 22790, 22862, 22897, 22900, 22651, 22735)
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What a pull request says that was wrong, and the claims about the functions in which it was."""
+
+    wrong: str
+    claims: tuple[str, ...]
+
+
+CLOSES = ("close", "defer_close")
+ABORTS = ("detach", "abort_first", "abort_nth", "abort_first, released", "abort_nth, released")
+SEEDS = {
+    20070: Fix(
+        "R is handed on as the length of the prefix; held tokens are not rounded up", ("match_slot", "check, slots")
+    ),
+    20476: Fix("a match takes the row from the slot; a chunk is not kept", ("match_slot", "stash")),
+    20557: Fix("logprobs from the begin cut the key of a match to nothing", ("match_slot",)),
+    21875: Fix("a close frees the KV of a turn that runs; a turn that is too long gets the slot", (*CLOSES, "detach")),
+    22213: Fix("a slot that is lent counts as held", ("check, slots",)),
+    22753: Fix("a queued turn's slot does not count as held", ("check, slots",)),
+    22790: Fix("what a turn that is aborted leaves; no marker of a turn in flight", (*ABORTS, "create", "refuse")),
+    22862: Fix("the tail behind the prefix is not freed", ("match_slot",)),
+    22897: Fix("the overshoot of a round that ends is not cut", ("finish", "finish, released")),
+    22900: Fix("the window cursor stays behind the cut", ("finish", "finish, released")),
+    22651: Fix("a round of speculation claims no position", ("prepare_round", "result")),
+    22735: Fix("a close matches the prefix again", ("close, slot",)),
+}
 """Pull requests that fixed a bug of pages, rows or lengths, and from which the fault catalogue was made."""
 MOST_SENTENCES = 3
 NO_CACHE_YET = "no session cache that is known"
@@ -96,22 +123,31 @@ def _log(repository: Path, since: str, *chosen: str) -> Iterator[tuple[int, str,
         yield int(second), commit, date, subject
 
 
-def findings_at(repository: Path, commit: str, store: Store) -> list[Finding] | None:
+def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
+    """Of each commit the findings on functions that read a file which it changed."""
+    for commit, date, subject in commits(repository, since):
+        changed = modules_changed(repository, commit)
+        before, after = (findings_at(repository, at, store, changed) for at in (f"{commit}~1", commit))
+        yield Change(commit, date, subject, before, after)
+
+
+def findings_at(repository: Path, commit: str, store: Store, modules: Collection[str]) -> list[Finding] | None:
     try:
         [target] = targets_of(f"{repository}@{commit}")
-        return Proving(target, None, store).all() or None
+        return Proving(target, None, store).of(modules) or None
     except UserError:
         return None
 
 
-def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
-    for commit, date, subject in commits(repository, since):
-        before, after = (findings_at(repository, at, store) for at in (f"{commit}~1", commit))
-        yield Change(commit, date, subject, before, after)
+def modules_changed(repository: Path, commit: str) -> set[str]:
+    command = ["git", "-C", str(repository), "diff-tree", "--root", "-r", "--no-commit-id", "--name-only", commit]
+    paths = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    names = (path.removeprefix("python/").removesuffix(".py").removesuffix("/__init__") for path in paths)
+    return {name.replace("/", ".") for name in names}
 
 
-def page(found: list[Change]) -> str:
-    """The history as Markdown."""
+def page(found: list[Change], last: list[Finding]) -> str:
+    """The history as Markdown. `last`: all functions after the last commit."""
     proved = [c for c in found if c.after is not None]
     lines = [
         "<!-- Written by `python -m code_history`: change that, not this page. -->",
@@ -120,18 +156,21 @@ def page(found: list[Change]) -> str:
         "",
         f"`kvproof prove --code` on each of the {len(found)} commits that changed SGLang's session code from {found[0].date} to",
         f"{found[-1].date}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
-        "model's own. A function *differs* where a path does not do what its rule says. Known faults (S0511a: a retract ends the",
-        "turn) and the rules of other releases are named where a function does exactly what they say.",
+        "model's own. A function is asked where it or what it calls stands in a file that the commit changed. It *differs* where",
+        "a path does not do what its rule says. Known faults (S0511a: a retract ends the turn) and rules of other releases are",
+        "named where a function does exactly what they say.",
         "",
         *_stopped(found),
         "## Fixes of known bugs",
         "",
-        "| pull request | date | function | verdict | what was not so before |",
-        "| --- | --- | --- | --- | --- |",
+        "Each row is one function that had the bug. *Before* and *after* are its verdicts on the parent and on the fix.",
+        "",
+        "| pull request | date | what was wrong | function | before | after | what was not so before |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     by_number = {change.pull_request: change for change in found}
-    for number in SEEDS:
-        lines += _fix(number, by_number.get(number))
+    for number, fix in SEEDS.items():
+        lines += _fix(number, fix, by_number.get(number))
     lines += ["", "## All changes of a verdict", ""]
     lines += ["| commit | date | change | functions | verdict |", "| --- | --- | --- | --- | --- |"]
     for change in found:
@@ -141,7 +180,6 @@ def page(found: list[Change]) -> str:
                 rules.setdefault(turned.words, []).append(f"`{turned.rule}`")
         where = f"| {change.commit} | {change.date} | {_cell(change.subject)}"
         lines += [f"{where} | {', '.join(names)} | {words} |" for words, names in rules.items()]
-    last = found[-1].after or []
     lines += ["", "## At the end", "", "| function | verdict |", "| --- | --- |"]
     lines += [f"| `{finding.rule}` | {in_full(finding)} |" for finding in last]
     return "\n".join(lines) + "\n"
@@ -164,15 +202,16 @@ def _some(sentences: tuple[str, ...]) -> str:
     return "; ".join(sentences[:MOST_SENTENCES]) + (f"; {more} more" if more > 0 else "")
 
 
-def _fix(number: int, change: Change | None) -> list[str]:
+def _fix(number: int, fix: Fix, change: Change | None) -> list[str]:
     if change is None:
-        return [f"| #{number} | | none: not in this history | | |"]
-    turned = list(change.verdicts())
-    where = f"| #{number} | {change.date}"
-    if not any(one.is_one for one in turned):
-        same = ", ".join(f"{one.rule}: {one.before}" for one in turned) or NO_CACHE_YET
-        return [f"{where} | none of these | {same} | |"]
-    return [f"{where} | `{one.rule}` | {one.words} | {_some(one.gone)} |" for one in turned if one.is_one]
+        return [f"| #{number} | | {fix.wrong} | not in this history | | | |"]
+    where = f"| #{number} | {change.date} | {fix.wrong}"
+    turned = {one.rule: one for one in change.verdicts()}
+    return [
+        f"{where} | `{name}` | {one.before} | {one.after} | {_some(one.gone)} |"
+        for name in fix.claims
+        if (one := turned.get(name)) is not None
+    ] or [f"{where} | {NO_CACHE_YET} | | | |"]
 
 
 def _cell(text: str) -> str:
@@ -185,8 +224,8 @@ def main() -> None:
     parser.add_argument("--since", default="2026-02-01")
     parser.add_argument("--page", type=Path, help="write the page here")
     asked = parser.parse_args()
-    found = []
-    for change in changes(asked.repository, asked.since, Store(cache_folder())):
+    found, store = [], Store(cache_folder())
+    for change in changes(asked.repository, asked.since, store):
         found.append(change)
         verdicts = list(change.verdicts())
         words = ", ".join(f"{one.rule}: {one.change}" for one in verdicts if one.change != f"{PROVED} before and after")
@@ -197,7 +236,8 @@ def main() -> None:
     if not found:
         parser.exit(2, "nothing checked: no commit of that time touched the session code\n")
     if asked.page is not None:
-        asked.page.write_text(page(found), encoding="utf-8")
+        [target] = targets_of(f"{asked.repository}@{found[-1].commit}")
+        asked.page.write_text(page(found, Proving(target, None, store).all()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -248,6 +248,10 @@ def check(
     return Verdict(claim, place, found, paths.cut, paths.questions, time.perf_counter() - begin)
 
 
+OF_ANOTHER_KIND = (AttributeError, KeyError, TypeError, ValueError, AssertionError)
+"""What a scene or a stand-in raises where the code left, or handed on, another kind of value than is described."""
+
+
 @dataclass
 class Comparison:
     """Compares what a path did with what the rule says."""
@@ -273,6 +277,10 @@ class Comparison:
             sentence = f"{raised.name} is raised"
             found = self._asked({sentence: (z3.BoolVal(False), None, None)}, run.values)
             return Path(tuple(paths.branches), tuple(run.lines), sentence, raised.place, tuple(found))
+        except OF_ANOTHER_KIND as wrong:
+            ended = f"not understood: a value of another kind than is described: {wrong!r}"
+            place = run.lines[-1] if run.lines else None
+            return Path(tuple(paths.branches), tuple(run.lines), ended, place, understood=False)
         return Path(tuple(paths.branches), tuple(run.lines), "returns", None, tuple(differences))
 
     def differences(

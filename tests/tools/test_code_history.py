@@ -45,7 +45,7 @@ def test_each_commit_is_told_by_what_it_did(repository: Path, tmp_path: Path) ->
 
 
 def test_the_page_begins_with_what_would_have_been_stopped(repository: Path, tmp_path: Path) -> None:
-    text = page(list(changes(repository, "2000-01-01", Store(tmp_path / "kept"))))
+    text = page(list(changes(repository, "2000-01-01", Store(tmp_path / "kept"))), [])
     stopped = text.partition("## Commits after which a proved function differs")[2].partition("\n## ")[0]
 
     assert [line.split("|")[4].strip() for line in stopped.splitlines() if line.startswith("| ")][2:] == ["`finish`"]

@@ -33,7 +33,7 @@ from kvproof.model.code.source import Sources
 from kvproof.spec.actions import ACTIONS
 
 PAGE = RESULTS / "code_mutants.md"
-SAMPLE = 800
+SAMPLE = 600
 SEED = 0
 EVERY = 20
 """Results are saved after so many."""

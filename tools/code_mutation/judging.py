@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import signal
+import textwrap
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,15 @@ def cases(tree: Tree, claims: list[Followed], wanted: Container[str]) -> Iterato
     """Those mutants whose keys are wanted."""
     for mistake, asked in _mistakes(tree, claims):
         if mistake.mutant.key in wanted:
-            yield Case(mistake.mutant, ast.unparse(mistake.tree), asked)
+            yield Case(mistake.mutant, _with_function(tree.read(mistake.mutant.path) or "", mistake.function), asked)
+
+
+def _with_function(source: str, function: ast.FunctionDef) -> str:
+    """The text of a file with this text of one of its functions."""
+    lines = source.splitlines(keepends=True)
+    first = min(node.lineno for node in (function, *function.decorator_list))
+    text = textwrap.indent(ast.unparse(function), " " * function.col_offset)
+    return "".join([*lines[: first - 1], text, "\n", *lines[function.end_lineno :]])
 
 
 def _mistakes(tree: Tree, claims: list[Followed]) -> Iterator[tuple[Mistake, tuple[int, ...]]]:

@@ -20,7 +20,7 @@ from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES
 from kvproof.conformance.adapters.sglang.code.request_claims import taken
 from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator
 from kvproof.model.code import arithmetic
-from kvproof.model.code.claims import COMPARED_GHOSTS, Claim, Posed, Scene, pose, with_ghosts_of
+from kvproof.model.code.claims import COMPARED_GHOSTS, OF_ANOTHER_KIND, Claim, Posed, Scene, pose, with_ghosts_of
 from kvproof.model.code.errors import InfeasibleError, NotUnderstoodError, RaisedError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
@@ -55,7 +55,7 @@ def difference(claim: Claim, sources: Sources, mutated: Sources, given: Mapping[
             return None
         try:
             _compare(posed, paths, first, _ended(claim, posed, paths, mutated, given))
-        except (InfeasibleError, NotUnderstoodError) as unknown:
+        except (InfeasibleError, NotUnderstoodError, *OF_ANOTHER_KIND) as unknown:
             return f"not understood: {unknown}"
         except DiffersError as found:
             return found.where

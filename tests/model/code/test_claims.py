@@ -56,6 +56,22 @@ def checked(folder: Path, code: str, function: str = "free_tail") -> Verdict:
     return check(Claim("tail", "cache", function, tail_of_an_idle_slot, {}, TailScene), Sources(Folder(folder)), {}, {})
 
 
+class LeavesTokens(TailScene):
+    """Describes that the function leaves tokens, which have a length."""
+
+    def observed(self, result: Any) -> dict[str, Any]:
+        return {"slot_kv_committed_len": result.length()}
+
+
+def test_a_value_of_another_kind_than_is_described_is_not_understood(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text(f"{RIGHT}    return []\n")
+    claim = Claim("tail", "cache", "free_tail", tail_of_an_idle_slot, {}, LeavesTokens)
+    found = check(claim, Sources(Folder(tmp_path)), {}, {})
+
+    assert found.verdict == NOT_UNDERSTOOD
+    assert "another kind" in found.paths[0].ended
+
+
 def test_right_code_is_proved_on_every_path(tmp_path: Path) -> None:
     found = checked(tmp_path, RIGHT)
 

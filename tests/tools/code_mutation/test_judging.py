@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from code_mutation import judging
-from code_mutation.judging import NO_MUTANT, REFUTED, SURVIVED, Case, Followed, cases, followed, judged
+from code_mutation.judging import NO_MUTANT, REFUTED, SAME, Case, Followed, cases, followed, judged, mutants_of
 from small_sglang import write_sglang
 
 from kvproof.conformance.adapters.sglang.code.functions import claims_of
@@ -35,7 +35,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, list[Fo
     tree = Folder(write_sglang(tmp_path_factory.mktemp("sglang")))
     claims, left_out = followed(tree, ACTIONS)
     assert left_out == []
-    return tree, claims, list(cases(tree, claims))
+    return tree, claims, list(cases(tree, claims, {mutant.key for mutant in mutants_of(tree, claims)}))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, list[Fo
         ("self.inner.dec_lock_ref(slot.last_node, slot.lock_receipt)", "(dropped)", REFUTED),
         ("is_insert", "False", REFUTED),
         ("target", "target + 1", REFUTED),
-        ("start < end", "True", SURVIVED),
+        ("start < end", "True", SAME),
         ("slot.last_node", "slot.last_node + 1", NO_MUTANT),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_mutant_is_judged(
     tree, claims, everything = miniature
     case = next(c for c in everything if (c.mutant.original, c.mutant.mutated) == (original, mutated))
 
-    assert judged(tree, case, claims)["outcome"] == outcome
+    assert judged(Sources(tree), case, claims)["outcome"] == outcome
 
 
 def test_mutants_are_of_statements_that_a_claim_runs_and_are_named_once(
