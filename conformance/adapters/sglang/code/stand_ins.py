@@ -55,7 +55,7 @@ class Tokens(StandIn):
                 raise RaisedError("IndexError")
             return Opaque("a token")
         start, stop = bounds(self.run, key, self.count)
-        return Tokens(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
+        return type(self)(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
 
     def operated(self, operator: str, right: Any) -> Any:
         if operator != "Add" or not isinstance(right, (Tokens, list)):
