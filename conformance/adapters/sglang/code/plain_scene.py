@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import z3
 
 from kvproof.conformance.adapters.sglang.code.layout import PREFIX_CACHE, class_at
-from kvproof.conformance.adapters.sglang.code.request_scene import RequestScene
+from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices, Tokens, bounds, joined, of_the_row
 from kvproof.model.code import arithmetic
@@ -232,6 +232,12 @@ class PlainScene(RequestScene):
         return self.run.construct(class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": dup_len})
 
     @property
+    def _may_skip(self) -> bool:
+        """Whether a request can ask that nothing of it is inserted."""
+        common = self.run.sources.module(COMMON)
+        return common is not None and "skip_radix_cache_insert" in common.text
+
+    @property
     def _asks_again(self) -> bool:
         """Whether the cache has a setting of its own by which it inserts no request that ends."""
         modules = map(self.run.sources.module, self.kind)
@@ -242,7 +248,7 @@ class PlainScene(RequestScene):
         assume, decide = self.run.paths.assume, self.run.paths.decide
         is_asked = decide(z3.Bool("is_insert"))
         inserts = self.has_tree and is_asked
-        if inserts:
+        if inserts and self._may_skip:
             self.req.fields["skip_radix_cache_insert"] = decide(z3.Bool("skip_radix_cache_insert"))
             inserts = not self.req.fields["skip_radix_cache_insert"]
         if inserts and self._asks_again:
