@@ -14,7 +14,13 @@ from kvproof.model.code.claims import DIFFERS, PROVED, Verdict, check
 from kvproof.model.code.source import Folder, Sources
 from kvproof.spec.profiles import PROFILES
 
-NAMES = ("abort_first, released", "abort_nth, released", "finish_plain, unified", "retract_plain, unified")
+NAMES = (
+    "abort_first, released",
+    "abort_nth, released",
+    "refresh, tokens to fill",
+    "finish_plain, unified",
+    "retract_plain, unified",
+)
 
 
 def checked(sglang: Path, name: str, *, to_the_first_difference: bool = False) -> Verdict:
@@ -31,6 +37,9 @@ def test_what_ends_in_the_tree_is_proved(tmp_path: Path, name: str) -> None:
 
 
 WRONG = {
+    "the input grows by the output": ("refresh, tokens to fill", "if is_shared or there < 0", "if there < 0"),
+    "tokens stay that are no longer there": ("refresh, tokens to fill", " or there > len(self.output_ids)", ""),
+    "the output is told twice": ("refresh, tokens to fill", "self.output_ids[there:]", "self.output_ids"),
     "an aborted turn's marker stays": ("abort_first, released", "        req.session.abort_req()\n", ""),
     "the slot of an aborted turn stays": (
         "abort_nth, released",
