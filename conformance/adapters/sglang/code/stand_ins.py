@@ -394,7 +394,7 @@ class RowPool(StandIn):
             raise NotUnderstoodError("indices that are written to other positions than their own")
         self.written = part.start, part.stop
 
-    def has_pages_of_tree(self, owned: PagedLength, pages: Any) -> Any:
+    def has_pages_of_tree(self, owned: Any, pages: Any) -> Any:
         """What was written begins no later than what the tree owned before, and ends with the pages that it owns now."""
         if self.written is None:
             return z3.BoolVal(False)
