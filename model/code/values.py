@@ -266,6 +266,8 @@ class Known:
     call: Callable[..., Any]
     prints: bool = False
     """It makes text of its arguments: `__str__` and the like of an object run."""
+    extends: list[Any] | None = None
+    """It is the `extend` of this list, which takes what a generator gives one by one."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Release
-from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene
+from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, prefilled
 from kvproof.conformance.adapters.sglang.code.request_claims import (
     CACHES,
     PLAIN_ASSUMES,
@@ -23,6 +23,7 @@ from kvproof.conformance.adapters.sglang.code.unified_scene import UnifiedScene
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions import ACTIONS
 from kvproof.spec.state import Ledger
 
 ENTRIES = ("cache_unfinished_req", "checkpoint")
@@ -57,14 +58,16 @@ def _claim(
     values = {**RIGHT, ROW_IS_THE_TREES: YES, "first position": 0}
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
-        given = (s.plain, has_kv(d, s), is_of_cache(d), *release.given(d, s))
-        plainly = follows(action, given=lambda d, s: given)(d, s, p)
+        given = [s.plain, has_kv(d, s), is_of_cache(d), *release.given(d, s)]
+        if action is ACTIONS["insert"]:  # the model's own tree has no keys in pairs
+            given.append(p.key_len == prefilled(d, s))
+        plainly = follows(action, given=lambda d, s: tuple(given))(d, s, p)
         return dataclasses.replace(plainly, values={**values, TAKES: taken(d, plainly.effects)})
 
     def keep(scene: PlainScene) -> Any:
         scene.has_filled()
         entry = place[1].rpartition(".")[2]
-        told = {"up_to": scene.prefilled()} if entry == "checkpoint" else {}
+        told = {"up_to": prefilled(scene.d, scene.s)} if entry == "checkpoint" else {}
         return scene.run.call(scene.run.attribute(scene.tree_cache, entry), [scene.req], told)
 
     assumes = (*(UNIFIED_ASSUMES if kind is UnifiedScene else PLAIN_ASSUMES), *ASSUMES)

@@ -55,7 +55,7 @@ class Tokens(StandIn):
                 raise RaisedError("IndexError")
             return Opaque("a token")
         start, stop = bounds(self.run, key, self.count)
-        return Tokens(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
+        return type(self)(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
 
     def operated(self, operator: str, right: Any) -> Any:
         if operator != "Add" or not isinstance(right, (Tokens, list)):
@@ -394,7 +394,7 @@ class RowPool(StandIn):
             raise NotUnderstoodError("indices that are written to other positions than their own")
         self.written = part.start, part.stop
 
-    def has_pages_of_tree(self, owned: PagedLength, pages: Any) -> Any:
+    def has_pages_of_tree(self, owned: Any, pages: Any) -> Any:
         """What was written begins no later than what the tree owned before, and ends with the pages that it owns now."""
         if self.written is None:
             return z3.BoolVal(False)

@@ -9,6 +9,7 @@ from typing import Any
 
 import z3
 
+from kvproof.conformance.adapters.sglang.code.plain_scene import prefilled
 from kvproof.conformance.adapters.sglang.code.request_claims import has_kv, taken
 from kvproof.conformance.adapters.sglang_jax.code.scene import (
     BATCH,
@@ -134,7 +135,7 @@ def _queued(scene: JaxScene, result: Any) -> Mapping[str, Any]:
 
 def _insert(actions: Mapping[str, Action]) -> Claim:
     def insert(scene: JaxScene) -> Any:
-        scene.run.paths.assume(arithmetic.equal(scene.d, scene.p.key_len, scene.prefilled()))
+        scene.run.paths.assume(arithmetic.equal(scene.d, scene.p.key_len, prefilled(scene.d, scene.s)))
         return scene.ask(scene.cache, "cache_unfinished_req", scene.req)
 
     def shows(scene: JaxScene, result: Any) -> Mapping[str, Any]:

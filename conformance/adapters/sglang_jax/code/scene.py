@@ -8,14 +8,14 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.plain_scene import ReleasingAllocator
+from kvproof.conformance.adapters.sglang.code.plain_scene import ReleasingAllocator, prefilled
 from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, ReqToToken, Row, RowPool, Tokens, joined
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.values import Class, Function, Instance, Known, Library, Opaque, Record, StandIn
 from kvproof.spec.effects import Effect, Insert, Lock, Unlock
-from kvproof.spec.state import PREFILL, Ledger, fill_len
+from kvproof.spec.state import Ledger
 
 SRT = "sgl_jax.srt"
 BATCH, MEM_CACHE = f"{SRT}.managers.schedule_batch", f"{SRT}.mem_cache"
@@ -157,7 +157,7 @@ class JaxScene:
             "req_pool_idx": self.row,
             "origin_input_ids": Tokens(run, s.origin_len),
             "output_ids": Tokens(run, s.output_len),
-            "fill_ids": Tokens(run, self.prefilled()),
+            "fill_ids": Tokens(run, prefilled(self.d, self.s)),
             "prefix_indices": JaxIndices(run, self.d.zero, s.prefix_len, s.kv_allocated_len),
             "last_node": self.node,
             "last_matched_prefix_len": s.cache_protected_len,
@@ -168,11 +168,6 @@ class JaxScene:
             "kv_overallocated_freed": False,
             "swa_evicted_seqlen": self.d.zero,
         }
-
-    def prefilled(self) -> Any:
-        """What the last extend ran up to."""
-        before_last = arithmetic.subtract(self.d, fill_len(self.s), 1)
-        return self.d.where(self.s.phase == PREFILL, self.s.kv_committed_len, before_last)
 
     def _cache_fields(self) -> dict[str, Any]:
         described = {
