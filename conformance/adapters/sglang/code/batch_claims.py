@@ -20,6 +20,7 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions.finish import kv_of_known_tokens
+from kvproof.spec.domain import implies
 from kvproof.spec.effects import Lock, Report
 from kvproof.spec.state import WAITING, Ledger
 
@@ -188,6 +189,8 @@ OTHERS = {"others": "count"}
 """How many requests stand in the batch beside the one that is looked at."""
 HAS_ROW = "the request has the row"
 TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES}
+SUMS = "`seq_lens_sum` grows by one for each request, or is left to be summed later"
+IN_FLIGHT = "with overlap, the lengths that the step in flight reads stay as they are"
 NO_WINDOW_HERE = "what the step evicts of the window before it takes its slots is another claim's"
 IN_STEP = "before the step, `seq_lens` of the batch says of each request its kv_committed_len"
 PLAINLY = (
@@ -200,15 +203,21 @@ def _decode(release: Release) -> Claim:
     action = release.actions["decode"]
 
     def values(d: Symbols, s: Ledger, after: Ledger) -> Mapping[str, Any]:
-        return {**TAKEN, **dict.fromkeys(SEQ_LENS, after.kv_committed_len)}
+        return {**TAKEN, **dict.fromkeys(SEQ_LENS, after.kv_committed_len), SUMS: YES, IN_FLIGHT: YES}
 
     def prepare(scene: BatchScene) -> Any:
         batch = scene.decode_batch()
+        before = [batch.fields[name] for name in SEQ_LENS]
         scene.ask(batch, "prepare_for_decode")
-        return batch
+        return batch, before
 
-    def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
-        return {**scene.turn_lengths(), **scene.slots_taken(), **scene.seq_lens(batch)}
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        (batch, before), d = result, scene.d
+        total = batch.fields["seq_lens_sum"]
+        sums = total is None or arithmetic.equal(d, total, scene.count)
+        stay = [arithmetic.equal(d, tensor.value, scene.s.kv_committed_len) for tensor in before]
+        own = {SUMS: sums, IN_FLIGHT: implies(d, d.overlap, d.every(*stay))}
+        return {**scene.turn_lengths(), **scene.slots_taken(), **scene.seq_lens(batch), **own}
 
     return release.claim(
         "decode",
