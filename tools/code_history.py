@@ -1,6 +1,6 @@
 """What a gate by proof would have stopped: SGLang's functions proved before and after each commit that changed its session code.
 
-    PYTHONPATH=tools python -m code_history REPOSITORY [--since DATE] [--page FILE]
+    PYTHONPATH=tools python -m code_history REPOSITORY [--since DATE] [--fixes] [--page FILE]
 
 REPOSITORY is a local git repository with upstream's history. The rules are the model's own, whatever release a commit became part
 of. Answers are kept, so a run that is ended goes on where it was.
@@ -77,8 +77,7 @@ class Change:
 
     @property
     def pull_request(self) -> int | None:
-        found = re.search(r"\(#(\d+)\)$", self.subject)
-        return int(found[1]) if found else None
+        return pull_request_of(self.subject)
 
     def verdicts(self) -> Iterator[Turned]:
         """What became of each function."""
@@ -88,6 +87,11 @@ class Change:
             said = [[d.sentence for d in of[rule].differences] if rule in of else [] for of in (old, new)]
             gone = tuple(sentence for sentence in said[0] if sentence not in said[1])
             yield Turned(rule, change_of(old.get(rule), new.get(rule)), before, after, gone)
+
+
+def pull_request_of(subject: str) -> int | None:
+    found = re.search(r"\(#(\d+)\)$", subject)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,16 @@ def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
         before, after = (findings_at(repository, at, store, is_asked) for at in (f"{commit}~1", commit))
         known.update((finding.rule, finding) for finding in after or ())
         yield Change(commit, date, subject, before, after)
+
+
+def fixes(repository: Path, since: str, store: Store) -> Iterator[Change]:
+    """Of each fix of a known bug the findings on the functions that had it."""
+    for commit, date, subject in commits(repository, since):
+        number = pull_request_of(subject)
+        if number in SEEDS:
+            names = SEEDS[number].claims
+            before, after = (findings_at(repository, at, store, names.__contains__) for at in (f"{commit}~1", commit))
+            yield Change(commit, date, subject, before, after)
 
 
 def _parts(finding: Finding) -> set[str]:
@@ -254,10 +268,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="code_history", description=__doc__.partition("\n")[0])
     parser.add_argument("repository", type=Path)
     parser.add_argument("--since", default="2026-02-01")
+    parser.add_argument(
+        "--fixes", action="store_true", help="only fixes of known bugs, and the functions that had them"
+    )
     parser.add_argument("--page", type=Path, help="write the page here")
     asked = parser.parse_args()
     found, store = [], Store(cache_folder())
-    for change in changes(asked.repository, asked.since, store):
+    for change in (fixes if asked.fixes else changes)(asked.repository, asked.since, store):
         found.append(change)
         verdicts = list(change.verdicts())
         words = ", ".join(f"{one.rule}: {one.change}" for one in verdicts if one.change != f"{PROVED} before and after")
