@@ -1,6 +1,6 @@
 """What a gate by proof would have stopped: SGLang's functions proved before and after each commit that changed its session code.
 
-    PYTHONPATH=tools python -m code_history REPOSITORY [--since DATE] [--page FILE]
+    PYTHONPATH=tools python -m code_history REPOSITORY [--since DATE] [--fixes] [--page FILE]
 
 REPOSITORY is a local git repository with upstream's history. The rules are the model's own, whatever release a commit became part
 of. Answers are kept, so a run that is ended goes on where it was.
@@ -9,9 +9,10 @@ of. Answers are kept, so a run that is ended goes on where it was.
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from kvproof.conformance.report.show_code_proof import change_of
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED
+from kvproof.model.code.source import Commit, Module
 
 FILES = (
     "python/sglang/srt/mem_cache/session_aware_cache.py",
@@ -75,8 +77,7 @@ class Change:
 
     @property
     def pull_request(self) -> int | None:
-        found = re.search(r"\(#(\d+)\)$", self.subject)
-        return int(found[1]) if found else None
+        return pull_request_of(self.subject)
 
     def verdicts(self) -> Iterator[Turned]:
         """What became of each function."""
@@ -86,6 +87,11 @@ class Change:
             said = [[d.sentence for d in of[rule].differences] if rule in of else [] for of in (old, new)]
             gone = tuple(sentence for sentence in said[0] if sentence not in said[1])
             yield Turned(rule, change_of(old.get(rule), new.get(rule)), before, after, gone)
+
+
+def pull_request_of(subject: str) -> int | None:
+    found = re.search(r"\(#(\d+)\)$", subject)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -124,26 +130,66 @@ def _log(repository: Path, since: str, *chosen: str) -> Iterator[tuple[int, str,
 
 
 def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
-    """Of each commit the findings on functions that read a file which it changed."""
+    """Of each commit the findings on functions that it can have changed: they run something whose text is another one."""
+    known: dict[str, Finding] = {}
+
     for commit, date, subject in commits(repository, since):
-        changed = modules_changed(repository, commit)
-        before, after = (findings_at(repository, at, store, changed) for at in (f"{commit}~1", commit))
+        changed = functions_changed(repository, commit)
+
+        def is_asked(name: str, changed: Collection[str] = changed) -> bool:
+            return name not in known or not known[name].ran or not changed.isdisjoint(_parts(known[name]))
+
+        before, after = (findings_at(repository, at, store, is_asked) for at in (f"{commit}~1", commit))
+        known.update((finding.rule, finding) for finding in after or ())
         yield Change(commit, date, subject, before, after)
 
 
-def findings_at(repository: Path, commit: str, store: Store, modules: Collection[str]) -> list[Finding] | None:
+def fixes(repository: Path, since: str, store: Store) -> Iterator[Change]:
+    """Of each fix of a known bug the findings on the functions that had it."""
+    for commit, date, subject in commits(repository, since):
+        number = pull_request_of(subject)
+        if number in SEEDS:
+            names = SEEDS[number].claims
+            before, after = (findings_at(repository, at, store, names.__contains__) for at in (f"{commit}~1", commit))
+            yield Change(commit, date, subject, before, after)
+
+
+def _parts(finding: Finding) -> set[str]:
+    """The functions that ran, and of their files what stands outside of functions."""
+    return {part for ran in finding.ran for part in (ran, f"{ran.partition(':')[0]}:")}
+
+
+def findings_at(
+    repository: Path, commit: str, store: Store, wanted: Callable[[str], bool] = lambda name: True
+) -> list[Finding] | None:
     try:
         [target] = targets_of(f"{repository}@{commit}")
-        return Proving(target, None, store).of(modules) or None
+        return Proving(target, None, store).all(wanted=wanted) or None
     except UserError:
         return None
 
 
-def modules_changed(repository: Path, commit: str) -> set[str]:
+def functions_changed(repository: Path, commit: str) -> set[str]:
+    """`path:Class.function` of each whose text a commit changed, and `path:` where something outside of functions did."""
     command = ["git", "-C", str(repository), "diff-tree", "--root", "-r", "--no-commit-id", "--name-only", commit]
     paths = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    names = (path.removeprefix("python/").removesuffix(".py").removesuffix("/__init__") for path in paths)
-    return {name.replace("/", ".") for name in names}
+    found: set[str] = set()
+    for path in (path for path in paths if path.endswith(".py")):
+        old, new = (_texts(Commit(repository, at).read(path)) for at in (f"{commit}~1", commit))
+        changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+        found |= {f"{path.removeprefix('python/')}:{name}" for name in changed}
+    return found
+
+
+def _texts(source: str | None) -> dict[str, str]:
+    """The text of each function of a file, without its form; under the empty name what stands outside of them."""
+    if source is None:
+        return {}
+    module = Module("", "", source)
+    texts = {name: ast.dump(node) for name, node in module.functions}
+    for _, node in module.functions:
+        node.body = []
+    return {**texts, "": ast.dump(module.tree)}
 
 
 def page(found: list[Change], last: list[Finding]) -> str:
@@ -156,7 +202,7 @@ def page(found: list[Change], last: list[Finding]) -> str:
         "",
         f"`kvproof prove --code` on each of the {len(found)} commits that changed SGLang's session code from {found[0].date} to",
         f"{found[-1].date}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
-        "model's own. A function is asked where it or what it calls stands in a file that the commit changed. It *differs* where",
+        "model's own. A function is asked where the commit changed it or something that it runs. It *differs* where",
         "a path does not do what its rule says. Known faults (S0511a: a retract ends the turn) and rules of other releases are",
         "named where a function does exactly what they say.",
         "",
@@ -222,10 +268,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="code_history", description=__doc__.partition("\n")[0])
     parser.add_argument("repository", type=Path)
     parser.add_argument("--since", default="2026-02-01")
+    parser.add_argument(
+        "--fixes", action="store_true", help="only fixes of known bugs, and the functions that had them"
+    )
     parser.add_argument("--page", type=Path, help="write the page here")
     asked = parser.parse_args()
     found, store = [], Store(cache_folder())
-    for change in changes(asked.repository, asked.since, store):
+    for change in (fixes if asked.fixes else changes)(asked.repository, asked.since, store):
         found.append(change)
         verdicts = list(change.verdicts())
         words = ", ".join(f"{one.rule}: {one.change}" for one in verdicts if one.change != f"{PROVED} before and after")

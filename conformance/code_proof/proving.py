@@ -11,7 +11,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -70,19 +70,14 @@ class Proving:
         self._sources = Sources(target.tree)
         self._is_read: dict[str, str | None] = {}
 
-    def all(self, told: Callable[[int, int], None] = lambda done, of: None) -> list[Finding]:
-        """The findings in the order of the claims. `told`: how many functions are done, of how many."""
-        return self._findings(self._names(), told)
-
-    def of(self, modules: Collection[str]) -> list[Finding]:
-        """The findings on functions that read one of these modules, and on those of which no kept answer says what they read."""
-        return self._findings([name for name in self._names() if self._may_read(name, modules)])
-
-    def _may_read(self, name: str, modules: Collection[str]) -> bool:
-        kept = self._all_kept(name)
-        return not kept or any(not read.keys().isdisjoint(modules) for read, _ in kept)
-
-    def _findings(self, names: list[str], told: Callable[[int, int], None] = lambda done, of: None) -> list[Finding]:
+    def all(
+        self,
+        told: Callable[[int, int], None] = lambda done, of: None,
+        wanted: Callable[[str], bool] = lambda name: True,
+    ) -> list[Finding]:
+        """The findings in the order of the claims. `told`: how many functions are done, of how many. `wanted`: whether one of
+        this name is asked at all."""
+        names = [name for name in self._names() if wanted(name)]
         found: dict[str, Finding] = {}
         told(0, len(names))
         for name in names:

@@ -252,7 +252,7 @@ def check(
     return Verdict(claim, place, found, paths.cut, paths.questions, time.perf_counter() - begin)
 
 
-OF_ANOTHER_KIND = (AttributeError, KeyError, TypeError, ValueError, AssertionError)
+OF_ANOTHER_KIND = (AttributeError, LookupError, TypeError, ValueError, AssertionError, z3.Z3Exception)
 """What a scene or a stand-in raises where the code left, or handed on, another kind of value than is described."""
 
 

@@ -63,7 +63,7 @@ def main() -> int:
     for mutant in chosen if asked.show else ():
         result = results.get(mutant.key, {})
         if result.get("outcome") == SURVIVED:
-            say(f"{mutant.key}\n    {mutant.original}\n    {mutant.mutated}\n    {result['where']}")
+            say(f"{mutant.key}\n    {mutant.original}\n    {mutant.mutated}\n    {'; '.join(result['where'])}")
     for sentence in told.complaints:
         say(sentence)
     return 1 if told.complaints else 0

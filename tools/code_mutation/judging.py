@@ -16,7 +16,7 @@ from typing import Any
 from mutation.mistakes import Accused, Mistake, NotANumber, Numbers, mistakes
 from rule_mutation.mutants import Mutant
 
-from code_mutation.sameness import difference
+from code_mutation.sameness import differing
 from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
 from kvproof.conformance.code_proof.findings import followed_instead
 from kvproof.model.code import arithmetic
@@ -147,44 +147,43 @@ def _module_of(path: str) -> str:
 
 def judged(sources: Sources, case: Case, claims: list[Followed]) -> dict[str, Any]:
     """`outcome`, and `by`: the claim that is refuted, or that is not understood where none is refuted. Of one that survives
-    `where`: what is not the same as without the mistake."""
+    `where`: all that is not the same as without the mistake."""
     numbers = SymbolicNumbers()
     helpers = {f"{case.mutant.module}.{name}": Known(name, call) for name, call in numbers.names.items()}
     given, path = {**GIVEN, **helpers}, case.mutant.path
     mutated = Mutated(sources.tree, path, case.text)
-    open_ones, differing = [], []
+    open_ones: list[str] = []
+    places: set[str] = set()
     try:
         for asked in (claims[number] for number in case.claims):
-            where = _in_time(
-                lambda asked=asked: difference(asked.claim, sources, sources.with_text(mutated, path), given)
-            )
-            verdict = (
-                PROVED
-                if where is None
-                else _in_time(lambda asked=asked: _verdict(asked.claim, sources.with_text(mutated, path), given))
-            )
+            verdict, where = _in_time(lambda asked=asked: _of_claim(asked.claim, sources, mutated, path, given))
             if verdict == DIFFERS:
                 return {"outcome": REFUTED, "by": asked.name}
             open_ones += [asked.name] if verdict != PROVED else []
-            differing += [f"{asked.name}: {where}"] if where is not None else []
+            places |= where
     except NotANumber:
         return {"outcome": NO_MUTANT}
     if any(name in case.text for name in numbers.names) and not numbers.seen:
         return {"outcome": NO_MUTANT}
     if open_ones:
         return {"outcome": NOT_UNDERSTOOD, "by": open_ones[0]}
-    return {"outcome": SURVIVED, "where": differing[0]} if differing else {"outcome": SAME}
+    return {"outcome": SURVIVED, "where": sorted(places)} if places else {"outcome": SAME}
 
 
-def _verdict(claim: Claim, sources: Sources, given: Mapping[str, Any]) -> str:
-    return check(claim, sources, LIBRARIES, given, to_the_first_difference=True).verdict
+def _of_claim(
+    claim: Claim, sources: Sources, mutated: Tree, path: str, given: Mapping[str, Any]
+) -> tuple[str, set[str]]:
+    """The verdict, and where a function that the claim holds for differs from the one without the mistake."""
+    verdict = check(claim, sources.with_text(mutated, path), LIBRARIES, given, to_the_first_difference=True).verdict
+    is_held = verdict == PROVED
+    return verdict, differing(claim, sources, sources.with_text(mutated, path), given) if is_held else set()
 
 
 class _LateError(BaseException):
     pass
 
 
-def _in_time(ask: Callable[[], str | None]) -> str | None:
+def _in_time(ask: Callable[[], tuple[str, set[str]]]) -> tuple[str, set[str]]:
     def late(signum: int, frame: object) -> None:
         raise _LateError
 
@@ -193,6 +192,6 @@ def _in_time(ask: Callable[[], str | None]) -> str | None:
     try:
         return ask()
     except _LateError:
-        return NOT_UNDERSTOOD
+        return NOT_UNDERSTOOD, set()
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)

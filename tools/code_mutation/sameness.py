@@ -31,53 +31,42 @@ from kvproof.model.symbolic import Symbols
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.state import Ledger
 
+MISSING = "the attribute is not there"
 STAND_INS = "kvproof.conformance.adapters.sglang.code"
 NOT_OF_THE_STATE = (Interpreter, Paths, Symbols, Ledger, Module, SimpleNamespace, FunctionType, MethodType)
 
 
-class DiffersError(Exception):
-    """What both left is not the same, or nobody can tell: at `where`."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(where)
-        self.where = where
-
-
-def difference(claim: Claim, sources: Sources, mutated: Sources, given: Mapping[str, Any]) -> str | None:
-    """Where the two differ in some state, or where it is not known that they do not. None: they do the same in every state."""
+def differing(claim: Claim, sources: Sources, mutated: Sources, given: Mapping[str, Any]) -> set[str]:
+    """The places where the two differ in some state, or where it is not known that they do not. None: they always do the same."""
     posed = pose(claim)
     paths = Paths(posed.assumptions)
 
-    def run() -> str | None:
+    def run() -> set[str]:
         try:
             first = _ended(claim, posed, paths, sources, given)
         except InfeasibleError:
-            return None
+            return set()
         try:
-            _compare(posed, paths, first, _ended(claim, posed, paths, mutated, given))
+            return _compared(posed, paths, first, _ended(claim, posed, paths, mutated, given))
         except (InfeasibleError, NotUnderstoodError, *OF_ANOTHER_KIND) as unknown:
-            return f"not understood: {unknown}"
-        except DiffersError as found:
-            return found.where
-        return None
+            return {f"not understood: {unknown}"}
 
-    for _, found in paths.all(run):
-        if found is not None:
-            return found
-    return "paths that were not followed" if paths.cut else None
+    found = {place for _, places in paths.all(run) for place in places}
+    return found | ({"paths that were not followed"} if paths.cut else set())
 
 
 Call = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
+"""Of a stand-in: its function, its object, and the arguments."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run left. `asked`: each call of a stand-in, with its object and its arguments."""
+    """What a run left. `asked`: the calls of stand-ins, by the function that made them."""
 
     scene: Scene | None
     result: Any
     raised: str | None
-    asked: list[Call]
+    asked: dict[str, list[Call]]
 
 
 class Watched(Interpreter):
@@ -89,16 +78,17 @@ class Watched(Interpreter):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.asked: list[Call] = []
+        self.asked: dict[str, list[Call]] = {}
 
     def _call_described(self, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         receiver = getattr(function, "__self__", None)
         is_free = isinstance(receiver, Allocator) and function.__name__.startswith("free")
+        asker = self.frame.function.name if self.frames and self.frame.function is not None else ""
         asked = (function.__qualname__, receiver, tuple(arguments), dict(keywords))
         result = super()._call_described(function, arguments, keywords)
         is_setting = result is not None and receiver is None and not inspect.signature(function).parameters
         if function.__module__.startswith(STAND_INS) and not is_free and not is_setting:
-            self.asked.append(asked)
+            self.asked.setdefault(asker, []).append(asked)
         return result
 
 
@@ -118,17 +108,18 @@ def _ended(
         return Ended(scene, None, raised.name, run.asked)
 
 
-def _compare(posed: Posed, paths: Paths, first: Ended, second: Ended) -> None:
-    if first.raised != second.raised or (first.scene is None) != (second.scene is None):
-        raise DiffersError(f"{first.raised or 'nothing'} is raised, or {second.raised or 'nothing'}")
+def _compared(posed: Posed, paths: Paths, first: Ended, second: Ended) -> set[str]:
+    if first.raised != second.raised or first.scene is None or second.scene is None:
+        return set() if first.raised == second.raised else {"what is raised"}
     walk = Walk(posed.d)
-    if first.scene is not None and second.scene is not None:
-        walk.effects(posed, first.scene, second.scene)
-        walk.same("scene", vars(first.scene), vars(second.scene))
+    walk.effects(posed, first.scene, second.scene)
+    walk.same("scene", vars(first.scene), vars(second.scene))
     walk.same("result", first.result, second.result)
-    walk.same("a call of a stand-in", first.asked, second.asked)
-    if not paths.must(z3.And(*(goal for _, goal in walk.goals))):
-        raise DiffersError(next(where for where, goal in walk.goals if not paths.must(goal)))
+    for asker in {**first.asked, **second.asked}:
+        walk.same(f"what {asker} asks", first.asked.get(asker, []), second.asked.get(asker, []))
+    if paths.must(z3.And(*(goal for _, goal in walk.goals))):
+        return walk.places
+    return walk.places | {where for where, goal in walk.goals if not paths.must(goal)}
 
 
 class Walk:
@@ -137,6 +128,8 @@ class Walk:
     def __init__(self, d: Symbols) -> None:
         self.d = d
         self.goals: list[tuple[str, Any]] = [("nothing", z3.BoolVal(True))]
+        self.places: set[str] = set()
+        """Where the two differ in every state."""
         self._partners: dict[int, tuple[Any, Any]] = {}
         self._taken: dict[int, Any] = {}
 
@@ -161,9 +154,9 @@ class Walk:
             try:
                 self._goal(where, arithmetic.equal(self.d, one, other))
             except NotUnderstoodError:
-                raise DiffersError(where) from None
+                self.places.add(where)
         elif type(one) is not type(other):
-            raise DiffersError(where)
+            self.places.add(where)
         elif one is None or isinstance(one, str):
             self._must(where, one == other)
         elif isinstance(one, (Known, Library, Class, Function)):
@@ -177,28 +170,26 @@ class Walk:
 
     def _inside(self, where: str, one: Any, other: Any) -> None:
         if isinstance(one, (list, tuple)):
-            self._must(f"{where}, its length", len(one) == len(other))
-            for number, pair in enumerate(zip(one, other, strict=True)):
-                self.same(f"{where}[{number}]", *pair)
+            self._must(where, len(one) == len(other))
+            for pair in zip(one, other, strict=False):
+                self.same(where, *pair)
         elif isinstance(one, dict):
-            self._must(f"{where}, its keys", len(one) == len(other))
-            for key, partner in zip(one, other, strict=True):
-                self.same(f"a key of {where}", key, partner)
-                self.same(f"{where}.{key if isinstance(key, str) else '…'}", one[key], other[partner])
+            self._must(where, len(one) == len(other))
+            for key, partner in zip(one, other, strict=False):
+                self.same(where, key, partner)
+                self.same(f"{where}.{key}" if isinstance(key, str) else where, one[key], other[partner])
         elif isinstance(one, Instance):
             self._must(where, one.kind.name == other.kind.name)
-            names = sorted({*one.fields, *other.fields})
-            for name in names:
-                self._must(f"{where}.{name}", name in one.fields and name in other.fields)
-                self.same(f"{where}.{name}", one.fields[name], other.fields[name])
+            for name in sorted({*one.fields, *other.fields}):
+                self.same(f"{where}.{name}", one.fields.get(name, MISSING), other.fields.get(name, MISSING))
         elif isinstance(one, Opaque):
             self._must(where, one.what == other.what)
         elif isinstance(one, (set, frozenset)) and all(isinstance(each, str) for each in (*one, *other)):
             self._must(where, one == other)
         elif hasattr(one, "__dict__"):
             self.same(where, vars(one), vars(other))
-        else:
-            raise DiffersError(f"{where}, a {type(one).__name__}")
+        elif one is not other:
+            self.places.add(where)
 
     def _pair(self, one: Any, other: Any) -> bool:
         """Whether the two are met for the first time."""
@@ -215,4 +206,4 @@ class Walk:
 
     def _must(self, where: str, is_same: bool) -> None:
         if not is_same:
-            raise DiffersError(where)
+            self.places.add(where)

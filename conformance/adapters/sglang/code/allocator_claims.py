@@ -22,6 +22,7 @@ SINGLE = {f"{ALLOCATOR}.token": "TokenToKVPoolAllocator", ALLOCATOR: "TokenToKVP
 SEGMENT = "free_segment"
 A_ROW = "the indices are those of a row from R on, all of them: the pages behind it are the allocator's own"
 TAKEN = "pages that are taken from the free ones"
+LAUNCHED = "the kernel gets the lengths, the slots before them and the free pages, and fills what is returned"
 KERNEL = "which indices the allocator's kernel writes is not looked at; the free pages are as many as are needed"
 
 
@@ -78,21 +79,23 @@ def _takes(release: Release, method: str, name: str) -> Claim:
         take = next(effect for effect in step.effects if isinstance(effect, Take))
         guards = (guard.holds for guard in step.guards)
         more = (d.page_size > 1, take.last - take.first <= p.free_pages)
-        return Expected((action.applies(d, s), *guards, *more), s, (), {TAKEN: take.last - take.first})
+        return Expected((action.applies(d, s), *guards, *more), s, (), {TAKEN: take.last - take.first, LAUNCHED: YES})
 
     def allocate(scene: AllocatorScene) -> Any:
         allocator, s, d = scene.allocator_of(module, kind), scene.s, scene.d
         if name == "extend":
             start, end = s.prefix_len, scene.p.seq_len
-            lens = [scene.each(length) for length in (start, start, end, end)]
-            scene.ask(allocator, method, *lens, scene.each(0), end - start)
+            lens, more = [scene.each(length) for length in (start, start, end, end)], [end - start]
         else:
             end = s.kv_committed_len + d.one
-            scene.ask(allocator, method, scene.each(end), scene.each(end), scene.each(0))
-        return allocator
+            lens, more = [scene.each(end), scene.each(end)], []
+        last_loc = scene.each(0)
+        indices = scene.ask(allocator, method, *lens, last_loc, *more)
+        return allocator, scene.kernel.is_launched([*lens[::2], last_loc], scene.free_pages, indices)
 
-    def shows(scene: AllocatorScene, allocator: Any) -> Mapping[str, Any]:
-        return {TAKEN: allocator.fields["free_pages"].taken}
+    def shows(scene: AllocatorScene, result: Any) -> Mapping[str, Any]:
+        allocator, is_launched = result
+        return {TAKEN: allocator.fields["free_pages"].taken, LAUNCHED: is_launched}
 
     params = {**action.params, "free_pages": "count"}
     places = {module: f"{kind}.{method}"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,10 +102,27 @@ class FreeList(StandIn):
 
 
 class Kernel(StandIn):
-    """A kernel of the device, launched on a grid: what it writes is described where its result is used."""
+    """A kernel of the device, launched on a grid: what it writes is not described, what it is given is noted."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
 
     def item(self, key: Any) -> Any:
-        return NOTHING
+        return Known("kernel", lambda *given: self.launches.append(given))
+
+    def is_launched(self, tensors: Sequence[Any], free_pages: FreeList, indices: Any) -> bool:
+        """Once, with these tensors, all free pages as they are, the tensor that it fills, and the page size."""
+        if len(self.launches) != 1 or len(self.launches[0]) != len(tensors) + 4:
+            return False
+        *given, free, filled, _, page_size = self.launches[0]
+        same = all(one is other for one, other in zip(given, tensors, strict=True))
+        return (
+            same
+            and free.count is free_pages.count
+            and not free.taken
+            and filled is indices
+            and arithmetic.is_page_size(page_size)
+        )
 
 
 class AllocatorScene(BatchScene):
@@ -116,7 +133,8 @@ class AllocatorScene(BatchScene):
         run.library = {**run.library, "torch": _torch(run)}
 
     def allocator_of(self, module: str, name: str) -> Instance:
-        chosen = {name: Kernel() for name in ("alloc_extend_kernel", "alloc_decode_kernel")} | {
+        self.kernel = Kernel()
+        chosen = dict.fromkeys(("alloc_extend_kernel", "alloc_decode_kernel"), self.kernel) | {
             "next_power_of_2": NOTHING
         }
         self.run.given = {**self.run.given, f"{UTILS}.torch": self.run.library["torch"]}

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.batch_scene import (
     ALL_WRITTEN,
+    ROOM,
     SEQ_LENS,
     SLOTS_FIT,
     BatchScene,
@@ -20,6 +21,7 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions.finish import kv_of_known_tokens
+from kvproof.spec.domain import implies
 from kvproof.spec.effects import Lock, Report
 from kvproof.spec.state import WAITING, Ledger
 
@@ -187,7 +189,10 @@ def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, f
 OTHERS = {"others": "count"}
 """How many requests stand in the batch beside the one that is looked at."""
 HAS_ROW = "the request has the row"
-TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES}
+TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES, ROOM: YES}
+SUMS = "`seq_lens_sum` grows by one for each request, or is left to be summed later"
+STEPS = "the batches in which the request ran are counted: by them a window waits for the batch in flight"
+IN_FLIGHT = "with overlap, the lengths that the step in flight reads stay as they are"
 NO_WINDOW_HERE = "what the step evicts of the window before it takes its slots is another claim's"
 IN_STEP = "before the step, `seq_lens` of the batch says of each request its kv_committed_len"
 PLAINLY = (
@@ -200,15 +205,25 @@ def _decode(release: Release) -> Claim:
     action = release.actions["decode"]
 
     def values(d: Symbols, s: Ledger, after: Ledger) -> Mapping[str, Any]:
-        return {**TAKEN, **dict.fromkeys(SEQ_LENS, after.kv_committed_len)}
+        return {**TAKEN, **dict.fromkeys(SEQ_LENS, after.kv_committed_len), SUMS: YES, IN_FLIGHT: YES, STEPS: YES}
 
     def prepare(scene: BatchScene) -> Any:
         batch = scene.decode_batch()
+        before = [batch.fields[name] for name in SEQ_LENS]
         scene.ask(batch, "prepare_for_decode")
-        return batch
+        return batch, before
 
-    def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
-        return {**scene.turn_lengths(), **scene.slots_taken(), **scene.seq_lens(batch)}
+    def shows(scene: BatchScene, result: Any) -> dict[str, Any]:
+        (batch, before), d = result, scene.d
+        total = batch.fields["seq_lens_sum"]
+        sums = total is None or arithmetic.equal(d, total, scene.count)
+        stay = [arithmetic.equal(d, tensor.value, scene.s.kv_committed_len) for tensor in before]
+        own = {
+            SUMS: sums,
+            IN_FLIGHT: implies(d, d.overlap, d.every(*stay)),
+            STEPS: scene.req.fields["decode_batch_idx"] == 2,
+        }
+        return {**scene.turn_lengths(), **scene.slots_taken(), **scene.seq_lens(batch), **own}
 
     return release.claim(
         "decode",
@@ -285,7 +300,7 @@ def _prepare_for_extend(release: Release) -> Iterator[Claim]:
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         lens = {"seq_lens": p.seq_len, "seq_lens_cpu": p.seq_len}
         none_else = (p.others_extend == d.zero,)
-        values = {**TAKEN, HAS_ROW: YES, **lens}
+        values = {**TAKEN, HAS_ROW: YES, STEPS: YES, "seq_lens_sum": p.seq_len, **lens}
         whole = follows(action, values=lambda *_: values, given=lambda d, s: (*release.given(d, s), *none_else))(
             d, s, p
         )
@@ -299,7 +314,8 @@ def _prepare_for_extend(release: Release) -> Iterator[Claim]:
     def shows(scene: BatchScene, batch: Any) -> dict[str, Any]:
         found = {name: scene.length_of(scene.req, name) for name in LENGTHS_SET}
         lens = {name: batch.fields[name].value for name in ("seq_lens", "seq_lens_cpu")}
-        return {**found, **lens, **scene.slots_taken(), HAS_ROW: scene.has_row()}
+        own = {HAS_ROW: scene.has_row(), STEPS: scene.req.fields["extend_batch_idx"] == 1}
+        return {**found, **lens, **scene.slots_taken(), **own, "seq_lens_sum": batch.fields["seq_lens_sum"]}
 
     yield release.claim(
         "extend, whole",

@@ -77,14 +77,13 @@ SERVER = {
     f"{ALLOCATION}._device_type": NOTHING,
     "sglang.srt.server_args.get_global_server_args": known(Record(speculative_eagle_topk=1)),
     f"{EAGLE}_utils.get_spec": known(Record(speculative_eagle_topk=1)),
-    f"{COMMON}.evict_from_tree_cache": NOTHING,
     **{f"{module}._is_{name}": name == "cuda" for module in (COMMON, ALLOCATION) for name in DEVICES},
     "sglang.srt.runtime_context.get_parallel": known(Record(dcp_enabled=False)),
     "sglang.srt.runtime_context.get_server_args": known(Record(enable_mamba_extra_buffer=known(False), dcp_size=1)),
     "sglang.srt.runtime_context.mamba_extra_buffer_enabled": known(False),
     "sglang.srt.runtime_context.get_exec": known(Record(mamba=Record(enable_mamba_extra_buffer=False))),
 }
-"""What functions of a batch ask of the server. What the tree evicts has no owner: it is in no ledger."""
+"""What functions of a batch ask of the server."""
 
 
 OF_TENSORS: Mapping[str, Callable[..., Any]] = {
@@ -316,6 +315,21 @@ class BatchAllocator(Allocator):
         """Each slot is asked for and written where its page stands in the row."""
         self.waiting: list[NewSlots] = []
         """Slots that were handed out and not written into a row."""
+        self.room: Any = 0
+        """Tokens for which the tree was asked to make room."""
+        self.room_is_enough: Any = z3.BoolVal(True)
+
+    def make_room(self, tree_cache: Any, num_tokens: Any) -> None:
+        """`evict_from_tree_cache`. What the tree evicts has no owner: it is in no ledger."""
+        self.room = num_tokens
+
+    def needs(self, tokens: Any) -> None:
+        enough = z3.Not(arithmetic.less(self.run.d, self.room, tokens))
+        self.room_is_enough = z3.And(self.room_is_enough, enough)
+
+    def pages_for(self, count: Any) -> Any:
+        """Tokens of one page for each request."""
+        return arithmetic.multiply(self.run.d, count, self.page_size)
 
     def are_right(self, flag: Any) -> None:
         self.slots_are_right = z3.And(self.slots_are_right, flag)
@@ -337,6 +351,7 @@ class BatchAllocator(Allocator):
         """Single slots. Pages of more would have to be taken whole."""
         if not self.run.paths.must(self.run.d.page_size == 1):
             raise NotUnderstoodError("single slots of pages that have more")
+        self.needs(count)
         return self._hand_out(NewSlots(count))
 
     def get_extend_allocation_demand(self, *_: Any, conservative_num_tokens: Any, shard_size: Any) -> Any:
@@ -360,6 +375,7 @@ class BatchAllocator(Allocator):
             self.are_right(arithmetic.equal(d, last.length(), 1))
         before = last.end if isinstance(last, Indices) else arithmetic.add(d, last, 1)
         self.are_right(arithmetic.equal(d, before, start))
+        self.needs(arithmetic.add(d, extend_num_tokens, self.pages_for(prefix_lens.count)))
         return self._hand_out(NewSlots(extend_num_tokens, start, seq_lens.value))
 
     def alloc_decode(self, seq_lens: PerRequest, seq_lens_cpu: PerRequest, last_loc: PerRequest) -> NewSlots:
@@ -368,6 +384,7 @@ class BatchAllocator(Allocator):
         start = arithmetic.subtract(d, end, 1)
         self.are_right(arithmetic.equal(d, end, seq_lens_cpu.value))
         self.are_right(arithmetic.equal(d, last_loc.value.end, start))
+        self.needs(self.pages_for(seq_lens.count))
         return self._hand_out(NewSlots(seq_lens.count, start, end))
 
     def has(self, name: str) -> bool:
