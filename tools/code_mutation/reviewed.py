@@ -6,7 +6,7 @@ nothing but attributes that no claim is about, and on what stand-ins are given o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from mutation.review import EQUIVALENT, MISSED, Review
 
@@ -27,7 +27,9 @@ PLACES: Mapping[str, str] = {
     ),
     **dict.fromkeys(("non_blocking", "pin_memory"), "How a tensor is copied to the device, not what it holds."),
     **dict.fromkeys(("capacity_of_str_len", "timeout"), "Limits of a session that no rule is about."),
-    **dict.fromkeys(("parent", "children"), "No claim is about sessions with branches, which alone have parents and children."),
+    **dict.fromkeys(
+        ("parent", "children"), "No claim is about sessions with branches, which alone have parents and children."
+    ),
     "input_embeds": "The claims are about requests without input embeddings.",
 }
 """The last name of a place, and why no claim is about it."""
@@ -35,4 +37,111 @@ PLACES: Mapping[str, str] = {
 # Verdict and reason, and the mutants by function: lines and kinds.
 Row = tuple[str, str, Mapping[str, str]]
 ROWS: tuple[Row, ...] = (
+    (
+        MISSED,
+        "No rule says what of the window the extend in flight still reads.",
+        {"ScheduleBatch.maybe_evict_swa": "line 2637: fix condition; line 2639: off by one"},
+    ),
+    (
+        OUTSIDE,
+        "When a window is evicted is left to the server: the claim is that what it evicts may be.",
+        {
+            "Req.seqlen": "line 906: other sign",
+            "ScheduleBatch.maybe_evict_swa": "line 2633: flip comparison; line 2633: off by one; line 2633: fix condition; "
+            "line 2635: drop operand (2); line 2639: flip comparison; line 2647: drop statement; line 2649: drop statement",
+            "alloc_for_decode": "line 532: drop statement",
+            "alloc_for_extend": "line 441: drop statement",
+            "EagleDraftInputV2Mixin.prepare_for_decode": "line 97: drop statement",
+        },
+    ),
+    (
+        OUTSIDE,
+        "The claim is about servers with a window, and about steps and extends.",
+        {"ScheduleBatch.maybe_evict_swa": "line 2614: fix condition (2); line 2635: drop operand"},
+    ),
+    (
+        OUTSIDE,
+        "How much the tree evicts after a retract is left to the server.",
+        {
+            "ScheduleBatch.release_req": "line 2219: swap arguments; line 2219: off by one (3); line 2219: drop statement"
+        },
+    ),
+    (
+        OUTSIDE,
+        "The claim about the window pool's terms is not proved of this release.",
+        {
+            "SchedulerRuntimeCheckerMixin._get_total_uncached_sizes": "line 405: drop statement; line 405: off by one; "
+            "line 405: other sign (2); line 405: swap twin; line 406: off by one (2)"
+        },
+    ),
+    (
+        OUTSIDE,
+        "Statistics.",
+        {
+            "SchedulerOutputProcessorMixin._resolve_spec_overlap_token_ids": "line 366: other sign; line 381: drop statement"
+        },
+    ),
+    (OUTSIDE, "How the sampling is set up.", {"ScheduleBatch.prepare_for_extend": "line 1954: swap arguments"}),
+    (
+        OUTSIDE,
+        "What the client is answered.",
+        {"SessionController.open": "line 301: swap arguments; line 301: flip flag"},
+    ),
+    (
+        OUTSIDE,
+        "The last turn has ended, and no rule is about what it still names.",
+        {"SessionController._close": "line 337: fix condition; line 339: drop statement"},
+    ),
+    (
+        OUTSIDE,
+        "The claims take the free list to have enough pages: when the others join it is not looked at.",
+        {"PagedTokenToKVPoolAllocator.alloc_decode": "line 464: off by one (2)"},
+    ),
+    (
+        OUTSIDE,
+        "Of a tensor and its copy on the CPU the claims see the same values.",
+        {
+            "alloc_for_extend": "line 482: swap arguments",
+            "alloc_paged_token_slots_extend": "line 378: swap arguments",
+        },
+    ),
+    (
+        OUTSIDE,
+        "The unpadded tokens are for images, which the claims have none of.",
+        {"Session.create_req": "line 213: drop statement"},
+    ),
+    (
+        EQUIVALENT,
+        "`req_to_token` is of another type: its indices are copied in any case.",
+        {
+            "RadixCache.cache_finished_req": "line 511: flip flag",
+            "SWARadixCache.cache_finished_req": "line 450: flip flag",
+            "StreamingSession.try_cache_unfinished_req": "line 336: flip flag",
+        },
+    ),
+    (
+        EQUIVALENT,
+        "An empty list adds no page.",
+        {
+            "BaseTokenToKVPoolAllocator.merge_and_sort_free": "line 83: flip comparison; line 83: fix condition (2)",
+            "TokenToKVPoolAllocator.free": "line 156: off by one",
+            "PagedTokenToKVPoolAllocator.free": "line 494: drop statement",
+        },
+    ),
+    (
+        EQUIVALENT,
+        "The session is gone behind it, and `_close` does not read the mark.",
+        {"SessionController.maybe_reap": "line 374: drop statement"},
+    ),
+    (
+        EQUIVALENT,
+        "The match of the queued request sets the prefix anew before anybody reads it.",
+        {"Req.reset_for_retract": "line 1230: off by one (3)"},
+    ),
+)
+
+REVIEWS: tuple[Review, ...] = tuple(
+    Review("", function, tuple(names.split("; ")), verdict, reason)
+    for verdict, reason, mutants in ROWS
+    for function, names in mutants.items()
 )
