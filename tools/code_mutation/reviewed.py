@@ -81,6 +81,19 @@ ROWS: tuple[Row, ...] = (
             "SchedulerOutputProcessorMixin._resolve_spec_overlap_token_ids": "line 366: other sign; line 381: drop statement"
         },
     ),
+    (
+        OUTSIDE,
+        "The tree is asked for more room than is needed.",
+        {
+            "alloc_paged_token_slots_extend": "line 368: off by one",
+            "alloc_paged_token_slots_decode": "line 505: off by one; line 506: off by one",
+        },
+    ),
+    (
+        OUTSIDE,
+        "The block size for which the kernel is compiled.",
+        {"PagedTokenToKVPoolAllocator.alloc_extend": "line 435: off by one (4)"},
+    ),
     (OUTSIDE, "How the sampling is set up.", {"ScheduleBatch.prepare_for_extend": "line 1954: swap arguments"}),
     (
         OUTSIDE,

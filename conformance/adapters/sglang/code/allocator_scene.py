@@ -107,19 +107,14 @@ class Kernel(StandIn):
     def item(self, key: Any) -> Any:
         return Known("kernel", lambda *given: self.launches.append(given))
 
-    def is_launched(self, tensors: Sequence[Any], free_pages: FreeList, indices: Any) -> bool:
+    def is_launched(self, tensors: Sequence[Any], free_pages: FreeList, indices: Any) -> Any:
         """Once, with these tensors, all free pages as they are, the tensor that it fills, and the page size."""
         if len(self.launches) != 1 or len(self.launches[0]) != len(tensors) + 4:
             return False
         *given, free, filled, _, page_size = self.launches[0]
-        same = all(one is other for one, other in zip(given, tensors, strict=True))
-        return (
-            same
-            and free.count is free_pages.count
-            and not free.taken
-            and filled is indices
-            and arithmetic.is_page_size(page_size)
-        )
+        is_so = all(one is other for one, other in zip(given, tensors, strict=True))
+        is_so = is_so and not free.taken and filled is indices and arithmetic.is_page_size(page_size)
+        return z3.And(is_so, free.count == free_pages.count)
 
 
 class AllocatorScene(BatchScene):

@@ -47,7 +47,10 @@ def _released(scene: RequestScene, result: Any) -> Mapping[str, Any]:
 
 def _queued(scene: RequestScene, result: Any) -> Mapping[str, Any]:
     """The turn is queued again with its tokens: its lengths are 0, and it names no row."""
-    own = {GIVEN_BACK: scene.names_no_row() and scene.knows_no_lock(), "output_len": scene.req.fields["output_ids"].length()}
+    own = {
+        GIVEN_BACK: scene.names_no_row() and scene.knows_no_lock(),
+        "output_len": scene.req.fields["output_ids"].length(),
+    }
     return {**scene.slot_fields(), **scene.session_fields(), **scene.turn_lengths(), **own}
 
 
