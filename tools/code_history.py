@@ -12,7 +12,7 @@ import argparse
 import ast
 import re
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
     for commit, date, subject in commits(repository, since):
         changed = functions_changed(repository, commit)
 
-        def is_asked(name: str, changed: Collection[str] = changed) -> bool:
+        def is_asked(name: str, changed: set[str] = changed) -> bool:
             return name not in known or not known[name].ran or not changed.isdisjoint(_parts(known[name]))
 
         before, after = (findings_at(repository, at, store, is_asked) for at in (f"{commit}~1", commit))
