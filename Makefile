@@ -47,12 +47,12 @@ test-full: $(STAMP) ## all tests that need no SGLang, also those that take minut
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
-	$(BIN)/python -m pytest -n auto --dist loadfile -m sglang
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m sglang
 
 test-sglang-full: $(STAMP) ## the same, and more real servers: minutes
 	@echo "== test-sglang-full: environments, then tests"
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py --all
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "sglang or sglang_full"
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "sglang or sglang_full"
 
 SGLANG_RELEASE ?= 0.5.11
 # Or an interpreter that is there already, with that SGLang, a CUDA torch and this package: SGLANG_PYTHON=python3

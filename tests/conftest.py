@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 OF_CODE = (
     "conformance/adapters/sglang/code",
+    "conformance/adapters/sglang_jax/code",
     "conformance/cli/commands/test_prove_code.py",
     "conformance/code_proof",
     "conformance/gate/test_code.py",

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of, instead_of
+from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instead_of
+from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
-from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Path, Verdict, check
+from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check
 from kvproof.model.code.reached import reached
 from kvproof.model.code.source import Sources
 from kvproof.model.explore import Taken
@@ -164,19 +165,19 @@ def _shown(sources: Sources, verdict: Verdict, actions: Mapping[str, Action]) ->
     after_run = reached(verdict, actions) if verdict.verdict == DIFFERS else {}
     for found in sorted(after_run.values(), key=lambda found: len(found.steps)):
         yield _in_state(sources, found.path, found.difference, found.steps)
-    for sentence, (path, difference) in _shortest(verdict).items():
+    for sentence, (path, failing) in _shortest(verdict).items():
         if sentence not in after_run:
-            yield _in_state(sources, path, difference)
+            yield _in_state(sources, path, failing.small_difference())
 
 
-def _shortest(verdict: Verdict) -> dict[str, tuple[Path, Difference]]:
+def _shortest(verdict: Verdict) -> dict[str, tuple[Path, Failing]]:
     """Of each sentence that fails, the shortest path on which it does."""
-    shortest: dict[str, tuple[Path, Difference]] = {}
+    shortest: dict[str, tuple[Path, Failing]] = {}
     for path in verdict.paths:
-        for difference in path.differences:
-            known = shortest.get(difference.sentence)
-            if difference.verdict == DIFFERS and (known is None or len(path.lines) < len(known[0].lines)):
-                shortest[difference.sentence] = path, difference
+        for failing in (difference.failing for difference in path.differences if difference.failing is not None):
+            known = shortest.get(failing.sentence)
+            if known is None or len(path.lines) < len(known[0].lines):
+                shortest[failing.sentence] = path, failing
     return shortest
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvproof.conformance.adapters.sglang.code.functions import PACKAGE
 from kvproof.conformance.code_proof.findings import Finding, Shown, actions_of
 from kvproof.conformance.fuzz.loads import ANOTHER_OUTPUT, loads_of
 from kvproof.conformance.fuzz.schedule import Act, Schedule
@@ -37,9 +38,9 @@ def save_loads(findings: Sequence[Finding], profile: Profile | None, folder: Pat
 def loads_of_finding(finding: Finding, profile: Profile | None) -> list[Schedule]:
     """Of each run that leads to a difference, but those by speculation v1, which is not played on SGLang.
 
-    None of a function that follows its rule, or a known fault of the profile.
+    None of a function that follows its rule, or a known fault of the profile, and none of another server's function.
     """
-    if finding.verdict != DIFFERS:
+    if finding.verdict != DIFFERS or not (finding.path or "").startswith(f"{PACKAGE}/"):
         return []
     by = profile.name if profile is not None else None
     runs = [run_of(d, actions_of(profile)) for d in finding.differences if d.schedule and not d.state["spec_v1"]]

@@ -20,10 +20,10 @@ from typing import Any
 import z3
 from pydantic import TypeAdapter, ValidationError
 
-import kvproof.conformance.adapters.sglang.code
 import kvproof.conformance.code_proof
 import kvproof.model
 import kvproof.spec
+from kvproof.conformance.code_proof import engines
 from kvproof.conformance.code_proof.findings import Finding, find, names_of
 from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.errors import UserError
@@ -203,7 +203,7 @@ def _serve(connection: Connection, target: Target, profile: str | None) -> None:
 
 def own_sources() -> str:
     """Hash of all of kvproof that a finding rests on."""
-    packages = (kvproof.spec, kvproof.model, kvproof.conformance.adapters.sglang.code, kvproof.conformance.code_proof)
+    packages = (kvproof.spec, kvproof.model, *engines.SOURCES, kvproof.conformance.code_proof)
     digest = hashlib.sha256(z3.get_version_string().encode())
     for package in packages:
         folder = Path(package.__path__[0])

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvproof.conformance.adapters.sglang.code.functions import PACKAGE
+from kvproof.conformance.code_proof.engines import PACKAGES
 from kvproof.conformance.errors import UserError
 from kvproof.model.code.source import Commit, Folder, Tree
 from kvproof.spec.profiles import PROFILES, Profile, profile_of
 
 INSTALLED = "installed"
 BELOW = ("", "python/")
-"""Where a wheel and a checkout of SGLang have the package."""
+"""Where a wheel and a checkout have the package."""
 GIT_SECONDS = 30.0
-FORMS = "a folder that holds the package `sglang`, `installed`, REPO@COMMIT, or REPO@A..B (without REPO: the repository here)"
+FORMS = (
+    "a folder that holds the package `sglang` or `sgl_jax`, `installed`, REPO@COMMIT, or REPO@A..B "
+    "(without REPO: the repository here)"
+)
+
+ANY_PACKAGE = " or ".join(map(repr, PACKAGES))
 
 
 @dataclass(frozen=True)
@@ -73,11 +79,11 @@ def _installed() -> Target:
 def _folder(folder: Path) -> Target:
     for below in BELOW:
         root = folder / below
-        if (root / PACKAGE).is_dir():
+        if any((root / package).is_dir() for package in PACKAGES):
             version = _version_in(root)
             return Target(Folder(root), f"{folder}{f', {PACKAGE} {version}' if version else ''}", version, f"{root}/")
     raise UserError(
-        f"{folder} holds no package {PACKAGE!r}: give the folder above it, as in an unpacked wheel or a checkout"
+        f"{folder} holds no package {ANY_PACKAGE}: give the folder above it, as in an unpacked wheel or a checkout"
     )
 
 
@@ -94,9 +100,9 @@ def _commit(repository: Path, commit: str) -> Target:
     if found is None:
         raise UserError(f"no commit {commit!r} in {repository}: is it a git repository, and was the commit fetched?")
     for below in BELOW:
-        if _git(repository, "cat-file", "-e", f"{found}:{below}{PACKAGE}") is not None:
+        if any(_git(repository, "cat-file", "-e", f"{found}:{below}{package}") is not None for package in PACKAGES):
             return Target(Commit(repository, found, below), f"{repository.resolve().name}@{commit}", prefix=below)
-    raise UserError(f"{repository}@{commit} holds no package {PACKAGE!r}, neither at its root nor in python/")
+    raise UserError(f"{repository}@{commit} holds no package {ANY_PACKAGE}, neither at its root nor in python/")
 
 
 def _git(repository: Path, *arguments: str) -> str | None:

@@ -31,7 +31,7 @@ from kvproof.spec.trace import RECORD, Event
 
 MOST_PAGES = 2**24
 """Pages of one list: above what a device can hold, and what a list of runs may unpack to."""
-EVENTS_OF_A_BLOCK = 16384
+EVENTS_OF_A_BLOCK = 65536
 RUNS_OF_A_BLOCK = 2**20
 TEXT_OF_A_BLOCK = 2**24
 

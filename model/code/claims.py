@@ -106,7 +106,7 @@ def follows(
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a path differs from the rule, in one state: `state` has the numbers of it."""
+    """Where a path differs from the rule: as a sentence and, once it is shown (`Failing.difference`), in the numbers of a state."""
 
     sentence: str
     verdict: str
@@ -138,6 +138,10 @@ class Failing:
     def condition(self) -> Any:
         """Holds in the states that take the path and in which the statement fails, of those that are assumed."""
         return z3.And(*self.branches, z3.Not(self.goal))
+
+    def small_difference(self) -> Difference:
+        """In a state with a small page size and short rows, where there is one."""
+        return self.difference(_small_model(self))
 
     def difference(self, model: z3.ModelRef) -> Difference:
         """In the state of a model."""
@@ -332,7 +336,7 @@ class Comparison:
                 continue
             taken = tuple(branch.condition for branch in self.paths.branches)
             failing = Failing(sentence, self.d, self.before, self.paths.assumptions, taken, goal, code, rule, values)
-            found.append(failing.difference(_small_model(failing)))
+            found.append(Difference(sentence, DIFFERS, failing=failing))
         return found
 
 

@@ -18,6 +18,7 @@ from kvproof.model.code.values import (
     Elements,
     Function,
     Instance,
+    Known,
     Opaque,
     StandIn,
     Text,
@@ -201,7 +202,7 @@ class Expressions(Objects):
         if isinstance(operator, (ast.NotEq, ast.IsNot, ast.NotIn, ast.GtE, ast.LtE)):
             flag = self._compared(OPPOSITE[type(operator)], left, right)
             if isinstance(flag, StandIn):
-                raise NotUnderstoodError("the opposite of a comparison that gives no flag")
+                return flag.opposite()
             return z3.Not(flag) if isinstance(flag, z3.BoolRef) else not flag
         return self._compared(type(operator), left, right)
 
@@ -279,6 +280,9 @@ class Expressions(Objects):
 
     def _consumed(self, function: Any, node: ast.GeneratorExp) -> Any:
         """A builtin takes all elements of a generator at once, or, `any`, `all` and `next`, up to one."""
+        if isinstance(function, Known) and function.extends is not None:
+            self._comprehended(node, into=function.extends)
+            return None
         builtins = self.library["builtins"].members
         name = next((name for name in CONSUMERS if function is builtins.get(name)), None)
         if name is None:
@@ -287,12 +291,15 @@ class Expressions(Objects):
         return self.call(function, [Elements(values, once=True) if name == "next" else values], {})
 
     def _comprehended(
-        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, last: bool | str | None = None
+        self,
+        node: ast.ListComp | ast.SetComp | ast.GeneratorExp,
+        last: bool | str | None = None,
+        into: list[Any] | None = None,
     ) -> list[Any]:
-        """The elements up to the first whose truth is `last`; all of them for None."""
+        """The elements up to the first whose truth is `last`; all of them for None. `into`: the list that they are added to."""
         if any(generator.is_async for generator in node.generators):
             raise NotUnderstoodError("an asynchronous comprehension")
-        found: list[Any] = []
+        found: list[Any] = [] if into is None else into
         iterated = self.evaluate(node.generators[0].iter)
         with self.nested_scope():
             self._gather(node, node.generators, iterated, found, last)

@@ -261,7 +261,8 @@ class Objects:
         method = METHODS.get((type(value), name))
         if method is None:
             raise NotUnderstoodError(f"the attribute {name!r} of a value of the type {type(value).__name__}")
-        return Known(name, lambda *arguments, **keywords: method(self, value, *arguments, **keywords))
+        extends = value if isinstance(value, list) and name == "extend" else None
+        return Known(name, lambda *arguments, **keywords: method(self, value, *arguments, **keywords), extends=extends)
 
     def method(self, kind: Class, name: str) -> Function | None:
         """The function that a class or a base of it defines by this name, if it defines one."""

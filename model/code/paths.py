@@ -21,6 +21,8 @@ from kvproof.model.questions import checked, z3_solver
 T = TypeVar("T")
 
 MOST_PATHS = 400
+MOST_CONDITIONS = 100
+"""That one solver knows."""
 
 
 @dataclass(frozen=True)
@@ -132,38 +134,48 @@ class Facts:
     """What is assumed of every path, and which conditions exclude each other under it.
 
     A condition is assumed by a flag of its own, so that the solver keeps what it learned from one question for the next, and
-    says which of the conditions made the answer.
+    says which of the conditions made the answer. A solver that knows many conditions is slow also where few of them are assumed:
+    now and then a new one takes its place.
     """
 
     def __init__(self, assumptions: Sequence[Any]) -> None:
         self.questions = 0
-        self._solver = z3_solver()
-        self._solver.add(*assumptions)
-        self._names: dict[int, Any] = {}
-        """The flag of each condition, by the number of the term."""
-        self._named: dict[int, Any] = {}
-        """The condition of each flag. It is kept here as well because the number of a term is its own only while it lives."""
+        self._assumptions = assumptions
+        self._conditions: dict[int, Any] = {}
+        """Each condition by the number of its term, which is its own only while the term lives."""
         self._excluded: dict[int, list[frozenset[int]]] = defaultdict(list)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._solver = z3_solver()
+        self._solver.add(*self._assumptions)
+        self._flags: dict[int, Any] = {}
+        """Of each condition that the solver knows."""
+        self._numbers: dict[int, int] = {}
+        """Of each flag, the number of its condition."""
 
     def model(self, taken: Mapping[int, Any], condition: Any) -> z3.ModelRef | None:
         """A state in which all hold, or None. Raises NotUnderstoodError where the solver gives up."""
         key = condition.get_id()
         if any(core <= taken.keys() for core in self._excluded[key]):
             return None
+        if len(self._flags) > MOST_CONDITIONS:
+            self._begin()
         self.questions += 1
-        answer = checked(self._solver, *dict.fromkeys(map(self._name, (*taken.values(), condition))))
+        answer = checked(self._solver, *dict.fromkeys(map(self._flag, (*taken.values(), condition))))
         if answer == "sat":
             return self._solver.model()
         if answer == "unknown":
             raise NotUnderstoodError("the solver does not know whether this branch can be taken")
-        core = frozenset(self._named[name.get_id()].get_id() for name in self._solver.unsat_core())
+        core = frozenset(self._numbers[flag.get_id()] for flag in self._solver.unsat_core())
         self._excluded[key].append(core - {key})
         return None
 
-    def _name(self, condition: Any) -> Any:
+    def _flag(self, condition: Any) -> Any:
         number = condition.get_id()
-        if number not in self._names:
-            name = self._names[number] = z3.Bool(f"condition {len(self._names)}")
-            self._named[name.get_id()] = condition
-            self._solver.add(z3.Implies(name, condition))
-        return self._names[number]
+        if number not in self._flags:
+            self._conditions[number] = condition
+            flag = self._flags[number] = z3.Bool(f"condition {number}")
+            self._numbers[flag.get_id()] = number
+            self._solver.add(z3.Implies(flag, condition))
+        return self._flags[number]

@@ -155,6 +155,10 @@ class StandIn:
         """Whether `self == other`, or NotImplemented."""
         return NotImplemented
 
+    def opposite(self) -> Any:
+        """Of what `==` gave: what `!=` gives."""
+        raise NotUnderstoodError("the opposite of a comparison that gives no flag")
+
     def operated(self, operator: str, right: Any) -> Any:
         """`self operator right`, by the name of the operator's node ("Add"), or NotImplemented."""
         return NotImplemented
@@ -262,6 +266,8 @@ class Known:
     call: Callable[..., Any]
     prints: bool = False
     """It makes text of its arguments: `__str__` and the like of an object run."""
+    extends: list[Any] | None = None
+    """It is the `extend` of this list, which takes what a generator gives one by one."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ class InsertParams(NamedTuple):
 
 class InsertResult(NamedTuple):
     prefix_len: int
+
+class MatchPrefixParams(NamedTuple):
+    key: Any
 """,
     f"{MEM_CACHE}/common.py": """
 def release_kv_cache(req, tree_cache, is_insert=True):
@@ -52,7 +55,9 @@ def release_kv_cache(req, tree_cache, is_insert=True):
     req.kv.swa_evicted_seqlen = 0
 """,
     f"{MEM_CACHE}/radix_cache.py": """
-from sglang.srt.mem_cache.base_prefix_cache import InsertParams
+import torch
+
+from sglang.srt.mem_cache.base_prefix_cache import InsertParams, MatchPrefixParams
 
 class RadixCache:
     def cache_finished_req(self, req, is_insert=True):
@@ -68,12 +73,30 @@ class RadixCache:
         self.token_to_kv_pool_allocator.free(row[req.kv.cache_protected_len : freed_end])
         self.token_to_kv_pool_allocator.free(row[len(key) :])
         self.dec_lock_ref(req.last_node)
+
+    def cache_unfinished_req(self, req, chunked=False):
+        row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx, : len(req.fill_ids)]
+        key = RadixKey(req.fill_ids, req.extra_key).page_aligned(self.page_size)
+        had = self.insert(InsertParams(key=key, value=row[: len(key)])).prefix_len
+        begin = req.kv.cache_protected_len
+        self.token_to_kv_pool_allocator.free(row[begin:had])
+        match = self.match_prefix(MatchPrefixParams(key=key))
+        indices = match.device_indices
+        self.req_to_token_pool.write((req.kv.req_pool_idx, slice(begin, len(indices))), indices[begin:])
+        req.kv.cache_protected_len = len(indices)
+        self.dec_lock_ref(req.last_node)
+        self.inc_lock_ref(match.last_device_node)
+        req.prefix_indices = torch.cat([indices, row[len(indices) :]])
 """,
     f"{MEM_CACHE}/chunk_cache.py": """
 class ChunkCache:
     def cache_finished_req(self, req, is_insert=True):
         row = self.req_to_token_pool.req_to_token[req.kv.req_pool_idx]
         self.token_to_kv_pool_allocator.free(row[req.kv.cache_protected_len : req.kv.kv_committed_len])
+
+    def cache_unfinished_req(self, req, chunked=False):
+        row = self.req_to_token_pool.req_to_token
+        req.prefix_indices = row[req.kv.req_pool_idx, : len(req.fill_ids)].clone()
 """,
 }
 

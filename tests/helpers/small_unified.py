@@ -46,6 +46,14 @@ class Req:
     def finished(self):
         return self.finished_reason is not None
 
+    def refresh_fill_ids(self):
+        there = len(self.full_untruncated_fill_ids) - len(self.origin_input_ids)
+        is_shared = self.full_untruncated_fill_ids is self.origin_input_ids
+        if is_shared or there < 0 or there > len(self.output_ids):
+            self.full_untruncated_fill_ids = self.origin_input_ids + self.output_ids
+        else:
+            self.full_untruncated_fill_ids.extend(self.output_ids[there:])
+
     def reset_for_retract(self):
         self.kv = ReqKvInfo()
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_jax import write_jax
 from small_sglang import commit_sglang, write_sglang
 
+from kvproof.conformance.code_proof.engines import claims_of
 from kvproof.conformance.code_proof.targets import Target, targets_of
 from kvproof.conformance.errors import UserError
+from kvproof.model.code.source import Sources
+from kvproof.spec.actions import ACTIONS
 
 MODULE = "sglang/srt/session/streaming_session.py"
 
@@ -43,6 +47,13 @@ def test_a_checkout_has_the_package_in_python(repository: Path) -> None:
 
     assert target.version is None
     assert Path(target.place(MODULE)) == repository / "python" / MODULE
+
+
+def test_the_server_is_the_one_whose_package_is_there(tmp_path: Path) -> None:
+    [target] = targets_of(str(write_jax(tmp_path)))
+
+    assert target.profile("auto") is None
+    assert {claim.module for claim in claims_of(Sources(target.tree), ACTIONS)} >= {"sgl_jax.srt.mem_cache.radix_cache"}
 
 
 def test_commits_are_read_without_a_checkout(repository: Path) -> None:

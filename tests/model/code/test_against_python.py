@@ -260,6 +260,7 @@ UNDERSTOOD = {
     "a list grows in place": "xs = [a]\nys = xs\nxs += [b, c]\nreturn ys",
     "a list grows by itself": "xs = [a, b]\nxs += xs\nreturn xs",
     "a list of an object grows": "p = Pair(a)\nmore = p.more\np.more += (b, c)\nreturn more",
+    "a list takes what a generator gives": "xs = [a]\nxs.extend(x + len(xs) for x in (b, c))\nreturn xs",
     "loops within a comprehension": "return [x + y for x in (a, b) if x > 1 for y in (x, c) if y > 0]",
     "any() stops within the inner loop": "return any(check(x) > 2 for xs in ((a, 3), (-1,)) for x in xs)",
     "next() stops within the inner loop": "return next(x for xs in ((), (a, b)) for x in xs)",

@@ -99,7 +99,7 @@ def test_wrong_code_differs_in_a_state_with_numbers(tmp_path: Path, right: str, 
 
     assert found.verdict == DIFFERS
     first = next(difference for path in found.paths for difference in path.differences)
-    assert first.state["P"] >= 1
+    assert first.failing is not None and first.failing.small_difference().state["P"] >= 1
 
 
 @pytest.mark.parametrize(
@@ -382,6 +382,43 @@ UNDERSTOOD = {
 @pytest.mark.parametrize("line", UNDERSTOOD.values(), ids=UNDERSTOOD)
 def test_what_is_understood_stays_proved(tmp_path: Path, line: str) -> None:
     assert checked(tmp_path, RIGHT.replace("    if start", f"    {line}\n    if start")).verdict == PROVED
+
+
+DECORATED = {
+    "the function itself": ("return function", PROVED),
+    "the function itself, where it is told so": ("return function if function is not None else other", PROVED),
+    "another function": ("return lambda *_: None", NOT_UNDERSTOOD),
+    "nothing": ("pass", NOT_UNDERSTOOD),
+    "an exception": ("raise ValueError", NOT_UNDERSTOOD),
+}
+
+
+@pytest.mark.parametrize(("body", "verdict"), DECORATED.values(), ids=DECORATED)
+def test_a_decorator_of_the_tree_must_give_the_function_back(tmp_path: Path, body: str, verdict: str) -> None:
+    decorator = f"def marked(*, name=None):\n    def decorate(function):\n        {body}\n    return decorate\n"
+    code = RIGHT.replace("def free_tail", f"{decorator}\n@marked(name='tail')\ndef free_tail")
+
+    assert checked(tmp_path, code).verdict == verdict
+
+
+REPLACED = {
+    "fields": ("", "replace(Tail(start), add=0)", PROVED),
+    "fields of an object that fills in others": (
+        "    def __post_init__(self):\n        self.add = 1\n",
+        "replace(Tail(start), add=0)",
+        NOT_UNDERSTOOD,
+    ),
+    "fields of something else": ("", "replace(start, add=0)", NOT_UNDERSTOOD),
+}
+
+
+@pytest.mark.parametrize(("more", "made", "verdict"), REPLACED.values(), ids=REPLACED)
+def test_fields_are_replaced_in_a_new_object(tmp_path: Path, more: str, made: str, verdict: str) -> None:
+    tail = f"@dataclass\nclass Tail:\n    start: int\n    add: int = 1\n{more}"
+    code = f"from dataclasses import dataclass, replace\n{tail}{RIGHT}"
+    line = f"    tail = {made}\n    start = tail.start + tail.add\n    if start"
+
+    assert checked(tmp_path, code.replace("    if start", line)).verdict == verdict
 
 
 def test_a_table_of_functions_does_not_change_them(tmp_path: Path) -> None:

@@ -51,8 +51,13 @@ class Freed(Indices):
 class OneOfEach(StandIn):
     """The first index of each page behind row positions [start, end)."""
 
+    members = frozenset({"clone"})
+
     def __init__(self, run: Interpreter, start: Any, end: Any) -> None:
         self.run, self.start, self.end = run, start, end
+
+    def clone(self) -> OneOfEach:
+        return self
 
     def operated(self, operator: str, right: Any) -> Any:
         if operator != "FloorDiv" or not arithmetic.is_page_size(right):

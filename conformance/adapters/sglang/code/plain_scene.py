@@ -9,18 +9,22 @@ from typing import Any, ClassVar
 import z3
 
 from kvproof.conformance.adapters.sglang.code.layout import PREFIX_CACHE, class_at
-from kvproof.conformance.adapters.sglang.code.request_scene import RequestScene
+from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
-from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices, Tokens, bounds, of_the_row
+from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices, Tokens, bounds, joined, of_the_row
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Opaque, Record, StandIn
-from kvproof.model.symbolic import PagedLength
+from kvproof.model.code.values import Instance, Known, Library, Opaque, Record, StandIn
+from kvproof.model.symbolic import PagedLength, Symbols
 from kvproof.spec.effects import Free, Insert, Unlock
-from kvproof.spec.state import Ledger
+from kvproof.spec.state import PREFILL, Ledger, fill_len
 
 RADIX = "sglang.srt.mem_cache.radix_cache"
+
+
+class Pairs(Tokens):
+    """Tokens as pairs of neighbours."""
 
 
 class RadixKey(StandIn):
@@ -37,7 +41,11 @@ class RadixKey(StandIn):
 
     def length(self) -> Any:
         d, count = self.run.d, self.token_ids.length()
-        return arithmetic.largest(d, [arithmetic.subtract(d, count, 1), 0]) if self.is_bigram else count
+        return arithmetic.largest(d, [arithmetic.subtract(d, count, 1), 0]) if self._makes_pairs else count
+
+    @property
+    def _makes_pairs(self) -> Any:
+        return self.is_bigram and not isinstance(self.token_ids, Pairs)
 
     def page_aligned(self, page_size: Any) -> RadixKey:
         if not arithmetic.is_page_size(page_size):
@@ -49,8 +57,8 @@ class RadixKey(StandIn):
         if not isinstance(key, slice) or key.start is not None:
             raise NotUnderstoodError("a part of a key that is not its begin")
         _, stop = bounds(self.run, key, self.length())
-        count = arithmetic.add(self.run.d, stop, 1) if self.is_bigram else stop
-        return RadixKey(self.run, Tokens(self.run, count), self.extra_key, self.is_bigram)
+        count = arithmetic.add(self.run.d, stop, 1) if self._makes_pairs else stop
+        return RadixKey(self.run, type(self.token_ids)(self.run, count), self.extra_key, self.is_bigram)
 
 
 class ReleasingAllocator(Allocator):
@@ -106,10 +114,19 @@ class PlainScene(RequestScene):
         super().__init__(run, s, p, act)
         self.has_tree = run.paths.decide(run.d.tree)
         self.plain_cache = self._plain_cache()
-        run.given = {**run.given, f"{RADIX}.RadixKey": Known("RadixKey", self._key)}
+        torch = {**run.library["torch"].members, "cat": Known("torch.cat", joined)}
+        run.library = {**run.library, "torch": Library("torch", torch)}
+        paired = {f"{RADIX}.convert_to_bigram_key": Known("convert_to_bigram_key", self._in_pairs)}
+        run.given = {**run.given, **paired, f"{RADIX}.RadixKey": Known("RadixKey", self._key)}
 
     def _key(self, token_ids: Any, extra_key: Any = None, is_bigram: Any = False, cache_salt: Any = None) -> RadixKey:
         return RadixKey(self.run, token_ids, extra_key, is_bigram, cache_salt)
+
+    def _in_pairs(self, tokens: Tokens) -> Tokens:
+        """Of none or one there is no pair."""
+        d = self.d
+        count = arithmetic.largest(d, [arithmetic.subtract(d, tokens.length(), 1), 0])
+        return Pairs(self.run, count) if self.pairs else tokens
 
     def _lock_fields(self) -> dict[str, Any]:
         self.run.paths.assume(z3.Implies(z3.Bool("the lock covers the window"), self.d.windowed))
@@ -132,6 +149,7 @@ class PlainScene(RequestScene):
             "token_to_kv_pool_allocator": self.allocator,
             "sliding_window_size": self.d.window,
             "match_prefix": Known("match_prefix", self._match),
+            "key_convert_fn": Known("key_convert_fn", self._in_pairs),
             **self._described(),
         }
         kind = class_at(self.run, self.kind)
@@ -143,6 +161,7 @@ class PlainScene(RequestScene):
         return {
             "insert": Known("insert", self._insert),
             "dec_lock_ref": Known("dec_lock_ref", self._unlock),
+            "inc_lock_ref": Known("inc_lock_ref", self._lock_of),
             "path_device_indices": Known("path_device_indices", self._path),
             "lock": Known("lock", self._lock_anew),
         }
@@ -167,7 +186,7 @@ class PlainScene(RequestScene):
         if not any(isinstance(effect, Insert) for effect in self.effects):
             raise NotUnderstoodError("a match before the insert")
         self.matched = params.fields["key"].length()
-        return Record(last_device_node=self.node)
+        return Record(device_indices=Indices(self.run, self.d.zero, self.matched), last_device_node=self.node)
 
     def _path(self, node: Any) -> Indices:
         if node is not self.node:
@@ -180,6 +199,13 @@ class PlainScene(RequestScene):
             raise NotUnderstoodError("a lock of a part of the tree")
         self.inner.inc_lock_ref(node)
         return self.lock.fields["lock"]
+
+    def _lock_of(self, node: Any) -> Any:
+        """What it gives back undoes it, as what the request had did."""
+        self.inner.inc_lock_ref(node)
+        kept = self.lock.fields
+        receipt = Known("to_dec_params", lambda: kept["lock_receipt"])
+        return Record(swa_uuid_for_lock=kept.get("swa_uuid_for_lock"), to_dec_params=receipt)
 
     def _insert(self, params: Any) -> Any:
         """Pages of the row go to the tree, which had `dup_len` tokens of them. The begin of what it took goes in once more."""
@@ -206,6 +232,12 @@ class PlainScene(RequestScene):
         return self.run.construct(class_at(self.run, {PREFIX_CACHE: "InsertResult"}), [], {"prefix_len": dup_len})
 
     @property
+    def _may_skip(self) -> bool:
+        """Whether a request can ask that nothing of it is inserted."""
+        common = self.run.sources.module(COMMON)
+        return common is not None and "skip_radix_cache_insert" in common.text
+
+    @property
     def _asks_again(self) -> bool:
         """Whether the cache has a setting of its own by which it inserts no request that ends."""
         modules = map(self.run.sources.module, self.kind)
@@ -216,7 +248,7 @@ class PlainScene(RequestScene):
         assume, decide = self.run.paths.assume, self.run.paths.decide
         is_asked = decide(z3.Bool("is_insert"))
         inserts = self.has_tree and is_asked
-        if inserts:
+        if inserts and self._may_skip:
             self.req.fields["skip_radix_cache_insert"] = decide(z3.Bool("skip_radix_cache_insert"))
             inserts = not self.req.fields["skip_radix_cache_insert"]
         if inserts and self._asks_again:
@@ -224,13 +256,25 @@ class PlainScene(RequestScene):
             inserts = not self.plain_cache.fields["disable_finished_insert"]
         assume(self.p.inserted if inserts else z3.Not(self.p.inserted))
         if hasattr(self.p, "key_len"):
-            assume(arithmetic.equal(self.d, self.p.key_len, self._key_len()))
+            assume(arithmetic.equal(self.d, self.p.key_len, self._key_len_of(self.s.kv_committed_len)))
             assume(self.s.cache_protected_len <= self.p.key_len)
         return is_asked
 
-    def _key_len(self) -> Any:
-        """Up to where the tree takes the request's tokens."""
-        return arithmetic.subtract(self.d, self.s.kv_committed_len, 1 if self.pairs else 0)
+    def _key_len_of(self, count: Any) -> Any:
+        """How far the tree takes so many tokens of the request."""
+        return arithmetic.subtract(self.d, count, 1 if self.pairs else 0)
+
+    def has_filled(self) -> None:
+        """The request stands behind the chunk that was prefilled; all of that goes into the tree, in pairs one less."""
+        end, fields = prefilled(self.d, self.s), self.req.fields
+        self.run.paths.assume(end <= fields["full_untruncated_fill_ids"].count)
+        fields |= {"fill_ids": Tokens(self.run, end), "fill_len": end, "extend_end": end}
+        fields["extend_range"] = Record(start=self.s.prefix_len, end=end)
+        if hasattr(self.p, "key_len"):
+            self.run.paths.assume(arithmetic.equal(self.d, self.p.key_len, self._key_len_of(end)))
+
+    def row_is_the_trees(self) -> Any:
+        return self.pool.has_pages_of_tree(self.s.cache_protected_len, self.d.floor_pages(self.p.key_len))
 
     def finishes(self) -> None:
         """The request has ended: where no cache asks, nothing says so."""
@@ -239,6 +283,11 @@ class PlainScene(RequestScene):
         """Where there is no tree, the lock of the specification is nothing, and goes with the row."""
         if not self.has_tree:
             self.effects.append(Unlock(z3.BoolVal(True)))
+
+
+def prefilled(d: Symbols, s: Ledger) -> PagedLength:
+    """Up to where the last chunk of a live request ran."""
+    return d.where(s.phase == PREFILL, s.kv_committed_len, fill_len(s) - d.one)
 
 
 def in_cache(places: Mapping[str, str], *, frees: bool = False) -> type[PlainScene]:

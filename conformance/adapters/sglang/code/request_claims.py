@@ -19,7 +19,7 @@ from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.domain import Count, Flag, implies
 from kvproof.spec.effects import Effect, Insert
-from kvproof.spec.state import Ledger, is_live
+from kvproof.spec.state import Ledger, fill_len, is_live
 
 RELEASE = {COMMON: "release_kv_cache"}
 RETRACT = {BATCH: "ScheduleBatch.release_req"}
@@ -93,9 +93,34 @@ def requests(release: Release) -> Iterator[Claim]:
     """The claims about whole releases of rows: by a session's turn, and by an ordinary request in each cache that there is."""
     for name in PARTS:
         yield _abort_claim(release, name) if name in ABORTS and is_there(release) else _released_claim(release, name)
+    if any(release.has(*place) for place in FILLS.items()):
+        yield _fills(release)
     for cache, (scene, _) in CACHES.items():
         if is_there(release) if scene is UnifiedScene else any(release.has(*place) for place in scene.kind.items()):
             yield from (_plain_claim(release, name, cache) for name in PLAIN)
+
+
+FILLS = {BATCH: "Req.refresh_fill_ids"}
+TO_FILL = "tokens to fill"
+
+
+def _fills(release: Release) -> Claim:
+    """Before a match and before a checkpoint a request is told its tokens anew: the input and all of the output."""
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        return Expected((is_live(d, s), *release.given(d, s)), s, (), {TO_FILL: fill_len(s)})
+
+    def fill(scene: RequestScene) -> Any:
+        if scene.run.paths.decide(z3.Bool("the tokens to fill are the input itself")):
+            scene.req.fields["full_untruncated_fill_ids"] = scene.req.fields["origin_input_ids"]
+        return scene.run.call(scene.run.attribute(scene.req, "refresh_fill_ids"), [], {})
+
+    def shows(scene: RequestScene, result: Any) -> Mapping[str, Any]:
+        fields = scene.req.fields
+        kept = {"origin_len": fields["origin_input_ids"].length(), "output_len": fields["output_ids"].length()}
+        return {TO_FILL: fields["full_untruncated_fill_ids"].length(), **kept}
+
+    return release.claim("refresh, tokens to fill", FILLS, rule, fill, shows, action="match_tree", kind=RequestScene)
 
 
 def _released_claim(release: Release, name: str) -> Claim:

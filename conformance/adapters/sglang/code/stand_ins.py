@@ -55,7 +55,7 @@ class Tokens(StandIn):
                 raise RaisedError("IndexError")
             return Opaque("a token")
         start, stop = bounds(self.run, key, self.count)
-        return Tokens(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
+        return type(self)(self.run, arithmetic.largest(self.run.d, [arithmetic.subtract(self.run.d, stop, start), 0]))
 
     def operated(self, operator: str, right: Any) -> Any:
         if operator != "Add" or not isinstance(right, (Tokens, list)):
@@ -126,7 +126,21 @@ class Indices(StandIn):
             raise NotUnderstoodError("one KV index")
         start, stop = bounds(self.run, key, self.length())
         d = self.run.d
-        return Indices(self.run, arithmetic.add(d, self.start, start), arithmetic.add(d, self.start, stop))
+        return self.at(arithmetic.add(d, self.start, start), arithmetic.add(d, self.start, stop))
+
+    def at(self, start: Any, end: Any) -> Indices:
+        """Other positions of the same row."""
+        return Indices(self.run, start, end)
+
+
+def joined(parts: Any) -> Indices:
+    """Indices of neighbouring positions, one behind the other."""
+    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(part, Indices) for part in parts)):
+        raise NotUnderstoodError("something other than two parts of a row is joined")
+    first, last = parts
+    if not first.run.paths.decide(arithmetic.equal(first.run.d, first.end, last.start)):
+        raise NotUnderstoodError("parts of a row that are no neighbours are joined")
+    return first.at(first.start, last.end)
 
 
 class ReqToToken(StandIn):
@@ -361,6 +375,8 @@ class RowPool(StandIn):
         self.run = run
         self.req_to_token = ReqToToken(run, row)
         self.free_slots = FreeRows(row, effects)
+        self.written: tuple[Any, Any] | None = None
+        """The positions that were given indices of the tree."""
 
     def has(self, name: str) -> bool:
         return False if name in ("mamba_pool", "mamba_allocator") else super().has(name)
@@ -376,6 +392,14 @@ class RowPool(StandIn):
         ]
         if not all(same):
             raise NotUnderstoodError("indices that are written to other positions than their own")
+        self.written = part.start, part.stop
+
+    def has_pages_of_tree(self, owned: Any, pages: Any) -> Any:
+        """What was written begins no later than what the tree owned before, and ends with the pages that it owns now."""
+        if self.written is None:
+            return z3.BoolVal(False)
+        start, end = (arithmetic.as_length(self.run.d, bound) for bound in self.written)
+        return z3.And(start <= owned, arithmetic.equal(self.run.d, end, self.run.d.tokens(pages)))
 
     def free(self, req: Any) -> None:
         """Of a request or a slot: the row that it names itself, or that its record names."""

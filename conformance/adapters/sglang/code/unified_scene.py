@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import z3
 
+from kvproof.conformance.adapters.sglang.code.batch_stand_ins import NOTHING
 from kvproof.conformance.adapters.sglang.code.layout import OWNERS, WINDOW
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene
 from kvproof.model.code import arithmetic
@@ -28,10 +29,13 @@ class UnifiedScene(PlainScene):
     def _plain_cache(self) -> Instance:
         self._chooses_pairs()
         windowed = self.has_tree and self.run.paths.decide(self.d.windowed)
-        components = [self.new(f"{COMPONENTS}.full", "FullComponent")]
+        described = {"free_out_of_window_slots": NOTHING}
+        components = [self.new(f"{COMPONENTS}.full", "FullComponent", **described)]
         tree_core = Record(page_size=self.allocator.page_size, is_eagle=self.pairs)
         if windowed:
-            components.append(self.new(f"{COMPONENTS}.swa", "SWAComponent", cache=self.owner, tree_core=tree_core))
+            components.append(
+                self.new(f"{COMPONENTS}.swa", "SWAComponent", cache=self.owner, tree_core=tree_core, **described)
+            )
         self.owner.fields |= {
             "disable": not self.has_tree,
             "tree_core": tree_core,
@@ -73,9 +77,9 @@ class UnifiedScene(PlainScene):
         result.fields["last_device_node"] = self.node
         return result
 
-    def _key_len(self) -> Any:
-        """Up to where the tree takes the request's tokens: all of them, or up to where they part from others."""
-        whole = super()._key_len()
+    def _key_len_of(self, count: Any) -> Any:
+        """All of them, or up to where they part from others."""
+        whole = super()._key_len_of(count)
         if self.req.fields["swa_branching_seqlen"] is None:
             return whole
         self.run.paths.assume(z3.And(self.s.cache_protected_len < self.parts_at, self.parts_at <= whole))
