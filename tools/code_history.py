@@ -12,7 +12,7 @@ import argparse
 import ast
 import re
 import subprocess
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,11 +57,12 @@ SEEDS = {
     22862: Fix("the tail behind the prefix is not freed", ("match_slot",)),
     22897: Fix("the overshoot of a round that ends is not cut", ("finish", "finish, released")),
     22900: Fix("the window cursor stays behind the cut", ("finish", "finish, released")),
-    22651: Fix("a round of speculation claims no position", ("prepare_round", "result")),
+    22651: Fix("a round of speculation claims no position", ("prepare_round", "result", "finish", "finish, released")),
     22735: Fix("a close matches the prefix again", ("close, slot",)),
 }
 """Pull requests that fixed a bug of pages, rows or lengths, and from which the fault catalogue was made."""
 MOST_SENTENCES = 3
+CHANGED, FIXED = "changed SGLang's session code", "fixed a known bug"
 NO_CACHE_YET = "no session cache that is known"
 
 
@@ -136,7 +137,7 @@ def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
     for commit, date, subject in commits(repository, since):
         changed = functions_changed(repository, commit)
 
-        def is_asked(name: str, changed: Collection[str] = changed) -> bool:
+        def is_asked(name: str, changed: set[str] = changed) -> bool:
             return name not in known or not known[name].ran or not changed.isdisjoint(_parts(known[name]))
 
         before, after = (findings_at(repository, at, store, is_asked) for at in (f"{commit}~1", commit))
@@ -192,16 +193,17 @@ def _texts(source: str | None) -> dict[str, str]:
     return {**texts, "": ast.dump(module.tree)}
 
 
-def page(found: list[Change], last: list[Finding]) -> str:
-    """The history as Markdown. `last`: all functions after the last commit."""
+def page(found: list[Change], last: list[Finding], did: str = CHANGED) -> str:
+    """The history as Markdown. `last`: all functions after the last commit. `did`: what these commits have done."""
+    dates = [change.date for change in found]
     proved = [c for c in found if c.after is not None]
     lines = [
         "<!-- Written by `python -m code_history`: change that, not this page. -->",
         "",
         "# What a gate by proof would have stopped",
         "",
-        f"`kvproof prove --code` on each of the {len(found)} commits that changed SGLang's session code from {found[0].date} to",
-        f"{found[-1].date}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
+        f"`kvproof prove --code` on each of the {len(found)} commits that {did} from {min(dates)} to",
+        f"{max(dates)}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
         "model's own. A function is asked where the commit changed it or something that it runs. It *differs* where",
         "a path does not do what its rule says. Known faults (S0511a: a retract ends the turn) and rules of other releases are",
         "named where a function does exactly what they say.",
@@ -215,6 +217,7 @@ def page(found: list[Change], last: list[Finding]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     by_number = {change.pull_request: change for change in found}
+    lines[-2:-2] = [*_counted(by_number), ""]
     for number, fix in SEEDS.items():
         lines += _fix(number, fix, by_number.get(number))
     lines += ["", "## All changes of a verdict", ""]
@@ -246,6 +249,18 @@ def _stopped(found: list[Change]) -> list[str]:
 def _some(sentences: tuple[str, ...]) -> str:
     more = len(sentences) - MOST_SENTENCES
     return "; ".join(sentences[:MOST_SENTENCES]) + (f"; {more} more" if more > 0 else "")
+
+
+def _counted(by_number: Mapping[int | None, Change]) -> Iterator[str]:
+    """Of how many fixes the parent is refuted, and how many of these are proved."""
+    asked: list[list[Turned]] = []
+    for number, fix in SEEDS.items():
+        if number in by_number:
+            asked.append([turned for turned in by_number[number].verdicts() if turned.rule in fix.claims])
+    refuted = [turned for turned in asked if any(one.before.startswith(DIFFERS) for one in turned)]
+    proved = [turned for turned in refuted if all(one.after == PROVED for one in turned)]
+    yield f"The parents of {len(refuted)} of {len(asked)} fixes are refuted. Of these {len(refuted)} fixes {len(proved)} are"
+    yield "proved in all functions below."
 
 
 def _fix(number: int, fix: Fix, change: Change | None) -> list[str]:
@@ -286,7 +301,9 @@ def main() -> None:
         parser.exit(2, "nothing checked: no commit of that time touched the session code\n")
     if asked.page is not None:
         [target] = targets_of(f"{asked.repository}@{found[-1].commit}")
-        asked.page.write_text(page(found, Proving(target, None, store).all()), encoding="utf-8")
+        asked.page.write_text(
+            page(found, Proving(target, None, store).all(), FIXED if asked.fixes else CHANGED), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ class ScheduleBatch:
         for req in self.reqs:
             req.decode_batch_idx += 1
         self.seq_lens = self.seq_lens + 1
-        self.seq_lens_cpu.add_(1)
+        self.seq_lens_cpu = self.seq_lens_cpu + 1
+        self.seq_lens_sum = None
         self.orig_seq_lens = self.orig_seq_lens + 1
 
     def maybe_evict_swa(self):
@@ -148,6 +149,8 @@ def alloc_for_extend(batch):
     if batch.tree_cache.page_size == 1:
         out_cache_loc = alloc_token_slots(batch.tree_cache, batch.extend_num_tokens)
     else:
+        allocator = batch.tree_cache.token_to_kv_pool_allocator
+        evict_from_tree_cache(batch.tree_cache, batch.extend_num_tokens + len(batch.reqs) * allocator.page_size)
         last_loc = [t[-1:] if len(t) > 0 else torch.full((1,), -1) for t in prefix_tensors]
         out_cache_loc = batch.tree_cache.token_to_kv_pool_allocator.alloc_extend(
             prefix_lens_device,
@@ -179,6 +182,7 @@ def alloc_for_extend(batch):
 import torch
 
 from sglang.srt.mem_cache.allocation import alloc_token_slots, assign_req_to_token_pool_func, get_last_loc
+from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.mem_cache.allocation_sizing import get_alloc_len_per_decode
 
 
@@ -200,6 +204,7 @@ def eagle_prepare_for_decode(batch):
     if page_size == 1:
         out_cache_loc = alloc_token_slots(batch.tree_cache, num_needed_tokens)
     else:
+        evict_from_tree_cache(batch.tree_cache, num_needed_tokens + len(batch.reqs) * page_size)
         last_loc = get_last_loc(table, batch.req_pool_indices, cur)
         out_cache_loc = batch.token_to_kv_pool_allocator.alloc_extend(
             cur, cur_kv_lens_cpu, nxt, nxt_kv_lens_cpu, last_loc, num_needed_tokens
@@ -209,7 +214,7 @@ def eagle_prepare_for_decode(batch):
     f"{MEM_CACHE}/allocator.py": """
 import torch
 
-from sglang.srt.utils.common import get_num_new_pages, next_power_of_2
+from sglang.srt.utils.common import get_num_new_pages
 
 
 class TokenToKVPoolAllocator:
@@ -249,7 +254,7 @@ class PagedTokenToKVPoolAllocator(TokenToKVPoolAllocator):
     def alloc_extend(self, prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, last_loc, extend_num_tokens):
         bs = len(prefix_lens)
         out_indices = torch.empty((extend_num_tokens,), dtype=torch.int64)
-        alloc_extend_kernel[(bs,)](prefix_lens, seq_lens, last_loc, self.free_pages, out_indices, next_power_of_2(bs))
+        alloc_extend_kernel[(bs,)](prefix_lens, seq_lens, last_loc, self.free_pages, out_indices, bs, self.page_size)
         num_new_pages = get_num_new_pages(seq_lens_cpu, self.page_size, prefix_lens_cpu)
         if num_new_pages > len(self.free_pages):
             return None
@@ -259,7 +264,7 @@ class PagedTokenToKVPoolAllocator(TokenToKVPoolAllocator):
     def alloc_decode(self, seq_lens, seq_lens_cpu, last_loc):
         bs = len(seq_lens)
         out_indices = torch.empty((bs,), dtype=torch.int64)
-        alloc_decode_kernel[(bs,)](seq_lens, last_loc, self.free_pages, out_indices)
+        alloc_decode_kernel[(bs,)](seq_lens, last_loc, self.free_pages, out_indices, bs, self.page_size)
         new_pages = get_num_new_pages(seq_lens_cpu, self.page_size)
         if new_pages > len(self.free_pages):
             return None
@@ -279,10 +284,6 @@ def get_num_new_pages(seq_lens, page_size, prefix_lens=None):
         return (seq_lens % page_size == 1).int().sum().item()
     after = (seq_lens + page_size - 1) // page_size
     return torch.sum(after - (prefix_lens + page_size - 1) // page_size).to(torch.int64).item()
-
-
-def next_power_of_2(n):
-    return n
 """,
     f"{MEM_CACHE}/allocation_sizing.py": """
 def get_alloc_len_per_decode():
@@ -352,8 +353,10 @@ PREPARES = """
         self.extend_num_tokens = sum(r.extend_range.end - len(r.prefix_indices) for r in reqs)
         self.seq_lens_cpu = torch.tensor(seq_lens)
         self.seq_lens = self.seq_lens_cpu.to(self.device)
+        self.seq_lens_sum = sum(seq_lens)
         alloc_for_extend(self)
         for req, seq_len in zip(reqs, seq_lens):
+            req.extend_batch_idx += 1
             req.kv.kv_committed_len = seq_len
             req.kv.kv_allocated_len = seq_len
 """

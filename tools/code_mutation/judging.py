@@ -11,6 +11,7 @@ import signal
 import textwrap
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mutation.mistakes import Accused, Mistake, NotANumber, Numbers, mistakes
@@ -121,7 +122,7 @@ def cases(tree: Tree, claims: list[Followed], wanted: Container[str]) -> Iterato
 def _with_function(source: str, function: ast.FunctionDef) -> str:
     """The text of a file with this text of one of its functions."""
     lines = source.splitlines(keepends=True)
-    first = min(node.lineno for node in (function, *function.decorator_list))
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
     text = textwrap.indent(ast.unparse(function), " " * function.col_offset)
     return "".join([*lines[: first - 1], text, "\n", *lines[function.end_lineno :]])
 
@@ -156,7 +157,7 @@ def judged(sources: Sources, case: Case, claims: list[Followed]) -> dict[str, An
     places: set[str] = set()
     try:
         for asked in (claims[number] for number in case.claims):
-            verdict, where = _in_time(lambda asked=asked: _of_claim(asked.claim, sources, mutated, path, given))
+            verdict, where = _in_time(partial(_of_claim, asked.claim, sources, mutated, path, given))
             if verdict == DIFFERS:
                 return {"outcome": REFUTED, "by": asked.name}
             open_ones += [asked.name] if verdict != PROVED else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mutation.results_page import Told, named
 from mutation.review import EQUIVALENT, MISSED, Review
@@ -11,15 +11,22 @@ from rule_mutation.mutant_results import Result
 from rule_mutation.mutants import Mutant
 
 from code_mutation.judging import NO_MUTANT, NOT_UNDERSTOOD, REFUTED, SAME, SURVIVED
-from code_mutation.reviewed import OUTSIDE
+from code_mutation.reviewed import OUTSIDE, PLACES
 
 ENOUGH = 0.97
 COLUMNS = ("mutants", SAME, EQUIVALENT, OUTSIDE, REFUTED, NOT_UNDERSTOOD, MISSED, SURVIVED)
 
 
-def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence[str], words: Sequence[Review]) -> Told:
-    """`words`: on mutants that survive, what they are as read by hand. Without a word a survivor counts as missed."""
-    by_name = {(word.path, word.function, name): word for word in words for name in word.mutants}
+def report(
+    mutants: Sequence[Mutant],
+    results: dict[str, Result],
+    head: Sequence[str],
+    words: Sequence[Review],
+    places: Mapping[str, str] = PLACES,
+) -> Told:
+    """`words`: on mutants that survive, what they are as read by hand. `places`: what a mutant may change that no claim is about.
+    Without a word a survivor counts as missed."""
+    by_name = {(word.function, name): word for word in words for name in word.mutants}
     known = [m for m in mutants if m.key in results]
     ours = [m for m in known if results[m.key]["outcome"] != NO_MUTANT]
     final: dict[str, str] = {}
@@ -27,7 +34,9 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
     complaints = [f"{len(mutants) - len(known)} are not judged yet"] if len(known) < len(mutants) else []
     for mutant in ours:
         outcome = str(results[mutant.key]["outcome"])
-        word = by_name.pop((mutant.path, mutant.function, named(mutant)), None)
+        word = by_name.pop((mutant.function, named(mutant)), None)
+        if outcome == SURVIVED and word is None:
+            word = _by_places(mutant, results[mutant.key].get("where", []), places)
         if outcome == SURVIVED and word is not None:
             outcome, word_on[mutant.key] = word.verdict, word
         elif outcome == SURVIVED:
@@ -63,6 +72,15 @@ def report(mutants: Sequence[Mutant], results: dict[str, Result], head: Sequence
         *_listed("Survived, and not read yet", [m for m in ours if final[m.key] == SURVIVED], word_on),
     ]
     return Told("\n".join(lines).rstrip(), complaints)
+
+
+def _by_places(mutant: Mutant, where: Sequence[str], places: Mapping[str, str]) -> Review | None:
+    """The word on a mutant that differs in nothing but places that no claim is about."""
+    reasons = [places.get(place.rpartition(".")[2]) for place in where]
+    if not reasons or None in reasons:
+        return None
+    said = " ".join(dict.fromkeys(reason for reason in reasons if reason is not None))
+    return Review(mutant.path, mutant.function, (named(mutant),), OUTSIDE, said)
 
 
 def _share(count: int, of: int) -> str:

@@ -1,265 +1,160 @@
-"""Mutants of SGLang 0.5.11 of which all claims still hold, read by hand. Its text is not repeated: they go by line and kind."""
+"""Mutants of SGLang 0.5.11 of which all claims still hold, and that are not proved to do the same: what was read of each.
+
+Its text is not repeated: mutants go by function, line and kind. `PLACES` is on those that differ from the function as it is in
+nothing but attributes that no claim is about, and on what stand-ins are given of these.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from mutation.review import EQUIVALENT, MISSED, Review
 
 OUTSIDE = "outside"
 """It changes only what no claim is about, and what the claims say that they assume."""
-SESSION = "sglang/srt/session/streaming_session.py"
-CONTROLLER = "sglang/srt/session/session_controller.py"
-BATCH = "sglang/srt/managers/schedule_batch.py"
 
-REVIEWS: tuple[Review, ...] = (
-    Review(
-        BATCH,
-        "Req._cache_commit_len",
+PLACES: Mapping[str, str] = {
+    **dict.fromkeys(("retraction_count", "spec_accepted_drafts", "spec_verify_ct"), "Statistics."),
+    **dict.fromkeys(
         (
-            "line 926: fix condition",
-            "line 926: drop operand",
-            "line 926: fix condition (2)",
-            "line 926: drop operand (2)",
-            "line 926: flip comparison",
-            "line 926: off by one",
-            "line 926: off by one (2)",
-            "line 928: off by one",
-            "line 928: off by one (2)",
+            "extend_logprob_start_len",
+            "extend_logprob_start_lens",
+            "input_token_logprobs",
+            "temp_input_top_logprobs_val",
+            "multi_item_delimiter_indices",
         ),
-        OUTSIDE,
-        "The session cache makes no use of the length; `release_kv_cache`, which does, has no claim.",
+        "Log probabilities are no KV.",
     ),
-    Review(
-        BATCH,
-        "Req.pop_committed_kv_cache",
-        ("line 936: off by one", "line 936: off by one (2)"),
-        OUTSIDE,
-        "The session cache makes no use of the length; `release_kv_cache`, which does, has no claim.",
+    **dict.fromkeys(("non_blocking", "pin_memory"), "How a tensor is copied to the device, not what it holds."),
+    **dict.fromkeys(("capacity_of_str_len", "timeout"), "Limits of a session that no rule is about."),
+    **dict.fromkeys(
+        ("parent", "children"), "No claim is about sessions with branches, which alone have parents and children."
     ),
-    Review(
-        CONTROLLER,
-        "SessionReqNode.__init__",
-        ("line 43: drop statement", "line 46: drop statement", "line 46: drop not", "line 46: fix condition"),
-        OUTSIDE,
-        "No claim is about sessions with branches, which alone have parents and children.",
-    ),
-    Review(
-        CONTROLLER,
-        "SessionReqNode.__init__",
-        ("line 44: fix condition", "line 46: fix condition (2)"),
-        EQUIVALENT,
-        "The node of a streaming session is made without parent and children.",
-    ),
-    Review(
-        CONTROLLER,
-        "Session.finish_req",
-        ("line 262: drop statement",),
-        OUTSIDE,
-        "The earlier turn has ended, and no rule is about what it still names.",
-    ),
-    Review(
-        SESSION,
-        "SessionSlot.save_from_req",
-        ("line 77: fix condition (2)",),
+    "input_embeds": "The claims are about requests without input embeddings.",
+}
+"""The last name of a place, and why no claim is about it."""
+
+# Verdict and reason, and the mutants by function: lines and kinds.
+Row = tuple[str, str, Mapping[str, str]]
+ROWS: tuple[Row, ...] = (
+    (
         MISSED,
-        "In the claims a later turn names the tree node that its slot locks; in SGLang it names a virtual node.",
+        "No rule says what of the window the extend in flight still reads.",
+        {"ScheduleBatch.maybe_evict_swa": "line 2637: fix condition; line 2639: off by one"},
     ),
-    Review(
-        SESSION,
-        "SessionSlot.save_from_req",
-        (
-            "line 82: drop statement",
-            "line 83: drop statement",
-            "line 84: drop statement",
-            "line 85: drop statement",
-            "line 86: drop statement",
-            "line 89: drop statement",
-        ),
+    (
         OUTSIDE,
-        "There is no pool for state spaces: the claims assume it.",
+        "When a window is evicted is left to the server: the claim is that what it evicts may be.",
+        {
+            "Req.seqlen": "line 906: other sign",
+            "ScheduleBatch.maybe_evict_swa": "line 2633: flip comparison; line 2633: off by one; line 2633: fix condition; "
+            "line 2635: drop operand (2); line 2639: flip comparison; line 2647: drop statement; line 2649: drop statement",
+            "alloc_for_decode": "line 532: drop statement",
+            "alloc_for_extend": "line 441: drop statement",
+            "EagleDraftInputV2Mixin.prepare_for_decode": "line 97: drop statement",
+        },
     ),
-    Review(
-        SESSION,
-        "SessionSlot.restore_to_req",
-        ("line 95: drop statement", "line 95: off by one", "line 95: off by one (2)"),
-        EQUIVALENT,
-        "The match sets it once more before anybody reads it.",
-    ),
-    Review(
-        SESSION,
-        "SessionSlot.restore_to_req",
-        ("line 97: drop statement",),
-        MISSED,
-        "The claims take the queued turn to have the window lock already.",
-    ),
-    Review(
-        SESSION,
-        "SessionSlot.restore_to_req",
-        (
-            "line 99: drop statement",
-            "line 100: drop statement",
-            "line 101: drop statement",
-            "line 102: drop statement",
-            "line 103: drop statement",
-        ),
+    (
         OUTSIDE,
-        "There is no pool for state spaces: the claims assume it.",
+        "The claim is about servers with a window, and about steps and extends.",
+        {"ScheduleBatch.maybe_evict_swa": "line 2614: fix condition (2); line 2635: drop operand"},
     ),
-    Review(
-        SESSION,
-        "_is_streaming",
-        ("line 113: drop operand", "line 113: drop operand (2)", "line 113: drop operand (3)"),
+    (
         OUTSIDE,
-        "No claim is about a request without a streaming session.",
+        "How much the tree evicts after a retract is left to the server.",
+        {
+            "ScheduleBatch.release_req": "line 2219: swap arguments; line 2219: off by one (3); line 2219: drop statement"
+        },
     ),
-    Review(
-        SESSION,
-        "StreamingSession.find_active_slot",
-        ("line 203: fix condition",),
+    (
         OUTSIDE,
-        "No claim is about a request without a streaming session.",
+        "The claim about the window pool's terms is not proved of this release.",
+        {
+            "SchedulerRuntimeCheckerMixin._get_total_uncached_sizes": "line 405: drop statement; line 405: off by one; "
+            "line 405: other sign (2); line 405: swap twin; line 406: off by one (2)"
+        },
     ),
-    Review(
-        SESSION,
-        "StreamingSession.find_active_slot",
-        ("line 206: drop operand", "line 206: fix condition"),
-        MISSED,
-        "No claim is about the match of a first turn, which has no slot.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.find_active_slot",
-        ("line 206: drop operand (2)",),
-        EQUIVALENT,
-        "A slot in the table has a row: the claims assume it, and the invariants say so.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.try_match_prefix",
-        ("line 252: swap arguments",),
-        EQUIVALENT,
-        "Slot and request hold the same lengths there: one was just restored from the other.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.try_cache_finished_req",
-        ("line 270: fix condition",),
+    (
         OUTSIDE,
-        "No claim is about a request without a streaming session.",
+        "Statistics.",
+        {
+            "SchedulerOutputProcessorMixin._resolve_spec_overlap_token_ids": "line 366: other sign; line 381: drop statement"
+        },
     ),
-    Review(
-        SESSION,
-        "StreamingSession.try_cache_finished_req",
-        ("line 285: fix condition (2)",),
-        MISSED,
-        "As for `is_first`: the slot that is made anew gets the virtual node of a later turn, and the tree node stays locked.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.try_cache_finished_req",
-        ("line 292: off by one (2)", "line 298: off by one (4)"),
-        EQUIVALENT,
-        "The larger of the slot's and the turn's length is taken, and the turn's is never the smaller one.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        ("line 381: fix condition",),
+    (
         OUTSIDE,
-        "The close of a session has no claim; the claims release sessions with a slot.",
+        "The tree is asked for more room than is needed.",
+        {
+            "alloc_paged_token_slots_extend": "line 368: off by one",
+            "alloc_paged_token_slots_decode": "line 505: off by one; line 506: off by one",
+        },
     ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        (
-            "line 386: off by one",
-            "line 386: swap twin",
-            "line 386: off by one (2)",
-            "line 386: off by one (3)",
-            "line 386: off by one (4)",
-            "line 386: other sign",
-            "line 386: fix condition",
-            "line 386: fix condition (2)",
-            "line 386: off by one (5)",
-            "line 386: off by one (6)",
-        ),
+    (
         OUTSIDE,
-        "The number is only logged.",
+        "The block size for which the kernel is compiled.",
+        {"PagedTokenToKVPoolAllocator.alloc_extend": "line 435: off by one (4)"},
     ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        ("line 392: fix condition (2)",),
+    (OUTSIDE, "How the sampling is set up.", {"ScheduleBatch.prepare_for_extend": "line 1954: swap arguments"}),
+    (
         OUTSIDE,
-        "No claim is about a cache without a tree: the claims assume a locked node.",
+        "What the client is answered.",
+        {"SessionController.open": "line 301: swap arguments; line 301: flip flag"},
     ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        ("line 393: fix condition (2)",),
-        EQUIVALENT,
-        "Parameters without a window lock mean what no parameters mean.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        ("line 401: fix condition (2)",),
-        EQUIVALENT,
-        "A slot in the table has a row: the claims assume it, and the invariants say so.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        ("line 404: fix condition (2)", "line 404: flip comparison"),
-        EQUIVALENT,
-        "An empty range holds no page.",
-    ),
-    Review(
-        SESSION,
-        "StreamingSession.release_session",
-        ("line 411: drop statement",),
+    (
         OUTSIDE,
-        "There is no pool for state spaces: the claims assume it.",
+        "The last turn has ended, and no rule is about what it still names.",
+        {"SessionController._close": "line 337: fix condition; line 339: drop statement"},
     ),
-    Review(
-        SESSION,
-        "StreamingSession._free_slot_mamba",
-        (
-            "line 482: fix condition",
-            "line 482: fix condition (2)",
-            "line 482: flip comparison",
-            "line 483: drop statement",
-        ),
+    (
         OUTSIDE,
-        "There is no pool for state spaces: the claims assume it.",
+        "The claims take the free list to have enough pages: when the others join it is not looked at.",
+        {"PagedTokenToKVPoolAllocator.alloc_decode": "line 464: off by one (2)"},
     ),
-    Review(
-        SESSION,
-        "StreamingSession._free_tail",
-        ("line 501: off by one (3)", "line 504: off by one (3)"),
+    (
+        OUTSIDE,
+        "Of a tensor and its copy on the CPU the claims see the same values.",
+        {
+            "alloc_for_extend": "line 482: swap arguments",
+            "alloc_paged_token_slots_extend": "line 378: swap arguments",
+        },
+    ),
+    (
+        OUTSIDE,
+        "The unpadded tokens are for images, which the claims have none of.",
+        {"Session.create_req": "line 213: drop statement"},
+    ),
+    (
         EQUIVALENT,
-        "The other length is the smaller one already.",
+        "`req_to_token` is of another type: its indices are copied in any case.",
+        {
+            "RadixCache.cache_finished_req": "line 511: flip flag",
+            "SWARadixCache.cache_finished_req": "line 450: flip flag",
+            "StreamingSession.try_cache_unfinished_req": "line 336: flip flag",
+        },
     ),
-    Review(
-        SESSION,
-        "StreamingSession._free_kv_aligned",
-        (
-            "line 527: fix condition",
-            "line 527: flip comparison",
-            "line 528: drop statement",
-            "line 530: fix condition (2)",
-            "line 530: flip comparison",
-            "line 530: off by one",
-            "line 532: fix condition (2)",
-            "line 532: flip comparison",
-        ),
+    (
         EQUIVALENT,
-        "An empty range holds no page, and each length is aligned to a page of one token.",
+        "An empty list adds no page.",
+        {
+            "BaseTokenToKVPoolAllocator.merge_and_sort_free": "line 83: flip comparison; line 83: fix condition (2)",
+            "TokenToKVPoolAllocator.free": "line 156: off by one",
+            "PagedTokenToKVPoolAllocator.free": "line 494: drop statement",
+        },
     ),
-    Review(
-        SESSION,
-        "StreamingSession._mark_kv_freed",
-        ("line 539: fix condition (2)", "line 541: fix condition (2)"),
+    (
         EQUIVALENT,
-        "A turn that runs is not marked as freed: the method that is called would refuse it.",
+        "The session is gone behind it, and `_close` does not read the mark.",
+        {"SessionController.maybe_reap": "line 374: drop statement"},
     ),
+    (
+        EQUIVALENT,
+        "The match of the queued request sets the prefix anew before anybody reads it.",
+        {"Req.reset_for_retract": "line 1230: off by one (3)"},
+    ),
+)
+
+REVIEWS: tuple[Review, ...] = tuple(
+    Review("", function, tuple(names.split("; ")), verdict, reason)
+    for verdict, reason, mutants in ROWS
+    for function, names in mutants.items()
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.allocator_scene import ONCE, AllocatorScene, Freed
+from kvproof.conformance.adapters.sglang.code.allocator_scene import FOUND, ONCE, AllocatorScene, Freed
 from kvproof.conformance.adapters.sglang.code.claims import YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.model.code.claims import Claim, Expected
@@ -39,7 +40,7 @@ def allocators(release: Release) -> Iterator[Claim]:
 
 
 def _free(release: Release, name: str, classes: Mapping[str, str], method: str = "free") -> Claim:
-    """A slot's row is freed, as `close` does: its whole pages come back, each once, at once or at the end of a group."""
+    """A slot's row is freed, as `close` does: its whole pages come back, each once, at once or in two parts of one group."""
     action = release.actions["close"]
     module, kind = _place(release, classes, method)
 
@@ -48,7 +49,7 @@ def _free(release: Release, name: str, classes: Mapping[str, str], method: str =
         freed = tuple(effect for effect in step.effects if isinstance(effect, Free))
         page = (d.page_size == 1,) if classes is SINGLE else ()
         return Expected(
-            (action.applies(d, s), s.slot_held, *release.given(d, s), *page), step.after, freed, {ONCE: YES}
+            (action.applies(d, s), s.slot_held, *release.given(d, s), *page), step.after, freed, {ONCE: YES, FOUND: YES}
         )
 
     def free(scene: AllocatorScene) -> Any:
@@ -56,9 +57,14 @@ def _free(release: Release, name: str, classes: Mapping[str, str], method: str =
         in_group = scene.run.paths.decide(z3.Bool("several frees are one"))
         if in_group:
             scene.ask(allocator, "free_group_begin")
-        start = s.slot_cache_protected_len
-        where = {"start_pos": start} if method == SEGMENT else {}
-        scene.ask(allocator, method, Freed(scene.run, start, s.slot_kv_allocated_len), **where)
+        start, end = s.slot_cache_protected_len, s.slot_kv_allocated_len
+        bounds = [start, end]
+        if in_group and method != SEGMENT:
+            scene.run.paths.assume(z3.And(start < scene.p.cut, scene.p.cut < end))
+            bounds.insert(1, scene.p.cut)
+        for first, last in itertools.pairwise(bounds):
+            where = {"start_pos": first} if method == SEGMENT else {}
+            scene.ask(allocator, method, Freed(scene.run, first, last), **where)
         if in_group:
             scene.ask(allocator, "free_group_end")
         return allocator
@@ -67,7 +73,10 @@ def _free(release: Release, name: str, classes: Mapping[str, str], method: str =
         return scene.came(allocator)
 
     places = {module: f"{kind}.{method}"}
-    return release.claim(name, places, rule, free, shows, action="close", assumes=(A_ROW,), kind=AllocatorScene)
+    params = {"cut": "length"}
+    return release.claim(
+        name, places, rule, free, shows, params=params, action="close", assumes=(A_ROW,), kind=AllocatorScene
+    )
 
 
 def _takes(release: Release, method: str, name: str) -> Claim:

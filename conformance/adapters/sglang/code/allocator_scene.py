@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from kvproof.spec.state import Ledger
 UTILS = "sglang.srt.utils.common"
 """Where `get_num_new_pages` is: `sglang.srt.utils` hands on all of it."""
 ONCE = "each page is freed once"
+FOUND = "where nobody sorts the free pages, what is freed is among them at once"
 
 
 class Freed(Indices):
@@ -110,19 +112,14 @@ class Kernel(StandIn):
     def item(self, key: Any) -> Any:
         return Known("kernel", lambda *given: self.launches.append(given))
 
-    def is_launched(self, tensors: Sequence[Any], free_pages: FreeList, indices: Any) -> bool:
+    def is_launched(self, tensors: Sequence[Any], free_pages: FreeList, indices: Any) -> Any:
         """Once, with these tensors, all free pages as they are, the tensor that it fills, and the page size."""
         if len(self.launches) != 1 or len(self.launches[0]) != len(tensors) + 4:
             return False
         *given, free, filled, _, page_size = self.launches[0]
-        same = all(one is other for one, other in zip(given, tensors, strict=True))
-        return (
-            same
-            and free.count is free_pages.count
-            and not free.taken
-            and filled is indices
-            and arithmetic.is_page_size(page_size)
-        )
+        is_so = all(one is other for one, other in zip(given, tensors, strict=True))
+        is_so = is_so and not free.taken and filled is indices and arithmetic.is_page_size(page_size)
+        return z3.And(is_so, free.count == free_pages.count)
 
 
 class AllocatorScene(BatchScene):
@@ -141,11 +138,11 @@ class AllocatorScene(BatchScene):
         chosen["get_num_new_pages"] = self.run.imported(UTILS, "get_num_new_pages")
         self.run.given = {**self.run.given, **{f"{module}.{name}": found for name, found in chosen.items()}}
         made = Instance(class_at(self.run, {module: name}))
-        sorts = self.run.paths.decide(z3.Bool("free pages are kept sorted"))
+        self.sorts = self.run.paths.decide(z3.Bool("free pages are kept sorted"))
         self.free_pages = FreeList(getattr(self.p, "free_pages", 0))
         made.fields |= {
             "page_size": self.inner.page_size,
-            "need_sort": sorts,
+            "need_sort": self.sorts,
             "debug_mode": False,
             "use_triton_kernels": True,
             "device": "cuda",
@@ -170,7 +167,7 @@ class AllocatorScene(BatchScene):
             first, last = self.d.floor_pages(start), self.d.ceil_pages(end)
             once = once and found.is_unique
             self.effects.append(Free(self.d.tokens(first), self.d.tokens(last)))
-        return {ONCE: z3.BoolVal(once)}
+        return {ONCE: z3.BoolVal(once), FOUND: z3.BoolVal(self.sorts or not allocator.fields["release_pages"].came)}
 
 
 def _torch(run: Interpreter) -> Library:
@@ -181,6 +178,8 @@ def _torch(run: Interpreter) -> Library:
         found = run.elements(parts)
         if len(found) == 1:
             return found[0]
+        if all(isinstance(part, Freed) for part in found):
+            return _joined(run, found)
         lists = [part for part in found if isinstance(part, FreeList)]
         came = [_pages(run, part) for part in found if not isinstance(part, FreeList)]
         if not lists:
@@ -195,6 +194,14 @@ def _torch(run: Interpreter) -> Library:
     known |= {"sum": PerRequest.sum, "device": lambda name: name}
     known["empty"] = lambda shape, **_: FreeList(0) if has_entries(shape, 0) else Opaque("an empty tensor")
     return Library("torch", {**TORCH.members, **{name: Known(f"torch.{name}", f) for name, f in known.items()}})
+
+
+def _joined(run: Interpreter, parts: list[Freed]) -> Freed:
+    """Indices of neighbouring ranges of a row."""
+    for one, other in itertools.pairwise(parts):
+        if not run.paths.must(arithmetic.equal(run.d, one.end, other.start)):
+            raise NotUnderstoodError("indices that stand apart in the row are joined")
+    return Freed(run, parts[0].start, parts[-1].end)
 
 
 def _pages(run: Interpreter, part: Any) -> PageIds:

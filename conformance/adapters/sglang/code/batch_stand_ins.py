@@ -334,6 +334,11 @@ class BatchAllocator(Allocator):
     def are_right(self, flag: Any) -> None:
         self.slots_are_right = z3.And(self.slots_are_right, flag)
 
+    def _has_pages(self) -> None:
+        """Single slots have an allocator of their own, which knows of no pages."""
+        if not self.run.paths.must(self.run.d.page_size > 1):
+            raise NotUnderstoodError("pages that are asked of the allocator of single slots")
+
     def _hand_out(self, slots: NewSlots) -> NewSlots:
         self.waiting.append(slots)
         return slots
@@ -367,6 +372,7 @@ class BatchAllocator(Allocator):
         extend_num_tokens: Any,
     ) -> NewSlots:
         """The slots of positions [prefix, seq) of each request: the rest of the page of `last_loc`, then fresh pages."""
+        self._has_pages()
         d, start = self.run.d, prefix_lens.value
         self.are_right(arithmetic.equal(d, start, prefix_lens_cpu.value))
         self.are_right(arithmetic.equal(d, seq_lens.value, seq_lens_cpu.value))
@@ -380,6 +386,7 @@ class BatchAllocator(Allocator):
 
     def alloc_decode(self, seq_lens: PerRequest, seq_lens_cpu: PerRequest, last_loc: PerRequest) -> NewSlots:
         """The slot of each request's last position: the one after `last_loc`, or the first of a fresh page."""
+        self._has_pages()
         d, end = self.run.d, seq_lens.value
         start = arithmetic.subtract(d, end, 1)
         self.are_right(arithmetic.equal(d, end, seq_lens_cpu.value))

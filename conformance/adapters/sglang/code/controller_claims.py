@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kvproof.conformance.adapters.sglang.code.claims import RIGHT, Release
+from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import CONTROLLERS, class_at
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.claims import Claim, follows
@@ -14,6 +14,7 @@ from kvproof.model.symbolic import Symbols
 from kvproof.spec.state import Ledger
 
 ASSUMED = ("no session times out", "no session pins nodes of the tree")
+AS_ASKED = "the session has the id that it was opened with, and streams"
 LAST_REAP, NOW, INTERVAL = 0, 2, 1
 """Seconds."""
 
@@ -37,7 +38,7 @@ def _claim(
 ) -> Claim:
     rule = follows(
         release.actions[action or name],
-        values=lambda d, s, after: RIGHT,
+        values=lambda d, s, after: {**RIGHT, AS_ASKED: YES},
         given=lambda d, s: (*given(d, s), *release.given(d, s)),
     )
     places = dict.fromkeys(CONTROLLERS, f"SessionController.{function}")
@@ -81,4 +82,5 @@ def _sessions(scene: SessionScene, result: Any) -> dict[str, Any]:
     if session is None:
         return shown
     scene.session = session
+    shown[AS_ASKED] = session.fields["session_id"] is scene.session_id and session.fields["streaming"] is True
     return {**shown, **scene.session_fields(), "closing": session.fields.get("close_on_finish", scene.d.false)}

@@ -47,7 +47,10 @@ def _released(scene: RequestScene, result: Any) -> Mapping[str, Any]:
 
 def _queued(scene: RequestScene, result: Any) -> Mapping[str, Any]:
     """The turn is queued again with its tokens: its lengths are 0, and it names no row."""
-    own = {GIVEN_BACK: scene.names_no_row(), "output_len": scene.req.fields["output_ids"].length()}
+    own = {
+        GIVEN_BACK: scene.names_no_row() and scene.knows_no_lock(),
+        "output_len": scene.req.fields["output_ids"].length(),
+    }
     return {**scene.slot_fields(), **scene.session_fields(), **scene.turn_lengths(), **own}
 
 
@@ -71,7 +74,7 @@ UNIFIED_ASSUMES = (
     "a prompt that parts from one without its window does so behind what the tree has of it, and within its tokens",
     "no rank's calls are compared with another's (`rank_consensus`), and keys are of one rotation",
 )
-GIVEN_BACK = "the request names no row"
+GIVEN_BACK = "the request names no row and no lock of the window"
 
 PARTS = {
     "finish": (RELEASE, ENDS, _finish, _released),
@@ -176,7 +179,7 @@ def _gone(scene: PlainScene, result: Any) -> Mapping[str, Any]:
 
 
 def _queued_plain(scene: PlainScene, result: Any) -> Mapping[str, Any]:
-    own = {GIVEN_BACK: scene.names_no_row(), TAKES: taken(scene.d, scene.effects)}
+    own = {GIVEN_BACK: scene.names_no_row() and scene.knows_no_lock(), TAKES: taken(scene.d, scene.effects)}
     return {**own, **scene.turn_lengths(), **scene.window_and_lock()}
 
 

@@ -381,6 +381,10 @@ class SessionScene:
             return False
         return record is None or slot is None or slot.fields["kv"] is not record
 
+    def knows_no_lock(self) -> bool:
+        """What a request that is queued again kept of the window's lock would be undone with its next one."""
+        return self.req.fields.get("swa_uuid_for_lock") is None
+
     def row_left(self) -> bool:
         """The request names no row, and its KV counts as freed."""
         if not self.names_no_row():

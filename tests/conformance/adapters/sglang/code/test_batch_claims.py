@@ -81,7 +81,17 @@ WRONG = {
     "two tokens a step": ("decode", "token_per_req=1)", "token_per_req=2)"),
     "C stays": ("decode", "        req.kv.kv_committed_len += token_per_req\n", ""),
     "A stays": ("decode", "        req.kv.kv_allocated_len += token_per_req\n", ""),
-    "the batch's lengths stay": ("decode", "        self.seq_lens_cpu.add_(1)\n", ""),
+    "the batch's lengths stay": ("decode", "        self.seq_lens_cpu = self.seq_lens_cpu + 1\n", ""),
+    "the step in flight sees it": ("decode", "self.seq_lens_cpu = self.seq_lens_cpu + 1", "self.seq_lens_cpu.add_(1)"),
+    "a step is not counted": ("decode", "            req.decode_batch_idx += 1\n", "            pass\n"),
+    "the sum of the lengths stays": ("decode", "        self.seq_lens_sum = None\n", ""),
+    "no room is made for the page of a step": ("decode", "len(batch.seq_lens) * allocator.page_size)", "0)"),
+    "no room is made for the pages that are begun": (
+        "extend",
+        "batch.extend_num_tokens + len(batch.reqs) * allocator.page_size",
+        "batch.extend_num_tokens",
+    ),
+    "the slot before an empty prefix is the first": ("extend", "torch.full((1,), -1)", "torch.full((1,), 0)"),
     "the slot before the last one": ("decode", "batch.seq_lens - 1]", "batch.seq_lens - 2]"),
     "the lengths before the step": ("decode", "            batch.seq_lens + token_per_req, ", "            batch.seq_lens, "),
     "a slot for one request": ("decode", "batch.seq_lens.shape[0] * token_per_req", "token_per_req"),
@@ -127,6 +137,8 @@ def test_an_older_batch_sets_the_lengths_of_an_extend_itself(tmp_path: Path) -> 
         ("sum(r.extend_range.end - len(r.prefix_indices) for", "sum(r.extend_range.end for"),
         ("[len(r.prefix_indices) for r in reqs]", "[0 for r in reqs]"),
         ("[r.extend_range.end for r in reqs]", "[r.extend_range.end + 1 for r in reqs]"),
+        ("            req.extend_batch_idx += 1\n", ""),
+        ("sum(seq_lens)", "len(seq_lens)"),
     ],
 )
 def test_a_wrong_line_of_an_older_batch_differs(tmp_path: Path, right: str, wrong: str) -> None:
