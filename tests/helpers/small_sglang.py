@@ -46,6 +46,7 @@ class SessionReqNode:
 class Session:
     def __init__(self, session_id):
         self.session_id = session_id
+        self.streaming = True
         self.req_nodes = {}
         self.close_on_finish = False
         self._inflight = False

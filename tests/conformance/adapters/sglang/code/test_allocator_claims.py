@@ -54,8 +54,8 @@ WRONG = {
     "a page is taken one token late": (DECODE, "page_size == 1)", "page_size == 0)"),
     "a page at the seam comes back twice": (FREE, "        self.free_group = []\n", "        self.free_group = None\n"),
     "nobody sorts what waits for it": (SINGLE, "elif self.need_sort:", "elif True:"),
-    "the kernel is given the lengths swapped": (EXTEND, "(prefix_lens, seq_lens, last_loc,", "(seq_lens, prefix_lens, last_loc,"),
-    "the kernel skips free pages": (DECODE, "(seq_lens, last_loc, self.free_pages,", "(seq_lens, last_loc, self.free_pages[bs:],"),
+    "the kernel gets the lengths swapped": (EXTEND, "(prefix_lens, seq_lens, last_loc,", "(seq_lens, prefix_lens, last_loc,"),
+    "a free page is skipped": (DECODE, "(seq_lens, last_loc, self.free_pages,", "(seq_lens, last_loc, self.free_pages[1:],"),
     "one page is taken for each request": (DECODE, "self.free_pages[new_pages:]", "self.free_pages[bs:]"),
 }  # fmt: skip
 

@@ -19,6 +19,11 @@ WRONG = {
         "if asked.session_id not in self.sessions:",
         "if asked.session_id in self.sessions:",
     ),
+    "a session that is opened does not stream": (
+        "open",
+        "        self.streaming = True\n",
+        "        self.streaming = False\n",
+    ),
     "a close that waited is forgotten": (
         "close, when its turn has ended",
         "if session.close_on_finish]",
