@@ -106,11 +106,7 @@ def follows(
 
 @dataclass(frozen=True)
 class Difference:
-<<<<<<< HEAD
-    """Where a path differs from the rule: as a sentence and, once it is shown (`Failing.difference`), in numbers of a state."""
-=======
     """Where a path differs from the rule: a sentence and, once it is shown (`Failing.difference`), the numbers of a state."""
->>>>>>> mutants
 
     sentence: str
     verdict: str
