@@ -35,8 +35,8 @@ def _kept(operation: Callable[[PagedLength, Any], Any]) -> Callable[[PagedLength
     return found
 
 
-Terms = tuple[int, int, int]
-"""The numbers that Z3 gives to terms: the same term has the same one."""
+Terms = tuple[tuple[bool, int], ...]
+"""The numbers that Z3 gives to terms: the same term has the same one. A number of pages may also be known: a Python integer."""
 
 
 class PagedLength:
@@ -49,7 +49,8 @@ class PagedLength:
 
     @cached_property
     def terms(self) -> Terms:
-        return self.pages.get_id(), self.offset.get_id(), self.size.get_id()
+        terms = (self.pages, self.offset, self.size)
+        return tuple((True, term) if isinstance(term, int) else (False, term.get_id()) for term in terms)
 
     @_kept
     def __add__(self, other: Any) -> PagedLength:
@@ -74,8 +75,12 @@ class PagedLength:
     def __le__(self, other: Any) -> Any:
         return z3.Not(other < self)
 
+    def __eq__(self, other: object) -> Any:
+        assert isinstance(other, PagedLength)
+        return self._same(other)
+
     @_kept
-    def __eq__(self, other: Any) -> Any:
+    def _same(self, other: Any) -> Any:
         return z3.And(self.pages == other.pages, self.offset == other.offset)
 
     def is_well_formed(self) -> Any:
