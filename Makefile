@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow, code, ray, browser, sglang and sglang-jax"
 	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "not slow and not code and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
+
+certify: $(STAMP) ## the proof of the rules, each answer confirmed by a second solver
+	@echo "== certify"
+	$(BIN)/kvproof prove --certify --quiet
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"

@@ -218,7 +218,7 @@ def walk(page_size: int, row_width: int, length: int, seed: int) -> list[tuple[s
 def test_any_run_of_a_session_that_the_model_allows_the_implementation_does(tmp_path: Path) -> None:
     """Unless the tree still has what an earlier turn left in it, where the walk takes it to be empty: that is rare."""
     driven, actions, chance = 0, set[str](), random.Random(7)
-    for seed in range(80):
+    for seed in range(50):
         page_size = chance.randint(1, 4)
         row_width = 2 * page_size + chance.randint(1, 5)
         steps = walk(page_size, row_width, 50, seed)
@@ -230,7 +230,7 @@ def test_any_run_of_a_session_that_the_model_allows_the_implementation_does(tmp_
             continue
         driven += 1
         actions.update(taken.outcome.action.name for _, taken in steps)
-    assert driven > 60
+    assert driven > 35
     assert {"match_slot", "stash", "insert", "retract", "detach", "abort_retracted", "abort_nth"} <= actions
 
 
