@@ -36,9 +36,10 @@ test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow, code, ray, browser, sglang and sglang-jax"
 	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "not slow and not code and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
-certify: $(STAMP) ## the proof of the rules, each answer confirmed by a second solver
+certify: $(STAMP) ## the proof of the rules by a second solver too, and what effects demand held against small rows
 	@echo "== certify"
 	$(BIN)/kvproof prove --certify --quiet
+	$(BIN)/python -m pytest -m slow tests/tools/rule_mutation/test_effect_truth.py
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"

@@ -77,6 +77,7 @@ def test_the_new_design_of_22862_is_proved() -> None:
     assert result.stdout.rstrip().endswith("PROVED")
 
 
+@pytest.mark.slow
 def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_path: Path) -> None:
     """What the example's own comment promises."""
     path = tmp_path / "not_rounded.py"

@@ -14,6 +14,7 @@ from kvproof.spec.domain import Domain
 from kvproof.spec.state import Ledger
 
 
+@pytest.mark.slow
 def test_effects_demand_what_is_needed_and_no_more() -> None:
     assert list(untrue_effects()) == []
 

@@ -46,6 +46,7 @@ def verdict(judge: Judge, function: str, operator: str, original: str, mutated: 
     raise AssertionError(f"{wanted.key} is not made a second time")
 
 
+@pytest.mark.slow
 def test_keys_are_unique_and_the_same_in_every_run_and_each_edit_is_undone() -> None:
     assert len({m.key for m in made()}) == len(made())
     for module, path in list(rule_modules().items())[::4]:
