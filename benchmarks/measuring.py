@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 """Pages that benchmarks and tools write. Git keeps them."""
@@ -26,6 +27,12 @@ def write_page(page: Path, text: str) -> None:
     """Write a page and print its path to stderr."""
     page.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
     say(f"written: {page.relative_to(Path.cwd()) if page.is_relative_to(Path.cwd()) else page}")
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    """A table in Markdown, line by line."""
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    return lines + [f"| {' | '.join(f'{c:,}' if isinstance(c, int) else str(c) for c in row)} |" for row in rows]
 
 
 def machine(*versions: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import z3
-from measuring import CLI, machine, say
+from measuring import CLI, machine, say, table
 from spin import verifier as spin
 
 from kvproof.model.explore import counterexample, reach, shortest_run
@@ -97,7 +97,7 @@ def proof_section() -> list[str]:
         ("warm, whole command", _seconds(warm) if warm else "this version keeps no answers", _peak(warm)),
         ("cold, inside a running Python", str(in_process), ""),
     ]
-    return ["## Proof of everything", "", *_table(("", "time", "peak memory"), rows)]
+    return ["## Proof of everything", "", *table(("", "time", "peak memory"), rows)]
 
 
 def _seconds(runs: list[tuple[float, float]]) -> str:
@@ -128,7 +128,7 @@ def code_section() -> list[str]:
             functions += [(release.name, *(one[name] for name in COLUMNS), _time(one["seconds"])) for one in found]
     head = ("release", "claims proved", "paths", "questions", "cold", "warm")
     each = ("release", *COLUMNS, "time")
-    return [*lines, "`kvproof prove --code`, in two processes.", "", *_table(head, rows), "", *_table(each, functions)]
+    return [*lines, "`kvproof prove --code`, in two processes.", "", *table(head, rows), "", *table(each, functions)]
 
 
 def code_command(release: Path, cache: Path) -> tuple[float, list[dict[str, Any]]]:
@@ -151,7 +151,7 @@ def counterexample_section() -> list[str]:
         run = counterexample(fault)
         found = f"{len(run.steps)} steps, P = {run.page_size}" if run else "none"
         rows.append((fault.id, found, str(timed(lambda fault=fault: counterexample(fault), 3))))  # type: ignore[misc]
-    return ["## Counterexample of each fault", "", *_table(("fault", "shortest run", "time to find it"), rows)]
+    return ["## Counterexample of each fault", "", *table(("fault", "shortest run", "time to find it"), rows)]
 
 
 def spin_section() -> list[str]:
@@ -180,10 +180,10 @@ def spin_section() -> list[str]:
         ),
         ("", "SPIN", pair[0].states, str(both), _rate(pair[0].states, both)),
     ]
-    lines += _table(("all states", "tool", "states", "time", "states per second"), rows)
+    lines += table(("all states", "tool", "states", "time", "states per second"), rows)
     lines += ["", f"SPIN's time is that of the verifier; to generate and compile it took {builds}.", ""]
     lines += [_agreement(states, runs[0].states), ""]
-    lines += [*_table(("fault", "tool", "steps", "time", "with compiling"), list(_same_faults())), ""]
+    lines += [*table(("fault", "tool", "steps", "time", "with compiling"), list(_same_faults())), ""]
     lines += [
         "With one ledger most of SPIN's time is the start of its process; the rate with two is what it can do.",
         "",
@@ -249,7 +249,7 @@ def growth_section() -> list[str]:
         "The proof is one question per action and invariant (and per side condition of an effect): their number grows with",
         f"actions × invariants. The last column has the faulty rules as further actions to {len(ACTIONS)} right ones.",
         "",
-        *_table(head, rows),
+        *table(head, rows),
         "",
         "`each` is the time per cell of the matrix. Along a row it stays: twice the actions take twice the time, because no",
         "action's question mentions another action. Down a column it tells what a further invariant costs: it is denied once",
@@ -261,27 +261,22 @@ def growth_section() -> list[str]:
 def only(names: list[str]) -> Iterator[None]:
     """The specification with fewer invariants of the ledger: assumed and asked for are these."""
     tables = (INVARIANTS, AUXILIARY)
-    kept = [dict(table) for table in tables]
-    for table in tables:
-        for name in set(table) - set(names):
-            del table[name]
+    kept = [dict(known) for known in tables]
+    for known in tables:
+        for name in set(known) - set(names):
+            del known[name]
     try:
         yield
     finally:
-        for table, whole in zip(tables, kept, strict=True):
-            table.clear()
-            table.update(whole)
+        for known, whole in zip(tables, kept, strict=True):
+            known.clear()
+            known.update(whole)
 
 
 def induct(actions: list[Any]) -> None:
     for action in actions:
         for _ in induction_step(action, []):
             pass
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> list[str]:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    return lines + [f"| {' | '.join(f'{c:,}' if isinstance(c, int) else str(c) for c in row)} |" for row in rows]
 
 
 def main() -> int:

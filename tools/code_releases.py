@@ -1,6 +1,6 @@
 """SGLang's functions, release by release: what the proof of code says of each.
 
-    PYTHONPATH=tools python -m code_releases FOLDER [FOLDER ...] [--page FILE]
+    PYTHONPATH=tools:benchmarks python -m code_releases FOLDER [FOLDER ...] [--page FILE]
 
 FOLDER holds the package `sglang` of a release, as an unpacked wheel does. Each is held against the rules of its own profile.
 """
@@ -11,6 +11,8 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from measuring import table
 
 from kvproof.conformance.code_proof.findings import Finding, Shown, in_full
 from kvproof.conformance.code_proof.proving import Proving
@@ -61,9 +63,9 @@ def page(releases: list[Release]) -> str:
         "about one way to call it. ✓: every path does what the rule says, for every page size. ✗: some path does not; a name",
         "behind it is what every path does instead. ?: some path is not understood. Empty: there is no such function.",
         "",
-        *_table(("claim", *versions), ((f"`{rule}`", *(_mark(r.of(rule)) for r in releases)) for rule in rules)),
+        *table(("claim", *versions), ((f"`{rule}`", *(_mark(r.of(rule)) for r in releases)) for rule in rules)),
         "",
-        *_table(("", *versions), _totals(releases)),
+        *table(("", *versions), _totals(releases)),
         "",
         "## What differs",
     ]
@@ -109,10 +111,6 @@ def _run(one: Shown) -> str:
     if not one.schedule:
         return " (not reachable in small instances)"
     return f" (a run of {len(one.schedule)} actions, P = {one.state['P']})"
-
-
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
 
 
 def main() -> None:

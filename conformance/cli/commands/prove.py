@@ -97,9 +97,8 @@ def prove(
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
-    if code is not None and profile == OF_THE_TRACE:
-        profile = None  # of code, it is the default
-    if profile is not None and profile not in PROFILES:
+    is_of_code = code is not None and profile == OF_THE_TRACE
+    if profile is not None and profile not in PROFILES and not is_of_code:
         raise unknown("profile", profile, PROFILES)
     if code is not None:
         _require_only_code(context, cache, no_cache=no_cache)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ from kvproof.conformance.adapters.sglang.code.batch_scene import BatchScene
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import NOTHING, PerRequest, has_entries
 from kvproof.conformance.adapters.sglang.code.claims import Act
 from kvproof.conformance.adapters.sglang.code.layout import class_at
-from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH, Indices
+from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH, Indices, joined
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
@@ -37,6 +36,9 @@ class Freed(Indices):
 
     def clone(self) -> Freed:
         return self
+
+    def at(self, start: Any, end: Any) -> Freed:
+        return Freed(self.run, start, end)
 
     def item(self, key: Any) -> Any:
         """Every P-th index from the first of a page on: one of each page."""
@@ -179,7 +181,7 @@ def _torch(run: Interpreter) -> Library:
         if len(found) == 1:
             return found[0]
         if all(isinstance(part, Freed) for part in found):
-            return _joined(run, found)
+            return joined(found)
         lists = [part for part in found if isinstance(part, FreeList)]
         came = [_pages(run, part) for part in found if not isinstance(part, FreeList)]
         if not lists:
@@ -194,14 +196,6 @@ def _torch(run: Interpreter) -> Library:
     known |= {"sum": PerRequest.sum, "device": lambda name: name}
     known["empty"] = lambda shape, **_: FreeList(0) if has_entries(shape, 0) else Opaque("an empty tensor")
     return Library("torch", {**TORCH.members, **{name: Known(f"torch.{name}", f) for name, f in known.items()}})
-
-
-def _joined(run: Interpreter, parts: list[Freed]) -> Freed:
-    """Indices of neighbouring ranges of a row."""
-    for one, other in itertools.pairwise(parts):
-        if not run.paths.must(arithmetic.equal(run.d, one.end, other.start)):
-            raise NotUnderstoodError("indices that stand apart in the row are joined")
-    return Freed(run, parts[0].start, parts[-1].end)
 
 
 def _pages(run: Interpreter, part: Any) -> PageIds:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.batch_scene import (
     ALL_WRITTEN,
-    ROOM,
+    EVICTS,
     SEQ_LENS,
     SLOTS_FIT,
     BatchScene,
@@ -189,7 +189,7 @@ def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, f
 OTHERS = {"others": "count"}
 """How many requests stand in the batch beside the one that is looked at."""
 HAS_ROW = "the request has the row"
-TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES, ROOM: YES}
+TAKEN = {SLOTS_FIT: YES, ALL_WRITTEN: YES, EVICTS: YES}
 SUMS = "`seq_lens_sum` grows by one for each request, or is left to be summed later"
 STEPS = "the batches in which the request ran are counted: by them a window waits for the batch in flight"
 IN_FLIGHT = "with overlap, the lengths that the step in flight reads stay as they are"

@@ -57,7 +57,7 @@ ROUND_RESULTS = (
 )
 WRITERS = tuple(f"{module}.write_cache_indices" for module in (COMMON, ALLOCATION))
 SLOTS_FIT, ALL_WRITTEN = "each slot is asked for and written where its page stands", "no slot is left unwritten"
-ROOM = "the tree is asked to make room for all that is taken"
+EVICTS = "the tree is asked to evict as much as is taken"
 
 
 class BatchScene(SessionScene):
@@ -81,7 +81,7 @@ class BatchScene(SessionScene):
     def _choose_cuda(self) -> None:
         """Later releases look up by the device which function allocates: they have one that is CUDA's."""
         chosen: dict[str, Any] = dict.fromkeys(WRITERS, Known("write_cache_indices", self._write_cache_indices))
-        chosen[f"{COMMON}.evict_from_tree_cache"] = Known("evict_from_tree_cache", self.pages.make_room)
+        chosen[f"{COMMON}.evict_from_tree_cache"] = Known("evict_from_tree_cache", self.pages.evict)
         module = self.run.sources.module(ALLOCATION)
         for table, function in BY_DEVICE.items():
             if module is not None and module.binds(table):
@@ -308,7 +308,7 @@ class BatchScene(SessionScene):
 
     def slots_taken(self) -> dict[str, Any]:
         pages = self.pages
-        return {SLOTS_FIT: pages.slots_are_right, ALL_WRITTEN: pages.waiting == [], ROOM: pages.room_is_enough}
+        return {SLOTS_FIT: pages.slots_are_right, ALL_WRITTEN: pages.waiting == [], EVICTS: pages.evicts_enough}
 
     def ask(self, owner: Instance, name: str, *arguments: Any, **keywords: Any) -> Any:
         return self.run.call(self.run.attribute(owner, name), list(arguments), keywords)

@@ -315,17 +315,17 @@ class BatchAllocator(Allocator):
         """Each slot is asked for and written where its page stands in the row."""
         self.waiting: list[NewSlots] = []
         """Slots that were handed out and not written into a row."""
-        self.room: Any = 0
-        """Tokens for which the tree was asked to make room."""
-        self.room_is_enough: Any = z3.BoolVal(True)
+        self.evicted: Any = 0
+        """Tokens that the tree was asked to evict."""
+        self.evicts_enough: Any = z3.BoolVal(True)
 
-    def make_room(self, tree_cache: Any, num_tokens: Any) -> None:
+    def evict(self, tree_cache: Any, num_tokens: Any) -> None:
         """`evict_from_tree_cache`. What the tree evicts has no owner: it is in no ledger."""
-        self.room = num_tokens
+        self.evicted = num_tokens
 
     def needs(self, tokens: Any) -> None:
-        enough = z3.Not(arithmetic.less(self.run.d, self.room, tokens))
-        self.room_is_enough = z3.And(self.room_is_enough, enough)
+        enough = z3.Not(arithmetic.less(self.run.d, self.evicted, tokens))
+        self.evicts_enough = z3.And(self.evicts_enough, enough)
 
     def pages_for(self, count: Any) -> Any:
         """Tokens of one page for each request."""

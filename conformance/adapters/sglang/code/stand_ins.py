@@ -6,6 +6,7 @@ They record what is done to pages, rows and locks as effects of the specificatio
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import z3
@@ -135,12 +136,12 @@ class Indices(StandIn):
 
 def joined(parts: Any) -> Indices:
     """Indices of neighbouring positions, one behind the other."""
-    if not (isinstance(parts, list) and len(parts) == 2 and all(isinstance(part, Indices) for part in parts)):
-        raise NotUnderstoodError("something other than two parts of a row is joined")
-    first, last = parts
-    if not first.run.paths.decide(arithmetic.equal(first.run.d, first.end, last.start)):
-        raise NotUnderstoodError("parts of a row that are no neighbours are joined")
-    return first.at(first.start, last.end)
+    if not (isinstance(parts, list) and parts and all(isinstance(part, Indices) for part in parts)):
+        raise NotUnderstoodError("something other than parts of a row is joined")
+    for one, other in itertools.pairwise(parts):
+        if not one.run.paths.decide(arithmetic.equal(one.run.d, one.end, other.start)):
+            raise NotUnderstoodError("parts of a row that are no neighbours are joined")
+    return parts[0].at(parts[0].start, parts[-1].end)
 
 
 class ReqToToken(StandIn):

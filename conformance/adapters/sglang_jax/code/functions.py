@@ -9,6 +9,8 @@ from typing import Any
 
 import z3
 
+from kvproof.conformance.adapters.sglang.code.claims import YES
+from kvproof.conformance.adapters.sglang.code.insert_claims import ROW_IS_THE_TREES
 from kvproof.conformance.adapters.sglang.code.plain_scene import prefilled
 from kvproof.conformance.adapters.sglang.code.request_claims import has_kv, taken
 from kvproof.conformance.adapters.sglang_jax.code.scene import (
@@ -17,7 +19,6 @@ from kvproof.conformance.adapters.sglang_jax.code.scene import (
     MEM_CACHE,
     RADIX,
     RELEASE,
-    ROW_IS_THE_TREES,
     JaxScene,
 )
 from kvproof.model.code import arithmetic
@@ -31,7 +32,6 @@ from kvproof.spec.state import Ledger, is_live
 
 PACKAGE = "sgl_jax"
 GIVEN = {"sgl_jax.global_config.global_config": Record(retract_decode_steps=1)}
-YES = z3.BoolVal(True)
 LEFT, TAKES = "the request names no row", "the tree takes the same pages"
 ASSUMES = (
     "an ordinary request of one rank, without drafts and without a window; a live one has the KV of at least one token",

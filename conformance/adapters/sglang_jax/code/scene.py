@@ -20,7 +20,6 @@ from kvproof.spec.state import Ledger
 SRT = "sgl_jax.srt"
 BATCH, MEM_CACHE = f"{SRT}.managers.schedule_batch", f"{SRT}.mem_cache"
 RADIX, CHUNK = (f"{MEM_CACHE}.radix_cache", "RadixCache"), (f"{MEM_CACHE}.chunk_cache", "ChunkCache")
-ROW_IS_THE_TREES = "the row names the tree's pages from what it owned on"
 
 
 class ZeroMask(StandIn):

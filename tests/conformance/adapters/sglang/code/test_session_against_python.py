@@ -210,7 +210,7 @@ def test_code_that_python_runs_otherwise_is_seen(tmp_path: Path, rule: str) -> N
 
 
 def differences_on(release: str, count: int, folder: Path, sources: str | None = None) -> list[str]:
-    """Of all rules: what the release's own Python does otherwise than the interpreter on the sources of this release."""
+    """Of all rules: in what the release's own Python differs from the interpreter on the sources of this release."""
     site = site_of(sources or release)
     asked = [(rule, *pair) for rule in RULES for pair in pairs(explored_in(site, rule), count, 3)]
     file = folder / "states.json"
@@ -237,5 +237,5 @@ def test_the_functions_of_a_release_do_so_in_ten_thousand_states_each(release: s
 
 
 @pytest.mark.sglang_full
-def test_the_python_of_another_release_is_seen_to_do_otherwise(tmp_path: Path) -> None:
+def test_the_python_of_another_release_is_seen_to_differ(tmp_path: Path) -> None:
     assert len(differences_on("0.5.11", FEW, tmp_path, sources="0.5.10.post1")) > FEW
