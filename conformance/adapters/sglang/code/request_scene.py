@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from kvproof.conformance.adapters.sglang.code.layout import BATCH, LENGTHS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Class, Function, Instance, Known, Record, Text
+from kvproof.model.code.values import Class, Deferred, Function, Instance, Known, Record, Text
 from kvproof.spec.state import Ledger
 
 COMMON = "sglang.srt.mem_cache.common"
@@ -34,10 +35,9 @@ class RequestScene(SessionScene):
 
     def _settings(self) -> Mapping[str, Any]:
         """What a release asks of the server beside the caches."""
-        drafts = self.run.paths.decide(z3.Or(self.d.spec_v1, self.d.spec_v2))
         self.settings = Record(
             page_size=self.allocator.page_size,
-            speculative_algorithm=Text("a speculative algorithm") if drafts else None,
+            speculative_algorithm=Deferred(lambda: Text("a speculative algorithm") if self.drafts else None),
             strip_thinking_cache=False,
             disaggregation_mode="null",
         )
@@ -50,6 +50,10 @@ class RequestScene(SessionScene):
             f"{COMMON}.HybridReqToTokenPool": Class(hybrid, common, ()),
             f"{COMMON}.evict_from_tree_cache": Known("evict_from_tree_cache", lambda tree_cache, num_tokens: None),
         }
+
+    @cached_property
+    def drafts(self) -> bool:
+        return self.run.paths.decide(z3.Or(self.d.spec_v1, self.d.spec_v2))
 
     def _request(self) -> Instance:
         req = super()._request()
