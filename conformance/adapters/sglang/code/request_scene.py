@@ -24,6 +24,8 @@ ASKS_SETTINGS = (
     f"{BATCH}.get_global_server_args",
     *(f"{CONTEXT}.{name}" for name in ("get_spec", "get_serving", "get_disagg")),
 )
+LEFT_ON_RECORD = ("kv_committed_len", "cache_protected_len")
+"""The lengths that a release leaves on a record: what it had allocated, and the window's cursor, are 0."""
 
 
 class RequestScene(SessionScene):
@@ -85,6 +87,17 @@ class RequestScene(SessionScene):
         gone = self.layout.on_record if self.req.fields.get("kv", self) is None else frozenset()
         kept = {name: self.length_of(self.req, name) for name in LENGTHS if name not in gone}
         return {**dict.fromkeys(gone, self.d.zero), **kept}
+
+    def gave_row_back(self) -> None:
+        """The request names its row no more, as a release leaves it."""
+        layout = self.layout
+        if layout.is_shared:
+            left = {name: length for name, length in self._lengths().items() if name in LEFT_ON_RECORD}
+            self.req.fields["kv"] = self._record(left, None)
+        elif layout.on_record:
+            self.req.fields["kv"] = None
+        if not layout.row_is_on_record:
+            self.req.fields["req_pool_idx"] = None
 
     def function(self, module_name: str, name: str) -> Function:
         module = self.run.sources.module(module_name)
