@@ -22,6 +22,7 @@ from kvproof.spec.effects import Free, Insert, Unlock
 from kvproof.spec.state import PREFILL, Ledger, fill_len
 
 RADIX = "sglang.srt.mem_cache.radix_cache"
+REFRESH = "refresh_fill_ids"
 
 
 class Pairs(Tokens):
@@ -119,6 +120,18 @@ class PlainScene(RequestScene):
         run.library = {**run.library, "torch": Library("torch", torch)}
         paired = {f"{RADIX}.convert_to_bigram_key": Known("convert_to_bigram_key", self._in_pairs)}
         run.given = {**run.given, **paired, f"{RADIX}.RadixKey": Known("RadixKey", self._key)}
+
+    def _request(self) -> Instance:
+        req = super()._request()
+        if req.kind.member(REFRESH) is not None:
+            req.fields[REFRESH] = Known(REFRESH, self._refresh)
+        return req
+
+    def _refresh(self) -> None:
+        """What the claim about the function itself says of it."""
+        fields = self.req.fields
+        count = arithmetic.add(self.d, fields["origin_input_ids"].length(), fields["output_ids"].length())
+        fields["full_untruncated_fill_ids"] = Tokens(self.run, count)
 
     def _key(self, token_ids: Any, extra_key: Any = None, is_bigram: Any = False, cache_salt: Any = None) -> RadixKey:
         return RadixKey(self.run, token_ids, extra_key, is_bigram, cache_salt)

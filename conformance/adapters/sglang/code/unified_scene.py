@@ -53,8 +53,6 @@ class UnifiedScene(PlainScene):
 
     def _request(self) -> Instance:
         req = super()._request()
-        fill_ids = req.fields["full_untruncated_fill_ids"].count
-        self.run.paths.assume(z3.And(self.s.origin_len <= fill_ids, fill_ids <= self.s.origin_len + self.s.output_len))
         req.fields |= {"session_id": None, "kv_rotation_base": None}
         req.fields["swa_branching_seqlen"] = Deferred(lambda: self.parts_at)
         return req
