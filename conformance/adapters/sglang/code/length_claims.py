@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,7 @@ import z3
 from kvproof.conformance.adapters.sglang.code.claims import YES, Places, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.conformance.adapters.sglang.code.request_scene import RequestScene
+from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.domain import Flag
@@ -38,19 +39,15 @@ ASKS_LOGPROBS, LOGPROBS_FROM = "logprobs are asked for", "where they begin"
 
 
 def lengths(release: Release) -> Iterator[Claim]:
-    yield _reset(release)
-    for place, claim in ((LONGEST_MATCH, _longest_match), (HOLDS_KV, _holds_kv)):
-        if any(release.has(*at) for at in place.items()):
-            yield claim(release)
-    if any(release.has(*at) for at in COMMITTED.items()):
-        yield _handed_over(release, "finish, committed KV", COMMITTED, lambda s: {ENDS_AT: s.kv_committed_len})
-        bounds = {BEGINS_AT: "kv_committed_len", ENDS_AT: "kv_allocated_len"}
-        yield _handed_over(
-            release,
-            "finish, KV behind it",
-            ALLOCATED,
-            lambda s: {end: getattr(s, name) for end, name in bounds.items()},
-        )
+    """The claims about those of the functions that the release has."""
+    parts = (
+        (RESET, _reset),
+        (LONGEST_MATCH, _longest_match),
+        (HOLDS_KV, _holds_kv),
+        (COMMITTED, _committed),
+        (ALLOCATED, _allocated),
+    )
+    yield from (claim(release) for place, claim in parts if any(release.has(*at) for at in place.items()))
 
 
 def _reset(release: Release) -> Claim:
@@ -110,28 +107,38 @@ def _holds_kv(release: Release) -> Claim:
         holds: Flag = z3.Or(is_live(d, s), z3.And(s.slot_held, s.lent))
         return Expected((d.no(s.plain), holds_row(d, s), *release.given(d, s)), s, (), {HOLDS: holds})
 
-    def ask(scene: RequestScene) -> Any:
+    def ask(scene: SessionScene) -> Any:
         scene.settle()
         return scene.run.attribute(scene.req.fields["kv"], "holds_kv")
 
-    return _claim(
-        release, "check, a record's row", HOLDS_KV, rule, ask, lambda scene, result: {HOLDS: result}, action="check"
+    return release.claim(
+        "check, a record's row", HOLDS_KV, rule, ask, lambda scene, result: {HOLDS: result}, action="check"
     )
 
 
-def _handed_over(release: Release, name: str, place: Places, values: Callable[[Ledger], Mapping[str, Any]]) -> Claim:
+def _committed(release: Release) -> Claim:
+    return _handed_over(release, "finish, committed KV", COMMITTED, {ENDS_AT: "kv_committed_len"})
+
+
+def _allocated(release: Release) -> Claim:
+    bounds = {BEGINS_AT: "kv_committed_len", ENDS_AT: "kv_allocated_len"}
+    return _handed_over(release, "finish, KV behind it", ALLOCATED, bounds)
+
+
+def _handed_over(release: Release, name: str, place: Places, bounds: Mapping[str, str]) -> Claim:
     """A request that ends hands over its committed KV and, apart from it, what was allocated behind; each once."""
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
-        return Expected((is_live(d, s), *release.given(d, s)), s, (), {**values(s), IS_MARKED: YES})
+        values = {bound: getattr(s, length) for bound, length in bounds.items()}
+        return Expected((is_live(d, s), *release.given(d, s)), s, (), {**values, IS_MARKED: YES})
 
     def pop(scene: RequestScene) -> Any:
         return scene.run.call(scene.run.attribute(scene.req, place[BATCH].removeprefix("Req.")), [], {})
 
     def shows(scene: RequestScene, result: Any) -> Mapping[str, Any]:
         flag = "kv_committed_freed" if place is COMMITTED else "kv_overallocated_freed"
-        bounds = {ENDS_AT: result} if place is COMMITTED else dict(zip((BEGINS_AT, ENDS_AT), result, strict=True))
-        return {**bounds, **scene.turn_lengths(), IS_MARKED: scene.req.fields[flag] is True}
+        handed = dict(zip(bounds, result if isinstance(result, tuple) else (result,), strict=True))
+        return {**handed, **scene.turn_lengths(), IS_MARKED: scene.req.fields[flag] is True}
 
     return _claim(release, name, place, rule, pop, shows, action="finish")
 
