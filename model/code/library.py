@@ -25,6 +25,7 @@ from kvproof.model.code.values import (
     Opaque,
     StandIn,
     Text,
+    chosen,
 )
 from kvproof.model.symbolic import Symbols
 
@@ -278,7 +279,8 @@ def _replace(run: Run, value: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace`: a new object with the fields of another, some of them changed."""
     if not isinstance(value, Instance) or value.kind.member("__init__") or value.kind.member("__post_init__"):
         raise NotUnderstoodError("the replacement of fields of this value")
-    return run.construct(value.kind, [], {**value.fields, **changes})
+    fields = {name: chosen(kept) for name, kept in value.fields.items()}
+    return run.construct(value.kind, [], {**fields, **changes})
 
 
 COPIES = ("__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__")

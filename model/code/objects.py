@@ -27,6 +27,7 @@ from kvproof.model.code.values import (
     Opaque,
     StandIn,
     Text,
+    chosen,
 )
 from kvproof.model.symbolic import Symbols
 
@@ -277,7 +278,7 @@ class Objects:
             return self._property(value, method)
         self._refuse_descriptor(value.kind, name)
         if name in value.fields:
-            return value.fields[name]
+            return chosen(value.fields[name])
         if name in value.absent and not value.kind.member("__getattr__"):
             raise RaisedError("AttributeError")
         if value.kind.member(name) is not None:

@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from kvproof.model.code.errors import NotUnderstoodError
@@ -107,6 +107,21 @@ class Instance:
     fields: dict[str, Any] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     """Attributes that the object is known not to have: `getattr` with a default gives the default."""
+
+
+class Deferred:
+    """The value of an attribute that is chosen when it is read first: a choice that nobody asks for makes no paths."""
+
+    def __init__(self, choose: Callable[[], Any]) -> None:
+        self._choose = choose
+
+    @cached_property
+    def value(self) -> Any:
+        return self._choose()
+
+
+def chosen(value: Any) -> Any:
+    return value.value if isinstance(value, Deferred) else value
 
 
 class StandIn:
@@ -247,7 +262,7 @@ class Record(StandIn):
     def attribute(self, name: str) -> Any:
         if name not in self.fields:
             raise NotUnderstoodError(f"the attribute {name!r} is not described")
-        return self.fields[name]
+        return chosen(self.fields[name])
 
     def has(self, name: str) -> bool:
         self.attribute(name)

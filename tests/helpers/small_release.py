@@ -12,6 +12,22 @@ FILES = {
     **SESSION_FILES,
     SCHEDULE_BATCH: SESSION_FILES[SCHEDULE_BATCH]
     + """
+    def _compute_max_prefix_len(self, input_len):
+        longest = input_len - 1
+        if self.return_logprob and self.logprob_start_len >= 0:
+            longest = min(longest, self.logprob_start_len)
+        return max(longest, 0)
+
+    def pop_committed_kv_cache(self):
+        assert not self.kv_committed_freed
+        self.kv_committed_freed = True
+        return self.kv.kv_committed_len
+
+    def pop_overallocated_kv_cache(self):
+        assert not self.kv_overallocated_freed
+        self.kv_overallocated_freed = True
+        return self.kv.kv_committed_len, self.kv.kv_allocated_len
+
     def reset_for_retract(self):
         self.last_node = None
         self.kv.cache_protected_len = 0

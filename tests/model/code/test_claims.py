@@ -13,6 +13,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indice
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, Claim, Expected, Verdict, check
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import Folder, Sources
+from kvproof.model.code.values import Deferred, Opaque, Record
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.domain import orphan_start
@@ -70,6 +71,39 @@ def test_a_value_of_another_kind_than_is_described_is_not_understood(tmp_path: P
 
     assert found.verdict == NOT_UNDERSTOOD
     assert "another kind" in found.paths[0].ended
+
+
+class AsksSettings(TailScene):
+    """Has an optional setting that is there in some states."""
+
+    def call(self) -> Any:
+        is_there = z3.Bool("the setting is there")
+        choice = Deferred(lambda: Opaque("a setting") if self.run.paths.decide(is_there) else None)
+        self.run.call(self.run.imported("cache", "free_tail"), [Record(setting=choice)], {})
+
+
+NO_TAIL = Claim("no tail", "cache", "free_tail", lambda d, s, p: Expected((s.phase == NONE,), s), {}, AsksSettings)
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        ("pass", 1),
+        ("found = settings.setting", 2),
+        ("assert settings.setting is None or settings.setting is not None", 2),
+    ],
+)
+def test_a_choice_makes_paths_where_it_is_read(tmp_path: Path, body: str, paths: int) -> None:
+    (tmp_path / "cache.py").write_text(f"def free_tail(settings):\n    {body}\n")
+    found = check(NO_TAIL, Sources(Folder(tmp_path)), {}, {})
+
+    assert (found.verdict, len(found.paths)) == (PROVED, paths)
+
+
+def test_a_choice_that_is_read_is_tried_both_ways(tmp_path: Path) -> None:
+    (tmp_path / "cache.py").write_text("def free_tail(settings):\n    assert settings.setting is not None\n")
+
+    assert check(NO_TAIL, Sources(Folder(tmp_path)), {}, {}).verdict == DIFFERS
 
 
 def test_right_code_is_proved_on_every_path(tmp_path: Path) -> None:

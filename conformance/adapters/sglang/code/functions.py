@@ -13,6 +13,7 @@ from kvproof.conformance.adapters.sglang.code.create_claims import created
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
 from kvproof.conformance.adapters.sglang.code.held_claims import held
 from kvproof.conformance.adapters.sglang.code.insert_claims import inserts
+from kvproof.conformance.adapters.sglang.code.length_claims import lengths
 from kvproof.conformance.adapters.sglang.code.request_claims import requests
 from kvproof.conformance.adapters.sglang.code.session_claims import session_cache
 from kvproof.conformance.adapters.sglang.code.stand_ins import TORCH
@@ -46,7 +47,7 @@ GIVEN = {
 }
 
 
-GROUPS = (session_cache, requests, inserts, held, controller, created, batch, allocators)
+GROUPS = (session_cache, requests, lengths, inserts, held, controller, created, batch, allocators)
 """Each gives claims about the functions of one part of the server."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -15,12 +16,13 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indice
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Instance, Known, Library, Opaque, Record, StandIn
+from kvproof.model.code.values import Deferred, Instance, Known, Library, Opaque, Record, StandIn
 from kvproof.model.symbolic import PagedLength, Symbols
 from kvproof.spec.effects import Free, Insert, Unlock
 from kvproof.spec.state import PREFILL, Ledger, fill_len
 
 RADIX = "sglang.srt.mem_cache.radix_cache"
+REFRESH = "refresh_fill_ids"
 
 
 class Pairs(Tokens):
@@ -119,6 +121,18 @@ class PlainScene(RequestScene):
         paired = {f"{RADIX}.convert_to_bigram_key": Known("convert_to_bigram_key", self._in_pairs)}
         run.given = {**run.given, **paired, f"{RADIX}.RadixKey": Known("RadixKey", self._key)}
 
+    def _request(self) -> Instance:
+        req = super()._request()
+        if req.kind.member(REFRESH) is not None:
+            req.fields[REFRESH] = Known(REFRESH, self._refresh)
+        return req
+
+    def _refresh(self) -> None:
+        """What the claim about the function itself says of it."""
+        fields = self.req.fields
+        count = arithmetic.add(self.d, fields["origin_input_ids"].length(), fields["output_ids"].length())
+        fields["full_untruncated_fill_ids"] = Tokens(self.run, count)
+
     def _key(self, token_ids: Any, extra_key: Any = None, is_bigram: Any = False, cache_salt: Any = None) -> RadixKey:
         return RadixKey(self.run, token_ids, extra_key, is_bigram, cache_salt)
 
@@ -134,16 +148,17 @@ class PlainScene(RequestScene):
         fields.pop("skip_lock_node_ids", None)  # only a tree of several components skips nodes
         return fields
 
-    def _chooses_pairs(self) -> None:
-        may_pair = hasattr(self.p, "key_len") and self.settings.fields["speculative_algorithm"] is not None
-        self.pairs = may_pair and self.has_tree and self.run.paths.decide(z3.Bool("keys are pairs"))
+    @cached_property
+    def pairs(self) -> bool:
+        """Whether the keys of the tree are pairs of neighbours, as some speculative algorithms ask."""
+        may_pair = hasattr(self.p, "key_len") and self.has_tree and self.drafts
+        return may_pair and self.run.paths.decide(z3.Bool("keys are pairs"))
 
     def _plain_cache(self) -> Instance:
-        self._chooses_pairs()
         fields = {
             "disable": not self.has_tree,
             "disable_finished_insert": False,
-            "is_eagle": self.pairs,
+            "is_eagle": Deferred(lambda: self.pairs),
             "page_size": self.allocator.page_size,
             "req_to_token_pool": self.pool,
             "token_to_kv_pool_allocator": self.allocator,
@@ -255,7 +270,7 @@ class PlainScene(RequestScene):
             self.plain_cache.fields["disable_finished_insert"] = decide(z3.Bool("disable_finished_insert"))
             inserts = not self.plain_cache.fields["disable_finished_insert"]
         assume(self.p.inserted if inserts else z3.Not(self.p.inserted))
-        if hasattr(self.p, "key_len"):
+        if inserts and hasattr(self.p, "key_len"):
             assume(arithmetic.equal(self.d, self.p.key_len, self._key_len_of(self.s.kv_committed_len)))
             assume(self.s.cache_protected_len <= self.p.key_len)
         return is_asked

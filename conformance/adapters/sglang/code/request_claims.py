@@ -11,7 +11,7 @@ import z3
 
 from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
-from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, in_cache
+from kvproof.conformance.adapters.sglang.code.plain_scene import REFRESH, PlainScene, in_cache
 from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
 from kvproof.conformance.adapters.sglang.code.session_claims import ENDS, LEFT, ended, finishes
 from kvproof.conformance.adapters.sglang.code.unified_scene import UnifiedScene, is_there
@@ -67,10 +67,10 @@ PLAIN_ASSUMES = (
     "a key is as long as its tokens, and one less in pairs; the tree owns no more of a row than such a key",
     "where there is no tree, there is nothing to unlock",
     "at most one result of a request that is retracted is late",
+    "`refresh_fill_ids`, where a request has it, does what the claim about it says",
 )
 UNIFIED_ASSUMES = (
     *PLAIN_ASSUMES,
-    "the tokens to fill are the input and as much of the output as they were told of (`refresh_fill_ids`)",
     "a prompt that parts from one without its window does so behind what the tree has of it, and within its tokens",
     "no rank's calls are compared with another's (`rank_consensus`), and keys are of one rotation",
 )
@@ -100,7 +100,7 @@ def requests(release: Release) -> Iterator[Claim]:
             yield from (_plain_claim(release, name, cache) for name in PLAIN)
 
 
-FILLS = {BATCH: "Req.refresh_fill_ids"}
+FILLS = {BATCH: f"Req.{REFRESH}"}
 TO_FILL = "tokens to fill"
 
 
@@ -113,7 +113,7 @@ def _fills(release: Release) -> Claim:
     def fill(scene: RequestScene) -> Any:
         if scene.run.paths.decide(z3.Bool("the tokens to fill are the input itself")):
             scene.req.fields["full_untruncated_fill_ids"] = scene.req.fields["origin_input_ids"]
-        return scene.run.call(scene.run.attribute(scene.req, "refresh_fill_ids"), [], {})
+        return scene.run.call(scene.run.attribute(scene.req, REFRESH), [], {})
 
     def shows(scene: RequestScene, result: Any) -> Mapping[str, Any]:
         fields = scene.req.fields

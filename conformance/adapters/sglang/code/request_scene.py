@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from kvproof.conformance.adapters.sglang.code.layout import BATCH, LENGTHS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
-from kvproof.model.code.values import Class, Function, Instance, Known, Record, Text
+from kvproof.model.code.values import Class, Deferred, Function, Instance, Known, Record, Text
 from kvproof.spec.state import Ledger
 
 COMMON = "sglang.srt.mem_cache.common"
@@ -23,6 +24,8 @@ ASKS_SETTINGS = (
     f"{BATCH}.get_global_server_args",
     *(f"{CONTEXT}.{name}" for name in ("get_spec", "get_serving", "get_disagg")),
 )
+LEFT_ON_RECORD = ("kv_committed_len", "cache_protected_len")
+"""The lengths that a release leaves on a record: what it had allocated, and the window's cursor, are 0."""
 
 
 class RequestScene(SessionScene):
@@ -34,10 +37,9 @@ class RequestScene(SessionScene):
 
     def _settings(self) -> Mapping[str, Any]:
         """What a release asks of the server beside the caches."""
-        drafts = self.run.paths.decide(z3.Or(self.d.spec_v1, self.d.spec_v2))
         self.settings = Record(
             page_size=self.allocator.page_size,
-            speculative_algorithm=Text("a speculative algorithm") if drafts else None,
+            speculative_algorithm=Deferred(lambda: Text("a speculative algorithm") if self.drafts else None),
             strip_thinking_cache=False,
             disaggregation_mode="null",
         )
@@ -50,6 +52,10 @@ class RequestScene(SessionScene):
             f"{COMMON}.HybridReqToTokenPool": Class(hybrid, common, ()),
             f"{COMMON}.evict_from_tree_cache": Known("evict_from_tree_cache", lambda tree_cache, num_tokens: None),
         }
+
+    @cached_property
+    def drafts(self) -> bool:
+        return self.run.paths.decide(z3.Or(self.d.spec_v1, self.d.spec_v2))
 
     def _request(self) -> Instance:
         req = super()._request()
@@ -81,6 +87,17 @@ class RequestScene(SessionScene):
         gone = self.layout.on_record if self.req.fields.get("kv", self) is None else frozenset()
         kept = {name: self.length_of(self.req, name) for name in LENGTHS if name not in gone}
         return {**dict.fromkeys(gone, self.d.zero), **kept}
+
+    def gave_row_back(self) -> None:
+        """The request names its row no more, as a release leaves it."""
+        layout = self.layout
+        if layout.is_shared:
+            left = {name: length for name, length in self._lengths().items() if name in LEFT_ON_RECORD}
+            self.req.fields["kv"] = self._record(left, None)
+        elif layout.on_record:
+            self.req.fields["kv"] = None
+        if not layout.row_is_on_record:
+            self.req.fields["req_pool_idx"] = None
 
     def function(self, module_name: str, name: str) -> Function:
         module = self.run.sources.module(module_name)

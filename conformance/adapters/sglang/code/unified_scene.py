@@ -5,6 +5,7 @@ A request of its own ends in it, and so does a session's turn that is aborted: i
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import z3
@@ -13,7 +14,8 @@ from kvproof.conformance.adapters.sglang.code.batch_stand_ins import NOTHING
 from kvproof.conformance.adapters.sglang.code.layout import OWNERS, WINDOW
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene
 from kvproof.model.code import arithmetic
-from kvproof.model.code.values import Instance, Opaque, Record
+from kvproof.model.code.values import Deferred, Instance, Opaque, Record
+from kvproof.model.symbolic import PagedLength
 from kvproof.spec.effects import Insert
 
 COMPONENTS = "sglang.srt.mem_cache.unified_cache.components"
@@ -27,11 +29,10 @@ class UnifiedScene(PlainScene):
     frees_duplicates: ClassVar[bool] = True
 
     def _plain_cache(self) -> Instance:
-        self._chooses_pairs()
         windowed = self.has_tree and self.run.paths.decide(self.d.windowed)
         described = {"free_out_of_window_slots": NOTHING}
         components = [self.new(f"{COMPONENTS}.full", "FullComponent", **described)]
-        tree_core = Record(page_size=self.allocator.page_size, is_eagle=self.pairs)
+        tree_core = Record(page_size=self.allocator.page_size, is_eagle=Deferred(lambda: self.pairs))
         if windowed:
             components.append(
                 self.new(f"{COMPONENTS}.swa", "SWAComponent", cache=self.owner, tree_core=tree_core, **described)
@@ -52,14 +53,18 @@ class UnifiedScene(PlainScene):
 
     def _request(self) -> Instance:
         req = super()._request()
-        parts = self.run.paths.decide(self.d.windowed) and self.run.paths.decide(z3.Bool("the prompt parts"))
-        self.parts_at = getattr(self.d.parameters({PARTS_AT: "length"}), PARTS_AT)
-        self.run.paths.assume(self.parts_at.is_well_formed())
-        fill_ids = req.fields["full_untruncated_fill_ids"].count
-        self.run.paths.assume(z3.And(self.s.origin_len <= fill_ids, fill_ids <= self.s.origin_len + self.s.output_len))
         req.fields |= {"session_id": None, "kv_rotation_base": None}
-        req.fields["swa_branching_seqlen"] = self.parts_at if parts else None
+        req.fields["swa_branching_seqlen"] = Deferred(lambda: self.parts_at)
         return req
+
+    @cached_property
+    def parts_at(self) -> PagedLength | None:
+        """Where the prompt parts from one that has lost its window, if it does."""
+        if not (self.run.paths.decide(self.d.windowed) and self.run.paths.decide(z3.Bool("the prompt parts"))):
+            return None
+        at: PagedLength = getattr(self.d.parameters({PARTS_AT: "length"}), PARTS_AT)
+        self.run.paths.assume(at.is_well_formed())
+        return at
 
     def _last_success(self) -> dict[Any, Any]:
         """A release reads nothing of it, so one that has no tokens yet stands for none."""
@@ -80,7 +85,7 @@ class UnifiedScene(PlainScene):
     def _key_len_of(self, count: Any) -> Any:
         """All of them, or up to where they part from others."""
         whole = super()._key_len_of(count)
-        if self.req.fields["swa_branching_seqlen"] is None:
+        if self.parts_at is None:
             return whole
         self.run.paths.assume(z3.And(self.s.cache_protected_len < self.parts_at, self.parts_at <= whole))
         return self.parts_at
