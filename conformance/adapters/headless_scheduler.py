@@ -6,7 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from kvproof.conformance.adapters.event_loop import EventLoop
 from kvproof.conformance.adapters.scenario_run import NeverIdle
@@ -17,6 +17,9 @@ FIRST_ORDINARY_TOKEN, VOCABULARY = 3, 512
 MANY_STEPS = 2000
 # A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
 MANY_IDLE_STEPS = 20
+
+
+Scheduler = TypeVar("Scheduler", bound="HeadlessScheduler")
 
 
 class HeadlessScheduler(ABC):
@@ -35,7 +38,7 @@ class HeadlessScheduler(ABC):
         self._inbox: list[Any] = []
         self._was_idle = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Scheduler) -> Scheduler:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

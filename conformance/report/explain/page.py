@@ -58,7 +58,7 @@ def page_of(story: Story, subject: Subject) -> str:
 
 def asset(name: str) -> str:
     """A file that is a part of pages."""
-    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8").strip("\n")
+    return files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8").strip("\n")
 
 
 def _in_a_scope(script: str) -> str:

@@ -8,7 +8,7 @@ anything that a trace's producer wrote freely. `docs/run-events.schema.json` is 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -24,6 +24,9 @@ NOT_REACHED = "not reachable in small instances"
 Seconds = Annotated[float, AfterValidator(lambda seconds: round(seconds, 4))]
 
 
+Event = TypeVar("Event", bound="_Said")
+
+
 class _Said(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,7 +37,7 @@ class _Said(BaseModel):
         return for_json(data)
 
     @classmethod
-    def about(cls, *told_of: Any, **given: Any) -> Self:
+    def about(cls: type[Event], *told_of: Any, **given: Any) -> Event:
         """The event with the values that are given; each other one is that of the first thing told of that has its name."""
         names = cls.model_fields.keys() - given.keys() - {"event"}
         taken = {name: getattr(one, name) for one in reversed(told_of) for name in names if hasattr(one, name)}
