@@ -107,6 +107,8 @@ class PlainScene(RequestScene):
     kind: ClassVar[Mapping[str, str]] = {}
     frees_duplicates: ClassVar[bool] = False
     """The insert itself frees the copies of what the tree had, from `prev_prefix_len` on."""
+    ends = False
+    """All tokens with KV are those of a request that ends: the tree owns no more of its row than their key."""
 
     def _committed_len(self) -> Any:
         """The ledger's, also where a round claims no position ahead: what the tree takes there is left to the profile."""
@@ -152,7 +154,10 @@ class PlainScene(RequestScene):
     def pairs(self) -> bool:
         """Whether the keys of the tree are pairs of neighbours, as some speculative algorithms ask."""
         may_pair = hasattr(self.p, "key_len") and self.has_tree and self.drafts
-        return may_pair and self.run.paths.decide(z3.Bool("keys are pairs"))
+        pairs = may_pair and self.run.paths.decide(z3.Bool("keys are pairs"))
+        if pairs and self.ends:
+            self.run.paths.assume(self.s.cache_protected_len <= self.s.kv_committed_len - self.d.one)
+        return pairs
 
     def _plain_cache(self) -> Instance:
         fields = {
@@ -260,6 +265,7 @@ class PlainScene(RequestScene):
 
     def keeps(self) -> bool:
         """Whether the release is asked to insert. What the rule has as `inserted` and `key_len` follows from it."""
+        self.ends = True
         assume, decide = self.run.paths.assume, self.run.paths.decide
         is_asked = decide(z3.Bool("is_insert"))
         inserts = self.has_tree and is_asked
