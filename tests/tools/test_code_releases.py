@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from code_releases import Release, page, release_in
+from repository import ROOT
 from small_sglang import write_sglang
 
 from kvproof.conformance.code_proof.findings import Call, Finding, Shown
@@ -49,3 +51,16 @@ def test_a_folder_is_proved_by_the_rules_of_its_release(tmp_path: Path) -> None:
     )
     assert release.count(DIFFERS) > 0 and release.functions > 5
     assert "✗" in page([release])
+
+
+@pytest.mark.sglang
+def test_the_page_says_of_a_real_release_what_the_command_says() -> None:
+    release = release_in(str(ROOT / ".venv-sglang" / "site" / "0.5.11"), None)
+    lines = (ROOT / "docs" / "code_releases.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    column = rows[0].index("0.5.11")
+    marks = {row[0].strip("`"): row[column].split(" ")[0] for row in rows if row[0].startswith("`")}
+
+    assert {f.rule: "✓" if f.verdict == PROVED else "✗" for f in release.findings} == {
+        rule: mark for rule, mark in marks.items() if mark
+    }
