@@ -90,6 +90,9 @@ class Release:
         """The first that the tree has; where it has none, the first of all."""
         return next((place for place in places.items() if self.has(*place)), next(iter(places.items())))
 
+    def has_any(self, places: Places) -> bool:
+        return any(self.has(*place) for place in places.items())
+
     def has(self, module_name: str, function: str) -> bool:
         return self.definition(module_name, function) is not None
 

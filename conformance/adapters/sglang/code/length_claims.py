@@ -10,7 +10,7 @@ import z3
 
 from kvproof.conformance.adapters.sglang.code.claims import YES, Places, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH
-from kvproof.conformance.adapters.sglang.code.request_scene import RequestScene
+from kvproof.conformance.adapters.sglang.code.request_scene import CountsAhead, RequestScene
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.symbolic import Symbols
@@ -22,13 +22,6 @@ LONGEST_MATCH = {BATCH: "Req._compute_max_prefix_len"}
 HOLDS_KV = {BATCH: "ReqKvInfo.holds_kv"}
 COMMITTED = {BATCH: "Req.pop_committed_kv_cache"}
 ALLOCATED = {BATCH: "Req.pop_overallocated_kv_cache"}
-
-
-class OwnLengths(RequestScene):
-    """A request as it counts itself, also where a round in flight claims no position yet."""
-
-    def _committed_len(self) -> Any:
-        return self.s.kv_committed_len
 
 
 NO_WINDOW_LOCK = "nothing is left of the window's lock"
@@ -47,7 +40,7 @@ def lengths(release: Release) -> Iterator[Claim]:
         (COMMITTED, _committed),
         (ALLOCATED, _allocated),
     )
-    yield from (claim(release) for place, claim in parts if any(release.has(*at) for at in place.items()))
+    yield from (claim(release) for place, claim in parts if release.has_any(place))
 
 
 def _reset(release: Release) -> Claim:
@@ -117,15 +110,15 @@ def _holds_kv(release: Release) -> Claim:
 
 
 def _committed(release: Release) -> Claim:
-    return _handed_over(release, "finish, committed KV", COMMITTED, {ENDS_AT: "kv_committed_len"})
+    return _handed_over(release, "finish, committed KV", COMMITTED, {ENDS_AT: "kv_committed_len"}, "kv_committed_freed")
 
 
 def _allocated(release: Release) -> Claim:
     bounds = {BEGINS_AT: "kv_committed_len", ENDS_AT: "kv_allocated_len"}
-    return _handed_over(release, "finish, KV behind it", ALLOCATED, bounds)
+    return _handed_over(release, "finish, KV behind it", ALLOCATED, bounds, "kv_overallocated_freed")
 
 
-def _handed_over(release: Release, name: str, place: Places, bounds: Mapping[str, str]) -> Claim:
+def _handed_over(release: Release, name: str, place: Places, bounds: Mapping[str, str], mark: str) -> Claim:
     """A request that ends hands over its committed KV and, apart from it, what was allocated behind; each once."""
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
@@ -136,9 +129,8 @@ def _handed_over(release: Release, name: str, place: Places, bounds: Mapping[str
         return scene.run.call(scene.run.attribute(scene.req, place[BATCH].removeprefix("Req.")), [], {})
 
     def shows(scene: RequestScene, result: Any) -> Mapping[str, Any]:
-        flag = "kv_committed_freed" if place is COMMITTED else "kv_overallocated_freed"
         handed = dict(zip(bounds, result if isinstance(result, tuple) else (result,), strict=True))
-        return {**handed, **scene.turn_lengths(), IS_MARKED: scene.req.fields[flag] is True}
+        return {**handed, **scene.turn_lengths(), IS_MARKED: scene.req.fields[mark] is True}
 
     return _claim(release, name, place, rule, pop, shows, action="finish")
 
@@ -150,4 +142,4 @@ ASSUMES = (
 
 
 def _claim(release: Release, name: str, place: Places, *parts: Any, **more: Any) -> Claim:
-    return release.claim(name, place, *parts, assumes=ASSUMES, kind=OwnLengths, **more)
+    return release.claim(name, place, *parts, assumes=ASSUMES, kind=CountsAhead, **more)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import z3
 
 from kvproof.conformance.adapters.sglang.code.layout import PREFIX_CACHE, class_at
-from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, RequestScene
+from kvproof.conformance.adapters.sglang.code.request_scene import COMMON, CountsAhead
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
 from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indices, Tokens, bounds, joined, of_the_row
 from kvproof.model.code import arithmetic
@@ -100,7 +100,7 @@ class ReleasingAllocator(Allocator):
             self.effects.append(Free(start, end))
 
 
-class PlainScene(RequestScene):
+class PlainScene(CountsAhead):
     """`tree_cache` is a cache of the class `kind`, without sessions around it."""
 
     allocator_kind = ReleasingAllocator
@@ -109,10 +109,6 @@ class PlainScene(RequestScene):
     """The insert itself frees the copies of what the tree had, from `prev_prefix_len` on."""
     ends = False
     """All tokens with KV are those of a request that ends: the tree owns no more of its row than their key."""
-
-    def _committed_len(self) -> Any:
-        """The ledger's, also where a round claims no position ahead: what the tree takes there is left to the profile."""
-        return self.s.kv_committed_len
 
     def __init__(self, run: Interpreter, s: Ledger, p: SimpleNamespace, act: Callable[[SessionScene], Any]) -> None:
         super().__init__(run, s, p, act)

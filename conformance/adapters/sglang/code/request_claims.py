@@ -93,10 +93,10 @@ def requests(release: Release) -> Iterator[Claim]:
     """The claims about whole releases of rows: by a session's turn, and by an ordinary request in each cache that there is."""
     for name in PARTS:
         yield _abort_claim(release, name) if name in ABORTS and is_there(release) else _released_claim(release, name)
-    if any(release.has(*place) for place in FILLS.items()):
+    if release.has_any(FILLS):
         yield _fills(release)
     for cache, (scene, _) in CACHES.items():
-        if is_there(release) if scene is UnifiedScene else any(release.has(*place) for place in scene.kind.items()):
+        if is_there(release) if scene is UnifiedScene else release.has_any(scene.kind):
             yield from (_plain_claim(release, name, cache) for name in PLAIN)
 
 

@@ -128,6 +128,13 @@ class RequestScene(SessionScene):
         return self.run.call(release_req, [0, z3.Int("requests left")], settings)
 
 
+class CountsAhead(RequestScene):
+    """C is the ledger's, also where a round in flight claims no position yet."""
+
+    def _committed_len(self) -> Any:
+        return self.s.kv_committed_len
+
+
 def takes(function: Function, name: str) -> bool:
     spec = function.node.args
     return any(a.arg == name for a in (*spec.args, *spec.kwonlyargs))
