@@ -8,7 +8,7 @@ from typing import Any
 
 import z3
 
-from kvproof.model.code import arithmetic
+from kvproof.model.code import arithmetic, plain
 from kvproof.model.code.errors import NotUnderstoodError, Place, RaisedError
 from kvproof.model.code.library import LONGEST_LOOP
 from kvproof.model.code.objects import Objects
@@ -26,6 +26,7 @@ from kvproof.model.code.values import (
     same_objects,
     snapshot,
 )
+from kvproof.model.symbolic import PagedLength
 
 ARITHMETIC: Mapping[type[ast.operator], Callable[..., Any]] = {
     ast.Add: arithmetic.add,
@@ -176,14 +177,25 @@ class Expressions(Objects):
 
     def _BoolOp(self, node: ast.BoolOp) -> Any:
         stops_at = isinstance(node.op, ast.Or)
-        for operand in node.values[:-1]:
+        for number, operand in enumerate(node.values[:-1], 1):
             value = self.evaluate(operand)
+            if isinstance(value, z3.BoolRef) and (others := plain.flags(self, node.values[number:])) is not None:
+                return z3.Or(value, *others) if stops_at else z3.And(value, *others)
             if self.truth(value, operand) == stops_at:
                 return stops_at if isinstance(value, z3.BoolRef) else value
         return self.evaluate(node.values[-1])
 
     def _IfExp(self, node: ast.IfExp) -> Any:
-        return self.evaluate(node.body if self.truth(self.evaluate(node.test), node.test) else node.orelse)
+        flag = self.evaluate(node.test)
+        either = self.either(flag, node.body, node.orelse)
+        return self.evaluate(node.body if self.truth(flag, node.test) else node.orelse) if either is None else either
+
+    def either(self, flag: Any, then: ast.expr, otherwise: ast.expr) -> PagedLength | None:
+        """Of two plain lengths the one that an unknown flag says; else None. Integers of Python stay integers."""
+        if not isinstance(flag, z3.BoolRef):
+            return None
+        lengths = [plain.value(self, node) for node in (then, otherwise)]
+        return self.d.where(flag, *lengths) if all(isinstance(length, PagedLength) for length in lengths) else None
 
     def _Compare(self, node: ast.Compare) -> Any:
         left = self.evaluate(node.left)

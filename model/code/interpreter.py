@@ -161,7 +161,21 @@ class Interpreter(Expressions):
     # Branches and loops.
 
     def _If(self, node: ast.If) -> None:
-        self.execute(node.body if self.truth(self.evaluate(node.test), node.test) else node.orelse)
+        flag = self.evaluate(node.test)
+        if not self._assigns_either(node, flag):
+            self.execute(node.body if self.truth(flag, node.test) else node.orelse)
+
+    def _assigns_either(self, node: ast.If, flag: Any) -> bool:
+        """`if flag: x = length`, where `x` has a length already: it is one of the two, and the paths need not fork."""
+        match node:
+            case ast.If(body=[ast.Assign(targets=[ast.Name() as target]) as statement], orelse=[]):
+                length = self.either(flag, statement.value, target)
+                if length is not None:
+                    self.values.append((len(self.lines) - 1, ast.unparse(node.test), flag))
+                    self.lines.append(self.place(statement))
+                    self.bind(target, length)
+                return length is not None
+        return False
 
     def _For(self, node: ast.For) -> None:
         for element in self.unchanged(self.evaluate(node.iter)):

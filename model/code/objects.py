@@ -66,7 +66,7 @@ class Objects:
     def frame(self) -> Frame:
         return self.frames[-1]
 
-    # What statements define (`interpreter.py`).
+    # What expressions and statements define (`expressions.py`, `interpreter.py`).
 
     def evaluate(self, node: ast.expr) -> Any:
         raise NotImplementedError
@@ -75,6 +75,12 @@ class Objects:
         raise NotImplementedError
 
     def truth(self, value: Any, node: ast.expr) -> bool:
+        raise NotImplementedError
+
+    def operate(self, operator: type[ast.operator], left: Any, right: Any, node: ast.expr | ast.stmt) -> Any:
+        raise NotImplementedError
+
+    def compare(self, operator: ast.cmpop, left: Any, right: Any) -> Any:
         raise NotImplementedError
 
     # Names.
