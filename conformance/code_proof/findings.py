@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instead_of
 from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check
 from kvproof.model.code.reached import reached
+from kvproof.model.code.rests_on import Shifts
 from kvproof.model.code.source import Sources
 from kvproof.model.explore import Taken
 from kvproof.spec.actions import ACTIONS, Action
@@ -122,6 +123,20 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
         sum(path.understood for path in verdict.paths),
         tuple(sorted(_ran(sources, verdict))),
     )
+
+
+def moved(finding: Finding, shifts: Shifts) -> Finding:
+    """The finding on functions that stand on other lines by now."""
+
+    def line(path: str | None, number: int) -> int:
+        spans = shifts.get(path or "", [])
+        return number + next((by for first, last, by in spans if first <= number <= last), 0)
+
+    def shown(found: Shown) -> Shown:
+        return replace(found, lines=tuple(replace(at, line=line(at.path, at.line)) for at in found.lines))
+
+    begin = line(finding.path, finding.line) if finding.line is not None else None
+    return replace(finding, line=begin, differences=tuple(map(shown, finding.differences)))
 
 
 def _ran(sources: Sources, verdict: Verdict) -> set[str]:

@@ -11,7 +11,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -24,14 +24,15 @@ import kvproof.conformance.code_proof
 import kvproof.model
 import kvproof.spec
 from kvproof.conformance.code_proof import engines
-from kvproof.conformance.code_proof.findings import Finding, find, names_of
+from kvproof.conformance.code_proof.findings import Finding, find, moved, names_of
 from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.child_process import Child
 from kvproof.model.cache import Store
 from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
 from kvproof.model.code.errors import NotUnderstoodError
-from kvproof.model.code.source import Sources, digest_of
+from kvproof.model.code.rests_on import Read, again, digest_of, read_of
+from kvproof.model.code.source import Sources
 from kvproof.spec.profiles import PROFILES, Profile
 
 JOBS = 2
@@ -44,16 +45,17 @@ LIMITS = f"limits: {MOST_SECONDS:.0f} s and {MOST_MEMORY >> 30} GiB"
 NO_ANSWER = f"its process ended without an answer ({LIMITS})"
 UNREADABLE = (SyntaxError, NotUnderstoodError, UnicodeDecodeError, RecursionError, MemoryError)
 """What the text of the code can bring about, which its author chooses."""
-_KEPT = TypeAdapter(list[tuple[dict[str, str | None], Finding]])
+Kept = list[tuple[dict[str, Read | None], Finding]]
+"""Answers of earlier runs, each with what it rests on."""
+_KEPT = TypeAdapter(Kept)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a process found out, and the digest of each module that it read for it."""
+    """What a process found out, and what it read for it."""
 
     finding: Finding
-    read: dict[str, str | None]
-    is_kept: bool = False
+    read: dict[str, Read | None]
 
 
 class Proving:
@@ -92,7 +94,7 @@ class Proving:
 
     def _names(self) -> list[str]:
         """Asked of a process as well: even to parse the code may take more than there is."""
-        [(_, names)] = in_processes([""], self._child, lambda name: NO_ANSWER, jobs=1, deadline=math.inf)
+        [(_, names)] = in_processes({"": []}, self._child, lambda name: NO_ANSWER, jobs=1, deadline=math.inf)
         if isinstance(names, str):
             raise UserError(f"{self._target.label} cannot be read: {names}")
         return list(names)
@@ -101,7 +103,8 @@ class Proving:
         def lost(name: str) -> Answer:
             return Answer(_without_verdict(name, NO_ANSWER), {})
 
-        return in_processes(names, self._child, lost, jobs=JOBS, deadline=self._deadline)
+        questions = {name: self._all_kept(name) for name in names}
+        return in_processes(questions, self._child, lost, jobs=JOBS, deadline=self._deadline)
 
     def _child(self) -> Child:
         return Child("kvproof-code", _serve, self._target, self._profile.name if self._profile is not None else None)
@@ -109,13 +112,13 @@ class Proving:
     # Answers of earlier runs.
 
     def _kept(self, name: str) -> Finding | None:
-        """An answer that was given for the very modules that the tree has now."""
+        """An answer that was given for the very modules that the tree has now. Here no code is parsed: it may be hostile."""
         for read, finding in self._all_kept(name):
-            if all(self._digest(module) == digest for module, digest in read.items()):
+            if all(self._digest(module) == (seen and seen.text) for module, seen in read.items()):
                 return finding
         return None
 
-    def _all_kept(self, name: str) -> list[tuple[dict[str, str | None], Finding]]:
+    def _all_kept(self, name: str) -> Kept:
         if self._store is None:
             return []
         try:
@@ -131,7 +134,8 @@ class Proving:
 
     def _digest(self, module: str) -> str | None:
         if module not in self._is_read:
-            self._is_read[module] = digest_of(self._sources.module(module))
+            found = self._sources.module(module)
+            self._is_read[module] = digest_of(found) if found is not None else None
         return self._is_read[module]
 
     def _key(self, name: str) -> str:
@@ -144,23 +148,24 @@ MOST_TREES = 40
 
 
 def in_processes(
-    names: list[str], start: Callable[[], Child], lost: Callable[[str], Any], *, jobs: int, deadline: float
+    questions: Mapping[str, Kept], start: Callable[[], Child], lost: Callable[[str], Any], *, jobs: int, deadline: float
 ) -> Iterator[tuple[str, Any]]:
-    """What processes answer to each name, in the order in which it comes; `lost(name)` for one that ends a process."""
-    waiting = list(names)
+    """What processes answer to each name, given what is kept, in the order in which it comes; `lost(name)` for one that ends a
+    process."""
+    waiting = list(questions)
     at_work: dict[Connection, tuple[Child, str, float]] = {}
     try:
         while waiting or at_work:
             while waiting and len(at_work) < jobs:
                 child = start()
-                _ask(at_work, child, waiting.pop(0))
+                _ask(at_work, child, name := waiting.pop(0), questions[name])
             ready, now = wait(list(at_work), 1.0), time.monotonic()
             late = [c for c, (_, _, since) in at_work.items() if now > min(since + MOST_SECONDS, deadline)]
             for connection in [c for c in list(at_work) if c in ready or c in late]:
                 child, name, _ = at_work.pop(connection)
                 answer = _received(child) if connection in ready else None
                 if answer is not None and waiting:
-                    _ask(at_work, child, waiting.pop(0))
+                    _ask(at_work, child, following := waiting.pop(0), questions[following])
                 else:
                     child.end()
                 yield name, answer[0] if answer is not None else lost(name)
@@ -169,8 +174,8 @@ def in_processes(
             child.end()
 
 
-def _ask(at_work: dict[Connection, tuple[Child, str, float]], child: Child, name: str) -> None:
-    child.connection.send(name)
+def _ask(at_work: dict[Connection, tuple[Child, str, float]], child: Child, name: str, kept: Kept) -> None:
+    child.connection.send((name, kept))
     at_work[child.connection] = child, name, time.monotonic()
 
 
@@ -186,19 +191,30 @@ def _without_verdict(name: str, why: str) -> Finding:
 
 
 def _serve(connection: Connection, target: Target, profile: str | None) -> None:
-    """Answers the empty name with all names, and each name with its finding."""
+    """Answers the empty name with all names, and each name with its finding: a kept one that still holds, or a new one."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     sys.setrecursionlimit(DEEPEST_PYTHON)
     sources, rules = Sources(target.tree), PROFILES[profile] if profile is not None else None
     while True:
-        name = connection.recv()
-        found: Finding | list[str] | str
+        name, kept = connection.recv()
+        found: Answer | list[str] | str
         try:
-            found = find(sources, rules, name) if name else names_of(sources, rules)
+            found = _answer(sources, rules, name, kept) if name else names_of(sources, rules)
         except UNREADABLE as error:
             why = f"{type(error).__name__}: {error}"
-            found = _without_verdict(name, why) if name else why
-        connection.send(Answer(found, sources.digests()) if isinstance(found, Finding) else found)
+            found = Answer(_without_verdict(name, why), {}) if name else why
+        connection.send(found)
+
+
+def _answer(sources: Sources, rules: Profile | None, name: str, kept: Kept) -> Answer:
+    for before, finding in kept:
+        now = again(before, sources)
+        if now is not None:
+            read, shifts = now
+            return Answer(moved(finding, shifts), read)
+    sources.begin()
+    finding = find(sources, rules, name)
+    return Answer(finding, read_of(sources))
 
 
 def own_sources() -> str:

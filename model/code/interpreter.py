@@ -44,6 +44,7 @@ class Interpreter(Expressions):
     def run_body(self, function: Function, frame: Frame) -> Any:
         node = function.node
         if isinstance(node, ast.FunctionDef):
+            function.module.was_read.add(node)
             frame.local = _local_names(node)
         self.frames.append(frame)
         try:

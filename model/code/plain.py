@@ -99,6 +99,7 @@ def _called(run: Objects, function: Any, arguments: list[Any]) -> Any:
         return run.call(function, arguments, {})
     if not isinstance(function, Function) or not isinstance(function.node, ast.FunctionDef):
         raise NotPlainError
+    function.module.was_read.add(function.node)
     match function.node:
         case ast.FunctionDef(
             args=ast.arguments(posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None),

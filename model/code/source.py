@@ -6,12 +6,12 @@ A tree is a folder (a checkout, an unpacked wheel, site-packages) or a commit of
 from __future__ import annotations
 
 import ast
-import hashlib
+import copy
 import io
 import subprocess
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -62,13 +62,17 @@ class Commit:
         return shown.stdout.decode("utf-8") if shown.returncode == 0 else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Module:
     """One file: its functions, classes, imports and constants by name."""
 
     name: str
     path: str
     text: str
+    was_read: set[ast.stmt] = field(default_factory=set)
+    """Functions whose bodies were looked at since `Sources.begin`."""
+    facts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """What was asked of other text since then (`fact`), with the answers."""
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -261,19 +265,68 @@ class Module:
         bodies += [(f"{c.name}.", c.body) for c in self.tree.body if isinstance(c, ast.ClassDef)]
         return [(f"{of}{f.name}", f) for of, body in bodies for f in body if isinstance(f, ast.FunctionDef)]
 
+    @cached_property
+    def outline(self) -> str:
+        """All that stands outside of the bodies of functions, and what an import may change, which those bodies say too."""
+        bodies = {node for _, node in self.functions}
+        facts = (self.path, sorted(self.uncertain), sorted(self.changed))
+        return "\n".join([*map(str, facts), *(_without_bodies(statement, bodies) for statement in self.tree.body)])
+
+    def text_of(self, function: ast.FunctionDef) -> str:
+        return "\n".join(self._lines[function.lineno - 1 : function.end_lineno])
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    def fact(self, question: str, about: str) -> list[str]:
+        """The answer to one of `QUESTIONS`, which is noted. It takes no function as read."""
+        self.facts[question, about] = sorted(QUESTIONS[question](self, about))
+        return self.facts[question, about]
+
     def is_uncertain(self, name: str) -> bool:
         return name in self.uncertain or "*" in self.uncertain
 
     def binds(self, name: str) -> bool:
         return name in self.definitions or name in self.imports or self.is_uncertain(name)
 
+    def has(self, dotted: str) -> bool:
+        """Whether it defines `Class.method`, `Class` or `function`."""
+        return self.found(dotted) is not None
+
     def definition(self, dotted: str) -> ast.stmt | None:
-        """The definition of `Class.method` or of `function`."""
+        """The definition of `Class.method` or of `function`, which is read from then on."""
+        found = self.found(dotted)
+        if found is not None:
+            self.was_read.add(found)
+        return found
+
+    def found(self, dotted: str) -> ast.stmt | None:
+        """The same, without a note that it is read."""
         name, _, member = dotted.partition(".")
         found = self.definitions.get(name)
         if not member or not isinstance(found, ast.ClassDef):
             return None if member else found
         return next((s for s in found.body if isinstance(s, ast.FunctionDef) and s.name == member), None)
+
+
+def _set_in(module: Module, function: str) -> set[str]:
+    parts = ast.walk(module.found(function) or ast.Pass())
+    return {n.attr for n in parts if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+
+
+def _keywords_of(module: Module, function: str) -> set[str]:
+    found = module.found(function)
+    return {a.arg for a in found.args.kwonlyargs} if isinstance(found, ast.FunctionDef) else set()
+
+
+MENTIONS, SETS, TAKES = "mentions", "sets", "takes"
+QUESTIONS: Mapping[str, Callable[[Module, str], set[str]]] = {
+    MENTIONS: lambda module, word: {word} if word in module.text else set(),
+    SETS: _set_in,
+    TAKES: _keywords_of,
+}
+"""Of a word, whether it stands in the text; of a function, which attributes it sets and which keywords it takes."""
 
 
 @dataclass
@@ -284,9 +337,23 @@ class Sources:
     used: set[tuple[str, str]] = field(default_factory=set)
     """(module, name) of what was looked up."""
     _modules: dict[str, Module | None] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Forgets what was looked up and read, not the modules."""
+        self.used.clear()
+        self._asked.clear()
+        for module in filter(None, self._modules.values()):
+            module.was_read.clear()
+            module.facts.clear()
+
+    def asked(self) -> dict[str, Module | None]:
+        """The modules that were asked for since."""
+        return {name: self._modules[name] for name in sorted(self._asked)}
 
     def module(self, name: str) -> Module | None:
         """A module by its dotted name, or None where the tree has no such file."""
+        self._asked.add(name)
         if name not in self._modules:
             self._modules[name] = self._read(name)
         return self._modules[name]
@@ -306,10 +373,6 @@ class Sources:
         """`Class.function` or `function` in which a line of a module that was read stands, without those inside a function."""
         read = (module for module in self._modules.values() if module is not None and module.path == path)
         return next((name for module in read for name, node in module.functions if _spans(node, number)), None)
-
-    def digests(self) -> dict[str, str | None]:
-        """Of each module that was asked for, the SHA-256 of its text; None of one that the tree does not have."""
-        return {name: digest_of(module) for name, module in self._modules.items()}
 
     def patched(self) -> str | None:
         """Something that was looked up, and that the import of another module, one of those that were read, may change."""
@@ -335,8 +398,18 @@ def _spans(node: ast.FunctionDef, number: int) -> bool:
     return node.lineno <= number <= (node.end_lineno or node.lineno)
 
 
-def digest_of(module: Module | None) -> str | None:
-    return None if module is None else hashlib.sha256(f"{module.path}\n{module.text}".encode()).hexdigest()
+def _without_bodies(statement: ast.stmt, functions: set[ast.FunctionDef]) -> str:
+    """A statement as text, without the bodies of these functions."""
+    if isinstance(statement, ast.ClassDef):
+        inner = [_without_bodies(part, functions) for part in statement.body]
+        return "\n".join([_headline(statement), *inner, "end"])
+    return _headline(statement) if statement in functions else ast.dump(statement)
+
+
+def _headline(statement: ast.stmt) -> str:
+    head = copy.copy(statement)
+    head.body = []  # type: ignore[attr-defined]
+    return ast.dump(head)
 
 
 def imported_by(statement: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, tuple[str, str]]]:

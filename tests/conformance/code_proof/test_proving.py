@@ -19,6 +19,7 @@ from kvproof.model.cache import Store
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED, UNKNOWN
 from kvproof.model.code.source import Sources
 
+FUNCTIONS = {"finish": "_trim", "detach": "release_session"}
 A_FREE_THAT_STARTS_IN_A_PAGE = ("(target + page_size - 1) // page_size", "target // page_size")
 
 
@@ -42,9 +43,11 @@ def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: p
 
     def find(sources: Sources, profile: object, name: str) -> Finding:
         """In a process of its own."""
-        sources.module("sglang.srt.session.streaming_session" if name == "finish" else "sglang.srt.utils")
+        module = sources.module("sglang.srt.session.streaming_session")
+        assert module is not None
+        place = module.definition(f"StreamingSession.{FUNCTIONS[name]}")
         (asked / name).touch(exist_ok=False)
-        return Finding(name, name, "m.py", 1, PROVED)
+        return Finding(name, name, module.path, place.lineno if place is not None else None, PROVED)
 
     def names_asked(*edit: str) -> set[str]:
         asked.mkdir()
@@ -58,6 +61,23 @@ def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: p
     assert names_asked() == {"finish", "detach"}
     assert names_asked() == set()
     assert names_asked(*A_FREE_THAT_STARTS_IN_A_PAGE) == {"finish"}
+    assert names_asked("class StreamingSession:", "class StreamingSession:\n    # a line more\n") == set()
+
+
+def test_a_finding_that_is_found_again_names_the_lines_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, folder = Store(tmp_path / "kept"), write_sglang(tmp_path / "code", *A_FREE_THAT_STARTS_IN_A_PAGE)
+    monkeypatch.setattr(proving, "names_of", lambda *_: ["finish", "detach"])
+    before = findings(folder, store)
+    module = folder / "sglang/srt/session/streaming_session.py"
+    module.write_text(module.read_text().replace("class StreamingSession:", "class StreamingSession:\n"))
+    monkeypatch.setattr(proving, "find", lambda *_: pytest.fail("was asked again"))
+    after = findings(folder, store)
+
+    text = module.read_text().split("\n")
+    shown = [line for finding in after for difference in finding.differences for line in difference.lines]
+    assert {line.text == text[line.line - 1].strip() for line in shown if module.match(line.path)} == {True}
+    assert [finding.verdict for finding in after] == [DIFFERS, PROVED]
+    assert [finding.line for finding in after] == [(finding.line or 0) + 1 for finding in before]
 
 
 def test_what_a_solver_did_not_know_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from kvproof.conformance.adapters.sglang.code.claims import YES, Given, Release
 from kvproof.conformance.adapters.sglang.code.layout import BATCH, PREPARES_ROUND, claims_ahead
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, follows
+from kvproof.model.code.source import SETS, TAKES
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions.finish import kv_of_known_tokens
 from kvproof.spec.domain import implies
@@ -53,7 +53,7 @@ IS_DUE = "on a tree, a window is evicted only when a token has left it (`maybe_e
 
 def _evict_window(release: Release) -> Claim:
     action = release.actions["evict_window"]
-    asks_interval = _has_keyword(release, "ScheduleBatch._evict_swa", "eviction_interval")
+    asks_interval = "eviction_interval" in release.fact(TAKES, BATCH, "ScheduleBatch._evict_swa")
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         given = list(release.given(d, s))
@@ -77,7 +77,7 @@ def _evict_window(release: Release) -> Claim:
 def _when_to_evict(release: Release) -> Claim:
     """Whenever the batch evicts of a window, what leaves it has its KV and is read no more: the rule's guards hold."""
     action = release.actions["evict_window"]
-    asks_interval = _has_keyword(release, "ScheduleBatch._evict_swa", "eviction_interval")
+    asks_interval = "eviction_interval" in release.fact(TAKES, BATCH, "ScheduleBatch._evict_swa")
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         return Expected((action.applies(d, s), *release.given(d, s)), s, (), {MAY_EVICT: YES})
@@ -114,11 +114,6 @@ def _when_to_evict(release: Release) -> Claim:
 
 MAY_EVICT = "what is evicted has its KV and has left the window"
 EACH_TIME = "the interval of evictions is one token or one window, and no lock of a window is released early"
-
-
-def _has_keyword(release: Release, function: str, name: str) -> bool:
-    node = release.definition(BATCH, function)
-    return isinstance(node, ast.FunctionDef) and any(a.arg == name for a in node.args.kwonlyargs)
 
 
 def _evict(scene: BatchScene) -> Any:
@@ -252,7 +247,7 @@ BEFORE = (
 def _extend(release: Release) -> Claim:
     """Rows and pages; and those lengths that the caller leaves to the function: up to 0.5.14 it sets them itself."""
     action = release.actions["extend"]
-    of_caller = _set_by(release, BATCH, "ScheduleBatch.prepare_for_extend")
+    of_caller = release.fact(SETS, BATCH, "ScheduleBatch.prepare_for_extend")
     lengths = sorted(LENGTHS_SET - of_caller)
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
@@ -293,7 +288,7 @@ ASKS_NOTHING = (
 
 def _prepare_for_extend(release: Release) -> Iterator[Claim]:
     """The whole preparation, where it sets lengths itself."""
-    if not LENGTHS_SET & _set_by(release, BATCH, PREPARES):
+    if not LENGTHS_SET & release.fact(SETS, BATCH, PREPARES):
         return
     action = release.actions["extend"]
 
@@ -328,13 +323,6 @@ def _prepare_for_extend(release: Release) -> Iterator[Claim]:
         assumes=(RESERVE[2], NO_WINDOW_HERE, *PLAINLY, *BEFORE[1:], ASKS_NOTHING),
         kind=BatchScene,
     )
-
-
-def _set_by(release: Release, module_name: str, function: str) -> set[str]:
-    """Attributes that a function sets."""
-    node = release.definition(module_name, function)
-    found = ast.walk(node) if node is not None else ()
-    return {n.attr for n in found if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
 
 
 # Results of speculation v2.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -56,7 +55,7 @@ class Release:
     def is_owned(self) -> bool:
         """The cache that owns the sessions asks the session cache first: its methods are named `try_`."""
         module = self.sources.module(self.module)
-        return module is not None and module.definition(f"{self.cache}.match_prefix") is None
+        return module is not None and not module.has(f"{self.cache}.match_prefix")
 
     def given(self, d: Symbols, s: Ledger) -> tuple[Any, ...]:
         """What a release relies on. One that frees a row in two parts, below and above the window cursor, relies on a cursor
@@ -94,11 +93,12 @@ class Release:
         return any(self.has(*place) for place in places.items())
 
     def has(self, module_name: str, function: str) -> bool:
-        return self.definition(module_name, function) is not None
-
-    def definition(self, module_name: str, function: str) -> ast.stmt | None:
         module = self.sources.module(module_name)
-        return module.definition(function) if module is not None else None
+        return module is not None and module.has(function)
+
+    def fact(self, question: str, module_name: str, function: str) -> frozenset[str]:
+        module = self.sources.module(module_name)
+        return frozenset(module.fact(question, function)) if module is not None else frozenset()
 
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:

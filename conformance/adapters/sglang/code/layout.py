@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.objects import dataclass_fields
-from kvproof.model.code.source import Sources
+from kvproof.model.code.source import SETS, Sources
 from kvproof.model.code.values import Class
 
 BATCH = "sglang.srt.managers.schedule_batch"
@@ -92,20 +91,17 @@ def layout_of(run: Interpreter) -> Layout:
 
 def splits_at_cursor(sources: Sources) -> bool:
     batch = sources.module(BATCH)
-    return batch is not None and batch.definition("ReqKvInfo.swa_dead_lo") is not None
+    return batch is not None and batch.has("ReqKvInfo.swa_dead_lo")
 
 
 def claims_ahead(sources: Sources) -> bool:
     """Whether a round of speculation claims the bonus position when it is prepared, as the rule has it. If not, C waits for the
     result. A tree without such rounds has nothing that waits."""
     modules = ((sources.module(module), function) for module, function in PREPARES_ROUND)
-    prepares = [node for module, function in modules if module is not None and (node := module.definition(function))]
-    return not prepares or any(map(_adds_to_committed, prepares))
-
-
-def _adds_to_committed(function: ast.stmt) -> bool:
-    targets = [node.target for node in ast.walk(function) if isinstance(node, ast.AugAssign)]
-    return any(isinstance(target, ast.Attribute) and target.attr == "kv_committed_len" for target in targets)
+    prepares = [
+        module.fact(SETS, function) for module, function in modules if module is not None and module.has(function)
+    ]
+    return not prepares or any("kv_committed_len" in sets for sets in prepares)
 
 
 def _fields(kind: Class) -> frozenset[str]:

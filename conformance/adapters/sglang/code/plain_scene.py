@@ -16,6 +16,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator, Indice
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.source import MENTIONS
 from kvproof.model.code.values import Deferred, Instance, Known, Library, Opaque, Record, StandIn
 from kvproof.model.symbolic import PagedLength, Symbols
 from kvproof.spec.effects import Free, Insert, Unlock
@@ -251,13 +252,13 @@ class PlainScene(CountsAhead):
     def _may_skip(self) -> bool:
         """Whether a request can ask that nothing of it is inserted."""
         common = self.run.sources.module(COMMON)
-        return common is not None and "skip_radix_cache_insert" in common.text
+        return common is not None and bool(common.fact(MENTIONS, "skip_radix_cache_insert"))
 
     @property
     def _asks_again(self) -> bool:
         """Whether the cache has a setting of its own by which it inserts no request that ends."""
         modules = map(self.run.sources.module, self.kind)
-        return any(module is not None and "disable_finished_insert" in module.text for module in modules)
+        return any(module is not None and module.fact(MENTIONS, "disable_finished_insert") for module in modules)
 
     def keeps(self) -> bool:
         """Whether the release is asked to insert. What the rule has as `inserted` and `key_len` follows from it."""

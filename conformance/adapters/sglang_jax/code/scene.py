@@ -13,6 +13,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Indices, ReqToTok
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
+from kvproof.model.code.source import MENTIONS
 from kvproof.model.code.values import Class, Function, Instance, Known, Library, Opaque, Record, StandIn
 from kvproof.spec.effects import Effect, Insert, Lock, Unlock
 from kvproof.spec.state import Ledger
@@ -261,7 +262,7 @@ class JaxScene:
     def keeps_lengths(self) -> bool:
         """From #994 on a request has lengths of its own."""
         module = self.run.sources.module(BATCH)
-        return module is not None and "cache_protected_len" in module.text
+        return module is not None and bool(module.fact(MENTIONS, "cache_protected_len"))
 
     def owned_by_tree(self) -> Any:
         """What the request takes the tree to own of its row: before #994 the length of what was matched last."""

@@ -1,0 +1,114 @@
+"""What an answer about the code rests on: of each module that was asked for, its outline and the functions that were read.
+
+A change of another function leaves the answer as it was.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.source import Module, Sources
+
+UNREADABLE = (SyntaxError, NotUnderstoodError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Read:
+    """One module, as an answer has seen it."""
+
+    text: str
+    """The digest of all of it."""
+    outline: str
+    functions: Mapping[str, tuple[str, int, int]]
+    """Of each function that was read, the digest of its text, its first line and its last."""
+    facts: list[tuple[str, str, list[str]]]
+    """What was asked of other text, with the answers."""
+
+
+Shifts = dict[str, list[tuple[int, int, int]]]
+"""Of a file, the first and the last line of each function that was read, and by how many lines it has moved since."""
+
+
+def read_of(sources: Sources) -> dict[str, Read | None]:
+    """What was asked for since `sources.begin()`; None of a module that the tree does not have."""
+    return {name: _read(module) if module is not None else None for name, module in sources.asked().items()}
+
+
+def digest_of(module: Module) -> str:
+    return _digest(f"{module.path}\n{module.text}")
+
+
+def again(before: Mapping[str, Read | None], sources: Sources) -> tuple[dict[str, Read | None], Shifts] | None:
+    """The same as it is read now, and how far the lines have moved; None where something that was read is another now."""
+    sources.begin()
+    shifts: Shifts = {}
+    for name, seen in before.items():
+        module = sources.module(name)
+        if module is None or seen is None:
+            if module is not None or seen is not None:
+                return None
+            continue
+        moved = _moved(module, seen) if digest_of(module) != seen.text else []
+        if moved is None:
+            return None
+        shifts[module.path] = moved
+    return {name: _now(sources.module(name), seen) for name, seen in before.items()}, shifts
+
+
+def _moved(module: Module, before: Read) -> list[tuple[int, int, int]] | None:
+    if _outline(module) != before.outline:  # first: it can be had of text that is no Python
+        return None
+    if any(module.fact(question, about) != answer for question, about, answer in before.facts):
+        return None
+    moved, functions = [], _functions(module)
+    for name, (text, first, last) in before.functions.items():
+        function = functions.get(name)
+        if function is None or _digest(module.text_of(function)) != text:
+            return None
+        moved.append((first, last, function.lineno - first))
+    return moved
+
+
+def _now(module: Module | None, seen: Read | None) -> Read | None:
+    if module is None or seen is None or digest_of(module) == seen.text:
+        return seen
+    functions = _functions(module)
+    module.was_read.update(functions[name] for name in seen.functions)
+    return _read(module)
+
+
+def _read(module: Module) -> Read:
+    facts = [(*asked, answer) for asked, answer in sorted(module.facts.items())]
+    functions = {}
+    if module.was_read:
+        functions = {
+            name: (_digest(module.text_of(node)), node.lineno, node.end_lineno or node.lineno)
+            for name, node in _functions(module).items()
+            if node in module.was_read
+        }
+    return Read(digest_of(module), _outline(module), functions, facts)
+
+
+def _functions(module: Module) -> dict[str, ast.FunctionDef]:
+    """By name; of several of one name, as a property has them, each with its number."""
+    found: dict[str, ast.FunctionDef] = {}
+    for name, node in module.functions:
+        number = sum(known.partition("#")[0] == name for known in found)
+        found[f"{name}#{number}" if number else name] = node
+    return found
+
+
+def _outline(module: Module) -> str:
+    """That of the whole text where it cannot be parsed."""
+    try:
+        return _digest(module.outline)
+    except UNREADABLE:
+        return digest_of(module)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
