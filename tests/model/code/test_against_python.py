@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from texts import Texts
 
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import _number
@@ -22,17 +22,6 @@ from kvproof.model.questions import z3_solver
 from kvproof.model.symbolic import Symbols
 
 NOT_UNDERSTOOD = "not understood"
-
-
-@dataclass(frozen=True)
-class Text:
-    """A tree with one module, `code`."""
-
-    text: str
-    name: str = "text"
-
-    def read(self, path: str) -> str | None:
-        return self.text if path == "code.py" else None
 
 
 def by_python(code: str, numbers: tuple[int, ...], page_size: int) -> Any:
@@ -58,7 +47,7 @@ def by_interpreter(code: str, numbers: tuple[int, ...], page_size: int) -> Any:
     model = solver.model()
 
     def run() -> Any:
-        interpreter = Interpreter(d, Sources(Text(code)), paths, {}, LIBRARY)
+        interpreter = Interpreter(d, Sources(Texts({"code.py": code})), paths, {}, LIBRARY)
         try:
             function = interpreter.imported("code", "f")
             found = interpreter.call(function, [*lengths, arithmetic.page_size_of(d)], {})
@@ -306,7 +295,7 @@ class Tensor(StandIn):
 
 @pytest.mark.parametrize(("operator", "is_understood"), [("==", True), ("!=", False)])
 def test_a_comparison_that_gives_no_flag_has_no_opposite(operator: str, is_understood: bool) -> None:
-    sources = Sources(Text(f"def f(x):\n    return x {operator} 1\n"))
+    sources = Sources(Texts({"code.py": f"def f(x):\n    return x {operator} 1\n"}))
     interpreter = Interpreter(d := Symbols(), sources, Paths([d.page_size == 1]), {}, LIBRARY)
     tensor = Tensor()
     try:
@@ -319,7 +308,7 @@ def test_a_comparison_that_gives_no_flag_has_no_opposite(operator: str, is_under
 
 def test_objects_that_were_there_before_have_different_ids() -> None:
     code = f"{PRELUDE}\ndef f(one, other):\n    return [id(x) in {{id(one)}} for x in (one, other)]\n"
-    interpreter = Interpreter(d := Symbols(), Sources(Text(code)), Paths([d.page_size == 1]), {}, LIBRARY)
+    interpreter = Interpreter(d := Symbols(), Sources(Texts({"code.py": code})), Paths([d.page_size == 1]), {}, LIBRARY)
     pair = interpreter.imported("code", "Pair")
     one, other = (interpreter.construct(pair, [d.one], {}) for _ in range(2))
 

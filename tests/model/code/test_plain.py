@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import z3
+from texts import Texts
 
 from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import RaisedError
@@ -42,17 +42,6 @@ class Row:
 """
 
 
-@dataclass(frozen=True)
-class Text:
-    """A tree with one module, `code`."""
-
-    text: str
-    name: str = "text"
-
-    def read(self, path: str) -> str | None:
-        return self.text if path == "code.py" else None
-
-
 def paths_of(body: str) -> list[Any]:
     """Of each path of `f(a, b, P, server)` what it gives; `a` and `b` are any lengths that are not negative."""
     d = Symbols()
@@ -62,7 +51,7 @@ def paths_of(body: str) -> list[Any]:
     paths = Paths([d.page_size >= 1, a.is_well_formed(), b.is_well_formed(), a.pages >= 0, b.pages >= 0])
 
     def run() -> Any:
-        interpreter = Interpreter(d, Sources(Text(code)), paths, {}, LIBRARY)
+        interpreter = Interpreter(d, Sources(Texts({"code.py": code})), paths, {}, LIBRARY)
         server = Record(page_size=arithmetic.page_size_of(d), chosen=Deferred(lambda: paths.decide(z3.Bool("chosen"))))
         try:
             function = interpreter.imported("code", "f")

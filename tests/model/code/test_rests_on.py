@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
+from texts import Texts
 
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
@@ -49,17 +48,6 @@ class Cache:
         return x  # the swa window
 '''
 FREED_AT = CACHE.split("\n").index("    def freed(self, x):") + 1
-
-
-@dataclass(frozen=True)
-class Texts:
-    """A tree in memory."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-    name: str = "texts"
-
-    def read(self, path: str) -> str | None:
-        return self.texts.get(path)
 
 
 def read_for_freed(text: str) -> Sources:
