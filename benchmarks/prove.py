@@ -7,7 +7,9 @@ something. Writes benchmarks/results/prove.md. Where SPIN or gcc is missing, it 
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,8 @@ import z3
 from measuring import CLI, machine, say, table
 from spin import verifier as spin
 
+from kvproof.conformance.adapters.sglang.code.functions import PACKAGE
+from kvproof.model.code.source import Module
 from kvproof.model.explore import counterexample, reach, shortest_run
 from kvproof.model.prove import induction_step, prove
 from kvproof.spec.actions import ACTIONS
@@ -34,6 +38,8 @@ HERE = Path(__file__).parent
 PAGE = HERE / "results" / "prove.md"
 SITES = HERE.parent / ".venv-sglang" / "site"
 IN_DETAIL = ("0.5.11", "0.5.23")
+CHANGES = 12
+"""Functions that are changed, one after the other."""
 COLUMNS = ("function", "rule", "verdict", "paths", "questions")
 REPEATS = 5
 # The instances and faults that both tools are given: (page size, row width).
@@ -121,14 +127,39 @@ def code_section() -> list[str]:
         with tempfile.TemporaryDirectory() as kept:
             seconds, found = code_command(release, Path(kept))
             again = Timing(tuple(code_command(release, Path(kept))[0] for _ in range(3)))
+            changed = str(after_changes(release, Path(kept), found)) if release.name in IN_DETAIL else ""
         sums = [sum(one[count] for one in found) for count in ("paths", "questions")]
         proved = sum(one["verdict"] == "proved" for one in found)
-        rows.append((release.name, f"{proved} of {len(found)}", *sums, _time(seconds), str(again)))
+        rows.append((release.name, f"{proved} of {len(found)}", *sums, _time(seconds), str(again), changed))
         if release.name in IN_DETAIL:
             functions += [(release.name, *(one[name] for name in COLUMNS), _time(one["seconds"])) for one in found]
-    head = ("release", "claims proved", "paths", "questions", "cold", "warm")
+    head = ("release", "claims proved", "paths", "questions", "cold", "warm", f"one of {CHANGES} functions changed")
     each = ("release", *COLUMNS, "time")
     return [*lines, "`kvproof prove --code`, in two processes.", "", *table(head, rows), "", *table(each, functions)]
+
+
+def after_changes(release: Path, kept: Path, found: list[dict[str, Any]]) -> Timing:
+    """With what is kept, after a change of one of the functions that ran: of each so many of them, by file and name."""
+    names = sorted({name for one in found for name in one["ran"]})
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        shutil.copytree(release / PACKAGE, tree / PACKAGE, ignore=shutil.ignore_patterns("*.so", "*.pyc", "*.json"))
+        shutil.copytree(*(at / f"{PACKAGE}-{release.name}.dist-info" for at in (release, tree)))
+        for name in names[:: math.ceil(len(names) / CHANGES)]:
+            path, _, function = name.rpartition(":")
+            text = (tree / path).read_text(encoding="utf-8")
+            (tree / path).write_text(_with_a_change(path, text, function), encoding="utf-8")
+            seconds.append(code_command(tree, kept)[0])
+            (tree / path).write_text(text, encoding="utf-8")
+    return Timing(tuple(seconds))
+
+
+def _with_a_change(path: str, text: str, function: str) -> str:
+    node = dict(Module(path.removesuffix(".py").replace("/", "."), path, text).functions)[function]
+    lines = text.split("\n")
+    lines[(node.end_lineno or node.lineno) - 1] += "  # changed"
+    return "\n".join(lines)
 
 
 def code_command(release: Path, cache: Path) -> tuple[float, list[dict[str, Any]]]:
@@ -136,7 +167,7 @@ def code_command(release: Path, cache: Path) -> tuple[float, list[dict[str, Any]
     told = cache / "functions.json"
     command = [*CLI, "prove", "--code", str(release), "--cache", str(cache), "--json", str(told), "--quiet"]
     begin = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     seconds = time.perf_counter() - begin
     if done.returncode not in (0, 1, 3):
         raise SystemExit(f"kvproof prove --code {release}: exit code {done.returncode}; there is nothing to measure")

@@ -39,7 +39,7 @@ def read_of(sources: Sources) -> dict[str, Read | None]:
 
 
 def digest_of(module: Module) -> str:
-    return _digest(f"{module.path}\n{module.text}")
+    return _digest(f"{module.path}\n{module.source}")
 
 
 def again(before: Mapping[str, Read | None], sources: Sources) -> tuple[dict[str, Read | None], Shifts] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import io
 import subprocess
 import tokenize
@@ -68,18 +69,25 @@ class Module:
 
     name: str
     path: str
-    text: str
+    source: str
+    """Its text."""
     was_read: set[ast.stmt] = field(default_factory=set)
     """Functions whose bodies were looked at since `Sources.begin`."""
     facts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """What was asked of other text since then (`fact`), with the answers."""
 
+    @property
+    def text(self) -> str:
+        """All of its text: an answer rests on it from then on."""
+        self.fact(ALL, "")
+        return self.source
+
     @cached_property
     def tree(self) -> ast.Module:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(self.text.encode()).readline)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(self.source.encode()).readline)
         if encoding not in ("utf-8", "utf-8-sig"):
             raise NotUnderstoodError(f"{self.path} is written in {encoding}")
-        return ast.parse(self.text)
+        return ast.parse(self.source)
 
     @property
     def package(self) -> str:
@@ -277,7 +285,7 @@ class Module:
 
     @cached_property
     def _lines(self) -> list[str]:
-        return self.text.split("\n")
+        return self.source.split("\n")
 
     def fact(self, question: str, about: str) -> list[str]:
         """The answer to one of `QUESTIONS`, which is noted. It takes no function as read."""
@@ -320,9 +328,10 @@ def _keywords_of(module: Module, function: str) -> set[str]:
     return {a.arg for a in found.args.kwonlyargs} if isinstance(found, ast.FunctionDef) else set()
 
 
-MENTIONS, SETS, TAKES = "mentions", "sets", "takes"
+ALL, MENTIONS, SETS, TAKES = "all", "mentions", "sets", "takes"
 QUESTIONS: Mapping[str, Callable[[Module, str], set[str]]] = {
-    MENTIONS: lambda module, word: {word} if word in module.text else set(),
+    ALL: lambda module, _: {hashlib.sha256(module.source.encode()).hexdigest()},
+    MENTIONS: lambda module, word: {word} if word in module.source else set(),
     SETS: _set_in,
     TAKES: _keywords_of,
 }
@@ -366,7 +375,7 @@ class Sources:
     def line(self, path: str, number: int) -> str:
         """A line of one of the modules that were read."""
         read = (module for module in self._modules.values() if module is not None and module.path == path)
-        lines = next((module.text.splitlines() for module in read), [])
+        lines = next((module.source.splitlines() for module in read), [])
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def function_at(self, path: str, number: int) -> str | None:

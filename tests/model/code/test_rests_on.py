@@ -142,3 +142,12 @@ def test_the_answer_rests_on_the_same_when_it_is_found_again() -> None:
     found = again(read, Sources(longer))
     assert found is not None
     assert found[0] == read_of(read_for_freed(longer.texts["cache.py"]))
+
+
+def test_who_reads_all_of_a_module_rests_on_all_of_it() -> None:
+    sources = read_for_freed(CACHE)
+    module = sources.module("cache")
+    assert module is not None and "PAGE" in module.text
+    read = read_of(sources)
+    assert again(read, Sources(Texts({"cache.py": CACHE}))) is not None
+    assert again(read, Sources(Texts({"cache.py": CACHE.replace("PAGE = 1", "PAGE = 1  # a page")}))) is None
