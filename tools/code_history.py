@@ -131,14 +131,14 @@ def _log(repository: Path, since: str, *chosen: str) -> Iterator[tuple[int, str,
 
 
 def changes(repository: Path, since: str, store: Store) -> Iterator[Change]:
-    """Of each commit the findings on functions that it can have changed: they run something whose text is another one."""
+    """Of each commit the findings on functions that it can have changed: they rest on something whose text is another one."""
     known: dict[str, Finding] = {}
 
     for commit, date, subject in commits(repository, since):
         changed = functions_changed(repository, commit)
 
         def is_asked(name: str, changed: set[str] = changed) -> bool:
-            return name not in known or not known[name].ran or not changed.isdisjoint(_parts(known[name]))
+            return name not in known or not known[name].rests_on or not changed.isdisjoint(known[name].rests_on)
 
         before, after = (findings_at(repository, at, store, is_asked) for at in (f"{commit}~1", commit))
         known.update((finding.rule, finding) for finding in after or ())
@@ -155,11 +155,6 @@ def fixes(repository: Path, since: str, store: Store) -> Iterator[Change]:
             yield Change(commit, date, subject, before, after)
 
 
-def _parts(finding: Finding) -> set[str]:
-    """The functions that ran, and of their files what stands outside of functions."""
-    return {part for ran in finding.ran for part in (ran, f"{ran.partition(':')[0]}:")}
-
-
 def findings_at(
     repository: Path, commit: str, store: Store, wanted: Callable[[str], bool] = lambda name: True
 ) -> list[Finding] | None:
@@ -171,14 +166,14 @@ def findings_at(
 
 
 def functions_changed(repository: Path, commit: str) -> set[str]:
-    """`path:Class.function` of each whose text a commit changed, and `path:` where something outside of functions did."""
+    """`path:Class.function` of each whose text a commit changed, `path:` where something outside of functions did; `path:*`."""
     command = ["git", "-C", str(repository), "diff-tree", "--root", "-r", "--no-commit-id", "--name-only", commit]
     paths = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     found: set[str] = set()
     for path in (path for path in paths if path.endswith(".py")):
         old, new = (_texts(Commit(repository, at).read(path)) for at in (f"{commit}~1", commit))
         changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
-        found |= {f"{path.removeprefix('python/')}:{name}" for name in changed}
+        found |= {f"{path.removeprefix('python/')}:{name}" for name in (*changed, "*")}
     return found
 
 
@@ -204,7 +199,7 @@ def page(found: list[Change], last: list[Finding], did: str = CHANGED) -> str:
         "",
         f"`kvproof prove --code` on each of the {len(found)} commits that {did} from {min(dates)} to",
         f"{max(dates)}, and on its parent. {len(proved)} of them have a session cache that kvproof knows. The rules are the",
-        "model's own. A function is asked where the commit changed it or something that it runs. It *differs* where",
+        "model's own. A function is asked where the commit changed it or something that it rests on. It *differs* where",
         "a path does not do what its rule says. Known faults (S0511a: a retract ends the turn) and rules of other releases are",
         "named where a function does exactly what they say.",
         "",

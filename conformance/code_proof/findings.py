@@ -11,7 +11,7 @@ from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check
 from kvproof.model.code.reached import reached
-from kvproof.model.code.rests_on import Shifts
+from kvproof.model.code.rests_on import Shifts, parts_of
 from kvproof.model.code.source import Sources
 from kvproof.model.explore import Taken
 from kvproof.spec.actions import ACTIONS, Action
@@ -83,6 +83,8 @@ class Finding:
     understood: int = 0
     """Paths of which each statement has a meaning."""
     ran: tuple[str, ...] = ()
+    rests_on: tuple[str, ...] = ()
+    """What was read for it, by file and name (`model/code/rests_on.py`)."""
 
     @property
     def file_name(self) -> str:
@@ -122,6 +124,7 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
         claim.assumes,
         sum(path.understood for path in verdict.paths),
         tuple(sorted(_ran(sources, verdict))),
+        tuple(sorted(parts_of(sources))),
     )
 
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvproof.model.code.errors import NotUnderstoodError
-from kvproof.model.code.source import Module, Sources
+from kvproof.model.code.source import SETS, TAKES, Module, Sources
 
+OF_A_FUNCTION = (SETS, TAKES)
 UNREADABLE = (SyntaxError, NotUnderstoodError, RecursionError)
 
 
@@ -36,6 +37,18 @@ Shifts = dict[str, list[tuple[int, int, int]]]
 def read_of(sources: Sources) -> dict[str, Read | None]:
     """What was asked for since `sources.begin()`; None of a module that the tree does not have."""
     return {name: _read(module) if module is not None else None for name, module in sources.asked().items()}
+
+
+def parts_of(sources: Sources) -> set[str]:
+    """The same by names: `path:Class.function` of what was read or asked about, `path:` for what stands outside of functions, and
+    `path:*` where something was looked for in all of the text."""
+    found: set[str] = set()
+    for module in filter(None, sources.asked().values()):
+        functions = [name for name, node in module.functions if node in module.was_read] if module.was_read else []
+        asked = [about for question, about in module.facts if question in OF_A_FUNCTION]
+        everywhere = "*" if len(asked) < len(module.facts) else ""
+        found.update(f"{module.path}:{name}" for name in ("", everywhere, *functions, *asked))
+    return found
 
 
 def digest_of(module: Module) -> str:

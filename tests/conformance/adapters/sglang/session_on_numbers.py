@@ -18,6 +18,12 @@ CACHES = (
 CONTROLLERS = ("session.session_controller", "managers.session_controller")
 WAITING = ("match_slot", "detach")
 """Rules of a turn that waits: it has no row yet."""
+LENGTHS_OF_REQUEST = {
+    "match_tree, longest": ("_compute_max_prefix_len", ("the longest match",)),
+    "finish, committed KV": ("pop_committed_kv_cache", ("where what is handed over ends",)),
+    "finish, KV behind it": ("pop_overallocated_kv_cache", ("where it begins", "where what is handed over ends")),
+}
+"""Claims about what a request says of its lengths: the function, and what it gives."""
 ROW = 7
 NO_STATE_SPACE = dict.fromkeys(
     ("mamba_pool_idx", "mamba_ping_pong_track_buffer", "mamba_next_track_idx", "mamba_last_track_seqlen")
@@ -116,6 +122,8 @@ class Server:
 
 def outcome(of: Code, rule: str, s: Numbers) -> Outcome:
     """Calls the function that a rule is about, in this state."""
+    if rule in LENGTHS_OF_REQUEST:
+        return _lengths_told(of, rule, s), []
     inner = Server(s["page_size"], s["row_width"])
     cache = of.cache(inner)
     session = _session(of, s)
@@ -136,6 +144,15 @@ def outcome(of: Code, rule: str, s: Numbers) -> Outcome:
     if rule == "detach":
         shows |= {"the turn leaves its session": req.session is None, "asked the tree": inner.asked}
     return shows, inner.done
+
+
+def _lengths_told(of: Code, rule: str, s: Numbers) -> Numbers:
+    req, _ = _turn_and_slot(of, rule, s)
+    req.dllm_config, req.dllm_block_offset = None, 0
+    req.return_logprob, req.logprob_start_len = s.get("logprobs are asked for"), s.get("where they begin")
+    function, names = LENGTHS_OF_REQUEST[rule]
+    result = getattr(req, function)(*([s["fill_len"]] if function == "_compute_max_prefix_len" else []))
+    return dict(zip(names, result if isinstance(result, tuple) else (result,), strict=True))
 
 
 def outcomes_in(path: str) -> list[Outcome]:
@@ -186,15 +203,20 @@ def _turn_and_slot(of: Code, rule: str, s: Numbers) -> tuple[Any, Any]:
     for name, value in known.items():
         setattr(req, name, value)
     if of.has_records:
-        record = of.batch.ReqKvInfo(req_pool_idx=ROW, **(of_slot if waits else of_turn))
+        record = _made(of.batch.ReqKvInfo, req_pool_idx=ROW, **(of_slot if waits else of_turn))
         has_row = not waits or (s["slot_held"] and s["lent"])
         req.kv = record if has_row else of.batch.ReqKvInfo()
-        slot = of.slot(kv=record, last_node="node", lock_receipt="receipt")
+        slot = _made(of.slot, kv=record, last_node="node", lock_receipt="receipt")
     else:
         for name, value in {"req_pool_idx": None if waits else ROW, **of_turn}.items():
             setattr(req, name, value)
         slot = of.slot(req_pool_idx=ROW, last_node="node", swa_uuid_for_lock=lock["swa_uuid_for_lock"], **of_slot)
     return req, slot if s["slot_held"] else None
+
+
+def _made(kind: Any, **fields: Any) -> Any:
+    """With those of the fields that the release has."""
+    return kind(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
 
 
 def _called(of: Code, rule: str, s: Numbers, cache: Any, req: Any) -> Any:
