@@ -29,6 +29,7 @@ FILES = {
         return self.kv.kv_committed_len, self.kv.kv_allocated_len
 
     def reset_for_retract(self):
+        self.prefix_indices = None
         self.last_node = None
         self.kv.cache_protected_len = 0
         self.kv.kv_committed_len = 0

@@ -119,18 +119,29 @@ ROWS: tuple[Row, ...] = (
         },
     ),
     (
-        OUTSIDE,
-        "The unpadded tokens are for images, which the claims have none of.",
-        {"Session.create_req": "line 213: drop statement"},
-    ),
-    (
         EQUIVALENT,
         "`req_to_token` is of another type: its indices are copied in any case.",
         {
             "RadixCache.cache_finished_req": "line 511: flip flag",
+            "RadixCache.cache_unfinished_req": "line 548: flip flag",
+            "ChunkCache.cache_unfinished_req": "line 88: flip flag",
+            "SWARadixCache.cache_unfinished_req": "line 496: flip flag",
             "SWARadixCache.cache_finished_req": "line 450: flip flag",
             "StreamingSession.try_cache_unfinished_req": "line 336: flip flag",
         },
+    ),
+    (
+        EQUIVALENT,
+        "Where the row holds no more than the tree, nothing is joined to the tree's indices.",
+        {
+            "RadixCache.cache_unfinished_req": "line 592: flip comparison; line 592: fix condition (2)",
+            "SWARadixCache.cache_unfinished_req": "line 533: flip comparison",
+        },
+    ),
+    (
+        OUTSIDE,
+        "By which priority the tree evicts is left to the server.",
+        {"RadixCache.cache_unfinished_req": "line 556: drop operand; line 556: drop operand (2)"},
     ),
     (
         EQUIVALENT,

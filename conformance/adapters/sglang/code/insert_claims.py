@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Release
+from kvproof.conformance.adapters.sglang.code.layout import BATCH
 from kvproof.conformance.adapters.sglang.code.plain_scene import PlainScene, prefilled
 from kvproof.conformance.adapters.sglang.code.request_claims import (
     CACHES,
@@ -22,6 +23,7 @@ from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
 from kvproof.conformance.adapters.sglang.code.unified_scene import UnifiedScene
 from kvproof.model.code.claims import Claim, Expected, follows
 from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.source import MENTIONS
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.state import Ledger
@@ -78,11 +80,11 @@ def _claim(
 
 
 def _in_tree(scene: PlainScene, result: Any) -> Mapping[str, Any]:
-    """From the release on that reads a prefix off the tree, the request keeps no copy of it."""
-    prefix = scene.req.fields.get("prefix_indices")
-    copied = _in_row(scene, result) if prefix is not None else {}
+    """From the release on that reads a prefix off the tree, no request keeps a copy of it."""
+    batch = scene.run.sources.module(BATCH)
+    keeps_copy = batch is not None and bool(batch.fact(MENTIONS, "prefix_indices"))
     return {
-        **copied,
+        **(_in_row(scene, result) if keeps_copy else {}),
         "cache_protected_len": scene.length_of(scene.req, "cache_protected_len"),
         ROW_IS_THE_TREES: scene.row_is_the_trees(),
         TAKES: taken(scene.d, scene.effects),

@@ -74,6 +74,12 @@ def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str)
     assert checked(write_release(tmp_path, right, wrong), name).verdict == DIFFERS
 
 
+def test_a_chunk_whose_copy_of_the_row_stays_as_it_was_is_never_a_pass(tmp_path: Path) -> None:
+    stays = write_release(tmp_path, "req.prefix_indices = torch.cat(", "_ = torch.cat(")
+
+    assert checked(stays, "insert, radix").verdict != PROVED
+
+
 def test_a_chunk_goes_into_the_tree_of_the_cache_that_owns_the_sessions(tmp_path: Path) -> None:
     owns = "        req.kv.cache_protected_len = len(owned)\n"
 
