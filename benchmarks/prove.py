@@ -156,7 +156,7 @@ def after_changes(release: Path, kept: Path, found: list[dict[str, Any]]) -> Tim
 
 
 def _with_a_change(path: str, text: str, function: str) -> str:
-    node = dict(Module(path.removesuffix(".py").replace("/", "."), path, text).functions)[function]
+    node = dict(Module(path, path, text).functions)[function]
     lines = text.split("\n")
     lines[(node.end_lineno or node.lineno) - 1] += "  # changed"
     return "\n".join(lines)

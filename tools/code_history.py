@@ -24,6 +24,7 @@ from kvproof.conformance.report.show_code_proof import change_of
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.code.claims import ABSENT, DIFFERS, PROVED
+from kvproof.model.code.rests_on import functions_of
 from kvproof.model.code.source import Commit, Module
 
 FILES = (
@@ -182,10 +183,7 @@ def _texts(source: str | None) -> dict[str, str]:
     if source is None:
         return {}
     module = Module("", "", source)
-    texts = {name: ast.dump(node) for name, node in module.functions}
-    for _, node in module.functions:
-        node.body = []
-    return {**texts, "": ast.dump(module.tree)}
+    return {**{name: ast.dump(node) for name, node in functions_of(module).items()}, "": module.outline}
 
 
 def page(found: list[Change], last: list[Finding], did: str = CHANGED) -> str:

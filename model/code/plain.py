@@ -24,8 +24,12 @@ class NotPlainError(Exception):
 
 def flags(run: Objects, nodes: Sequence[ast.expr]) -> list[Any] | None:
     """The values of expressions that are all plain and all flags; else None."""
-    found = [value(run, node) for node in nodes]
-    return found if all(map(arithmetic.is_flag, found)) else None
+    found = []
+    for node in nodes:
+        found.append(value(run, node))
+        if not arithmetic.is_flag(found[-1]):
+            return None
+    return found
 
 
 def value(run: Objects, node: ast.expr) -> Any:

@@ -44,7 +44,7 @@ def parts_of(sources: Sources) -> set[str]:
     `path:*` where something was looked for in all of the text."""
     found: set[str] = set()
     for module in filter(None, sources.asked().values()):
-        functions = [name for name, node in module.functions if node in module.was_read] if module.was_read else []
+        functions = _read_functions(module)
         asked = [about for question, about in module.facts if question in OF_A_FUNCTION]
         everywhere = "*" if len(asked) < len(module.facts) else ""
         found.update(f"{module.path}:{name}" for name in ("", everywhere, *functions, *asked))
@@ -77,7 +77,7 @@ def _moved(module: Module, before: Read) -> list[tuple[int, int, int]] | None:
         return None
     if any(module.fact(question, about) != answer for question, about, answer in before.facts):
         return None
-    moved, functions = [], _functions(module)
+    moved, functions = [], functions_of(module)
     for name, (text, first, last) in before.functions.items():
         function = functions.get(name)
         if function is None or _digest(module.text_of(function)) != text:
@@ -89,24 +89,28 @@ def _moved(module: Module, before: Read) -> list[tuple[int, int, int]] | None:
 def _now(module: Module | None, seen: Read | None) -> Read | None:
     if module is None or seen is None or digest_of(module) == seen.text:
         return seen
-    functions = _functions(module)
+    functions = functions_of(module)
     module.was_read.update(functions[name] for name in seen.functions)
     return _read(module)
 
 
 def _read(module: Module) -> Read:
     facts = [(*asked, answer) for asked, answer in sorted(module.facts.items())]
-    functions = {}
-    if module.was_read:
-        functions = {
-            name: (_digest(module.text_of(node)), node.lineno, node.end_lineno or node.lineno)
-            for name, node in _functions(module).items()
-            if node in module.was_read
-        }
+    functions = {
+        name: (_digest(module.text_of(node)), node.lineno, node.end_lineno or node.lineno)
+        for name, node in _read_functions(module).items()
+    }
     return Read(digest_of(module), _outline(module), functions, facts)
 
 
-def _functions(module: Module) -> dict[str, ast.FunctionDef]:
+def _read_functions(module: Module) -> dict[str, ast.FunctionDef]:
+    """Of a module of which nothing was read it is not asked whether it can be parsed."""
+    if not module.was_read:
+        return {}
+    return {name: node for name, node in functions_of(module).items() if node in module.was_read}
+
+
+def functions_of(module: Module) -> dict[str, ast.FunctionDef]:
     """By name; of several of one name, as a property has them, each with its number."""
     found: dict[str, ast.FunctionDef] = {}
     for name, node in module.functions:

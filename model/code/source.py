@@ -281,10 +281,10 @@ class Module:
         return "\n".join([*map(str, facts), *(_without_bodies(statement, bodies) for statement in self.tree.body)])
 
     def text_of(self, function: ast.FunctionDef) -> str:
-        return "\n".join(self._lines[function.lineno - 1 : function.end_lineno])
+        return "\n".join(self.lines[function.lineno - 1 : function.end_lineno])
 
     @cached_property
-    def _lines(self) -> list[str]:
+    def lines(self) -> list[str]:
         return self.source.split("\n")
 
     def fact(self, question: str, about: str) -> list[str]:
@@ -367,6 +367,16 @@ class Sources:
             self._modules[name] = self._read(name)
         return self._modules[name]
 
+    def has(self, module_name: str, dotted: str) -> bool:
+        """Whether the tree has the module, and this defines `Class.method`, `Class` or `function`."""
+        module = self.module(module_name)
+        return module is not None and module.has(dotted)
+
+    def fact(self, question: str, module_name: str, about: str) -> frozenset[str]:
+        """The answer to one of `QUESTIONS` about a module; of one that the tree does not have it is empty."""
+        module = self.module(module_name)
+        return frozenset(module.fact(question, about)) if module is not None else frozenset()
+
     def with_text(self, tree: Tree, path: str) -> Sources:
         """Those of a tree that differs in one file: the other modules are not parsed again."""
         kept = {name: module for name, module in self._modules.items() if module is None or module.path != path}
@@ -375,7 +385,7 @@ class Sources:
     def line(self, path: str, number: int) -> str:
         """A line of one of the modules that were read."""
         read = (module for module in self._modules.values() if module is not None and module.path == path)
-        lines = next((module.source.splitlines() for module in read), [])
+        lines = next((module.lines for module in read), [])
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def function_at(self, path: str, number: int) -> str | None:

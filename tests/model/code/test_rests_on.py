@@ -8,7 +8,7 @@ from texts import Texts
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
 from kvproof.model.code.paths import Paths
-from kvproof.model.code.rests_on import Shifts, again, read_of
+from kvproof.model.code.rests_on import Shifts, again, parts_of, read_of
 from kvproof.model.code.source import MENTIONS, SETS, Sources
 from kvproof.model.symbolic import Symbols
 
@@ -151,3 +151,8 @@ def test_who_reads_all_of_a_module_rests_on_all_of_it() -> None:
     read = read_of(sources)
     assert again(read, Sources(Texts({"cache.py": CACHE}))) is not None
     assert again(read, Sources(Texts({"cache.py": CACHE.replace("PAGE = 1", "PAGE = 1  # a page")}))) is None
+
+
+def test_the_parts_of_an_answer_have_the_names_of_the_functions() -> None:
+    read = {"helper", "Cache.freed", "other", "*", ""}
+    assert parts_of(read_for_freed(CACHE)) == {f"cache.py:{name}" for name in read}

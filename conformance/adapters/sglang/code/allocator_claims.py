@@ -29,11 +29,11 @@ KERNEL = "which indices the allocator's kernel writes is not looked at; the free
 
 def allocators(release: Release) -> Iterator[Claim]:
     """The claims about the allocators; none where the tree has no batch."""
-    if not release.has(BATCH, "ScheduleBatch"):
+    if not release.sources.has(BATCH, "ScheduleBatch"):
         return
     yield _free(release, "free", PAGED)
     yield _free(release, "free, single slots", SINGLE)
-    if any(release.has(module, f"{kind}.{SEGMENT}") for module, kind in PAGED.items()):
+    if any(release.sources.has(module, f"{kind}.{SEGMENT}") for module, kind in PAGED.items()):
         yield _free(release, "free, a segment", PAGED, SEGMENT)
     yield _takes(release, "alloc_extend", "extend")
     yield _takes(release, "alloc_decode", "decode")

@@ -32,7 +32,7 @@ ONE_REQUEST = (
 
 def batch(release: Release) -> Iterator[Claim]:
     """The claims about a batch; none where the tree has no batch."""
-    if not release.has(BATCH, "ScheduleBatch"):
+    if not release.sources.has(BATCH, "ScheduleBatch"):
         return
     yield _evict_window(release)
     yield _when_to_evict(release)
@@ -53,7 +53,7 @@ IS_DUE = "on a tree, a window is evicted only when a token has left it (`maybe_e
 
 def _evict_window(release: Release) -> Claim:
     action = release.actions["evict_window"]
-    asks_interval = "eviction_interval" in release.fact(TAKES, BATCH, "ScheduleBatch._evict_swa")
+    asks_interval = "eviction_interval" in release.sources.fact(TAKES, BATCH, "ScheduleBatch._evict_swa")
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         given = list(release.given(d, s))
@@ -77,7 +77,7 @@ def _evict_window(release: Release) -> Claim:
 def _when_to_evict(release: Release) -> Claim:
     """Whenever the batch evicts of a window, what leaves it has its KV and is read no more: the rule's guards hold."""
     action = release.actions["evict_window"]
-    asks_interval = "eviction_interval" in release.fact(TAKES, BATCH, "ScheduleBatch._evict_swa")
+    asks_interval = "eviction_interval" in release.sources.fact(TAKES, BATCH, "ScheduleBatch._evict_swa")
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         return Expected((action.applies(d, s), *release.given(d, s)), s, (), {MAY_EVICT: YES})
@@ -143,7 +143,7 @@ STANDS = (
 def _check(release: Release) -> Iterator[Claim]:
     """The terms of live turns, in each pool. What a release counts in the first pool alone has no claim on the second."""
     both = {module: f"{name}.{BOTH_POOLS}" for module, name in CHECKERS.items()}
-    if any(release.has(*place) for place in both.items()):
+    if any(release.sources.has(*place) for place in both.items()):
         yield _counts(release, "check, live turns", both, FULL, BOTH_POOLS)
         yield _counts(release, "check, live turns' window", both, WINDOW, BOTH_POOLS)
     else:
@@ -162,7 +162,7 @@ def _counts(release: Release, name: str, places: Mapping[str, str], pool: str, f
         return Expected((action.applies(d, s), *release.given(d, s)), s, (), {pool: values[pool]})
 
     def count(scene: BatchScene) -> Any:
-        module = next(module for module, name in places.items() if release.has(module, name))
+        module = next(module for module, name in places.items() if release.sources.has(module, name))
         if not scene.is_running():
             scene.has_ended()
         checker = scene.checker(module, CHECKERS[module])
@@ -247,7 +247,7 @@ BEFORE = (
 def _extend(release: Release) -> Claim:
     """Rows and pages; and those lengths that the caller leaves to the function: up to 0.5.14 it sets them itself."""
     action = release.actions["extend"]
-    of_caller = release.fact(SETS, BATCH, "ScheduleBatch.prepare_for_extend")
+    of_caller = release.sources.fact(SETS, BATCH, "ScheduleBatch.prepare_for_extend")
     lengths = sorted(LENGTHS_SET - of_caller)
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
@@ -259,7 +259,7 @@ def _extend(release: Release) -> Claim:
         return {**found, **scene.slots_taken(), HAS_ROW: scene.has_row()}
 
     def allocate(scene: BatchScene) -> Any:
-        module = next(m for m, f in ALLOCATES.items() if release.has(m, f))
+        module = next(m for m, f in ALLOCATES.items() if release.sources.has(m, f))
         return scene.run.call(scene.run.imported(module, "alloc_for_extend"), [scene.extend_batch()], {})
 
     return release.claim(
@@ -288,7 +288,7 @@ ASKS_NOTHING = (
 
 def _prepare_for_extend(release: Release) -> Iterator[Claim]:
     """The whole preparation, where it sets lengths itself."""
-    if not LENGTHS_SET & release.fact(SETS, BATCH, PREPARES):
+    if not LENGTHS_SET & release.sources.fact(SETS, BATCH, PREPARES):
         return
     action = release.actions["extend"]
 
@@ -342,7 +342,7 @@ OF_ROUND = (
 
 
 def _results(release: Release) -> Iterator[Claim]:
-    found = [place for place in RESOLVES if release.has(place[0], f"{place[1]}.{place[2]}")]
+    found = [place for place in RESOLVES if release.sources.has(place[0], f"{place[1]}.{place[2]}")]
     module, kind, method = found[0] if found else RESOLVES[0]
 
     def resolve(scene: BatchScene) -> Any:

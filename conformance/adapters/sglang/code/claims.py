@@ -54,8 +54,7 @@ class Release:
     @property
     def is_owned(self) -> bool:
         """The cache that owns the sessions asks the session cache first: its methods are named `try_`."""
-        module = self.sources.module(self.module)
-        return module is not None and not module.has(f"{self.cache}.match_prefix")
+        return not self.sources.has(self.module, f"{self.cache}.match_prefix")
 
     def given(self, d: Symbols, s: Ledger) -> tuple[Any, ...]:
         """What a release relies on. One that frees a row in two parts, below and above the window cursor, relies on a cursor
@@ -87,18 +86,10 @@ class Release:
 
     def place_of(self, places: Places) -> tuple[str, str]:
         """The first that the tree has; where it has none, the first of all."""
-        return next((place for place in places.items() if self.has(*place)), next(iter(places.items())))
+        return next((place for place in places.items() if self.sources.has(*place)), next(iter(places.items())))
 
     def has_any(self, places: Places) -> bool:
-        return any(self.has(*place) for place in places.items())
-
-    def has(self, module_name: str, function: str) -> bool:
-        module = self.sources.module(module_name)
-        return module is not None and module.has(function)
-
-    def fact(self, question: str, module_name: str, function: str) -> frozenset[str]:
-        module = self.sources.module(module_name)
-        return frozenset(module.fact(question, function)) if module is not None else frozenset()
+        return any(self.sources.has(*place) for place in places.items())
 
 
 def release_of(sources: Sources, actions: Mapping[str, Action]) -> Release | None:

@@ -49,7 +49,7 @@ def inserts(release: Release) -> Iterator[Claim]:
 
 def _place(release: Release, scene: type[PlainScene]) -> tuple[str, str] | None:
     places = [(module, f"{kind}.{entry}") for module, kind in scene.kind.items() for entry in ENTRIES]
-    found = next((place for place in places if release.has(*place)), None)
+    found = next((place for place in places if release.sources.has(*place)), None)
     return found if scene is not UnifiedScene or is_there(release) else None
 
 
@@ -81,8 +81,7 @@ def _claim(
 
 def _in_tree(scene: PlainScene, result: Any) -> Mapping[str, Any]:
     """From the release on that reads a prefix off the tree, no request keeps a copy of it."""
-    batch = scene.run.sources.module(BATCH)
-    keeps_copy = batch is not None and bool(batch.fact(MENTIONS, "prefix_indices"))
+    keeps_copy = scene.run.sources.fact(MENTIONS, BATCH, "prefix_indices")
     return {
         **(_in_row(scene, result) if keeps_copy else {}),
         "cache_protected_len": scene.length_of(scene.req, "cache_protected_len"),

@@ -90,18 +90,14 @@ def layout_of(run: Interpreter) -> Layout:
 
 
 def splits_at_cursor(sources: Sources) -> bool:
-    batch = sources.module(BATCH)
-    return batch is not None and batch.has("ReqKvInfo.swa_dead_lo")
+    return sources.has(BATCH, "ReqKvInfo.swa_dead_lo")
 
 
 def claims_ahead(sources: Sources) -> bool:
     """Whether a round of speculation claims the bonus position when it is prepared, as the rule has it. If not, C waits for the
     result. A tree without such rounds has nothing that waits."""
-    modules = ((sources.module(module), function) for module, function in PREPARES_ROUND)
-    prepares = [
-        module.fact(SETS, function) for module, function in modules if module is not None and module.has(function)
-    ]
-    return not prepares or any("kv_committed_len" in sets for sets in prepares)
+    prepares = [place for place in PREPARES_ROUND if sources.has(*place)]
+    return not prepares or any("kv_committed_len" in sources.fact(SETS, *place) for place in prepares)
 
 
 def _fields(kind: Class) -> frozenset[str]:

@@ -251,14 +251,12 @@ class PlainScene(CountsAhead):
     @property
     def _may_skip(self) -> bool:
         """Whether a request can ask that nothing of it is inserted."""
-        common = self.run.sources.module(COMMON)
-        return common is not None and bool(common.fact(MENTIONS, "skip_radix_cache_insert"))
+        return bool(self.run.sources.fact(MENTIONS, COMMON, "skip_radix_cache_insert"))
 
     @property
     def _asks_again(self) -> bool:
         """Whether the cache has a setting of its own by which it inserts no request that ends."""
-        modules = map(self.run.sources.module, self.kind)
-        return any(module is not None and module.fact(MENTIONS, "disable_finished_insert") for module in modules)
+        return any(self.run.sources.fact(MENTIONS, module, "disable_finished_insert") for module in self.kind)
 
     def keeps(self) -> bool:
         """Whether the release is asked to insert. What the rule has as `inserted` and `key_len` follows from it."""

@@ -95,4 +95,4 @@ class UnifiedScene(PlainScene):
 
 
 def is_there(release: Any) -> bool:
-    return any(release.has(module, f"{name}.checkpoint_into_tree") for module, name in OWNERS.items())
+    return any(release.sources.has(module, f"{name}.checkpoint_into_tree") for module, name in OWNERS.items())

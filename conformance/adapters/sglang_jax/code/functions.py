@@ -100,8 +100,7 @@ def _claim(
 
 def _finish(sources: Sources, actions: Mapping[str, Action], name: str, cache: tuple[str, str]) -> Claim:
     """By the one entry of all releases, where there is one; else by the cache itself."""
-    common = sources.module(f"{MEM_CACHE}.common")
-    has_entry = common is not None and common.has(RELEASE)
+    has_entry = sources.has(f"{MEM_CACHE}.common", RELEASE)
     place = (f"{MEM_CACHE}.common", RELEASE) if has_entry else (cache[0], f"{cache[1]}.cache_finished_req")
 
     def finish(scene: JaxScene) -> Any:

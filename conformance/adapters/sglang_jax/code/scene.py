@@ -261,8 +261,7 @@ class JaxScene:
 
     def keeps_lengths(self) -> bool:
         """From #994 on a request has lengths of its own."""
-        module = self.run.sources.module(BATCH)
-        return module is not None and bool(module.fact(MENTIONS, "cache_protected_len"))
+        return bool(self.run.sources.fact(MENTIONS, BATCH, "cache_protected_len"))
 
     def owned_by_tree(self) -> Any:
         """What the request takes the tree to own of its row: before #994 the length of what was matched last."""
