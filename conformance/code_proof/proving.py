@@ -28,6 +28,7 @@ from kvproof.conformance.code_proof.findings import Finding, find, moved, names_
 from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.child_process import Child
+from kvproof.conformance.replay.many_traces import cores
 from kvproof.model.cache import Store
 from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
 from kvproof.model.code.errors import NotUnderstoodError
@@ -35,7 +36,8 @@ from kvproof.model.code.rests_on import Read, again, digest_of, read_of
 from kvproof.model.code.source import Sources
 from kvproof.spec.profiles import PROFILES, Profile
 
-JOBS = 2
+FEWEST_JOBS, MOST_JOBS = 2, 8
+"""Processes at once: one for each core, between these."""
 MOST_MEMORY = 8 << 30
 """Bytes of address space of one process."""
 MOST_SECONDS = 300.0
@@ -104,7 +106,8 @@ class Proving:
             return Answer(_without_verdict(name, NO_ANSWER), {})
 
         questions = {name: self._all_kept(name) for name in names}
-        return in_processes(questions, self._child, lost, jobs=JOBS, deadline=self._deadline)
+        jobs = max(FEWEST_JOBS, min(cores(), MOST_JOBS))
+        return in_processes(questions, self._child, lost, jobs=jobs, deadline=self._deadline)
 
     def _child(self) -> Child:
         return Child("kvproof-code", _serve, self._target, self._profile.name if self._profile is not None else None)
