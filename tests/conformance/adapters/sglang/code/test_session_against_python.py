@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import session_on_numbers
 import z3
-from session_on_numbers import LENGTHS_OF_REQUEST, Numbers, Outcome
+from session_on_numbers import Numbers, Outcome
 from sglang_process import LATER, RELEASES, called, site_of
 from small_sglang import write_sglang
 
@@ -32,11 +32,11 @@ from kvproof.model.questions import z3_solver
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.effects import DropRow, Free, Unlock
-from kvproof.spec.state import fill_len
+from kvproof.spec.state import fill_len, is_live
 
-RULES = ("match_slot", "detach", "finish", "abort_first", "abort_nth", "retract")
 FEW, MANY = 100, 10_000
 KNOWN, COVERS = z3.Bool("finished_len is known"), z3.Bool("the lock covers the window")
+RELEASED = z3.Bool("the window lock is released")
 COMMITTED = "C of the turn, before"
 
 
@@ -130,8 +130,9 @@ def numbers_of(of: Posed, model: z3.ModelRef, committed_len: int) -> Numbers:
     """The state, as a server's objects are made of it."""
     numbers = {name: _number(model, value) for name, value in (vars(of.before) | vars(of.params)).items()}
     numbers |= {name: _number(model, getattr(of.d, name)) for name in ("page_size", "row_width", *CONFIGURATION)}
-    numbers |= {str(flag): _number(model, flag) for flag in (KNOWN, COVERS)}
-    return {**numbers, "fill_len": _number(model, fill_len(of.before)), "committed_len": committed_len}
+    numbers |= {str(flag): _number(model, flag) for flag in (KNOWN, COVERS, RELEASED)}
+    numbers |= {"fill_len": _number(model, fill_len(of.before)), "is live": _number(model, is_live(of.d, of.before))}
+    return {**numbers, "committed_len": committed_len}
 
 
 def pairs(of: Explored, count: int, seed: int) -> Iterator[tuple[Numbers, Outcome]]:
@@ -150,6 +151,27 @@ def difference(state: Numbers, expected: Outcome, found: Outcome) -> list[str]:
 
 
 # --- A miniature ----------------------------------------------------------------------------------------------------
+
+
+OTHER_CODE = {
+    "match_slot": ("min(req.kv.kv_committed_len, len", "max(req.kv.kv_committed_len, len"),
+    "detach": ("            req.session.abort_req()\n            req.session = None", "            req.session = None"),
+    "finish": ("(target + page_size - 1) // page_size", "target // page_size"),
+    "abort_first": ("        self.inner.req_to_token_pool.free(slot)\n", ""),
+    "abort_nth": ("self._free(slot.kv, slot.kv.cache_protected_len,", "self._free(slot.kv, 0,"),
+    "retract": ("        if is_insert:", "        if True:"),
+    "match_tree, asked": (
+        "return self.inner.match_prefix(params)\n        if req.to_finish",
+        "return None\n        if req.to_finish",
+    ),
+    "close, slot": ("        self.inner.dec_lock_ref(slot.last_node, slot.lock_receipt)\n", ""),
+    "stash": ("row[req.kv.req_pool_idx, 0:req.fill_len]", "row[req.kv.req_pool_idx, 1:req.fill_len]"),
+    "check, slots": ("- start", "- start + 1"),
+    "check, slots' window": ("max(kv.cache_protected_len, ", "min(kv.cache_protected_len, "),
+    "check, slots' rows": ("return len(self._idle(active_pool_idxs))", "return len(self.slots)"),
+    "check, a record's row": ("return self.req_pool_idx is not None", "return self.req_pool_idx is None"),
+}
+"""Of each rule that the miniature has a function for: an edit that makes it wrong."""
 
 
 @contextmanager
@@ -173,30 +195,20 @@ def differences(code: session_on_numbers.Code, rule: str, count: int, seed: int)
     ]
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", OTHER_CODE)
 def test_a_function_of_a_session_cache_does_what_python_does(tmp_path: Path, rule: str) -> None:
     with imported(write_sglang(tmp_path)) as code:
         assert differences(code, rule, FEW, 1) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", OTHER_CODE)
 def test_in_ten_thousand_states_a_function_does_what_python_does(tmp_path: Path, rule: str) -> None:
     with imported(write_sglang(tmp_path)) as code:
         assert differences(code, rule, MANY, 2) == []
 
 
-OTHER_CODE = {
-    "match_slot": ("min(req.kv.kv_committed_len, len", "max(req.kv.kv_committed_len, len"),
-    "detach": ("            req.session.abort_req()\n            req.session = None", "            req.session = None"),
-    "finish": ("(target + page_size - 1) // page_size", "target // page_size"),
-    "abort_first": ("        self.inner.req_to_token_pool.free(slot)\n", ""),
-    "abort_nth": ("self._free(slot.kv, slot.kv.cache_protected_len,", "self._free(slot.kv, 0,"),
-    "retract": ("        if is_insert:", "        if True:"),
-}
-
-
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", OTHER_CODE)
 def test_code_that_python_runs_otherwise_is_seen(tmp_path: Path, rule: str) -> None:
     with imported(write_sglang(tmp_path, *OTHER_CODE[rule])) as code:
         try:
@@ -214,7 +226,7 @@ def differences_on(release: str, count: int, folder: Path, sources: str | None =
     release."""
     site = site_of(sources or release)
     claimed = {claim.name for claim in claims_of(Sources(Folder(site)), ACTIONS)}
-    rules = [rule for rule in (*(RULES if release in RELEASES else ()), *LENGTHS_OF_REQUEST) if rule in claimed]
+    rules = [rule for rule in session_on_numbers.RULES if rule in claimed]
     asked = [(rule, *pair) for rule in rules for pair in pairs(explored_in(site, rule), count, 3)]
     file = folder / "states.json"
     file.write_text(json.dumps([(rule, state) for rule, state, _ in asked]))
