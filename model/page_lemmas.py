@@ -1,4 +1,4 @@
-"""The lemmas of page identity: each effect, given its side conditions, keeps J1 to J9.
+"""The lemmas of page identity: each effect, given the side conditions that `spec/effects.py` states, keeps J1 to J9.
 
 Quantifiers prove; they do not refute (a false goal comes back `unknown`). So each effect has a twin with one side
 condition dropped, on a small finite instance, that must be satisfiable: a proof that cannot fail proves nothing.
@@ -12,10 +12,30 @@ from functools import cache, partial
 from typing import Any
 
 import z3
+from z3 import z3util
 
-from kvproof.model.pages import FULL_EFFECTS, OWNERSHIP, Meaning, Universe, ownership, state
+from kvproof.model.pages import (
+    COUNT,
+    DUPLICATES,
+    FIRST,
+    FREED_FROM,
+    FULL_EFFECTS,
+    LAST,
+    OWNERSHIP,
+    PAGE,
+    ROW,
+    TREE,
+    Meaning,
+    Universe,
+    ownership,
+    state,
+    unpinned,
+)
 from kvproof.model.questions import Asker, Posed, Question
+from kvproof.model.symbolic import Symbols
 from kvproof.model.window_map import MAP_EFFECTS, WINDOW_MAP, map_is_true, window_state
+from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Insert, Share, Take
+from kvproof.spec.state import Ledger
 
 AFTER = ".after"
 J_STATEMENTS = OWNERSHIP | WINDOW_MAP
@@ -49,14 +69,53 @@ def _holds(u: Universe, suffix: str) -> dict[str, Any]:
 
 
 def meaning(u: Universe, effect: str) -> Meaning:
-    """What the effect does to both pools, and its side conditions by name."""
-    full = _in_the_full_pool(u, effect)
+    """What the effect does to both pools."""
     windows = MAP_EFFECTS[effect](u, state(""), state(AFTER), window_state(""), window_state(AFTER))
-    return [*full[0], *windows[0]], full[1] | windows[1]
+    return [*_in_the_full_pool(u, effect), *windows]
 
 
 def _in_the_full_pool(u: Universe, effect: str) -> Meaning:
-    return FULL_EFFECTS[effect](u, state(""), state(AFTER)) if effect in FULL_EFFECTS else ([], {})
+    return FULL_EFFECTS[effect](u, state(""), state(AFTER)) if effect in FULL_EFFECTS else []
+
+
+def conditions(u: Universe, effect: str) -> dict[str, Any]:
+    """The side conditions of an effect on row r, by sentence: those of the specification that speak of nothing but pages."""
+    pool, windows, d = state(""), window_state(""), Symbols()
+    if effect == "Evict":
+        return {"no row's locked prefix names the page (I11)": unpinned(u, pool)}
+    if effect == "EvictWindow":
+        return {"the page is the tree's (I1)": pool.owner[PAGE] == TREE}
+    ends = {name: getattr(pool, name)[ROW] for name in ("row_end", "tree_end")}
+    of_row = d.arbitrary(Ledger, " of r").but(**ends, window_start=windows.window_start[ROW])
+    _, asked = _of_row(d)[effect].apply(d, of_row, d.arbitrary(Ledger, " of r, after"))
+    return {f"{c.sentence} ({c.invariant})": c.holds for c in asked if speaks_of_pages(c.holds)}
+
+
+CURSOR = "window_start"
+OF_PAGES = {"row_end", "tree_end", CURSOR} | {str(given) for given in (ROW, FIRST, LAST, COUNT, DUPLICATES, FREED_FROM)}
+
+
+def _of_row(d: Symbols) -> dict[str, Effect]:
+    """The effects of the specification on row r, by name, with what they are given here."""
+    effects = (
+        Take(FIRST, LAST, d.variable("length", "charge")),
+        Free(d.tokens(FIRST), d.tokens(LAST)),
+        Share(d.true, COUNT),
+        Insert(d.true, LAST, DUPLICATES, FREED_FROM),
+        DropRow(d.true),
+        FreeWindow(FIRST, LAST),
+    )
+    return {type(effect).__name__: effect for effect in effects}
+
+
+def speaks_of_pages(term: Any) -> bool:
+    """Of nothing but pages, and of them at all."""
+    names = names_in(z3.simplify(term))
+    return bool(names) and names <= OF_PAGES
+
+
+def names_in(term: Any) -> set[str]:
+    return {str(name) for name in z3util.get_vars(term)}
 
 
 def prove_effects(asker: Asker) -> Iterator[Lemma]:
@@ -75,7 +134,7 @@ def lemma_questions() -> dict[str, Question]:
 
 def _pose_lemma(effect: str) -> Posed:
     u = Universe()
-    does, sides = meaning(u, effect)
+    does, sides = meaning(u, effect), conditions(u, effect)
     goals = {(name, J_STATEMENTS[name]): formula for name, formula in holds_after(u).items()}
     return Posed((*holds_before(u).values(), *does, *sides.values()), goals, possible=False)
 
@@ -95,13 +154,14 @@ def _twin(effect: str, dropped: str | None) -> Question:
 
 def _pose_twin(effect: str, dropped: str | None) -> Posed:
     u = Universe(SIZE)
-    if dropped in _in_the_full_pool(u, effect)[1]:
+    sides = conditions(u, effect)
+    if dropped and effect in FULL_EFFECTS and CURSOR not in names_in(sides[dropped]):
         # What breaks without it are J1 to J4: the map need not be looked at, and without it the search is four times as fast.
         before, after = ownership(u, state("")), ownership(u, state(AFTER))
-        does, sides = _in_the_full_pool(u, effect)
+        does = _in_the_full_pool(u, effect)
     else:
         before, after = holds_before(u), holds_after(u)
-        does, sides = meaning(u, effect)
+        does = meaning(u, effect)
     kept = [formula for name, formula in sides.items() if name != dropped]
     fails = [z3.Not(z3.And(*after.values()))] if dropped else []
     return Posed((*before.values(), *does, *kept, *fails), {})
@@ -109,4 +169,4 @@ def _pose_twin(effect: str, dropped: str | None) -> Posed:
 
 @cache
 def side_conditions(effect: str) -> tuple[str, ...]:
-    return tuple(meaning(Universe(), effect)[1])
+    return tuple(conditions(Universe(), effect))

@@ -2,8 +2,8 @@
 
 The ledger proof knows counts and ranges of one row. Here stands what those ranges mean: `table` maps row and position to a page,
 `owner` a page to its owner, and the effects of `spec/effects.py` move pages between owners. Each is shown once to keep J1 to
-J4, given its side conditions (`model/page_lemmas.py`); the ledger proof discharges those for every action. What the effects do
-to the second pool stands in `model/window_map.py`.
+J4, given the side conditions that it states there (`model/page_lemmas.py`); the ledger proof discharges those for every action.
+What the effects do to the second pool stands in `model/window_map.py`.
 
 The owner of a page is a function, so a page never has two. What must be shown is that the function agrees with the tables:
 J1 a row's own positions name pages that are this row's, at that position (so no page stands in two rows or twice in one);
@@ -36,7 +36,7 @@ OWNERSHIP = {
 ROW, FIRST, LAST, COUNT, PAGE = z3.Ints("r first last pages page")
 FRESH, FRESH_AT = z3.Array("fresh", INT, INT), z3.Array("fresh_at", INT, INT)
 """By position, the page that is taken for it; and back."""
-DUPLICATES = z3.Int("duplicates")
+DUPLICATES, FREED_FROM = z3.Ints("duplicates freed_from")
 KEPT, KEPT_AT = z3.Array("trees", INT, INT), z3.Array("trees_at", INT, INT)
 """By position, the tree's own page of which the row has a copy; and back."""
 
@@ -110,8 +110,8 @@ def same(s: SimpleNamespace, t: SimpleNamespace, *changed: str) -> list[Any]:
     return [getattr(t, name) == getattr(s, name) for name in vars(s) if name not in changed]
 
 
-# An effect: its meaning (a list of formulas over before s and after t) and its side conditions by name.
-Meaning = tuple[list[Any], dict[str, Any]]
+# What an effect does: formulas over before s and after t.
+Meaning = list[Any]
 
 
 def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
@@ -141,7 +141,7 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     ]
     if u.size is not None:
         meaning.append(last <= u.size)
-    return meaning, {"it begins where the row ends (I7)": first == s.row_end[r]}
+    return meaning
 
 
 def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
@@ -168,10 +168,7 @@ def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     ]
     if u.size is not None:
         meaning.append(last <= u.size)
-    return meaning, {
-        "it begins behind the protected prefix (I1, I12)": s.tree_end[r] <= first,
-        "it ends with the row's last page (I4)": last == s.row_end[r],
-    }
+    return meaning
 
 
 def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
@@ -195,11 +192,11 @@ def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     ]
     if u.size is not None:
         meaning.append(pages <= u.size)
-    return meaning, {"the row was empty (I7)": s.row_end[r] == 0}
+    return meaning
 
 
 def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
-    """Pages [tree_end, last) of row r go to the tree; below `duplicates` it had copies: those are freed, its own named."""
+    """Pages [tree_end, last) of row r go to the tree; below `duplicates` it had them: its own are named, the row's freed."""
     r, last, duplicates, trees = ROW, LAST, DUPLICATES, KEPT
     row = z3.Array("row", INT, INT)
     start = s.tree_end[r]
@@ -209,13 +206,12 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         return z3.Implies(replaced, z3.And(s.owner[trees[j]] == TREE, u.inside(trees[j])))
 
     def moved(g: Any) -> Any:
-        in_row = z3.And(s.owner[g] == r, start <= s.pos[g], s.pos[g] < last)
-        return z3.If(in_row, z3.If(s.pos[g] < duplicates, FREE, TREE), s.owner[g])
+        copy = z3.If(s.pos[g] < FREED_FROM, s.owner[g], FREE)
+        return z3.If(in_row(s, g), z3.If(s.pos[g] < duplicates, copy, TREE), s.owner[g])
 
-    meaning = [
+    return [
         r >= 0,
         u.inside(r),
-        start <= last,
         *same(s, t, "owner", "table", "tree_end"),
         u.all(1, of_tree, lambda j: trees[j]),
         u.define(row, lambda k: z3.If(z3.And(start <= k, k < duplicates), trees[k], named(s, r, k))),
@@ -223,34 +219,38 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
         t.tree_end == z3.Store(s.tree_end, r, last),
         u.define(t.owner, moved),
     ]
-    return meaning, {
-        "only pages behind the row go to the tree (I12)": last <= s.row_end[r],
-        "only inserted pages are duplicates (I4)": duplicates <= last,
-    }
+
+
+def in_row(s: SimpleNamespace, g: Any) -> Any:
+    """The row's own page, of those that an insert hands over."""
+    return z3.And(s.owner[g] == ROW, s.tree_end[ROW] <= s.pos[g], s.pos[g] < LAST)
 
 
 def _drop_row(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """Row r is returned: it names nothing any more."""
     r = ROW
-    meaning = [
+    return [
         r >= 0,
         u.inside(r),
         *same(s, t, "tree_end", "row_end"),
         t.tree_end == z3.Store(s.tree_end, r, 0),
         t.row_end == z3.Store(s.row_end, r, 0),
     ]
-    return meaning, {"the row owns no page any more (I16)": s.row_end[r] == s.tree_end[r]}
 
 
 def _evict(u: Universe, s: SimpleNamespace, t: SimpleNamespace) -> Meaning:
     """The tree frees one page of its own."""
     g = PAGE
+    return [u.inside(g), s.owner[g] == TREE, *same(s, t, "owner"), t.owner == z3.Store(s.owner, g, FREE)]
 
-    def unpinned(i: Any, k: Any) -> Any:
-        return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), named(s, i, k) != g)
 
-    meaning = [u.inside(g), s.owner[g] == TREE, *same(s, t, "owner"), t.owner == z3.Store(s.owner, g, FREE)]
-    return meaning, {"no row's locked prefix names the page (I11)": u.all(2, unpinned, lambda i, k: named(s, i, k))}
+def unpinned(u: Universe, s: SimpleNamespace) -> Any:
+    """The page is in no row's protected prefix."""
+
+    def at(i: Any, k: Any) -> Any:
+        return z3.Implies(z3.And(i >= 0, k >= 0, k < s.tree_end[i]), named(s, i, k) != PAGE)
+
+    return u.all(2, at, lambda i, k: named(s, i, k))
 
 
 FULL_EFFECTS: dict[str, Callable[[Universe, SimpleNamespace, SimpleNamespace], Meaning]] = {

@@ -18,6 +18,7 @@ from typing import Any
 import z3
 from pydantic import TypeAdapter
 
+from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import check_expectations, situations_of, unmet
 from kvproof.model.explore import Reachable, Run, Walk, counterexample, reach, walk
@@ -26,7 +27,7 @@ from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
-from kvproof.spec.effects import Condition, apply_effects
+from kvproof.spec.effects import Condition, apply_effects, leaves_ghosts
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
@@ -227,6 +228,8 @@ def _pose_step(machine: Machine, action: Action) -> Posed:
     params = d.parameters(action.params)
     step = action.run(d, before, params)
     after, conditions = apply_effects(d, step.after, step.effects)
+    if machine is LEDGER:
+        conditions += (leaves_ghosts(d, before, step.after),)
     facts = d.domain_facts(before, params, action.params)
     taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
     goals: dict[Label, Any] = {}
@@ -277,7 +280,9 @@ def _pose_initial(machine: Machine) -> Posed:
 
 
 def _effects_that_cannot_fail(asker: Asker) -> Iterator[str]:
-    """Each finite twin must have a model: of the effect as it is, and of a broken J once a side condition is dropped."""
-    for what, question in twin_questions():
+    """Each twin must have a model: an effect as it is, a broken J once a side condition is dropped, and each wrong rule."""
+    yield from conditions_without_a_twin()
+    of_rules = twin_questions_of_conditions(partial(_pose_step, LEDGER))
+    for what, question in (*twin_questions(), *of_rules):
         if asker.answers(question)[POSSIBLE].verdict != PROVED:
             yield what

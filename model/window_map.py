@@ -25,6 +25,7 @@ from kvproof.model.pages import (
     DUPLICATES,
     FIRST,
     FREE,
+    FREED_FROM,
     FRESH,
     FRESH_AT,
     INT,
@@ -36,6 +37,7 @@ from kvproof.model.pages import (
     TREE,
     Meaning,
     Universe,
+    in_row,
     named,
     same,
 )
@@ -113,24 +115,24 @@ def _take(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespac
         u.all(1, is_free, lambda j: fresh[j]),
         u.define(v.window_of, lambda g: z3.If(brings(g), fresh[FRESH_AT[g]], w.window_of[g])),
         u.define(v.behind, lambda page: z3.If(is_brought(page), FRESH[at[page]], w.behind[page])),
-    ], {}
+    ]
 
 
 def _free(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespace, v: SimpleNamespace) -> Meaning:
     """With each page its window page goes, if it still has one; the row's window begins no later than the row ends."""
     start = z3.If(w.window_start[ROW] > FIRST, FIRST, w.window_start[ROW])
     cursor = v.window_start == z3.Store(w.window_start, ROW, start)
-    return [*same(w, v, "window_of", "behind", "window_start"), cursor, *_gone(u, w, v, _freed(s, t))], {}
+    return [*same(w, v, "window_of", "behind", "window_start"), cursor, *_gone(u, w, v, _freed(s, t))]
 
 
 def _evict(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespace, v: SimpleNamespace) -> Meaning:
     """With the tree's page its window page goes, if it still has one."""
-    return [*same(w, v, "window_of", "behind"), *_gone(u, w, v, _freed(s, t))], {}
+    return [*same(w, v, "window_of", "behind"), *_gone(u, w, v, _freed(s, t))]
 
 
 def _share(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespace, v: SimpleNamespace) -> Meaning:
     """The tree's pages keep their window pages."""
-    return same(w, v), {}
+    return same(w, v)
 
 
 def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespace, v: SimpleNamespace) -> Meaning:
@@ -146,11 +148,8 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamesp
     def named_once(j: Any) -> Any:
         return z3.Implies(replaced(j), KEPT_AT[KEPT[j]] == j)
 
-    def in_row(g: Any) -> Any:
-        return z3.And(s.owner[g] == ROW, s.tree_end[ROW] <= s.pos[g], s.pos[g] < LAST)
-
     def is_copy(g: Any) -> Any:
-        return z3.And(in_row(g), s.pos[g] < DUPLICATES)
+        return z3.And(in_row(s, g), s.pos[g] < DUPLICATES, s.pos[g] >= FREED_FROM)
 
     def hands_on(j: Any) -> Any:
         both = z3.And(_has_window(w, named(s, ROW, j)), z3.Not(_has_window(w, KEPT[j])))
@@ -169,7 +168,7 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamesp
         return z3.If(z3.And(g != NONE, is_copy(g)), handed, g)
 
     def tombstone(g: Any) -> Any:
-        return z3.If(in_row(g), s.pos[g] < w.window_start[ROW], z3.And(w.tombstone[g], z3.Not(is_given(g))))
+        return z3.If(in_row(s, g), s.pos[g] < w.window_start[ROW], z3.And(w.tombstone[g], z3.Not(is_given(g))))
 
     return [
         *same(w, v, "window_of", "behind", "tombstone"),
@@ -177,12 +176,12 @@ def _insert(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamesp
         u.define(v.window_of, window_of),
         u.define(v.behind, behind),
         u.define(v.tombstone, tombstone),
-    ], {}
+    ]
 
 
 def _drop_row(u: Universe, s: SimpleNamespace, t: SimpleNamespace, w: SimpleNamespace, v: SimpleNamespace) -> Meaning:
     """The next user of the row begins with no window."""
-    return [*same(w, v, "window_start"), v.window_start == z3.Store(w.window_start, ROW, 0)], {}
+    return [*same(w, v, "window_start"), v.window_start == z3.Store(w.window_start, ROW, 0)]
 
 
 def _free_window(
@@ -199,7 +198,6 @@ def _free_window(
     def left(g: Any) -> Any:
         return z3.And(at[g] >= FIRST, at[g] < LAST, named(s, ROW, at[g]) == g)
 
-    live_from = z3.If(s.tree_end[ROW] < w.window_start[ROW], w.window_start[ROW], s.tree_end[ROW])
     return [
         u.inside(ROW),
         FIRST >= 0,
@@ -209,10 +207,7 @@ def _free_window(
         v.window_start == z3.Store(w.window_start, ROW, LAST),
         u.all(1, leaves, lambda j: named(s, ROW, j)),
         *_gone(u, w, v, left),
-    ], {
-        "it begins with the oldest window page that the row has (I10)": live_from == FIRST,
-        "it ends within the row (I10)": s.row_end[ROW] >= LAST,
-    }
+    ]
 
 
 def _evict_window(
@@ -225,7 +220,7 @@ def _evict_window(
         *same(w, v, "window_of", "behind", "tombstone"),
         v.tombstone == z3.Store(w.tombstone, PAGE, True),
         *_gone(u, w, v, lambda g: g == PAGE),
-    ], {"the page is the tree's (I1)": s.owner[PAGE] == TREE}
+    ]
 
 
 def _freed(s: SimpleNamespace, t: SimpleNamespace) -> Callable[[Any], Any]:

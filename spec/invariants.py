@@ -17,7 +17,7 @@ from typing import Any
 from kvproof.spec.actions.action import summary_of
 from kvproof.spec.actions.memory_check import report
 from kvproof.spec.domain import Domain, Flag, implies, is_aligned, larger, minus, smaller, window_from
-from kvproof.spec.effects import true_pages, true_window_pages
+from kvproof.spec.effects import counted_once, true_pages, true_window_pages
 from kvproof.spec.state import (
     FIELDS,
     NONE,
@@ -84,8 +84,9 @@ def terms_are_true(d: Domain, s: Ledger) -> Flag:
     A term that counts a lent slot twice, or does not round up, raises false alarms and hides true ones.
     """
     terms = report(d, s)
-    window = terms.window_held + terms.window_uncached == true_window_pages(d, s)
-    return d.every(terms.session_held + terms.uncached == true_pages(s), implies(d, d.windowed, window))
+    full = counted_once(d, terms.session_held, terms.uncached, true_pages(s))
+    window = counted_once(d, terms.window_held, terms.window_uncached, true_window_pages(d, s))
+    return d.every(full, implies(d, d.windowed, window))
 
 
 @invariant("I3", source="domain page")
@@ -244,12 +245,13 @@ def marker_is_set_iff_in_flight(d: Domain, s: Ledger) -> Flag:
     """The in-flight marker is set iff one admitted, unfinished turn exists; only that turn clears it.
 
     Without it a second turn is admitted onto the same row, and a close frees the KV of a running one; left set, the
-    session never takes a turn again.
+    session never takes a turn again. A close that waits is only ended by the close.
     """
     has_turn = d.no(s.phase == NONE)
     return d.every(
         d.some(s.turns == 0, s.turns == 1),
         s.inflight == (s.turns == 1),
+        s.closing == s.close_asked,
         implies(d, s.inflight, d.every(has_turn, s.is_open)),
         implies(d, d.every(has_turn, d.no(s.plain)), s.inflight),
     )
@@ -301,7 +303,8 @@ def lengths_have_one_unit(d: Domain, s: Ledger) -> Flag:
     """
     # C counts tokens with KV, O + out tokens known; they differ by the last sampled one and the steps in flight.
     in_flight = d.where(s.pending == 0, d.zero, d.where(s.pending == 1, d.one, d.one + d.one))
-    return implies(d, s.phase == RUNNING, s.kv_committed_len + d.one == fill_len(s) + in_flight)
+    of_running = implies(d, s.phase == RUNNING, s.kv_committed_len + d.one == fill_len(s) + in_flight)
+    return d.every(of_running, fill_len(s) == s.tokens_len)
 
 
 def _has_no_turn(d: Domain, s: Ledger) -> Flag:
@@ -422,6 +425,16 @@ def turn_lengths(d: Domain, s: Ledger) -> Flag:
         implies(d, d.no(d.tree), s.tree_end == 0),
         implies(d, d.every(d.no(d.tree), waiting_matched), s.prefix_len == d.zero),
     )
+
+
+@auxiliary("X4")
+def effects_write_ghosts(d: Domain, s: Ledger) -> Flag:
+    """What is true of rows, pages and tokens is written by effects alone.
+
+    A rule that wrote it itself would be compared with its own claim.
+    """
+    # Asked of each step.
+    return d.true
 
 
 ALL_INVARIANTS: dict[str, Invariant] = {**INVARIANTS, **AUXILIARY}

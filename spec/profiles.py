@@ -17,7 +17,7 @@ from typing import Any
 
 from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
 from kvproof.spec.actions.memory_check import report
-from kvproof.spec.actions.prefill import append_only, fill_len, insert_own, match_key_len, restored, without_tail
+from kvproof.spec.actions.prefill import fill_len, insert_own, match_key_len, restored, without_tail
 from kvproof.spec.domain import (
     Domain,
     Flag,
@@ -30,7 +30,7 @@ from kvproof.spec.domain import (
     orphan_start,
     smaller,
 )
-from kvproof.spec.effects import Forget, Free, FreeWindow, Report, Require
+from kvproof.spec.effects import End, Forget, Free, FreeWindow, Report, Succeed
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.state import PREFILL, WAITING, Ledger, drop_slot
 
@@ -195,10 +195,8 @@ def _evict_window_up_to(d: Domain, waiting_or_live: Ledger, p: SimpleNamespace, 
     right = _right("evict_window", d, s, p)
     cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
     moved = larger(d, cursor, floor_align(d, minus(d, p.pre_len, kept)))
-    stays = d.some(moved == cursor, moved + d.window <= p.pre_len)
     freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
-    keeps = Require("I9", stays, "what the window reaches stays")
-    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (keeps, freed, Forget(s.kv_committed_len)))
+    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (freed, Forget(s.kv_committed_len)))
 
 
 def cut_before_cursor(d: Domain, length: Length, cursor: Length) -> Length:
@@ -211,7 +209,7 @@ def _match_cut_before_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     whole = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
     prefix_len = cut_before_cursor(d, whole, s.slot_swa_evicted_seqlen)
     tail = Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)
-    return Step(without_tail(d, restored(d, s, prefix_len)), effects=(append_only(d, s, whole), tail))
+    return Step(without_tail(d, restored(d, s, prefix_len)), effects=(tail,))
 
 
 def _finish_cut_before_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -224,7 +222,8 @@ def _finish_cut_before_cursor(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         slot_kv_allocated_len=smaller(d, s.kv_allocated_len, end),
         slot_swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, end),
     )
-    return Step(after, right.guards, (Free(orphan_start(d, end), s.kv_allocated_len), Forget(target)))
+    tail = Free(orphan_start(d, end), s.kv_allocated_len)
+    return Step(after, right.guards, (tail, Forget(target), Succeed(target), End(d.true)))
 
 
 def _keep_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:

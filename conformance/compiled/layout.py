@@ -10,17 +10,23 @@ from kvproof.conformance.traces import columnar_schema
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.spec.actions import ACTIONS as RULES
 from kvproof.spec.effects import (
+    AskClose,
+    Begin,
     DropRow,
     Effect,
+    End,
+    EndSession,
     Forget,
     Free,
     FreeByLoc,
     FreeWindow,
+    Generate,
     Insert,
     Lock,
     Report,
     Require,
     Share,
+    Succeed,
     Take,
     TakeRow,
     Unlock,
@@ -141,7 +147,8 @@ KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 # Effects in moves.
 MOVES: dict[type, int] = {TakeRow: 1, Share: 2, Take: 3, Free: 4, FreeWindow: 5, Insert: 6, DropRow: 7}
 TAKE_ROW, SHARE, TAKE, FREE_PAGES, FREE_WINDOW, INSERT, DROP_ROW = MOVES.values()
-WITHOUT_PAGES: tuple[type, ...] = (Write, Forget, Lock, Unlock, Report, Require)
+OF_THE_TURN = (Begin, Generate, Succeed, End, AskClose, EndSession)
+WITHOUT_PAGES: tuple[type, ...] = (*OF_THE_TURN, Write, Forget, Lock, Unlock, Report, Require)
 assert {*MOVES, FreeByLoc, *WITHOUT_PAGES} == set(Effect.__args__)
 LARGEST_MOVES = 8
 NUMBERS_OF_A_MOVE = 4

@@ -10,7 +10,7 @@ the allocator frees whole pages: from prefix_len itself it would take the page t
 from __future__ import annotations
 
 from kvproof.spec.actions import Step
-from kvproof.spec.actions.prefill import append_only, match_key_len, restored, without_tail
+from kvproof.spec.actions.prefill import match_key_len, restored, without_tail
 from kvproof.spec.domain import orphan_start, smaller
 from kvproof.spec.effects import Free
 
@@ -23,4 +23,4 @@ def run(d, s, p):
     prefix_len = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
     after = without_tail(d, restored(d, s, prefix_len))
     tail = Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)
-    return Step(after, effects=(append_only(d, s, prefix_len), tail))
+    return Step(after, effects=(tail,))

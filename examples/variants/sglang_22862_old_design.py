@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 
 from kvproof.spec.actions import ACTIONS, Step
-from kvproof.spec.actions.prefill import append_only, match_key_len, restored
+from kvproof.spec.actions.prefill import match_key_len, restored
 from kvproof.spec.domain import smaller
 from kvproof.spec.effects import Free
 
@@ -34,7 +34,7 @@ def retract(d, s, p):
 def match_slot(d, s, p):
     """Restore the slot, free nothing."""
     prefix_len = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
-    return Step(restored(d, s, prefix_len), effects=(append_only(d, s, prefix_len),))
+    return Step(restored(d, s, prefix_len))
 
 
 REPLACES = {"retract": retract, "match_slot": match_slot}

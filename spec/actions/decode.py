@@ -5,17 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions.action import ActionTable, Guard, Step
-from kvproof.spec.actions.prefill import charge_covers
+from kvproof.spec.actions.prefill import take
 from kvproof.spec.domain import (
     Domain,
     Flag,
     Length,
     larger,
-    one_page,
     orphan_start,
     window_keep_from,
 )
-from kvproof.spec.effects import Free, FreeWindow, Require, Take, Write
+from kvproof.spec.effects import Free, FreeWindow, Generate, Write
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, is_live
 
 DECODE_ACTIONS = ActionTable()
@@ -35,8 +34,7 @@ def _claim_next(d: Domain, s: Ledger, allocated: Length, guards: tuple[Guard, ..
     claimed = s.kv_committed_len + d.one
     after = s.but(kv_committed_len=claimed, kv_allocated_len=allocated, pending=s.pending + 1)
     effects = (
-        charge_covers(d, s.kv_allocated_len, allocated),
-        Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(allocated)),
+        take(d, s.kv_allocated_len, allocated),
         Write(s.kv_committed_len, claimed),
     )
     guards = (_at_most_one_in_flight(d, s), *guards, Guard("a row is wide enough", allocated <= d.row_width))
@@ -91,11 +89,7 @@ def result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     committed = s.kv_committed_len + more
     after = s.but(output_len=s.output_len + p.tokens, kv_committed_len=committed, pending=s.pending - 1)
-    return Step(after, guards, (Write(s.kv_committed_len, committed),))
-
-
-def no_token_of_a_chunk(s: Ledger, output_len: Length) -> Require:
-    return Require("I22", output_len == s.output_len, "a chunk that does not end the input gives no token")
+    return Step(after, guards, (Generate(p.tokens), Write(s.kv_committed_len, committed)))
 
 
 @action("result", when=lambda d, s: s.phase == PREFILL, source="sglang-jax #994")
@@ -105,7 +99,7 @@ def chunk_result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     The chunk does not end the input: nothing is sampled (sglang-jax #994).
     """
     guards = (Guard("a chunk was launched", s.pending >= 1),)
-    return Step(s.but(pending=s.pending - 1, chunk_known=d.true), guards, (no_token_of_a_chunk(s, s.output_len),))
+    return Step(s.but(pending=s.pending - 1, chunk_known=d.true), guards)
 
 
 @action("verify", when=lambda d, s: d.every(s.phase == RUNNING, d.spec_v1), takes={"tokens": "length"})
@@ -124,8 +118,8 @@ def verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     after = s.but(kv_committed_len=committed, kv_allocated_len=committed, output_len=s.output_len + p.tokens)
     effects = (
-        charge_covers(d, s.kv_allocated_len, room),
-        Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(room)),
+        Generate(p.tokens),
+        take(d, s.kv_allocated_len, room),
         Write(s.kv_committed_len, committed),
         Free(orphan_start(d, committed), room),
     )
@@ -141,10 +135,8 @@ def evict_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
     moved = larger(d, cursor, window_keep_from(d, p.pre_len))
     guards = (Guard("only what has its KV leaves the window", p.pre_len <= s.kv_committed_len),)
-    stays = d.some(moved == cursor, moved + d.window + one_page(d) <= p.pre_len)
-    keeps = Require("I9", stays, "what the window reaches, and a page before it, stays")
     freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
-    return Step(s.but(swa_evicted_seqlen=moved), guards, (keeps, freed))
+    return Step(s.but(swa_evicted_seqlen=moved), guards, (freed,))
 
 
 @action("result", when=lambda d, s: d.every(d.no(is_live(d, s)), d.some(d.overlap, s.phase == WAITING)))

@@ -8,7 +8,7 @@ from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.actions.prefill import insert_own
 from kvproof.spec.actions.release import release_row, release_slot
 from kvproof.spec.domain import Domain, Flag, Length, is_aligned, larger, orphan_start, smaller
-from kvproof.spec.effects import Forget, Free
+from kvproof.spec.effects import End, Forget, Free, Succeed
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill_len, is_live
 
 FINISH_ACTIONS = ActionTable()
@@ -50,7 +50,11 @@ def queued_again(d: Domain, s: Ledger) -> Ledger:
 
 def _over(d: Domain, s: Ledger) -> Ledger:
     """The turn ends without success: the marker clears, the checkpoint stays."""
-    return end_turn(d, s).but(inflight=d.false, turns=s.turns - d.where(s.plain, 0, 1))
+    return end_turn(d, s).but(inflight=d.false)
+
+
+def _end(d: Domain, s: Ledger) -> End:
+    return End(d.no(s.plain))
 
 
 def slot_has_run_ahead(d: Domain, s: Ledger) -> Flag:
@@ -81,10 +85,9 @@ def finish(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         kv_allocated_len=smaller(d, s.kv_allocated_len, target),
         swa_evicted_seqlen=smaller(d, s.swa_evicted_seqlen, target),
     )
-    after = end_turn(d, save_slot(d, trimmed)).but(
-        inflight=d.false, turns=s.turns - 1, checkpoint_len=target, success_len=target
-    )
-    return Step(after, guards, (Free(orphan_start(d, target), s.kv_allocated_len), Forget(target)))
+    after = end_turn(d, save_slot(d, trimmed)).but(inflight=d.false, checkpoint_len=target)
+    tail = Free(orphan_start(d, target), s.kv_allocated_len)
+    return Step(after, guards, (tail, Forget(target), Succeed(target), End(d.true)))
 
 
 @action(
@@ -111,7 +114,7 @@ def finish_plain(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     own = d.where(p.inserted, d.tokens(pages), s.cache_protected_len)
     insert = insert_own(d, s, p.inserted, pages, p.dup_len)
-    return Step(_over(d, s), guards, (insert, *release_row(d, d.true, own, s.kv_allocated_len)))
+    return Step(_over(d, s), guards, (insert, *release_row(d, d.true, own, s.kv_allocated_len), _end(d, s)))
 
 
 @action("retract", when=lambda d, s: d.every(s.is_open, s.phase == RUNNING), source="sglang #22862")
@@ -148,7 +151,7 @@ def abort_first(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     No slot exists yet: the turn itself returns row, pages and tree lock.
     """
     release = release_row(d, d.true, s.cache_protected_len, s.kv_allocated_len)
-    return Step(_over(d, s), effects=release)
+    return Step(_over(d, s), effects=(*release, End(d.true)))
 
 
 @action("abort", when=lambda d, s: d.every(_is_session_turn(d, s), s.slot_held), source="sglang #22790")
@@ -158,7 +161,7 @@ def abort_nth(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     All that slot and turn hold goes back; the tokens of the checkpoint stay, the next turn prefills from them.
     """
     released, effects = release_slot(d, s, larger(d, s.slot_kv_allocated_len, s.kv_allocated_len))
-    return Step(_over(d, released), effects=effects)
+    return Step(_over(d, released), effects=(*effects, _end(d, s)))
 
 
 @action("abort", when=lambda d, s: d.every(s.phase == WAITING, d.no(slot_has_run_ahead(d, s))), source="sglang #22790")
@@ -167,7 +170,7 @@ def abort_queued(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     The turn never ran: only the marker clears.
     """
-    return Step(_over(d, s))
+    return Step(_over(d, s), effects=(_end(d, s),))
 
 
 @action("abort", when=lambda d, s: d.every(s.phase == WAITING, slot_has_run_ahead(d, s)))
@@ -177,4 +180,4 @@ def abort_retracted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     The turn ran before it was queued again, and the slot holds its tokens: as an n-th abort.
     """
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
-    return Step(_over(d, released), effects=effects)
+    return Step(_over(d, released), effects=(*effects, _end(d, s)))

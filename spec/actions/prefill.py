@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, Length, is_aligned, minus, one_page, orphan_start, smaller
-from kvproof.spec.effects import Free, Insert, Lock, Require, Share, Take, TakeRow, Write
+from kvproof.spec.effects import Free, Insert, Lock, Share, Take, TakeRow, Write
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
 
 PREFILL_ACTIONS = ActionTable()
@@ -62,12 +62,6 @@ def without_tail(d: Domain, s: Ledger) -> Ledger:
     )
 
 
-def append_only(d: Domain, s: Ledger, prefix_len: Length) -> Require:
-    return Require(
-        "I12", s.slot_cache_protected_len <= prefix_len, "prefix_len >= cache_protected_len on a session turn"
-    )
-
-
 @action(
     "match",
     when=lambda d, s: d.every(_is_waiting(d, s), s.slot_held, d.no(s.pre_aborted)),
@@ -81,7 +75,7 @@ def match_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     prefix_len = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
     tail = Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)
     after = without_tail(d, restored(d, s, prefix_len))
-    return Step(after, effects=(append_only(d, s, prefix_len), tail))
+    return Step(after, effects=(tail,))
 
 
 def charge(d: Domain, tokens: Length) -> Length:
@@ -89,10 +83,9 @@ def charge(d: Domain, tokens: Length) -> Length:
     return tokens + one_page(d)
 
 
-def charge_covers(d: Domain, before: Length, after: Length) -> Require:
-    """The pages that the allocator takes from `before` to `after` are within the charge."""
-    taken = d.tokens(d.ceil_pages(after) - d.ceil_pages(before))
-    return Require("I18", taken <= charge(d, minus(d, after, before)), "the charge covers what the allocator takes")
+def take(d: Domain, before: Length, after: Length) -> Take:
+    """The pages from `before` to `after`, and what the admission was charged for them."""
+    return Take(d.ceil_pages(before), d.ceil_pages(after), charge(d, minus(d, after, before)))
 
 
 def _may_extend(d: Domain, s: Ledger) -> Flag:
@@ -122,11 +115,10 @@ def extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         chunk_known=d.every(s.chunk_known, d.no(p.last)),
     )
     effects = (
-        charge_covers(d, s.prefix_len, p.seq_len),
         TakeRow(first),
         Lock(first),
         Share(first, d.floor_pages(s.prefix_len)),
-        Take(d.ceil_pages(s.prefix_len), d.ceil_pages(p.seq_len)),
+        take(d, s.prefix_len, p.seq_len),
         Write(s.prefix_len, p.seq_len),
     )
     return Step(after, guards, effects)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.actions.release import release_slot
 from kvproof.spec.domain import Domain, Flag
-from kvproof.spec.effects import Require
+from kvproof.spec.effects import AskClose, Begin, End, EndSession
 from kvproof.spec.state import NONE, WAITING, Ledger, end_turn
 
 SESSION_ACTIONS = ActionTable()
@@ -50,10 +50,8 @@ def create(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         origin_len=p.origin_len,
         pre_aborted=p.too_long,
         logprob=p.logprob,
-        turns=s.turns + 1,
     )
-    last_turn = Require("I15", d.no(s.closing), "no turn is admitted while a close waits for the one in flight")
-    return Step(after, guards, (last_turn,))
+    return Step(after, guards, (Begin(p.origin_len, d.true),))
 
 
 @action("create", when=lambda d, s: d.every(s.is_open, s.inflight), source="sglang #22790")
@@ -84,7 +82,7 @@ def detach(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     It leaves before it can touch the slot, and goes on as an ordinary request.
     """
-    return Step(end_turn(d, s).but(inflight=d.false, turns=s.turns - 1))
+    return Step(end_turn(d, s).but(inflight=d.false), effects=(End(d.true),))
 
 
 @action("close", when=lambda d, s: d.every(s.is_open, d.no(s.inflight)), source="sglang #21875")
@@ -94,8 +92,8 @@ def close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     The tree lock is dropped, row [R, A) freed as whole pages, the row returned; the session is gone.
     """
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
-    after = released.but(is_open=d.false, closing=d.false, checkpoint_len=d.zero, success_len=d.zero)
-    return Step(after, effects=effects)
+    after = released.but(is_open=d.false, closing=d.false, checkpoint_len=d.zero)
+    return Step(after, effects=(*effects, EndSession()))
 
 
 @action("close", when=lambda d, s: d.every(s.is_open, s.inflight), source="sglang #21875")
@@ -104,11 +102,12 @@ def defer_close(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     A turn in flight still uses the row: the close waits for its end.
     """
-    return Step(s.but(closing=d.true))
+    return Step(s.but(closing=d.true), effects=(AskClose(),))
 
 
 @action("arrive", when=_is_unused, takes={"origin_len": "length"})
 def arrive(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """An ordinary request arrives."""
     guards = (Guard("a request has at least one input token", d.one <= p.origin_len),)
-    return Step(s.but(plain=d.true, phase=WAITING, origin_len=p.origin_len), guards)
+    after = s.but(plain=d.true, phase=WAITING, origin_len=p.origin_len)
+    return Step(after, guards, (Begin(p.origin_len, d.false),))

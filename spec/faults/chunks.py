@@ -6,10 +6,10 @@ import dataclasses
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
-from kvproof.spec.actions.decode import chunk_result, no_token_of_a_chunk
+from kvproof.spec.actions.decode import chunk_result
 from kvproof.spec.actions.prefill import stash
 from kvproof.spec.domain import Domain
-from kvproof.spec.effects import DropRow
+from kvproof.spec.effects import DropRow, Generate
 from kvproof.spec.faults.fault import fault
 from kvproof.spec.state import Ledger
 
@@ -42,5 +42,5 @@ def later_chunks_look_final(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The chunk counter is raised for the first chunk only: later chunks look final, sample a token and append it."""
     right = chunk_result.run(d, s, p)
     output_len = d.where(s.chunk_known, s.output_len + d.one, s.output_len)
-    no_token = no_token_of_a_chunk(s, output_len)
-    return dataclasses.replace(right, after=right.after.but(output_len=output_len), effects=(no_token,))
+    sampled = Generate(d.where(s.chunk_known, d.one, d.zero))
+    return dataclasses.replace(right, after=right.after.but(output_len=output_len), effects=(sampled,))

@@ -9,7 +9,7 @@ from kvproof.spec.actions import Step
 from kvproof.spec.actions.decode import decode
 from kvproof.spec.actions.prefill import extend
 from kvproof.spec.domain import Domain, minus
-from kvproof.spec.effects import Require
+from kvproof.spec.effects import Take
 from kvproof.spec.faults.fault import but_after, fault
 from kvproof.spec.staging import Admission, Deferred, overwrite_row
 from kvproof.spec.state import Ledger
@@ -40,10 +40,9 @@ def tokens_are_charged(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     It is charged by tokens alone, without the page that each request may need more.
     """
-    right = extend.run(d, s, p)
-    taken = d.tokens(d.ceil_pages(p.seq_len) - d.ceil_pages(s.prefix_len))
-    charged = Require("I18", taken <= minus(d, p.seq_len, s.prefix_len), "the charge covers what the allocator takes")
-    return dataclasses.replace(right, effects=(charged, *right.effects[1:]))
+    right, charge = extend.run(d, s, p), minus(d, p.seq_len, s.prefix_len)
+    effects = tuple(dataclasses.replace(e, charge=charge) if isinstance(e, Take) else e for e in right.effects)
+    return dataclasses.replace(right, effects=effects)
 
 
 @fault("M19", of="cancel_admission", breaks=("I19",))

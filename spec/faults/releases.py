@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions import Run, Step
 from kvproof.spec.actions.finish import abort_queued, finish, retract, save_slot
 from kvproof.spec.domain import Domain, larger, minus, orphan_start, smaller
-from kvproof.spec.effects import Forget, Free
+from kvproof.spec.effects import Begin, End, Forget, Free
 from kvproof.spec.faults.fault import but_after, fault, without
 from kvproof.spec.faults.speculation import V2
 from kvproof.spec.state import Ledger, end_turn, fill_len
@@ -20,8 +20,8 @@ SAVED_AS_FINISHED = ("I14", "I7", "I8")
 def _saved_as_if_finished(d: Domain, s: Ledger) -> Step:
     """Before #22790 an abort took the path of a finish: the slot and the checkpoint take the partial turn."""
     tokens = d.where(s.pre_aborted, s.origin_len, fill_len(s))
-    after = end_turn(d, save_slot(d, s)).but(inflight=d.false, turns=s.turns - 1, checkpoint_len=tokens)
-    return Step(after, effects=(Forget(s.checkpoint_len),))
+    after = end_turn(d, save_slot(d, s)).but(inflight=d.false, checkpoint_len=tokens)
+    return Step(after, effects=(Forget(s.checkpoint_len), End(d.true)))
 
 
 @fault("S0510a", of="abort_first", needs="abort", source=BEFORE_22790, breaks=SAVED_AS_FINISHED)
@@ -51,8 +51,8 @@ def aborted_queued_turn_is_the_checkpoint(d: Domain, s: Ledger, p: SimpleNamespa
 )
 def aborted_retracted_turn_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A retracted turn aborted in the queue stays in the slot and is the session's checkpoint."""
-    after = end_turn(d, s).but(inflight=d.false, turns=s.turns - 1, checkpoint_len=fill_len(s))
-    return Step(after, effects=(Forget(s.checkpoint_len),))
+    after = end_turn(d, s).but(inflight=d.false, checkpoint_len=fill_len(s))
+    return Step(after, effects=(Forget(s.checkpoint_len), End(d.true)))
 
 
 @fault(
@@ -121,7 +121,7 @@ def refused_turn_clears_the_marker(d: Domain, s: Ledger, p: SimpleNamespace) -> 
 )
 def refused_turn_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A refused turn stays the session's while it has no slot: its end runs the session's abort path."""
-    return Step(s.but(turns=s.turns + 1))
+    return Step(s, effects=(Begin(s.tokens_len, d.true),))
 
 
 @fault("S0517a", of="finish", needs="speculation v2", source="seen in sglang 0.5.17", breaks=("I8",), config=V2)

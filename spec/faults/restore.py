@@ -5,16 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
-from kvproof.spec.actions.prefill import append_only, match_key_len, match_slot, restored, without_tail
+from kvproof.spec.actions.prefill import match_key_len, match_slot, restored, without_tail
 from kvproof.spec.domain import Domain, Length, minus, orphan_start, smaller
 from kvproof.spec.effects import Free
 from kvproof.spec.faults.fault import but_after, fault
-from kvproof.spec.state import FIELDS, Ledger
+from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger
 
 
 def restored_with_its_tail(d: Domain, s: Ledger, prefix_len: Length) -> Step:
     """Before #22862: the row is restored and will be overwritten from prefix_len; nothing is freed."""
-    return Step(restored(d, s, prefix_len), effects=(append_only(d, s, prefix_len),))
+    return Step(restored(d, s, prefix_len))
 
 
 @fault("F20070", of="match_slot", needs="P > 1", source="sglang #20070", breaks=("I12",))
@@ -34,10 +34,14 @@ def slot_loses_its_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def logprobs_cut_the_key(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """logprob_start_len = 0 cuts the match key to nothing: prefix_len = 0 and the whole row is overwritten."""
     right, cut = match_slot.run(d, s, p), restored_with_its_tail(d, s, d.zero)
-    after = {f.name: d.where(s.logprob, getattr(cut.after, f.name), getattr(right.after, f.name)) for f in FIELDS}
+    after = {
+        name: d.where(s.logprob, getattr(cut.after, name), getattr(right.after, name))
+        for name in FIELD_NAMES
+        if name not in GHOSTS
+    }
     prefix_len = after["prefix_len"]
     kept = d.where(s.logprob, s.slot_kv_allocated_len, orphan_start(d, prefix_len))
-    return Step(Ledger(**after), effects=(append_only(d, s, prefix_len), Free(kept, s.slot_kv_allocated_len)))
+    return Step(s.but(**after), effects=(Free(kept, s.slot_kv_allocated_len),))
 
 
 @fault("F22862a", of="match_slot", needs="retract", source="sglang #22862", breaks=("I7", "I12"))
@@ -62,4 +66,4 @@ def tail_free_begins_inside_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> 
     """The tail free starts at prefix_len: the page that still holds committed tokens is freed."""
     prefix_len = smaller(d, s.slot_kv_committed_len, match_key_len(d, s))
     after = without_tail(d, restored(d, s, prefix_len))
-    return Step(after, effects=(append_only(d, s, prefix_len), Free(prefix_len, s.slot_kv_allocated_len)))
+    return Step(after, effects=(Free(prefix_len, s.slot_kv_allocated_len),))

@@ -9,6 +9,7 @@ from kvproof.spec.actions.prefill import match_key_len
 from kvproof.spec.actions.release import release_slot
 from kvproof.spec.actions.session import create
 from kvproof.spec.domain import Domain, smaller
+from kvproof.spec.effects import Begin, EndSession
 from kvproof.spec.faults.fault import but_after, fault
 from kvproof.spec.faults.restore import restored_with_its_tail
 from kvproof.spec.state import Ledger
@@ -27,8 +28,8 @@ def close_frees_a_running_turn(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
     The session is gone at once; its turn runs on, of no session.
     """
     released, effects = release_slot(d, s, s.slot_kv_allocated_len)
-    gone = released.but(is_open=d.false, closing=d.false, inflight=d.false, checkpoint_len=d.zero, success_len=d.zero)
-    return Step(gone, effects=effects)
+    gone = released.but(is_open=d.false, closing=d.false, inflight=d.false, checkpoint_len=d.zero)
+    return Step(gone, effects=(*effects, EndSession()))
 
 
 @fault("F21875b", of="detach", needs="pre-abort", source="sglang #21875", breaks=("I7", "I12"))
@@ -55,4 +56,4 @@ def create_moves_the_checkpoint(d: Domain, s: Ledger, p: SimpleNamespace) -> Ste
 @fault("F22790e", of="refuse", needs="concurrent turns", source="sglang #22790", breaks=("I15", "I5"))
 def second_turn_is_admitted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """No in-flight marker: a second turn on a busy session is admitted and shares the row."""
-    return Step(s.but(turns=s.turns + 1))
+    return Step(s, effects=(Begin(s.tokens_len, d.true),))

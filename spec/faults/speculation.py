@@ -9,7 +9,7 @@ from kvproof.spec.actions import Step
 from kvproof.spec.actions.decode import prepare_round, result
 from kvproof.spec.actions.finish import finish
 from kvproof.spec.domain import Domain, orphan_start
-from kvproof.spec.effects import Forget, Free, Write
+from kvproof.spec.effects import Free, Write
 from kvproof.spec.faults.fault import but_after, fault, without
 from kvproof.spec.state import Ledger
 
@@ -37,8 +37,8 @@ def overshoot_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """
     right = finish.run(d, s, p)
     after = right.after.but(slot_kv_committed_len=s.kv_committed_len, slot_kv_allocated_len=s.kv_committed_len)
-    effects = (Free(orphan_start(d, s.kv_committed_len), s.kv_allocated_len), Forget(s.origin_len + p.finished_len))
-    return dataclasses.replace(right, after=after, effects=effects)
+    tail = Free(orphan_start(d, s.kv_committed_len), s.kv_allocated_len)
+    return dataclasses.replace(right, after=after, effects=(tail, *without(right, Free).effects))
 
 
 def _whole_round_at_resolve(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
@@ -47,7 +47,8 @@ def _whole_round_at_resolve(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     of_round = s.kv_committed_len < s.kv_valid
     committed = s.kv_committed_len + d.where(of_round, p.tokens, d.zero)
     written = Write(s.kv_valid, d.where(of_round, s.kv_valid + (p.tokens - d.one), s.kv_valid))
-    return dataclasses.replace(right, after=right.after.but(kv_committed_len=committed), effects=(written,))
+    effects = (*without(right, Write).effects, written)
+    return dataclasses.replace(right, after=right.after.but(kv_committed_len=committed), effects=effects)
 
 
 @fault(

@@ -9,7 +9,7 @@ from kvproof.spec.actions import Step
 from kvproof.spec.actions.finish import finish, finish_plain
 from kvproof.spec.actions.release import release_row
 from kvproof.spec.domain import Domain, minus
-from kvproof.spec.effects import Insert
+from kvproof.spec.effects import End, Insert
 from kvproof.spec.faults.fault import but_after, fault
 from kvproof.spec.state import Ledger
 
@@ -32,8 +32,8 @@ def last_slot_is_cut_off(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     own = d.where(p.inserted, d.tokens(d.floor_pages(s.kv_committed_len)), s.cache_protected_len)
     cut = d.every(d.windowed, p.inserted)
     end = d.where(cut, minus(d, s.kv_allocated_len, d.one), s.kv_allocated_len)
-    insert = tuple(e for e in right.effects if isinstance(e, Insert))
-    return dataclasses.replace(right, effects=(*insert, *release_row(d, d.true, own, end)))
+    kept = tuple(e for e in right.effects if isinstance(e, (Insert, End)))
+    return dataclasses.replace(right, effects=(*kept, *release_row(d, d.true, own, end)))
 
 
 @fault(

@@ -20,7 +20,7 @@ from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES
 from kvproof.conformance.adapters.sglang.code.request_claims import taken
 from kvproof.conformance.adapters.sglang.code.stand_ins import Allocator
 from kvproof.model.code import arithmetic
-from kvproof.model.code.claims import COMPARED_GHOSTS, OF_ANOTHER_KIND, Claim, Posed, Scene, pose, with_ghosts_of
+from kvproof.model.code.claims import GHOST_SENTENCES, OF_ANOTHER_KIND, Claim, Posed, Scene, pose, with_ghosts_of
 from kvproof.model.code.errors import InfeasibleError, NotUnderstoodError, RaisedError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.library import LIBRARY
@@ -138,7 +138,7 @@ class Walk:
         start = with_ghosts_of(posed.expected.after, posed.before)
         one, _ = apply_effects(self.d, start, tuple(first.effects))
         other, conditions = apply_effects(self.d, start, tuple(second.effects))
-        self.goals += [(f"effects: {name}", getattr(one, name) == getattr(other, name)) for name in COMPARED_GHOSTS]
+        self.goals += [(f"effects: {name}", getattr(one, name) == getattr(other, name)) for name in GHOST_SENTENCES]
         self.goals += [(f"effects: {condition.sentence}", condition.holds) for condition in conditions]
         pages = [taken(self.d, scene.effects) for scene in (first, second)]
         self.goals.append(("effects: pages for the tree", pages[0] == pages[1]))

@@ -179,7 +179,7 @@ def test_a_rule_that_allows_more_is_followed(path: Path, monkeypatch: pytest.Mon
     created["params"]["origin_len"] = -3
     write_records(path, [*records[: records.index(created) + 1], {"record": "end", "events": created["seq"] + 1}])
     assert stops_at(path, build.plain_judge()) == created["seq"]
-    changed_specification(monkeypatch, *of_rule("arrive", lambda d, s, p, step: Step(step.after)))
+    changed_specification(monkeypatch, *of_rule("arrive", lambda d, s, p, step: Step(step.after, (), step.effects)))
     assert stops_at(path, build.plain_judge()) is None
 
 

@@ -46,7 +46,7 @@ def test_a_later_alternative_counts_only_where_no_earlier_one_holds(tmp_path: Pa
 
 
 def test_an_invariant_that_had_nothing_to_say_is_not_exercised(tmp_path: Path) -> None:
-    assert replayed(tmp_path / "t.jsonl", 2, *ARRIVES).coverage.invariants == {}
+    assert replayed(tmp_path / "t.jsonl", 2, *ARRIVES).coverage.invariants == {"I22": 1}
     running = replayed(tmp_path / "t.jsonl", 2, *RUNS).coverage.invariants
     assert running["I1"] == running["I3"] == running["I18"] == 1
     assert running["I4"] == 0, "nothing was freed"

@@ -12,6 +12,7 @@ from kvproof.spec.effects import DropRow, Effect, Free, Insert, Share, Take, Tak
 from kvproof.spec.trace import Event
 
 ROW = TakeRow(when=True)
+CHARGE: Any = 8
 
 
 def event(**fields: Any) -> Event:
@@ -22,7 +23,7 @@ def book_of(*, tree: tuple[int, ...] = (), pool_pages: int = 8) -> PageBook:
     """A book whose first event gave these pages to a row, and then to the tree."""
     book = PageBook(pool_pages, Integers(1, 8))
     insert = Insert(when=True, pages=len(tree), duplicates=0, freed_from=0)
-    effects = (ROW, Take(0, len(tree)), insert, DropRow(when=True))
+    effects = (ROW, Take(0, len(tree), CHARGE), insert, DropRow(when=True))
     book.commit(book.foresee("first", effects, event(row=0, alloc=tree)))
     return book
 
@@ -35,7 +36,9 @@ def named(book: PageBook, *effects: Effect, **fields: Any) -> list[tuple[str, in
 def test_pages_go_from_the_free_list_to_a_row_to_the_tree_and_back() -> None:
     book = book_of(tree=(3, 5))
     assert [book.owner(page) for page in (3, 5, 1)] == [TREE, TREE, FREE]
-    book.commit(book.foresee("session a", (ROW, Share(True, 2), Take(2, 3)), event(row=1, shared=(3, 5), alloc=(7,))))
+    book.commit(
+        book.foresee("session a", (ROW, Share(True, 2), Take(2, 3, CHARGE)), event(row=1, shared=(3, 5), alloc=(7,)))
+    )
     assert book.table("session a") == RowTable(1, [3, 5, 7], tree_end=2)
     assert (book.owner(7), book.protected, book.count(FREE)) == ("session a", 2, 5)
     moves = book.foresee("session a", (Free(2, 3), DropRow(True)), event(free=(7,)))
@@ -48,18 +51,18 @@ def test_pages_go_from_the_free_list_to_a_row_to_the_tree_and_back() -> None:
 
 def test_nothing_changes_before_the_commit() -> None:
     book = book_of(tree=(3,))
-    book.foresee("session a", (ROW, Share(True, 1), Take(1, 2)), event(row=1, shared=(3,), alloc=(4,)))
+    book.foresee("session a", (ROW, Share(True, 1), Take(1, 2, CHARGE)), event(row=1, shared=(3,), alloc=(4,)))
     assert (book.owner(4), book.table("session a"), book.protected) == (FREE, None, 0)
 
 
 @pytest.mark.parametrize(
     ("effects", "fields", "expected"),
     [
-        ((Take(0, 1),), {"alloc": (3,)}, [("I1", 3)]),
-        ((Take(0, 2),), {"alloc": (0, 9)}, [("I1", None), ("I1", None)]),
+        ((Take(0, 1, CHARGE),), {"alloc": (3,)}, [("I1", 3)]),
+        ((Take(0, 2, CHARGE),), {"alloc": (0, 9)}, [("I1", None), ("I1", None)]),
         ((Share(True, 1),), {"shared": (4,)}, [("I1", 4)]),
         ((Share(True, 2),), {"shared": (3,)}, [("I12", None)]),
-        ((Take(0, 1),), {"alloc": (4,)}, []),
+        ((Take(0, 1, CHARGE),), {"alloc": (4,)}, []),
     ],
     ids=["a page of the tree", "no page of the pool", "a page that is free", "too few pages", "a free page"],
 )

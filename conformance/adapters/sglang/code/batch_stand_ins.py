@@ -21,7 +21,8 @@ from kvproof.model.code import arithmetic
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.values import Instance, Known, Library, Opaque, Record, StandIn
-from kvproof.spec.effects import Effect, Share, Take, TakeRow
+from kvproof.spec.actions.prefill import take
+from kvproof.spec.effects import Effect, Share, TakeRow
 from kvproof.spec.state import Ledger
 
 
@@ -272,7 +273,7 @@ class BatchRowPool(RowPool):
         end = arithmetic.add(d, start, 1)
         self.pages.are_right(arithmetic.equal(d, indices.total, places.count))
         self.pages.written(indices, start, end)
-        self.effects.append(Take(d.ceil_pages(start), d.ceil_pages(end)))
+        self.effects.append(take(d, start, end))
 
     def write_prefix(self, prefix: Any) -> None:
         """The leading positions of the row: its own indices once more, or those that the tree matched."""
@@ -290,7 +291,7 @@ class BatchRowPool(RowPool):
         d = self.run.d
         self.pages.are_right(arithmetic.equal(d, slots.total, total))
         self.pages.written(slots, start, end)
-        self.effects.append(Take(d.ceil_pages(start), d.ceil_pages(end)))
+        self.effects.append(take(d, start, end))
 
     def alloc_aux_to_lengths(self, **_: Any) -> None:
         """Pools beside the KV pool: there are none."""

@@ -23,7 +23,7 @@ OF_A_FAULT = (
     "kvproof prove --fault F22900",
 )
 OF_AN_INVARIANT = ("window cursor: E is at most", "why", "sglang #22900", "F22900 (finish)", "8 finish(finished_len=1)")
-OF_AN_ACTION = ("event     match", "I12 prefix_len >= cache_protected_len", "sglang #20070, #22862", "F22862b")
+OF_AN_ACTION = ("event     match", "I4 a free starts on a page boundary", "sglang #20070, #22862", "F22862b")
 
 
 @pytest.mark.parametrize(

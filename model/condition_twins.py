@@ -1,0 +1,234 @@
+"""A wrong rule for each side condition that no lemma on pages needs: without the condition the rule would pass.
+
+The lemmas of `model/page_lemmas.py` need what effects ask about pages. Nothing needs what they ask about tokens, rows, locks,
+turns and the memory check: that is what the invariants mean. So each such condition has a rule here that breaks it. The proof
+fails where a rule breaks nothing, because its condition was lost, and where a condition has no such rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+
+import z3
+
+from kvproof.model.page_lemmas import EFFECTS, Universe, conditions
+from kvproof.model.questions import Label, Posed, Question
+from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions import ACTIONS, Action, Run, Step
+from kvproof.spec.domain import Domain, floor_align, larger, minus
+from kvproof.spec.effects import (
+    Begin,
+    DropRow,
+    Effect,
+    EndSession,
+    Free,
+    FreeByLoc,
+    FreeWindow,
+    Generate,
+    Insert,
+    Report,
+    Require,
+    Succeed,
+    Take,
+    TakeRow,
+    Unlock,
+    Write,
+)
+from kvproof.spec.state import Ledger
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A rule in place of the action's, and the condition that it breaks."""
+
+    action: Action
+    breaks: Label
+
+
+TWINS: list[Twin] = []
+
+
+def twin(of: str, breaks: str, *sentences: str) -> Callable[[Run], Run]:
+    """A decorator. `breaks`: the invariant that names each of the conditions."""
+
+    def add(rule: Run) -> Run:
+        for sentence in sentences:
+            TWINS.append(Twin(dataclasses.replace(ACTIONS[of], run=rule), (breaks, sentence)))
+        return rule
+
+    return add
+
+
+def twin_questions_of_conditions(pose: Callable[[Action], Posed]) -> Iterator[tuple[str, Question]]:
+    """What it would mean that a twin breaks nothing, and whether it breaks its condition. `pose`: the induction of an action."""
+    for found in TWINS:
+        sentence = found.breaks[1]
+        said = f"{found.action.name}: no wrong rule breaks '{sentence}'"
+        yield said, Question(f"twin: {sentence}", partial(_pose, found, pose), f"twin: {found.action.name}, {sentence}")
+
+
+def _pose(found: Twin, pose: Callable[[Action], Posed]) -> Posed:
+    posed = pose(found.action)
+    goal = posed.goals.get(found.breaks, z3.BoolVal(True))
+    return Posed((*posed.assumptions, z3.Not(goal)), {})
+
+
+def conditions_without_a_twin() -> list[str]:
+    """Conditions that effects state, and that neither a lemma on pages nor a twin needs."""
+    needed = {found.breaks for found in TWINS}
+    needed |= {_label(name) for effect in EFFECTS for name in conditions(Universe(), effect)}
+    return [
+        f"nothing needs '{sentence}' ({invariant})"
+        for invariant, sentence in stated()
+        if (invariant, sentence) not in needed
+    ]
+
+
+def _label(name: str) -> Label:
+    sentence, _, invariant = name.removesuffix(")").rpartition(" (")
+    return invariant, sentence
+
+
+def stated() -> Iterator[Label]:
+    """All conditions of effects; what an action requires by itself is its own."""
+    d = Symbols()
+    for effect in typing.get_args(Effect):
+        if effect is not Require:
+            sorts = {field.name: str(field.type).lower() for field in dataclasses.fields(effect)}
+            given = {name: d.variable(sort, f"@{name}") for name, sort in sorts.items()}
+            _, asked = effect(**given).apply(d, d.arbitrary(Ledger), d.arbitrary(Ledger, "'"))
+            yield from ((c.invariant, c.sentence) for c in asked)
+
+
+# --- Rules ----------------------------------------------------------------------------------------------------------
+
+
+def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return ACTIONS[action].run(d, s, p)
+
+
+def _with(step: Step, kind: type, **fields: object) -> Step:
+    """The step, with other fields of its effects of one kind."""
+    effects = tuple(dataclasses.replace(e, **fields) if isinstance(e, kind) else e for e in step.effects)
+    return dataclasses.replace(step, effects=effects)
+
+
+def _and(step: Step, *effects: Effect) -> Step:
+    return dataclasses.replace(step, effects=(*step.effects, *effects))
+
+
+@twin("create", "I15", "no turn is admitted while a close waits for the one in flight")
+def admits_while_a_close_waits(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s, effects=(Begin(d.one, d.true),))
+
+
+@twin("chunk_result", "I22", "a chunk that does not end the input gives no token")
+def chunk_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("chunk_result", d, s, p), Generate(d.one))
+
+
+@twin("finish", "I14", "a turn that finishes keeps tokens that it has")
+def checkpoint_beyond_the_tokens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with(_right("finish", d, s, p), Succeed, tokens=s.origin_len + s.output_len + d.one)
+
+
+@twin("finish", "I14", "a turn that finishes has more tokens than the one before")
+def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
+
+
+@twin("defer_close", "I15", "a session ends when it has no turn in flight")
+def busy_session_ends(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s, effects=(EndSession(),))
+
+
+@twin("stash", "I5", "a ledger has at most one row")
+def chunk_takes_another_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("stash", d, s, p), TakeRow(d.true))
+
+
+@twin("abort_queued", "I16", "a row is returned once")
+def queued_turn_returns_a_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("abort_queued", d, s, p), DropRow(d.true))
+
+
+@twin("stash", "I5", "a returned row has no user")
+def row_is_returned_between_chunks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("stash", d, s, p), DropRow(d.true))
+
+
+@twin("arrive", "I5", "pages are taken for a row that the ledger has")
+def arrival_takes_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("arrive", d, s, p), Take(s.row_end, s.row_end + 1, d.tokens(s.row_end + 1)))
+
+
+@twin("extend", "I18", "the charge covers what the allocator takes")
+def nothing_is_charged(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with(_right("extend", d, s, p), Take, charge=d.zero)
+
+
+@twin("extend", "I8", "the reused prefix holds the turn's own tokens")
+def reads_what_is_not_written(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with(_right("extend", d, s, p), Write, start=s.prefix_len + d.one, end=p.seq_len + d.one)
+
+
+@twin("decode", "I1", "every written position has a page")
+def writes_without_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with(_right("decode", d, s, p), Take, last=d.ceil_pages(s.kv_allocated_len))
+
+
+@twin("extend", "I12", "nothing is written into a page that the tree owns")
+def writes_from_the_beginning(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _with(_right("extend", d, s, p), Write, start=d.zero)
+
+
+@twin("match_slot", "I4", "a free starts on a page boundary")
+@twin("match_slot", "I6", "no page is freed that the session or its turn still reads")
+def tail_begins_inside_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    step = _right("match_slot", d, s, p)
+    return _with(step, Free, start=step.after.prefix_len)
+
+
+@twin("late_result", "I16", "nothing but the release frees a turn's pages")
+@twin("late_result", "I6", "no page is freed that is still read")
+def late_result_frees_a_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s, effects=(FreeByLoc(d.zero, d.one),))
+
+
+@twin("evict_window", "I9", "what the window of the next token reaches stays")
+def evicts_into_the_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
+    moved = larger(d, cursor, floor_align(d, minus(d, p.pre_len, minus(d, d.window, d.one))))
+    freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
+    return Step(s.but(swa_evicted_seqlen=moved), _right("evict_window", d, s, p).guards, (freed,))
+
+
+@twin("insert", "I8", "what goes to the tree has its KV")
+def inserts_what_is_not_written(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """All whole pages that are allocated, those that a round of drafts reserves among them."""
+    return _with(_right("insert", d, s, p), Insert, pages=d.floor_pages(s.kv_allocated_len))
+
+
+@twin("close", "I11", "a lock is undone once")
+def close_unlocks_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _and(_right("close", d, s, p), Unlock(s.slot_held))
+
+
+@twin("check", "I2", "one term of the memory check counts each owned page once")
+@twin("check", "I2", "and one counts each owned page of the window pool once")
+def terms_are_wrong_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    step = _right("check", d, s, p)
+    terms = next(effect for effect in step.effects if isinstance(effect, Report))
+    held, uncached = terms.session_held + 1, terms.uncached - 1
+    windows = {"window_held": terms.window_held + 1, "window_uncached": terms.window_uncached - 1}
+    return _with(step, Report, session_held=held, uncached=uncached, **windows)
+
+
+@twin("stash", "X4", "a rule writes no ghost itself")
+def says_that_the_tree_owns_all(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(_right("stash", d, s, p).after.but(tree_end=s.row_end))
