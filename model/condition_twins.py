@@ -32,7 +32,6 @@ from kvproof.spec.effects import (
     Generate,
     Insert,
     Report,
-    Require,
     Succeed,
     Take,
     TakeRow,
@@ -95,14 +94,13 @@ def _label(name: str) -> Label:
 
 
 def stated() -> Iterator[Label]:
-    """All conditions of effects; what an action requires by itself is its own."""
+    """All conditions of effects."""
     d = Symbols()
     for effect in typing.get_args(Effect):
-        if effect is not Require:
-            sorts = {field.name: str(field.type).lower() for field in dataclasses.fields(effect)}
-            given = {name: d.variable(sort, f"@{name}") for name, sort in sorts.items()}
-            _, asked = effect(**given).apply(d, d.arbitrary(Ledger), d.arbitrary(Ledger, "'"))
-            yield from ((c.invariant, c.sentence) for c in asked)
+        sorts = {field.name: str(field.type).lower() for field in dataclasses.fields(effect)}
+        given = {name: d.variable(sort, f"@{name}") for name, sort in sorts.items()}
+        _, asked = effect(**given).apply(d, d.arbitrary(Ledger), d.arbitrary(Ledger, "'"))
+        yield from ((c.invariant, c.sentence) for c in asked)
 
 
 # --- Rules ----------------------------------------------------------------------------------------------------------

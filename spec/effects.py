@@ -345,18 +345,6 @@ class Report:
         )
 
 
-@dataclass(frozen=True)
-class Require:
-    """No effect on pages: a condition that the action itself must establish."""
-
-    invariant: str
-    holds: Flag
-    sentence: str
-
-    def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
-        return s, (Condition(self.invariant, self.holds, self.sentence),)
-
-
 Effect = (
     Begin
     | Generate
@@ -377,7 +365,6 @@ Effect = (
     | Lock
     | Unlock
     | Report
-    | Require
 )
 
 

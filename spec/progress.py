@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
-from kvproof.spec.effects import Require
 from kvproof.spec.invariants import InvariantTable
 from kvproof.spec.state import State, described
 
@@ -53,11 +52,7 @@ def force_retract(d: Domain, s: Request, p: SimpleNamespace) -> Step:
     The test switch retracts only what has decoded since its prefill (sglang's interval and its guard on prefill).
     """
     guards = (Guard("it has decoded since its prefill", s.decoded),)
-    return Step(s.but(running=d.false, decoded=d.false, retracts=s.retracts + 1), guards, (_is_paid_for(s),))
-
-
-def _is_paid_for(s: Request) -> Require:
-    return Require("I18", s.decoded, "each retract of a request is paid for with a decode step since its prefill")
+    return Step(s.but(running=d.false, decoded=d.false, retracts=s.retracts + 1), guards)
 
 
 INVARIANTS = InvariantTable()

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions.action import ActionTable, Guard, Step
 from kvproof.spec.domain import Count, Domain, Flag, implies
-from kvproof.spec.effects import Require
 from kvproof.spec.invariants import InvariantTable
 from kvproof.spec.state import State, described
 
@@ -103,9 +102,8 @@ def tree_evict(d: Domain, s: Node, p: SimpleNamespace) -> Step:
 
     An unlocked leaf goes.
     """
-    unheld = Require("I11", s.holders == 0, "nobody's protected prefix goes through an evicted node")
     guards = (Guard("the node is unlocked", s.lock_ref == 0),)
-    return Step(s.but(present=d.false, pages=0, evictable=s.evictable - s.pages), guards, (unheld,))
+    return Step(s.but(present=d.false, pages=0, evictable=s.evictable - s.pages), guards)
 
 
 @action(when=lambda d, s: d.true, takes={"evictable_pages": "count", "protected_pages": "count"})

@@ -24,7 +24,6 @@ from kvproof.spec.effects import (
     Insert,
     Lock,
     Report,
-    Require,
     Share,
     Succeed,
     Take,
@@ -148,7 +147,7 @@ KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 MOVES: dict[type, int] = {TakeRow: 1, Share: 2, Take: 3, Free: 4, FreeWindow: 5, Insert: 6, DropRow: 7}
 TAKE_ROW, SHARE, TAKE, FREE_PAGES, FREE_WINDOW, INSERT, DROP_ROW = MOVES.values()
 OF_THE_TURN = (Begin, Generate, Succeed, End, AskClose, EndSession)
-WITHOUT_PAGES: tuple[type, ...] = (*OF_THE_TURN, Write, Forget, Lock, Unlock, Report, Require)
+WITHOUT_PAGES: tuple[type, ...] = (*OF_THE_TURN, Write, Forget, Lock, Unlock, Report)
 assert {*MOVES, FreeByLoc, *WITHOUT_PAGES} == set(Effect.__args__)
 LARGEST_MOVES = 8
 NUMBERS_OF_A_MOVE = 4

@@ -33,7 +33,7 @@ POOLS = {**vars(state("")), **vars(window_state(""))}
 OF_NO_ROW = {"Evict", "EvictWindow"}
 """What the tree does by itself."""
 OF_THE_TURN = {"Begin", "Generate", "Succeed", "End", "AskClose", "EndSession"}
-OF_NO_PAGE = {*OF_THE_TURN, "TakeRow", "Write", "FreeByLoc", "Forget", "Lock", "Unlock", "Report", "Require"}
+OF_NO_PAGE = {*OF_THE_TURN, "TakeRow", "Write", "FreeByLoc", "Forget", "Lock", "Unlock", "Report"}
 """Effects that give no page to anyone; FreeByLoc, which no right rule has, breaks I16 by being there."""
 
 

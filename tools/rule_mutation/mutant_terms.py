@@ -136,9 +136,8 @@ class Meaning:
         active = z3.BoolVal(True)
         if "when" in values:
             active = _flag(values.pop("when"))
-        elif len(values) == 2:
-            first, last = values.values()
-            active = _flag(first < last)
+        elif bounds := [values[name] for name in ("first", "last", "start", "end") if name in values]:
+            active = _flag(bounds[0] < bounds[1])
         in_pages = (self._pages(v, at_end=i > 0) for i, v in enumerate(values.values()))
         return type(effect).__name__, active, tuple(v for value in in_pages for v in value)
 

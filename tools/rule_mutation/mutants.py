@@ -34,7 +34,7 @@ ALL_OR_ANY = {"every": "some", "some": "every"}
 CONSTANT_FLAGS = {"true": "false", "false": "true"}
 # Calls whose arguments are no numbers: sentences, tables, flags.
 NOT_OF_NUMBERS = frozenset(
-    {"Guard", "Condition", "Action", "Step", "Require", "_of", "getattr", "every", "some", "no", "implies", "replace"}
+    {"Guard", "Condition", "Action", "Step", "_of", "getattr", "every", "some", "no", "implies", "replace"}
 )
 NOT_NUMBERS = (ast.Lambda, ast.Starred, ast.Compare, ast.Dict, ast.Tuple, ast.JoinedStr)
 STATE_NAMES = frozenset({"d", "s", "p", "after", "self"})
@@ -273,9 +273,8 @@ def _negated_arguments(node: ast.Call, name: str, effects: dict[str, list[str]])
         flags = list(range(len(node.args)))
     elif name == "where":
         flags = [0]
-    elif name in ("implies", "Guard", "Condition", "Require"):
-        flags = [1, 2] if name in ("implies", "Require") else [len(node.args) - 1] if name == "Guard" else [1]
-        flags = [1] if name == "Require" else flags
+    elif name in ("implies", "Guard", "Condition"):
+        flags = [1, 2] if name == "implies" else [len(node.args) - 1] if name == "Guard" else [1]
     elif name in effects:
         flags = [i for i, field in enumerate(effects[name]) if field == "when"]
     for i in flags:
