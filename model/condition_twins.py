@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import z3
 
@@ -110,7 +111,7 @@ def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return ACTIONS[action].run(d, s, p)
 
 
-def _with(step: Step, kind: type, **fields: object) -> Step:
+def _with(step: Step, kind: type, **fields: Any) -> Step:
     """The step, with other fields of its effects of one kind."""
     effects = tuple(dataclasses.replace(e, **fields) if isinstance(e, kind) else e for e in step.effects)
     return dataclasses.replace(step, effects=effects)
