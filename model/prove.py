@@ -23,6 +23,7 @@ from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import check_expectations, situations_of, unmet
 from kvproof.model.explore import Reachable, Run, Walk, counterexample, reach, walk
 from kvproof.model.integers import Integers
+from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.symbolic import Symbols
@@ -150,6 +151,8 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         progress("page identity over unbounded rows")
         proof.lemmas.extend(prove_effects(asker))
         proof.vacuous.extend(_effects_that_cannot_fail(asker))
+        progress("liveness")
+        proof.lemmas.extend(prove_liveness(asker))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
             found, failures = _explored(config, asker)
@@ -172,7 +175,7 @@ def steps_of(fault: Fault | None = None) -> int:
     """How often a proof says what it does next, if nothing goes wrong."""
     if fault is not None:
         return len(fault.deviations) + 1
-    return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 2
+    return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 3
 
 
 def _explored(config: dict[str, Any], asker: Asker) -> tuple[Reachable, list[str]]:

@@ -15,9 +15,10 @@ from kvproof.conformance.report.show_effects import all_in_words
 from kvproof.model.certify import Certificate
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
+from kvproof.model.liveness import LIVENESS
 from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
 from kvproof.model.prove import WITNESS, Obligation, Proof
-from kvproof.model.questions import POSSIBLE
+from kvproof.model.questions import POSSIBLE, PROVED
 from kvproof.model.variant import Comparison
 from kvproof.spec.faults import Fault
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
@@ -72,6 +73,9 @@ def summary(proof: Proof) -> list[str]:
         f"{len(every_invariant())} invariants, {auxiliary} auxiliary (X: what induction needed)",
         SCOPE,
     ]
+    stages = [lemma.verdict for lemma in proof.lemmas if lemma.effect == LIVENESS]
+    if stages and set(stages) == {PROVED}:
+        lines.append("liveness: every turn, and every close that waits, can end, for every P >= 1")
     if proof.reachable:
         page_size, row_width = WITNESS
         states = sum(r.states for r in proof.reachable)
