@@ -20,6 +20,7 @@ from kvproof.spec import effects as spec_effects
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
 
 PAGES = 2
+WINDOW = 1
 ROW_WIDTH = 6
 
 
@@ -95,6 +96,7 @@ def _take(row: Row, effect: Any, after: Ledger) -> None:
         row.demand(row.rows == 1, "pages are written into no row, or into one of two")
         row.demand(all(k >= row.pages for k in positions), "a page that is still the row's is no longer named")
         row.demand(positions[0] <= row.pages, "the row has a hole")
+        row.demand(len(positions) * row.page_size <= effect.charge, "more is taken than was charged")
         row.pages = max(row.pages, effect.last)
 
 
@@ -132,6 +134,9 @@ def _free_window(row: Row, effect: Any, after: Ledger) -> None:
         own = max(row.of_tree, row.window_gone)
         row.demand(effect.first >= own, "a window page is freed twice, or the tree's")
         row.demand(effect.first <= own, "an older window page is forgotten")
+        reached = range(after.kv_committed_len - WINDOW, after.kv_committed_len)
+        gone = range(effect.last * row.page_size)
+        row.demand(not gone or (reached[0] >= len(gone)), "the window of the next token loses a page")
         row.window_gone = effect.last
 
 
@@ -148,6 +153,7 @@ def _insert(row: Row, effect: Any, after: Ledger) -> None:
         row.demand(
             not copies or effect.freed_from == row.of_tree, "a copy is kept by nobody, or the tree's own is freed"
         )
+        row.demand(effect.pages * row.page_size <= row.valid, "the tree is given pages without KV")
         row.of_tree = effect.pages
 
 
@@ -163,10 +169,11 @@ def _unlock(row: Row, effect: Any, after: Ledger) -> None:
 
 def _report(row: Row, effect: Any, after: Ledger) -> None:
     own = sum(1 for k in range(row.pages) if k >= row.of_tree)
-    row.demand(effect.session_held + effect.uncached == own + row.lost, "the memory check reads another sum")
+    terms = {effect.session_held, effect.uncached}
+    row.demand(terms == {own + row.lost, 0}, "the memory check counts the pages in no term, or in two")
     in_window = len(row.own_window_pages()) + row.lost
     if row.windowed:
-        row.demand(effect.window_held + effect.window_uncached == in_window, "and another sum of the window pool")
+        row.demand({effect.window_held, effect.window_uncached} == {in_window, 0}, "and those of the window pool")
 
 
 TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
@@ -185,7 +192,7 @@ TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
     "Report": _report,
 }
 # Effects that ask what the successor still reads.
-READING = frozenset({"DropRow", "Free", "FreeByLoc"})
+READING = frozenset({"DropRow", "Free", "FreeByLoc", "FreeWindow"})
 # Rows, locks and orphans of a ledger: nothing, a row, a row and an orphan, a row too many.
 HOLDINGS = ((0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 0))
 CHOICES: dict[str, Callable[[int], range]] = {
@@ -228,7 +235,7 @@ def _instances(cls: Any, page_size: int) -> Iterator[Any]:
 
 def _cases(effect: str) -> Iterator[tuple[Integers, Ledger, Ledger]]:
     """Every small row, and the ledgers that may stand behind it."""
-    for page_size, window in itertools.product((1, 2), (0, 1) if effect == "Report" else (1,)):
+    for page_size, window in itertools.product((1, 2), (0, WINDOW) if effect == "Report" else (WINDOW,)):
         d = Integers(page_size, ROW_WIDTH, window=window)
         for after in _afters(d) if effect in READING else (pristine(d),):
             for pages, (rows, locks, lost) in itertools.product(range(PAGES + 1), HOLDINGS):

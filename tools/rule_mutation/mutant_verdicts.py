@@ -1,9 +1,9 @@
 """The verdict on one mutant: which check notices it, or that it is no mistake, or that nothing notices it.
 
 Checks in the order in which they are asked; the first one that notices names the verdict:
-the rules do not run; induction fails; an effect is wrong about small rows; an action can no longer happen; an expectation
-is not met; a fault breaks other invariants than it did; a replay of right runs disagrees; a small instance has
-another number of states.
+the rules do not run; induction fails; a lemma on pages fails or a side condition is needed no more; a turn cannot end; an effect
+is wrong about small rows; an action can no longer happen; an expectation is not met; a fault breaks other invariants than it
+did; a replay of right runs disagrees; a small instance has another number of states.
 
 Equivalent is shown by the solver, never guessed: all actions have the same step in every well-formed state, or in every
 state that the invariants allow, and what effects and invariants demand is the same everywhere.
@@ -22,6 +22,7 @@ import z3
 
 from kvproof.model.expectations import EXPECTATIONS
 from kvproof.model.expected_runs import unexpected
+from kvproof.model.questions import ask_z3
 from rule_mutation.effect_truth import untrue_effects
 from rule_mutation.mutant_replay import INSTANCES, Runs
 from rule_mutation.mutant_spec import NotANumber, SpecCopy, copy_of_spec
@@ -36,10 +37,11 @@ from rule_mutation.mutant_terms import (
 KILLED, EQUIVALENT, SURVIVED = "killed", "equivalent", "survived"
 NO_MUTANT, NOT_JUDGED = "no mutant", "not judged"
 CRASH, INDUCTION, UNREACHABLE = "does not run", "induction", "unreachable action"
+CONDITIONS, LIVENESS = "lemmas and conditions", "liveness"
 SMALL_ROWS, EXPECTATION, KILL_MATRIX = "small rows", "expectation", "kill matrix"
 CONFORMANCE, STATE_COUNT = "conformance", "state count"
 # Checks that one run of `kvproof prove` makes by itself; the others need tests: of effects, all faults, replays, pinned numbers.
-BY_PROOF = (CRASH, INDUCTION, UNREACHABLE, EXPECTATION)
+BY_PROOF = (CRASH, INDUCTION, CONDITIONS, LIVENESS, UNREACHABLE, EXPECTATION)
 CHECKS = (*BY_PROOF, SMALL_ROWS, KILL_MATRIX, CONFORMANCE, STATE_COUNT)
 # A mutant whose state space has no end is stopped here; the right rules have far fewer states.
 MOST_STATES = 10_000
@@ -97,6 +99,10 @@ class Judge:
         for name in copy.actions if everything else changed:
             if verdict := _broken_induction(copy, copy.actions[name]):
                 return verdict
+        if found := next(_broken_conditions(copy), "") if demands else "":
+            return Verdict(KILLED, CONDITIONS, found)
+        if found := next(_stuck(copy), ""):
+            return Verdict(KILLED, LIVENESS, found)
         if found := next(untrue_effects(copy.effects, demands), ""):
             return Verdict(KILLED, SMALL_ROWS, found)
         if found := next(unexpected(copy.machines, copy.oracle), ""):
@@ -164,6 +170,28 @@ def _broken_induction(copy: SpecCopy, action: Any) -> Verdict | None:
     if broken := _broken(copy, action, vacuous):
         return Verdict(KILLED, INDUCTION, f"{action.name} breaks {', '.join(broken)}")
     return Verdict(KILLED, UNREACHABLE, vacuous[0]) if vacuous else None
+
+
+class Briefly:
+    """Asks Z3 for little: a lemma on pages that is false has no answer, and one that is true has it soon."""
+
+    def answers(self, question: Any) -> Any:
+        return ask_z3(question.pose(), LITTLE)
+
+
+LITTLE = 300_000
+"""Resource units."""
+
+
+def _broken_conditions(copy: SpecCopy) -> Iterator[str]:
+    """Lemmas on pages that fail, and side conditions that nothing needs any more."""
+    yield from (f"{m.effect} / {m.goal}" for m in copy.prove.prove_effects(Briefly()) if m.verdict != "proved")
+    yield from copy.prove._effects_that_cannot_fail(Briefly())
+
+
+def _stuck(copy: SpecCopy) -> Iterator[str]:
+    """Stages of a turn that no rule leads on from."""
+    yield from (m.goal for m in copy.prove.prove_liveness(Briefly()) if m.verdict != "proved")
 
 
 def _broken_base(copy: SpecCopy, wrong: Meaning) -> str:

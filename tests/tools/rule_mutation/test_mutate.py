@@ -12,12 +12,12 @@ import pytest
 from rule_mutation.mutant_results import begin_of, load, save, write_part
 from rule_mutation.mutant_spec import copy_of_spec
 from rule_mutation.mutant_verdicts import (
+    CONDITIONS,
     EQUIVALENT,
     INDUCTION,
     KILLED,
     NO_MUTANT,
     NOT_JUDGED,
-    SMALL_ROWS,
     Judge,
     Verdict,
 )
@@ -89,7 +89,7 @@ def test_a_copy_leaves_the_original_alone() -> None:
     [
         (("release_row", "drop effect", "Unlock(when)", "(dropped)"), KILLED, INDUCTION),
         (("smaller", "flip comparison", "a <= b", "a < b"), EQUIVALENT, "in every state"),  # alike where a is b
-        (("Unlock.apply", "drop condition", "held", "(dropped)"), KILLED, SMALL_ROWS),
+        (("Unlock.apply", "drop condition", "held", "(dropped)"), KILLED, CONDITIONS),
         (("end_turn", "off by one", "pristine(d)", "pristine(d) + 1"), NO_MUTANT, ""),  # no number
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else None,
