@@ -18,6 +18,7 @@ from rule_mutation.mutant_verdicts import (
     KILLED,
     NO_MUTANT,
     NOT_JUDGED,
+    SMALL_ROWS,
     Judge,
     Verdict,
 )
