@@ -6,7 +6,7 @@ none comes twice. The input is assumed to fit into a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 
@@ -25,9 +25,11 @@ LIVENESS = "liveness"
 GOES_ON = "a rule can be taken"
 
 
-def prove_liveness(asker: Asker, actions: Mapping[str, Action] = ACTIONS) -> Iterator[Lemma]:
+def prove_liveness(
+    asker: Asker, actions: Mapping[str, Action] = ACTIONS, stages: Iterable[Stage] = STAGES
+) -> Iterator[Lemma]:
     """One lemma for each stage, as bad as its worst goal."""
-    for stage in STAGES:
+    for stage in stages:
         answers = asker.answers(_question(stage, actions)).values()
         verdicts = {answer.verdict for answer in answers}
         worst = next(verdict for verdict in (BROKEN, UNKNOWN, PROVED) if verdict in verdicts)

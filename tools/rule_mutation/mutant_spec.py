@@ -26,7 +26,7 @@ import kvproof
 from rule_mutation.mutants import ONE_LESS, ONE_MORE, REACHED, TWINS
 
 PACKAGES = ("spec", "model")
-JUDGING = ("model.symbolic", "model.oracle", "model.explore", "model.prove", "spec.faults")
+JUDGING = ("model.symbolic", "model.oracle", "model.explore", "model.liveness", "model.prove", "spec.faults")
 
 
 class NotANumber(Exception):
@@ -44,6 +44,7 @@ class SpecCopy:
     symbolic: ModuleType
     oracle: ModuleType
     explore: ModuleType
+    liveness: ModuleType
     prove: ModuleType
     reached: set[str]
 
@@ -76,6 +77,7 @@ def copy_of_spec(module: str | None = None, tree: ast.Module | None = None) -> S
         symbolic,
         loaded["model.oracle"],
         loaded["model.explore"],
+        loaded["model.liveness"],
         loaded["model.prove"],
         reached,
     )

@@ -101,7 +101,7 @@ class Judge:
                 return verdict
         if found := next(_broken_conditions(copy), "") if demands else "":
             return Verdict(KILLED, CONDITIONS, found)
-        if found := next(_stuck(copy), ""):
+        if found := next(_stuck(copy, set(copy.actions) if everything else set(changed)), ""):
             return Verdict(KILLED, LIVENESS, found)
         if found := next(untrue_effects(copy.effects, demands), ""):
             return Verdict(KILLED, SMALL_ROWS, found)
@@ -189,9 +189,11 @@ def _broken_conditions(copy: SpecCopy) -> Iterator[str]:
     yield from copy.prove._effects_that_cannot_fail(Briefly())
 
 
-def _stuck(copy: SpecCopy) -> Iterator[str]:
-    """Stages of a turn that no rule leads on from."""
-    yield from (m.goal for m in copy.prove.prove_liveness(Briefly()) if m.verdict != "proved")
+def _stuck(copy: SpecCopy, changed: set[str]) -> Iterator[str]:
+    """Stages of a turn that no rule leads on from; `changed`: the rules whose stages are asked."""
+    stages = [stage for stage in copy.liveness.STAGES if changed & stage.ways.keys()]
+    lemmas = copy.liveness.prove_liveness(Briefly(), copy.ledger.actions, stages)
+    yield from (m.goal for m in lemmas if m.verdict != "proved")
 
 
 def _broken_base(copy: SpecCopy, wrong: Meaning) -> str:
