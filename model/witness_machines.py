@@ -47,10 +47,11 @@ def drifts(fault_id: str) -> frozenset[tuple[int, int]]:
 def lets_evict_what_is_held(fault_id: str) -> bool:
     """Whether a fault of the tree leads to the eviction of a node that someone's protected prefix goes through."""
     oracle = Oracle.of(1, 3, actions_with(FAULTS[fault_id], TREE))
-    return (
-        first_steps(oracle, TREE, lambda step: any(c.invariant == "I11" for c in step.outcome.failed_conditions))
-        is not None
-    )
+
+    def evicts_what_is_held(step: Taken) -> bool:
+        return step.outcome.action.name == "tree_evict" and step.outcome.before.holders >= 1
+
+    return first_steps(oracle, TREE, evicts_what_is_held) is not None
 
 
 def drift(d: Integers, s: Node) -> tuple[int, int]:
