@@ -41,6 +41,7 @@ WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
     {"overlap": True, "speculation": 2},
     {"window": 1},
     {"tree": False},
+    {"overlap": True, "window": 1},
 )
 
 Progress = Callable[[str], None]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import require_exit, run
+from command_line import of_its_own, require_exit, run
 from repository import DOCS, VARIANTS
 
-from kvproof.conformance.cli.variant import _no_silent_branches, load_variant
+from kvproof.conformance.cli.variant import load_variant
+from kvproof.conformance.cli.variant_file import _no_silent_branches
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.explore import shortest_run_of
@@ -87,7 +89,8 @@ def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_p
 
 
 def test_that_the_file_is_executed_is_said_first(variant) -> None:
-    output = prove("--variant", variant("print('hello from the file')\nREPLACES = 7\n")).output
+    command = of_its_own("prove", "--variant", variant("print('hello from the file')\nREPLACES = 7\n"))
+    output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
     assert output.index("is executed now") < output.index("hello from the file")
 
 
@@ -192,7 +195,15 @@ RULES = {
     "return Step(s, effects=('free',))": (
         "my_fix.py:7: effects are a tuple of those of kvproof.spec.effects; one is str"
     ),
-    "if isinstance(d.zero, int): raise ValueError('only of numbers')": "my_fix.py:8: ValueError: only of numbers",
+    "d.page_size": "my_fix.py:8: AttributeError",
+    "raise MemoryError": "my_fix.py:8: MemoryError",
+    "import os; os._exit(0)": "my_fix.py: its process ended without an answer, with exit code 0 (limits: ",
+    "return Step(s.but(orphans=0))": "my_fix.py:7: orphans is a ghost field: only effects write it",
+    "return Step(s.but(is_open=7))": "my_fix.py:7: it does not run: ",
+    "from kvproof.spec.effects import Require; return Step(s, effects=(Require('I99', d.true, 'x'),))": (
+        "my_fix.py:7: Require names 'I99', which is no invariant; valid: I1, "
+    ),
+    "return Step(s, effects=(type('Mine', (Free,), {})(d.zero, d.one),))": "my_fix.py:7: no effect is named Mine",
 }
 GUARDS = {
     "s.inflight": "close can never happen: its guards contradict the invariants",
