@@ -205,8 +205,13 @@ CONFIGURED: dict[str, tuple[Expectation, ...]] = {
 
 def situations_of(config: Mapping[str, Any]) -> tuple[Expectation, ...]:
     """What is expected of one configuration, beside what is expected of the plain one."""
-    words = [name if value is True else f"{name} {value}" for name, value in config.items()]
-    return CONFIGURED.get("no tree" if config.get("tree") is False else ", ".join(words), ())
+    return CONFIGURED.get(said(config), ())
+
+
+def said(config: Mapping[str, Any]) -> str:
+    """A configuration in words: overlap, window 1."""
+    words = (name if value is True else f"no {name}" if value is False else f"{name} {value}" for name, value in config.items())
+    return ", ".join(words) or "plain"
 
 
 def check_expectations() -> list[str]:

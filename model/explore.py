@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Reachable:
-    """What a whole small instance holds. `stuck`: states with a turn, or with a close that waits, that no run can bring to its end."""
+    """What a whole small instance holds. `stuck`: states with a turn, or of a session, that no run can bring to its end."""
 
     page_size: int
     row_width: int
@@ -120,19 +120,6 @@ def _add(seen: set[Any], state: Any) -> None:
     seen.add(state)
 
 
-def not_taken(oracle: Oracle, wanted: Iterable[str]) -> list[str]:
-    """Those actions that no run takes. The search goes deep first, because it ends when all were taken. Raises TooManyStatesError."""
-    waiting = [LEDGER.start(oracle.d)]
-    seen, left = set(waiting), dict.fromkeys(wanted)
-    while waiting and left:
-        for step in successors(oracle, waiting.pop()):
-            left.pop(step.outcome.action.name, None)
-            if step.outcome.after not in seen:
-                _add(seen, step.outcome.after)
-                waiting.append(step.outcome.after)
-    return list(left)
-
-
 def states(oracle: Oracle, machine: Machine = LEDGER, depth: int | None = None) -> Iterator[Any]:
     """The reachable states of a machine, breadth first, each once."""
     yield machine.start(oracle.d)
@@ -167,8 +154,8 @@ def reach(
     for state in sources:
         visit(oracle.d, state)
     turn_ends = _can_reach(sources, lambda state: state.phase == NONE)
-    close_ends = _can_reach(sources, lambda state: not state.closing)
-    stuck = len(sources) - len(turn_ends & close_ends)
+    session_ends = _can_reach(sources, lambda state: not state.is_open)
+    stuck = len(sources) - len(turn_ends & session_ends)
     return Reachable(page_size, row_width, config, len(sources), max(depths.values()), taken, stuck)
 
 
@@ -185,6 +172,25 @@ def walk(machine: Machine) -> Walk:
     steps = list(breadth_first(Oracle.of(1, 3, machine.actions), machine, WALK_STEPS))
     taken = Counter(step.outcome.action.name for step, _ in steps)
     return Walk(1 + sum(is_new for _, is_new in steps), {name: taken[name] for name in machine.actions})
+
+
+def not_taken(
+    page_size: int, row_width: int, actions: Mapping[str, Action], wanted: Iterable[str], **config: Any
+) -> list[str]:
+    """Those of the wanted actions that no run of the instance takes. Raises TooManyStatesError.
+
+    The search goes deep first, because it ends when all were taken.
+    """
+    oracle = Oracle.of(page_size, row_width, actions, **config)
+    waiting = [LEDGER.start(oracle.d)]
+    seen, left = set(waiting), dict.fromkeys(wanted)
+    while waiting and left:
+        for step in successors(oracle, waiting.pop()):
+            left.pop(step.outcome.action.name, None)
+            if step.outcome.after not in seen:
+                _add(seen, step.outcome.after)
+                waiting.append(step.outcome.after)
+    return list(left)
 
 
 def _can_reach(sources: Mapping[Any, list[Any]], is_end: Callable[[Any], bool]) -> set[Any]:

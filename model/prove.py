@@ -194,7 +194,7 @@ def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
             yield f"{name}: never happens"
     for r in found:
         if r.stuck:
-            yield f"{r.stuck} states from which a turn cannot end, with {dict(r.config)}"
+            yield f"{r.stuck} states from which a turn cannot end or a session cannot be closed, with {dict(r.config)}"
 
 
 def induction_step(
