@@ -1,7 +1,7 @@
 """Answers kept from earlier runs: data only, and only of the very same question to the very same solver.
 
-An answer is found again by the hash of the question's text (`Posed.text`), the solver's name and its version. Only `proved` and `broken`
-are kept, never `unknown`: what one limit did not show, another may. What takes no solver (all states of a small
+An answer is found again by the hash of the question's text (`Posed.text`), the solver's name and its version. Only `proved` and
+`broken` are kept, never `unknown`: what one limit did not show, another may. What takes no solver (all states of a small
 instance) is kept by a digest of the code that searches, and of all that it reaches (`model/loaded_code.py`).
 
 No file and no time is a part of a key. Every question is posed on every run, because only the terms say what is asked.

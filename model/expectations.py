@@ -26,8 +26,8 @@ class Expectation:
     """A situation of one ledger. Reachable: in some state of some instance. Never: in no state of any.
 
     `of_every_design`: a changed rule must meet it, too. These speak of what users see (sessions, turns, closes) and of
-    who holds rows and pages. The others say which lengths the right rules keep, and where: a design that reserves whole pages, or that
-    gives a retracted turn's pages back, is another one and not a wrong one. The same holds for the runs of
+    who holds rows and pages. The others say which lengths the right rules keep, and where: a design that reserves whole pages,
+    or that gives a retracted turn's pages back, is another one and not a wrong one. The same holds for the runs of
     `model/expected_runs.py`, which say what the right rules refuse: what a changed rule does instead must keep the invariants.
     """
 
@@ -116,7 +116,9 @@ EXPECTATIONS: tuple[Expectation, ...] = (
     _reachable_by_design(
         "a turn with a prepared step", lambda d, s: d.every(s.phase == RUNNING, s.kv_committed_len == fill_len(s))
     ),
-    _reachable_by_design("a turn whose row is full", lambda d, s: d.every(s.phase == RUNNING, s.kv_allocated_len == d.row_width)),
+    _reachable_by_design(
+        "a turn whose row is full", lambda d, s: d.every(s.phase == RUNNING, s.kv_allocated_len == d.row_width)
+    ),
     _reachable(
         "an ordinary request that runs on a prefix of the tree",
         lambda d, s: d.every(s.plain, s.phase == RUNNING, s.tree_end >= 1),
@@ -210,7 +212,10 @@ def situations_of(config: Mapping[str, Any]) -> tuple[Expectation, ...]:
 
 def said(config: Mapping[str, Any]) -> str:
     """A configuration in words: overlap, window 1."""
-    words = (name if value is True else f"no {name}" if value is False else f"{name} {value}" for name, value in config.items())
+    words = (
+        name if value is True else f"no {name}" if value is False else f"{name} {value}"
+        for name, value in config.items()
+    )
     return ", ".join(words) or "plain"
 
 

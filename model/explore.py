@@ -27,7 +27,7 @@ MOST_STEPS = 16
 COUNTS = range(4)
 WALK_STEPS = 4
 MOST_STATES = 100_000
-"""Of one instance. The right rules have at most a tenth of it in any instance that a proof explores; wrong ones may have no end."""
+"""Of one instance. The right rules have less than a tenth of it where a proof explores; wrong ones may have no end."""
 
 
 class TooManyStatesError(Exception):

@@ -223,7 +223,10 @@ def _inductive_states(action: Action, cells: list[Obligation]) -> Iterator[Induc
 
 def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Progress, asker: Asker) -> Iterator[str]:
     """What happens by the built-in rules and not by these, what no design may do, what has no end; as sentences."""
-    right = [*built_in.reachable, *(asker.recall(f"states of {at}", partial(_states, at, ACTIONS), STATES) for at in WHOLE[-1:])]
+    right = [
+        *built_in.reachable,
+        *(asker.recall(f"states of {at}", partial(_states, at, ACTIONS), STATES) for at in WHOLE[-1:]),
+    ]
     usual = {str(r.config): [name for name, times in r.taken.items() if times] for r in reversed(right)}
     missing: dict[str, list[Instance]] = {}
     met: dict[str, Counter[str]] = {}

@@ -184,7 +184,14 @@ def action_of(name: str, rule: WrittenRule, applies: WrittenFlag | None) -> Acti
         _check_values(applies.values, {})
         _check_numbers(applies.values, [applies.holds])
     found = Action(
-        name, action.event, action.summary, applies or action.applies, rule, action.params, action.source, action.of_another
+        name,
+        action.event,
+        action.summary,
+        applies or action.applies,
+        rule,
+        action.params,
+        action.source,
+        action.of_another,
     )
     _check_run(found)
     return found
@@ -223,7 +230,9 @@ def _check_effect(values: Sequence[Value], kind: str, parts: Mapping[str, Argume
     if any(not isinstance(parts[name], str) for name in WORDS & parts.keys()):
         raise NotARuleError(f"{kind} names an invariant and says a sentence")
     if "invariant" in parts and parts["invariant"] not in ALL_INVARIANTS:
-        raise NotARuleError(f"{kind} names {parts['invariant']!r}, which is no invariant; valid: {', '.join(ALL_INVARIANTS)}")
+        raise NotARuleError(
+            f"{kind} names {parts['invariant']!r}, which is no invariant; valid: {', '.join(ALL_INVARIANTS)}"
+        )
 
 
 def _check_run(action: Action) -> None:

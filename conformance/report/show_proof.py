@@ -168,7 +168,9 @@ def _inductive_lines(state: InductiveState) -> Iterator[Text]:
     """A step that the induction fails at, and the state before it."""
     d, outcome = state.d, state.taken.outcome
     yield Text(f"{state.invariant} fails after {call_in_words(state.taken)}, from a state that may never be reached:")
-    config = ", ".join(f"{name} {value}" for name, value in vars(d).items() if name not in ("zero", "one", "true", "false"))
+    config = ", ".join(
+        f"{name} {value}" for name, value in vars(d).items() if name not in ("zero", "one", "true", "false")
+    )
     yield Text(f"  {config}", "dim")
     yield Text(f"  {'; '.join(changes(LEDGER.start(d), outcome.before))}", "dim")
     yield Text(f"  after it: {'; '.join(changes(outcome.before, outcome.after)) or 'the same'}", "dim")
