@@ -20,8 +20,9 @@ from kvproof.model.window_map import MAP_EFFECTS, WINDOW_MAP, map_is_true, windo
 AFTER = ".after"
 J_STATEMENTS = OWNERSHIP | WINDOW_MAP
 EFFECTS = tuple(MAP_EFFECTS)
-FINITE = Universe(3)
+SIZE = 3
 """Rows, positions and pages of a finite twin."""
+FINITE = Universe(SIZE)
 
 
 @dataclass(frozen=True)

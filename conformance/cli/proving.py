@@ -107,6 +107,8 @@ class Proving:
             "summary": chosen.summary,
             "replaces": list(chosen.replaced),
             "changes": [vars(change) for change in comparison.changes],
+            "searched": proof.searched,
+            "fails_from": [show_proof.inductive_json(state) for state in proof.states],
         }
         tell_lines(show_proof.variant_lines(comparison))
 

@@ -2,8 +2,8 @@
 
 A variant's file is code. While it is imported it may change any module, and so the rules, the invariants, the solver or the
 cache of the process that imports it. So it is executed in a child, which writes down what its rules compute
-(`model/written_rule.py`) and sends that as JSON. All else is done here, with the rules as data: the terms are posed, the solver is
-asked, small instances are searched, answers are kept. Nothing of the file runs in this process, and a lie of the child is
+(`model/written_rule.py`) and sends that as JSON. All else is done here, with the rules as data: the terms are posed, the solver
+is asked, small instances are searched, answers are kept. Nothing of the file runs in this process, and a lie of the child is
 only another rule.
 """
 

@@ -177,6 +177,13 @@ def _inductive_lines(state: InductiveState) -> Iterator[Text]:
     yield Text(f"  ✗ {state.invariant} ", "bold red") + Text(state.sentence)
 
 
+def inductive_json(state: InductiveState) -> dict[str, Any]:
+    outcome = state.taken.outcome
+    step = {"action": outcome.action.name, "params": state.taken.params}
+    broken = {"invariant": state.invariant, "sentence": state.sentence}
+    return {**broken, **step, "config": vars(state.d), "before": vars(outcome.before), "after": vars(outcome.after)}
+
+
 def _change_lines(comparison: Comparison) -> Iterator[Text]:
     """By invariant: the verdict with the built-in rules, the verdict with these, and where it fails."""
     if not comparison.changes:
