@@ -45,6 +45,7 @@ def digest_of(*roots: Any) -> str:
     """Of functions, and of data that decide what they do. Raises NotReadableError."""
     seen: dict[int, tuple[int, Any]] = {}  # by id its number, and the object: an id is its own while the object lives
     digest, waiting = hashlib.sha256(), [*reversed(roots)]
+    parts: list[Any]
     while waiting:
         found = waiting.pop()
         if isinstance(found, PLAIN):
@@ -81,7 +82,8 @@ def _described(found: Any) -> tuple[str, list[Any]]:
     if hasattr(found, "__wrapped__"):  # a function that keeps its results
         return kind.__name__, [found.__wrapped__]
     if isinstance(found, (BuiltinFunctionType, *DESCRIPTORS)):
-        return f"{found.__qualname__} of {getattr(found, '__module__', None)}", [getattr(found, "__self__", None)]
+        name: str = getattr(found, "__qualname__")  # noqa: B009  # mypy does not know it of descriptors
+        return f"{name} of {getattr(found, '__module__', None)}", [getattr(found, "__self__", None)]
     if hasattr(found, "__dict__"):
         return "object", [kind, *_items(vars(found))]
     raise NotReadableError(f"an object of {kind.__module__}.{kind.__qualname__}")

@@ -250,9 +250,10 @@ def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Prog
     for at in FIRING:
         show(f"whether every action happens in {at}")
         try:
-            for name in _not_taken(at, variant.actions, usual[str(at.config)], asker):
-                if not _not_taken(at, ACTIONS, [name], asker):
-                    missing.setdefault(name, []).append(at)
+            lost = _not_taken(at, variant.actions, usual[str(at.config)], asker)
+            never = _not_taken(at, ACTIONS, lost, asker) if lost else []
+            for name in (name for name in lost if name not in never):
+                missing.setdefault(name, []).append(at)
         except TooManyStatesError as error:
             yield f"not searched whole: {at} has {error}"
     for name, instances in missing.items():

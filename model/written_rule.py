@@ -78,12 +78,15 @@ class WrittenRule:
 
     def __call__(self, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         found = _values(self.values, d, s, p)
+
+        def part(name: str, at: Any) -> Any:
+            return at if name in WORDS else found[at]
+
         return Step(
             Ledger(**{name: found[number] for name, number in self.after.items()}),
             tuple(Guard(sentence, found[number]) for sentence, number in self.guards),
             tuple(
-                EFFECTS[kind](**{name: at if name in WORDS else found[at] for name, at in parts.items()})  # type: ignore[call-overload]
-                for kind, parts in self.effects
+                EFFECTS[kind](**{name: part(name, at) for name, at in parts.items()}) for kind, parts in self.effects
             ),
         )
 
@@ -156,7 +159,7 @@ class _Book:
 
     def _argument(self, term: Term) -> Iterable[Argument]:
         if term.operator == "read":
-            return term.arguments[0].split(".", 1)  # type: ignore[no-any-return]
+            return str(term.arguments[0]).split(".", 1)
         return (self._numbers[part] if isinstance(part, Term) else part for part in term.arguments)
 
     def parts(self, effect: Any) -> Iterable[tuple[str, Argument]]:
