@@ -19,6 +19,6 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.PASS: "everything that was asked for was checked and holds",
     ExitCode.VIOLATION: "an invariant is broken; the report names the event or the counterexample",
     ExitCode.COULD_NOT_RUN: "could not run, or nothing was checked (a wrong argument, an unreadable file)",
-    ExitCode.INCONCLUSIVE: "no verdict: the trace is incomplete, or the solver gave up",
+    ExitCode.INCONCLUSIVE: "no verdict: a trace is incomplete, a changed rule neither proved nor refuted, a solver gave up",
     ExitCode.INTERRUPTED: "interrupted",
 }

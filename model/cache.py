@@ -1,11 +1,10 @@
 """Answers kept from earlier runs: data only, and only of the very same question to the very same solver.
 
-An answer is found again by the hash of the question's SMT-LIB text, the solver's name and its version. Only `proved` and `broken`
-are kept, never `unknown`: what one limit did not show, another may. What takes no solver (all states of a small
-instance) is kept by the hash of the package's own sources.
+An answer is found again by the hash of the question's text (`Posed.text`), the solver's name and its version. Only `proved` and
+`broken` are kept, never `unknown`: what one limit did not show, another may. What takes no solver (all states of a small
+instance) is kept by a digest of the code that searches, and of all that it reaches (`model/loaded_code.py`).
 
-Building the text costs more than finding it again. So the hash of a text is kept as well, by the hash of the sources
-that determine it; a question that has no such name (a variant's) is built each time.
+No file and no time is a part of a key. Every question is posed on every run, because only the terms say what is asked.
 
 A file that is unreadable, incomplete, altered or another program's is as good as none. Whoever can write to the folder can
 forge a green: `--no-cache` and `--certify` ask anew.
@@ -20,19 +19,17 @@ import platform
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import z3
 from pydantic import TypeAdapter, ValidationError
 
-import kvproof.model
-import kvproof.spec
+from kvproof.model.loaded_code import NotReadableError, digest_of
 from kvproof.model.questions import BROKEN, PROVED, Answer, Answers, Asker, Posed, Question, ask_z3
 
 T = TypeVar("T")
-FORMAT = "kvproof cache 1"
+FORMAT = "kvproof cache 2"
 _ANSWERS = TypeAdapter(list[tuple[str, str, Literal["proved", "broken"], float]])
 MOST_BYTES = 2**24
 """Of one answer: what is larger was not kept by this program."""
@@ -89,27 +86,23 @@ class Remembering(Asker):
         self.asked = 0
 
     def answers(self, question: Question) -> Answers:
-        posed: Posed | None = None
-        shortcut = _key("text of", self.sources, question.known_as) if question.known_as else ""
-        text = self.store.read(shortcut) if shortcut else None
-        if not isinstance(text, str):
-            posed = question.pose()
-            text = _key("text", posed.script)
-            if shortcut:
-                self.store.write(shortcut, text)
-        key = _key("answers", self.solver, text)
+        posed = question.pose()
+        key = _key("answers", self.solver, posed.text)
         kept = _as_answers(self.store.read(key))
         if kept is not None:
             self.found += len(kept)
             return kept
-        found = self.ask(posed or question.pose())
+        found = self.ask(posed)
         self.asked += len(found)
         if all(answer.verdict in (PROVED, BROKEN) for answer in found.values()):
             self.store.write(key, [[*label, answer.verdict, answer.seconds] for label, answer in found.items()])
         return found
 
     def recall(self, what: str, search: Callable[[], T], kept_as: TypeAdapter[T]) -> T:
-        key = _key("search", self.sources, what)
+        try:
+            key = search_key(what, search)
+        except NotReadableError:
+            return search()
         kept = self.store.read(key)
         if kept is not None:
             with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):
@@ -118,13 +111,10 @@ class Remembering(Asker):
         self.store.write(key, kept_as.dump_python(found, mode="json"))
         return found
 
-    @cached_property
-    def sources(self) -> str:
-        """Hash of all that determines terms and searches: the text of specification and model, and who runs it."""
-        folders = [Path(package.__path__[0]) for package in (kvproof.spec, kvproof.model)]
-        files = sorted((str(f.relative_to(folder.parent)), f) for folder in folders for f in folder.rglob("*.py"))
-        texts = [part for name, file in files for part in (name, file.read_text(encoding="utf-8"))]
-        return _key("sources", z3.get_version_string(), platform.python_version(), *texts)
+
+def search_key(what: str, search: Callable[[], Any]) -> str:
+    """Of a search as it is loaded now. Raises NotReadableError."""
+    return _key("search", z3.get_version_string(), platform.python_version(), what, digest_of(search))
 
 
 def _as_answers(kept: Any) -> Answers | None:

@@ -69,7 +69,7 @@ def twin_questions_of_conditions(pose: Callable[[Action], Posed]) -> Iterator[tu
     for found in TWINS:
         sentence = found.breaks[1]
         said = f"{found.action.name}: no wrong rule breaks '{sentence}'"
-        yield said, Question(f"twin: {sentence}", partial(_pose, found, pose), f"twin: {found.action.name}, {sentence}")
+        yield said, Question(f"twin: {sentence}", partial(_pose, found, pose))
 
 
 def _pose(found: Twin, pose: Callable[[Action], Posed]) -> Posed:

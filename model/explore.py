@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,12 @@ INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (1, 6), (2, 4), (2, 5)
 MOST_STEPS = 16
 COUNTS = range(4)
 WALK_STEPS = 4
+MOST_STATES = 100_000
+"""Of one instance. The right rules have less than a tenth of it where a proof explores; wrong ones may have no end."""
+
+
+class TooManyStatesError(Exception):
+    """An instance has more than `MOST_STATES` states, so it was not explored whole."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Reachable:
-    """What a whole small instance holds. `stuck`: states with a turn that no run can bring to its end."""
+    """What a whole small instance holds. `stuck`: states with a turn, or of a session, that no run can bring to its end."""
 
     page_size: int
     row_width: int
@@ -91,7 +98,7 @@ def _fits(params: dict[str, Value], d: Integers) -> bool:
 def breadth_first(oracle: Oracle, machine: Machine, depth: int | None = None) -> Iterator[tuple[Taken, bool]]:
     """Every step from every state within `depth` steps of the start (None: all there are), and whether it leads to a new state.
 
-    A step is a shortest way to its new state: no state is met a step later than it can be.
+    A step is a shortest way to its new state: no state is met a step later than it can be. Raises TooManyStatesError.
     """
     seen = {machine.start(oracle.d)}
     frontier = list(seen)
@@ -101,10 +108,16 @@ def breadth_first(oracle: Oracle, machine: Machine, depth: int | None = None) ->
             is_new = step.outcome.after not in seen
             yield step, is_new
             if is_new:
-                seen.add(step.outcome.after)
+                _add(seen, step.outcome.after)
                 reached.append(step.outcome.after)
         frontier = reached
         depth = None if depth is None else depth - 1
+
+
+def _add(seen: set[Any], state: Any) -> None:
+    if len(seen) == MOST_STATES:
+        raise TooManyStatesError(f"more than {MOST_STATES:,} states")
+    seen.add(state)
 
 
 def states(oracle: Oracle, machine: Machine = LEDGER, depth: int | None = None) -> Iterator[Any]:
@@ -140,7 +153,9 @@ def reach(
         sources[after].append(before)
     for state in sources:
         visit(oracle.d, state)
-    stuck = len(sources) - len(_can_end(sources))
+    turn_ends = _can_reach(sources, lambda state: state.phase == NONE)
+    session_ends = _can_reach(sources, lambda state: not state.is_open)
+    stuck = len(sources) - len(turn_ends & session_ends)
     return Reachable(page_size, row_width, config, len(sources), max(depths.values()), taken, stuck)
 
 
@@ -159,9 +174,28 @@ def walk(machine: Machine) -> Walk:
     return Walk(1 + sum(is_new for _, is_new in steps), {name: taken[name] for name in machine.actions})
 
 
-def _can_end(sources: Mapping[Any, list[Any]]) -> set[Any]:
-    """States from which some run reaches a state without a turn (I18): backwards from those."""
-    ends = deque(state for state in sources if state.phase == NONE)
+def not_taken(
+    page_size: int, row_width: int, actions: Mapping[str, Action], wanted: Iterable[str], **config: Any
+) -> list[str]:
+    """Those of the wanted actions that no run of the instance takes. Raises TooManyStatesError.
+
+    The search goes deep first, because it ends when all were taken.
+    """
+    oracle = Oracle.of(page_size, row_width, actions, **config)
+    waiting = [LEDGER.start(oracle.d)]
+    seen, left = set(waiting), dict.fromkeys(wanted)
+    while waiting and left:
+        for step in successors(oracle, waiting.pop()):
+            left.pop(step.outcome.action.name, None)
+            if step.outcome.after not in seen:
+                _add(seen, step.outcome.after)
+                waiting.append(step.outcome.after)
+    return list(left)
+
+
+def _can_reach(sources: Mapping[Any, list[Any]], is_end: Callable[[Any], bool]) -> set[Any]:
+    """States from which some run reaches an end (I18): backwards from the ends."""
+    ends = deque(filter(is_end, sources))
     found = set(ends)
     while ends:
         for source in sources[ends.popleft()]:
@@ -187,7 +221,7 @@ def shortest_run_of(
 ) -> Run | None:
     """The shortest run of these rules that breaks `invariant` (or any); None when the instance has none.
 
-    Bounded to `MOST_STEPS`, because a machine with counters has no end of states.
+    Bounded to `MOST_STEPS` and `MOST_STATES`, because a machine with counters has no end of states.
     """
     oracle = Oracle.of(page_size, row_width, actions, **config)
 
@@ -202,13 +236,14 @@ def shortest_run_of(
 
 
 def first_steps(oracle: Oracle, machine: Machine, is_wanted: Callable[[Taken], bool]) -> tuple[Taken, ...] | None:
-    """The shortest run to a wanted step; None where no run of at most `MOST_STEPS` has one."""
+    """The shortest run to a wanted step; None where no run of at most `MOST_STEPS`, among the first `MOST_STATES`, has one."""
     arrived_by: dict[Any, Taken] = {}
-    for step, is_new in breadth_first(oracle, machine, MOST_STEPS):
-        if is_wanted(step):
-            return (*path_to(arrived_by, step.outcome.before), step)
-        if is_new:
-            arrived_by[step.outcome.after] = step
+    with suppress(TooManyStatesError):
+        for step, is_new in breadth_first(oracle, machine, MOST_STEPS):
+            if is_wanted(step):
+                return (*path_to(arrived_by, step.outcome.before), step)
+            if is_new:
+                arrived_by[step.outcome.after] = step
     return None
 
 

@@ -30,15 +30,10 @@ def prove_liveness(
 ) -> Iterator[Lemma]:
     """One lemma for each stage, as bad as its worst goal."""
     for stage in stages:
-        answers = asker.answers(_question(stage, actions)).values()
+        answers = asker.answers(Question(f"liveness: {stage.waits_for}", partial(pose, stage, actions))).values()
         verdicts = {answer.verdict for answer in answers}
         worst = next(verdict for verdict in (BROKEN, UNKNOWN, PROVED) if verdict in verdicts)
         yield Lemma(LIVENESS, stage.waits_for, worst, sum(answer.seconds for answer in answers))
-
-
-def _question(stage: Stage, actions: Mapping[str, Action]) -> Question:
-    known_as = f"liveness: {stage.waits_for}" if all(actions[name] is ACTIONS[name] for name in stage.ways) else ""
-    return Question(f"liveness: {stage.waits_for}", partial(pose, stage, actions), known_as)
 
 
 def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:
@@ -48,7 +43,8 @@ def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:
     can, goals = [], {}
     for name, params in stage.ways.items():
         action = actions[name]
-        step = action.run(d, before, SimpleNamespace(**params(d, before)))
+        given = {**vars(d.parameters(action.params)), **params(d, before)}
+        step = action.run(d, before, SimpleNamespace(**given))
         after, _ = apply_effects(d, step.after, step.effects)
         taken = z3.And(action.applies(d, before), *(guard.holds for guard in step.guards))
         can.append(taken)

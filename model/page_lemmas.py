@@ -42,6 +42,7 @@ J_STATEMENTS = OWNERSHIP | WINDOW_MAP
 EFFECTS = tuple(MAP_EFFECTS)
 SIZE = 3
 """Rows, positions and pages of a finite twin."""
+FINITE = Universe(SIZE)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def holds_after(u: Universe) -> dict[str, Any]:
     return _holds(u, AFTER)
 
 
+@cache
 def _holds(u: Universe, suffix: str) -> dict[str, Any]:
     pool = state(suffix)
     return ownership(u, pool) | map_is_true(u, pool, window_state(suffix))
@@ -127,9 +129,7 @@ def prove_effects(asker: Asker) -> Iterator[Lemma]:
 
 def lemma_questions() -> dict[str, Question]:
     """By effect: given its side conditions, it keeps each J."""
-    return {
-        effect: Question(f"pages: {effect}", partial(_pose_lemma, effect), f"pages: {effect}") for effect in EFFECTS
-    }
+    return {effect: Question(f"pages: {effect}", partial(_pose_lemma, effect)) for effect in EFFECTS}
 
 
 def _pose_lemma(effect: str) -> Posed:
@@ -149,18 +149,17 @@ def twin_questions() -> Iterator[tuple[str, Question]]:
 
 def _twin(effect: str, dropped: str | None) -> Question:
     name = f"twin: {effect}" + (f" without '{dropped}'" if dropped else "")
-    return Question(name, partial(_pose_twin, effect, dropped), f"{name}, size {SIZE}")
+    return Question(name, partial(_pose_twin, effect, dropped))
 
 
 def _pose_twin(effect: str, dropped: str | None) -> Posed:
-    u = Universe(SIZE)
-    sides = conditions(u, effect)
+    u = FINITE
+    before, after, sides = holds_before(u), holds_after(u), conditions(u, effect)
     if dropped and effect in FULL_EFFECTS and CURSOR not in names_in(sides[dropped]):
         # What breaks without it are J1 to J4: the map need not be looked at, and without it the search is four times as fast.
-        before, after = ownership(u, state("")), ownership(u, state(AFTER))
+        before, after = ({name: pool[name] for name in OWNERSHIP} for pool in (before, after))
         does = _in_the_full_pool(u, effect)
     else:
-        before, after = holds_before(u), holds_after(u)
         does = meaning(u, effect)
     kept = [formula for name, formula in sides.items() if name != dropped]
     fails = [z3.Not(z3.And(*after.values()))] if dropped else []

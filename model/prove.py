@@ -43,6 +43,7 @@ WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
     {"overlap": True, "speculation": 2},
     {"window": 1},
     {"tree": False},
+    {"overlap": True, "window": 1},
 )
 
 Progress = Callable[[str], None]
@@ -143,8 +144,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.obligations.extend(_obligations(machine, "(initial)", asker.answers(base_case(machine))))
         for name, action in (machine.actions if fault is None else fault.deviations).items():
             progress(f"induction: {name}")
-            known_as = f"{name} with {fault.id}" if fault else name
-            proof.obligations.extend(induction_step(action, proof.vacuous, asker, known_as))
+            proof.obligations.extend(induction_step(action, proof.vacuous, asker))
     if fault is None and proof.broken:
         return  # a rule of this checkout is broken: its cells say which; exploring would only meet the same again
     if fault is None:
@@ -155,7 +155,8 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.lemmas.extend(prove_liveness(asker))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
-            found, failures = _explored(config, asker)
+            what = f"reachable states {sorted(config.items())}"
+            found, failures = asker.recall(what, partial(_explore, config), EXPLORED)
             proof.reachable.append(found)
             proof.vacuous.extend(failures)
         proof.vacuous.extend(_what_never_happens(proof.reachable))
@@ -178,20 +179,16 @@ def steps_of(fault: Fault | None = None) -> int:
     return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 3
 
 
-def _explored(config: dict[str, Any], asker: Asker) -> tuple[Reachable, list[str]]:
+def _explore(config: dict[str, Any]) -> tuple[Reachable, list[str]]:
     """All states of a small instance, and which situations of its configuration are not as expected."""
+    met = {e.name: 0 for e in situations_of(config)}
 
-    def explore() -> tuple[Reachable, list[str]]:
-        met = {e.name: 0 for e in situations_of(config)}
+    def visit(d: Integers, s: Ledger) -> None:
+        for expectation in situations_of(config):
+            met[expectation.name] += bool(expectation.holds(d, s))
 
-        def visit(d: Integers, s: Ledger) -> None:
-            for expectation in situations_of(config):
-                met[expectation.name] += bool(expectation.holds(d, s))
-
-        found = reach(*WITNESS, visit=visit, **config)
-        return found, unmet(situations_of(config), met)
-
-    return asker.recall(f"reachable states {sorted(config.items())}", explore, EXPLORED)
+    found = reach(*WITNESS, visit=visit, **config)
+    return found, unmet(situations_of(config), met)
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
@@ -201,29 +198,27 @@ def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
             yield f"{name}: never happens"
     for r in found:
         if r.stuck:
-            yield f"{r.stuck} states from which a turn cannot end, with {dict(r.config)}"
+            yield f"{r.stuck} states from which a turn cannot end or a session cannot be closed, with {dict(r.config)}"
 
 
 def induction_step(
     action: Action,
     vacuous: list[str],
     asker: Asker | None = None,
-    known_as: str = "",
     machine: Machine | None = None,
 ) -> Iterator[Obligation]:
     """Assume the invariants, assume the step, deny each conclusion. `machine`: another than the action's own."""
     chosen = machine or machine_of(action.name)
-    answers = (asker or Asker()).answers(step_question(action, known_as, chosen))
+    answers = (asker or Asker()).answers(step_question(action, chosen))
     if answers[POSSIBLE].verdict != PROVED:
         vacuous.append(f"{action.name}: its guards contradict the invariants")
     yield from _obligations(chosen, action.name, answers)
 
 
-def step_question(action: Action, known_as: str = "", machine: Machine | None = None) -> Question:
-    """Whether one action keeps everything. `known_as` tells apart what the package's sources determine."""
+def step_question(action: Action, machine: Machine | None = None) -> Question:
+    """Whether one action keeps everything."""
     chosen = machine or machine_of(action.name)
-    name = known_as and f"induction: {known_as}"
-    return Question(f"induction: {action.name}", lambda: _pose_step(chosen, action), name, action)
+    return Question(f"induction: {action.name}", partial(_pose_step, chosen, action), action)
 
 
 def _pose_step(machine: Machine, action: Action) -> Posed:
@@ -272,7 +267,7 @@ def _obligations(machine: Machine, action: str, answers: Answers) -> Iterator[Ob
 
 def base_case(machine: Machine = LEDGER) -> Question:
     """The initial state, in which nothing exists, satisfies every invariant."""
-    return Question(f"(initial) of {machine.name}", lambda: _pose_initial(machine), f"(initial) of {machine.name}")
+    return Question(f"(initial) of {machine.name}", partial(_pose_initial, machine))
 
 
 def _pose_initial(machine: Machine) -> Posed:

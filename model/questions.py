@@ -8,6 +8,7 @@ which one reads the exported text (`model/certify.py`).
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,32 +51,57 @@ class Posed:
         return ((POSSIBLE,) if self.possible else ()) + tuple(self.goals)
 
     @cached_property
-    def script(self) -> str:
-        """The question in SMT-LIB 2.6: one `check-sat` for each label, in their order.
+    def text(self) -> str:
+        """All terms of the question, each once and with its number, the sorts of what is declared, and the labels.
 
-        The labels stand there as comments, so that two texts are the same only when their answers mean the same.
+        It is the same on every run, which an SMT-LIB text is not: there Z3 names a term twice or writes it twice, as other
+        questions have it or not. Two texts are the same only when their answers mean the same.
         """
+        terms = _numbered(z3.And(*self.assumptions, *self.goals.values()))
+        sorts = sorted(line for line in self._facts.splitlines() if line.startswith("(declare"))
+        counts = f"{len(self.assumptions)} assumptions, possible: {self.possible}"
+        return "\n".join([counts, *map(json.dumps, self.labels), *sorts, terms])
+
+    @cached_property
+    def _facts(self) -> str:
+        """The assumptions in SMT-LIB 2.6, and each goal denied by a flag of its own."""
         solver = z3.Solver()
         solver.add(*self.assumptions)
         denials = [z3.Bool(f"denied!{number}") for number in range(len(self.goals))]
         solver.add(*(z3.Implies(d, z3.Not(goal)) for d, goal in zip(denials, self.goals.values(), strict=True)))
+        return str(solver.to_smt2().replace("(check-sat)\n", ""))
+
+    @property
+    def script(self) -> str:
+        """The question in SMT-LIB 2.6: one `check-sat` for each label, in their order."""
+        denials = [f"denied!{number}" for number in range(len(self.goals))]
         asked = ["(check-sat)"] if self.possible else []
         asked += [f"(check-sat-assuming ({denied}))" for denied in denials]
         checks = [f"; {json.dumps(label)}\n{check}" for label, check in zip(self.labels, asked, strict=True)]
-        facts = solver.to_smt2().replace("(check-sat)\n", "")
-        return "\n".join(["(set-logic ALL)", facts, *checks, ""])
+        return "\n".join(["(set-logic ALL)", self._facts, *checks, ""])
+
+
+TERM = re.compile(r"#\d+")
+
+
+def _numbered(term: Any) -> str:
+    """A term as Z3 writes it with each part on a line, numbered by the order of these lines and not by Z3's own history."""
+    context = term.ctx_ref()
+    z3.Z3_set_ast_print_mode(context, z3.Z3_PRINT_LOW_LEVEL)
+    try:
+        text = z3.Z3_ast_to_string(context, term.as_ast())
+    finally:
+        z3.Z3_set_ast_print_mode(context, z3.Z3_PRINT_SMTLIB2_COMPLIANT)
+    numbers: dict[str, str] = {}
+    return TERM.sub(lambda number: numbers.setdefault(number[0], f"#{len(numbers)}"), text)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A name for people, and how to pose it: terms are built only when no answer is known.
-
-    `known_as` is set where the package's own sources alone determine the terms, and tells them apart from all others.
-    """
+    """A name for people, and how to pose it."""
 
     name: str
     pose: Callable[[], Posed]
-    known_as: str = ""
     action: Action | None = None
 
 
@@ -96,7 +122,7 @@ class Asker:
         return ask_z3(question.pose())
 
     def recall(self, what: str, search: Callable[[], T], kept_as: TypeAdapter[T]) -> T:
-        """The result of a search that the package's own sources alone determine. It may be kept, as JSON data of this type."""
+        """The result of a search that asks no solver. It may be kept, as JSON data of this type; `what` is a name for it."""
         return search()
 
 

@@ -1,16 +1,40 @@
 """A changed rule, proved or refuted beside the built-in one: what it keeps, what it breaks, and by which run.
 
 The other actions are as they were, so their obligations are the built-in ones; the induction of the replaced actions is done
-anew, over the same invariants. Whether all actions still happen is looked for in small instances, under the changed rules.
+anew, over the same invariants. REFUTED needs a run that shows it: where the induction fails and no run is found, nothing is
+proved and nothing refuted, because the state that it fails from may never be reached.
+
+A rule that does nothing keeps every invariant. So a variant is asked, too, what the built-in table is asked: every action
+happens wherever it happens by the built-in rules, every turn and every session can end, and no situation is met that no
+design may have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from kvproof.model.explore import INSTANCES, reach, shortest_run_of
+import z3
+from pydantic import TypeAdapter
+
+from kvproof.model.certify import numbers
+from kvproof.model.expectations import EXPECTATIONS, Expectation, said, situations_of, unmet
+from kvproof.model.explore import (
+    INSTANCES,
+    MOST_STATES,
+    MOST_STEPS,
+    Reachable,
+    Taken,
+    TooManyStatesError,
+    not_taken,
+    reach,
+    shortest_run_of,
+)
+from kvproof.model.integers import Integers
+from kvproof.model.liveness import LIVENESS, prove_liveness
 from kvproof.model.prove import (
     WITNESS,
     WITNESS_CONFIGS,
@@ -20,20 +44,41 @@ from kvproof.model.prove import (
     induction_step,
     interruptible,
     prove,
+    step_question,
+    steps_of,
 )
-from kvproof.model.questions import Asker
+from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Asker, Posed, Question, checked, z3_solver
+from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.machine import LEDGER
+from kvproof.spec.state import Ledger
 
-# (page size, row width, configuration): where it is looked for whether a changed rule ever happens, and for a run that it
-# breaks. More than these cost seconds and hold little that is new.
-FIRING_INSTANCES: tuple[tuple[int, int, dict[str, Any]], ...] = (
-    *((*WITNESS, config) for config in WITNESS_CONFIGS),
-    (2, 4, {}),
+
+@dataclass(frozen=True)
+class Instance:
+    """A page size, a row width and a configuration."""
+
+    page_size: int
+    row_width: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"P={self.page_size} row width {self.row_width}, {said(self.config)}"
+
+
+WHOLE = (*(Instance(*WITNESS, config) for config in WITNESS_CONFIGS), Instance(2, 4))
+"""Explored whole: those of the built-in proof, and the smallest with positions inside a page."""
+FIRING = tuple(Instance(*size, config) for size in ((2, 3), (3, 4), (4, 4)) for config in WITNESS_CONFIGS)
+"""Searched until every action that the built-in rules take has been taken."""
+LARGE_PAGE = 2**20
+"""Above any page size that is searched the solver is asked whether a replaced action can happen."""
+REFUTING = (
+    *(Instance(size, width, config) for size, width in ((1, 3), (2, 4)) for config in WITNESS_CONFIGS),
+    *(Instance(size, width) for size, width in INSTANCES),
 )
-REFUTING_INSTANCES = (
-    *((size, width, config) for size, width in ((1, 3), (2, 4)) for config in WITNESS_CONFIGS),
-    *((size, width, {}) for size, width in INSTANCES),
-)
+"""Where a run is looked for that a changed rule breaks. More than these cost seconds and hold little that is new."""
+STATES, EXPLORED = TypeAdapter(Reachable), TypeAdapter(tuple[Reachable, dict[str, int]])
+NAMES = TypeAdapter(list[str])
 
 
 @dataclass(frozen=True)
@@ -60,13 +105,38 @@ class Change:
     sentence: str
 
 
+@dataclass(frozen=True)
+class InductiveState:
+    """A step that breaks an invariant, from a state in which all hold. Nobody knows whether a run leads there."""
+
+    invariant: str
+    sentence: str
+    d: Integers
+    taken: Taken
+
+
+@dataclass
+class ProofOfVariant(Proof):
+    """`searched`: where no run was found that shows what the induction does not prove; `states`: where the induction fails."""
+
+    searched: str = ""
+    states: list[InductiveState] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """Broken only where a run shows it."""
+        if self.counterexample is not None:
+            return BROKEN
+        return PROVED if super().verdict == PROVED else UNKNOWN
+
+
 @dataclass
 class Comparison:
     """`proof` is the variant's, over all actions; `built_in` that of the rules as they were."""
 
     variant: Variant
     built_in: Proof
-    proof: Proof
+    proof: ProofOfVariant
     changes: list[Change] = field(default_factory=list)
 
 
@@ -85,7 +155,7 @@ def prove_variant(
 ) -> Comparison:
     """Prove or refute the changed rules; raises NeverFires, and Interrupted with the part that is done."""
     asker = asker or Asker()
-    proof = Proof(None)
+    proof = ProofOfVariant(None)
     with interruptible(proof, progress) as show:
         for name, action in variant.replaced.items():
             show(f"induction: {name} of {variant.name}")
@@ -96,10 +166,20 @@ def prove_variant(
         built_in = prove(progress=show, asker=asker)
         changes = _changes(built_in, proof)
         kept = [o for o in built_in.obligations if o.action not in variant.replaced]
-        proof.obligations, proof.lemmas = [*kept, *proof.obligations], built_in.lemmas
-        _look_in_small_instances(variant, proof, show)
+        proof.obligations = [*kept, *proof.obligations]
+        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect != LIVENESS]
+        proof.lemmas += prove_liveness(asker, variant.actions)
+        if all(o.verdict == PROVED for o in proof.obligations):
+            proof.vacuous.extend(_what_is_missing(variant, built_in, proof, show, asker))
+        else:
+            _look_for_a_run(variant, proof, show)
         proof.complete = True
     return Comparison(variant, built_in, proof, changes)
+
+
+def steps_of_variant(variant: Variant) -> int:
+    """How often a proof of it says what it does next, if nothing goes wrong."""
+    return steps_of() + len(variant.replaced) + len(WHOLE) + len(FIRING)
 
 
 def _changes(built_in: Proof, proof: Proof) -> list[Change]:
@@ -112,28 +192,126 @@ def _changes(built_in: Proof, proof: Proof) -> list[Change]:
     ]
 
 
-def _look_in_small_instances(variant: Variant, proof: Proof, progress: Progress) -> None:
-    """The shortest run of a refuted variant; of any other, whether each action still happens."""
-    if any(o.verdict != "proved" for o in proof.obligations):
-        progress("shortest run")
-        runs = (shortest_run_of(variant.actions, size, width, **config) for size, width, config in REFUTING_INSTANCES)
-        proof.counterexample = next((run for run in runs if run is not None), None)
-    if proof.counterexample is not None:
-        return  # what happens under a broken rule says nothing
-    progress("whether every action happens")
-    missing = dict.fromkeys(variant.actions)
-    for size, width, config in FIRING_INSTANCES:
-        reached = reach(size, width, variant.actions, **config)
-        proof.reachable.append(reached)
-        missing = {name: None for name in missing if not reached.taken[name]}
-        if not missing:
+# --- where the induction fails --------------------------------------------------------------------------------------
+
+
+def _look_for_a_run(variant: Variant, proof: ProofOfVariant, progress: Progress) -> None:
+    """The shortest run that breaks an invariant; without one, the states that the induction fails from."""
+    progress("shortest run")
+    for at in REFUTING:
+        proof.counterexample = shortest_run_of(variant.actions, at.page_size, at.row_width, **at.config)
+        if proof.counterexample is not None:
             return
-    for name in missing:
-        if name in variant.replaced:
-            raise NeverFires(name, f"not in any state of {_named(FIRING_INSTANCES)}")
-        proof.vacuous.append(f"{name}: never happens any more in {_named(FIRING_INSTANCES)}")
+    proof.searched = f"runs of at most {MOST_STEPS} steps and {MOST_STATES:,} states in {_sizes(REFUTING)}"
+    for action in variant.replaced.values():
+        proof.states.extend(_inductive_states(action, [o for o in proof.obligations if o.action == action.name]))
 
 
-def _named(instances: tuple[tuple[int, int, dict[str, Any]], ...]) -> str:
-    sizes = dict.fromkeys(f"P={page_size} row width {width}" for page_size, width, _ in instances)
-    return f"the instances {', '.join(sizes)}, in any configuration"
+def _inductive_states(action: Action, cells: list[Obligation]) -> Iterator[InductiveState]:
+    """For each broken cell a state from which the step breaks it, with small numbers where there is one."""
+    posed = step_question(action).pose()
+    d = Symbols()
+    small = z3.And(d.page_size <= 2, d.row_width.pages <= 3)
+    for cell in (cell for cell in cells if cell.verdict == BROKEN):
+        solver = z3_solver()
+        solver.add(*posed.assumptions, z3.Not(posed.goals[cell.invariant, cell.sentence]))
+        if checked(solver, small) == "sat" or checked(solver) == "sat":
+            oracle, before, params = numbers(LEDGER, action, solver.model())
+            taken = Taken(params, oracle.step(action, before, params))
+            yield InductiveState(cell.invariant, cell.sentence, oracle.d, taken)
+
+
+# --- what must still happen -----------------------------------------------------------------------------------------
+
+
+def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Progress, asker: Asker) -> Iterator[str]:
+    """What happens by the built-in rules and not by these, what no design may do, what has no end; as sentences."""
+    right = [
+        *built_in.reachable,
+        *(asker.recall(f"states of {at}", partial(_states, at, ACTIONS), STATES) for at in WHOLE[-1:]),
+    ]
+    usual = {str(r.config): [name for name, times in r.taken.items() if times] for r in reversed(right)}
+    missing: dict[str, list[Instance]] = {}
+    met: dict[str, Counter[str]] = {}
+    stuck: list[str] = []
+    for at, by_right_rules in zip(WHOLE, right, strict=True):
+        show(f"all states of {at}")
+        try:
+            found, situations = asker.recall(f"all of {at}", partial(_explored, at, variant.actions), EXPLORED)
+        except TooManyStatesError as error:
+            yield f"not explored whole: {at} has {error}"
+            continue
+        proof.reachable.append(found)
+        met.setdefault(str(at.config), Counter()).update(situations)
+        stuck += [f"{found.stuck} in {at}"] * bool(found.stuck)
+        for name in (name for name, times in by_right_rules.taken.items() if times and not found.taken[name]):
+            missing.setdefault(name, []).append(at)
+    if stuck:
+        yield f"a turn cannot end or a session cannot be closed from some states: {'; '.join(stuck)}"
+    for config in (config for config in WITNESS_CONFIGS if str(config) in met):
+        yield from (f"{what}, {said(config)}" for what in unmet(_asked_of(config), met[str(config)]))
+    for at in FIRING:
+        show(f"whether every action happens in {at}")
+        try:
+            lost = _not_taken(at, variant.actions, usual[str(at.config)], asker)
+            never = _not_taken(at, ACTIONS, lost, asker) if lost else []
+            for name in (name for name in lost if name not in never):
+                missing.setdefault(name, []).append(at)
+        except TooManyStatesError as error:
+            yield f"not searched whole: {at} has {error}"
+    for name, instances in missing.items():
+        if name in variant.replaced and not any(found.taken[name] for found in proof.reachable):
+            raise NeverFires(name, f"not in any state of the instances {_sizes(instances)}, in any configuration")
+        yield f"{name}: never happens any more in {_places(instances)}"
+    for name, action in variant.replaced.items():
+        if _with_large_pages(ACTIONS[name], asker) == PROVED != _with_large_pages(action, asker):
+            yield f"{name}: never happens any more with pages of more than {LARGE_PAGE:,} tokens"
+
+
+def _states(at: Instance, actions: Mapping[str, Action]) -> Reachable:
+    return reach(at.page_size, at.row_width, actions, **at.config)
+
+
+def _asked_of(config: Mapping[str, Any]) -> list[Expectation]:
+    """What every design must meet in this configuration."""
+    return [e for e in situations_of(config) or EXPECTATIONS * (not config) if e.of_every_design]
+
+
+def _explored(at: Instance, actions: Mapping[str, Action]) -> tuple[Reachable, dict[str, int]]:
+    """All states of the instance, and in how many each situation is met."""
+    asked = _asked_of(at.config)
+    met = dict.fromkeys((e.name for e in asked), 0)
+
+    def visit(d: Integers, s: Ledger) -> None:
+        for expectation in asked:
+            met[expectation.name] += bool(expectation.holds(d, s))
+
+    return reach(at.page_size, at.row_width, actions, visit, **at.config), met
+
+
+def _not_taken(at: Instance, actions: Mapping[str, Action], wanted: list[str], asker: Asker) -> list[str]:
+    search = partial(not_taken, at.page_size, at.row_width, actions, wanted, **at.config)
+    return asker.recall(f"not taken in {at}", search, NAMES)
+
+
+def _with_large_pages(action: Action, asker: Asker) -> str:
+    """Whether the invariants allow the action in some state with large pages."""
+
+    def pose() -> Posed:
+        return Posed((*step_question(action).pose().assumptions, Symbols().page_size > LARGE_PAGE), {})
+
+    return asker.answers(Question(f"large pages: {action.name}", pose, action))[POSSIBLE].verdict
+
+
+def _places(instances: Iterable[Instance]) -> str:
+    """By size the configurations, where it is not all of them."""
+    by_size: dict[str, list[str]] = {}
+    for at in instances:
+        by_size.setdefault(_sizes([at]), []).append(said(at.config))
+    every = len(WITNESS_CONFIGS)
+    places = (f"{size} ({'; '.join(of) if len(of) < every else 'any configuration'})" for size, of in by_size.items())
+    return ", ".join(places)
+
+
+def _sizes(instances: Iterable[Instance]) -> str:
+    return ", ".join(dict.fromkeys(f"P={at.page_size} row width {at.row_width}" for at in instances))

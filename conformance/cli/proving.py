@@ -24,9 +24,10 @@ from kvproof.model import certify as certificates
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.certify import Certifying, SolverMissing
+from kvproof.model.explore import Run
 from kvproof.model.prove import Interrupted, Proof, prove, steps_of
 from kvproof.model.questions import Asker
-from kvproof.model.variant import NeverFires, Variant, prove_variant
+from kvproof.model.variant import NeverFires, Variant, prove_variant, steps_of_variant
 from kvproof.model.witness import witness_of
 from kvproof.spec.actions import Action
 from kvproof.spec.faults import Fault, actions_with
@@ -77,8 +78,8 @@ class Proving:
             _say_all(show_proof.summary(proof))
             _say_all(show_proof.failures(proof), "red")
             return
-        if self._out_file is not None:
-            save_counterexample(proof.counterexample, fault, self._out_file)
+        if (path := self._out_file) is not None and (run := self._run_for(path)) is not None:
+            save_counterexample(run, fault, path)
         tell_lines(show_proof.fault_lines(fault, proof))
 
     def of_file(self, path: Path) -> None:
@@ -93,22 +94,21 @@ class Proving:
         """Other rules against the built-in ones. `where` they stand."""
         self._of, self._replaced, self._is_compared = where, chosen.replaced, True
         try:
-            with self._progress(steps_of() + len(chosen.replaced) + 1) as pace:
+            with self._progress(steps_of_variant(chosen)) as pace:
                 comparison = prove_variant(chosen, pace, asker=self._asker)
         except NeverFires as error:
             raise UserError(f"{where}: {error}") from error
         proof = comparison.proof
         self._proved(proof, chosen.actions, LEDGER)
-        if self._out_file is not None:
-            if proof.counterexample is None:
-                raise UserError(f"no trace of {where} to save: no run of the small instances breaks anything")
-            extra = {"variant": chosen.name, "breaks": list(proof.counterexample.broken)}
-            write_witness(witness_of(proof.counterexample), self._out_file, extra)
+        if (path := self._out_file) is not None and (run := self._run_for(path)) is not None:
+            self._save_run(run, chosen.name, path)
         self._for_machines["variant"] = {
             "file": chosen.name,
             "summary": chosen.summary,
             "replaces": list(chosen.replaced),
             "changes": [vars(change) for change in comparison.changes],
+            "searched": proof.searched,
+            "fails_from": [show_proof.inductive_json(state) for state in proof.states],
         }
         tell_lines(show_proof.variant_lines(comparison))
 
@@ -133,21 +133,31 @@ class Proving:
         self._say_where_answers_are_from()
         verdict = self._with_certificate()
         self._stream.tell(*events_of_proof(proof, self._of, verdict, self._replaced))
-        if itf is not None:
-            if proof.counterexample is None:
-                raise UserError(f"no run of {self._of} to save: no run of the small instances breaks anything")
-            write_whole(itf, [itf_of_run(proof.counterexample)])
+        if itf is not None and (run := self._run_for(itf)) is not None:
+            write_whole(itf, [itf_of_run(run)])
         if json_file is not None:
             write_json(json_file, {**show_proof.as_json(proof), **self._for_machines})
         word, style, code = {
             "proved": ("PROVED", "bold green", ExitCode.PASS),
             "broken": ("REFUTED" if self._is_compared else "BROKEN", "bold red", ExitCode.VIOLATION),
-            "unknown": ("UNKNOWN", "bold yellow", ExitCode.INCONCLUSIVE),
+            "unknown": ("NOT PROVED" if self._is_compared else "UNKNOWN", "bold yellow", ExitCode.INCONCLUSIVE),
             "disputed": ("DISPUTED", "bold red", ExitCode.VIOLATION),
         }[verdict]
         say(word, style)
         if code != ExitCode.PASS:
             raise typer.Exit(code)
+
+    def _run_for(self, path: Path) -> Run | None:
+        """The run to save there, if one is known. The verdict does not depend on it."""
+        if self._proof.counterexample is None:
+            note(f"{path} is not written: no run of {self._of} is known that breaks anything")
+        return self._proof.counterexample
+
+    def _save_run(self, run: Run, variant: str, path: Path) -> None:
+        try:
+            write_witness(witness_of(run), path, {"variant": variant, "breaks": list(run.broken)})
+        except LookupError:
+            note(f"{path} is not written: the run moves pages that nobody has, and no trace can say that")
 
     def _say_where_answers_are_from(self) -> None:
         """Where answers came from."""

@@ -19,7 +19,7 @@ from kvproof.model.liveness import LIVENESS
 from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
 from kvproof.model.prove import WITNESS, Obligation, Proof
 from kvproof.model.questions import POSSIBLE, PROVED
-from kvproof.model.variant import Comparison
+from kvproof.model.variant import Comparison, InductiveState
 from kvproof.spec.faults import Fault
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant
 
@@ -158,12 +158,34 @@ def variant_lines(comparison: Comparison) -> Iterator[Text]:
         yield Text(line, "red")
     if proof.counterexample is not None:
         yield from run_lines(proof.counterexample)
-    elif proof.broken:
-        yield Text(NEVER_REACHED, "yellow")
+    for state in proof.states:
+        yield from _inductive_lines(state)
+    if proof.searched:
+        yield Text(f"no run shows it; searched: {proof.searched}", "yellow")
     yield Text(
         f"{_proved_cells(proof)} of {len(proof.obligations)} cells proved ({proof.seconds:.1f} s): "
         f"{len(variant.replaced)} actions replaced, {len(variant.actions) - len(variant.replaced)} as they were"
     )
+
+
+def _inductive_lines(state: InductiveState) -> Iterator[Text]:
+    """A step that the induction fails at, and the state before it."""
+    d, outcome = state.d, state.taken.outcome
+    yield Text(f"{state.invariant} fails after {call_in_words(state.taken)}, from a state that may never be reached:")
+    config = ", ".join(
+        f"{name} {value}" for name, value in vars(d).items() if name not in ("zero", "one", "true", "false")
+    )
+    yield Text(f"  {config}", "dim")
+    yield Text(f"  {'; '.join(changes(LEDGER.start(d), outcome.before))}", "dim")
+    yield Text(f"  after it: {'; '.join(changes(outcome.before, outcome.after)) or 'the same'}", "dim")
+    yield Text(f"  ✗ {state.invariant} ", "bold red") + Text(state.sentence)
+
+
+def inductive_json(state: InductiveState) -> dict[str, Any]:
+    outcome = state.taken.outcome
+    step = {"action": outcome.action.name, "params": state.taken.params}
+    broken = {"invariant": state.invariant, "sentence": state.sentence}
+    return {**broken, **step, "config": vars(state.d), "before": vars(outcome.before), "after": vars(outcome.after)}
 
 
 def _change_lines(comparison: Comparison) -> Iterator[Text]:

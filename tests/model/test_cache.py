@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import z3
+from pydantic import TypeAdapter
 
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
+from kvproof.model.explore import reach
+from kvproof.model.integers import Integers
 from kvproof.model.prove import WITNESS_CONFIGS, induction_step, prove, step_question
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
 from kvproof.spec.actions import ACTIONS
+from kvproof.spec.domain import smaller
 from kvproof.spec.faults import FAULTS
 
 X = z3.Int("x")
@@ -23,8 +29,8 @@ HOLDS = Posed([X > 1], {("I1", "x is positive"): X > 0})
 FAILS = Posed([X > 1], {("I1", "x is positive"): X > 2})
 
 
-def question(posed: Posed, known_as: str = "") -> Question:
-    return Question("a question", lambda: posed, known_as)
+def question(posed: Posed) -> Question:
+    return Question("a question", lambda: posed)
 
 
 def verdicts(answers: Answers) -> list[str]:
@@ -45,18 +51,9 @@ def forbidden(posed: Posed) -> Answers:
 
 
 @pytest.mark.parametrize(("posed", "verdict"), [(HOLDS, PROVED), (FAILS, BROKEN)])
-@pytest.mark.parametrize("known_as", ["", "a name"])
-def test_what_was_answered_is_not_asked_again_and_with_a_name_not_even_built(
-    store: Store, known_as: str, posed: Posed, verdict: str
-) -> None:
-    first = Remembering(store).answers(question(posed, known_as))
-
-    def build() -> Posed:
-        assert not known_as, "the terms were built"
-        return posed
-
-    again = Remembering(store, ask=forbidden).answers(Question("a question", build, known_as))
-    assert again == first
+def test_what_was_answered_is_not_asked_again(store: Store, posed: Posed, verdict: str) -> None:
+    first = Remembering(store).answers(question(posed))
+    assert Remembering(store, ask=forbidden).answers(question(posed)) == first
     assert verdicts(first) == [PROVED, verdict]
 
 
@@ -73,10 +70,20 @@ def test_the_same_formula_under_another_name_is_another_question(store: Store) -
     assert list(asker.answers(question(renamed))) == [POSSIBLE, ("I2", "x is positive")]
 
 
+def test_the_same_names_of_another_sort_are_another_question(store: Store) -> None:
+    asker = Remembering(store)
+    a, b = z3.Ints("a b")
+    asker.answers(question(Posed([a < b], {("I1", "no number is between"): z3.Or(X - a <= 0, b <= X)})))
+    asked = asker.asked
+    a, b, x = z3.Reals("a b x")
+    asker.answers(question(Posed([a < b], {("I1", "no number is between"): z3.Or(x - a <= 0, b <= x)})))
+    assert asker.asked == 2 * asked
+
+
 def test_another_version_of_the_solver_is_asked_anew(store: Store) -> None:
-    Remembering(store, "z3 5.4.0").answers(question(HOLDS, "a name"))
+    Remembering(store, "z3 5.4.0").answers(question(HOLDS))
     with pytest.raises(AssertionError, match="the solver was asked"):
-        Remembering(store, "z3 5.4.1", forbidden).answers(question(HOLDS, "a name"))
+        Remembering(store, "z3 5.4.1", forbidden).answers(question(HOLDS))
 
 
 def test_no_answer_is_never_kept(store: Store) -> None:
@@ -107,12 +114,12 @@ def of_another_question(kept: bytes) -> bytes:
 def test_a_file_that_is_not_what_was_kept_is_as_good_as_none(
     store: Store, damaged: bytes | Callable[[bytes], bytes]
 ) -> None:
-    Remembering(store).answers(question(FAILS, "a name"))
-    assert len(files(store)) == 2
+    Remembering(store).answers(question(FAILS))
+    assert len(files(store)) == 1
     for file in files(store):
         file.write_bytes(damaged if isinstance(damaged, bytes) else damaged(file.read_bytes()))
     asker = Remembering(store)
-    assert verdicts(asker.answers(question(FAILS, "a name"))) == [PROVED, BROKEN]
+    assert verdicts(asker.answers(question(FAILS))) == [PROVED, BROKEN]
     assert (asker.found, asker.asked) == (0, 2)
 
 
@@ -153,9 +160,60 @@ def test_a_warm_proof_says_the_same_and_asks_nothing(monkeypatch: pytest.MonkeyP
 def test_a_faulty_rule_never_finds_the_answers_of_the_right_one(store: Store) -> None:
     asker = Remembering(store)
     for fault in {fault.action: fault for fault in FAULTS.values() if fault.action in ACTIONS}.values():
-        list(induction_step(ACTIONS[fault.action], [], asker, fault.action))
-        cells = induction_step(fault.deviate(), [], asker, f"{fault.action} with {fault.id}")
+        list(induction_step(ACTIONS[fault.action], [], asker))
+        cells = induction_step(fault.deviate(), [], asker)
         assert "broken" in {cell.verdict for cell in cells}
+
+
+def test_the_text_of_a_question_does_not_depend_on_what_was_asked_before() -> None:
+    first = step_question(ACTIONS["retract"]).pose()
+    held = [ask_z3(step_question(action).pose()) for action in list(ACTIONS.values())[:3]]
+    terms = [*first.assumptions, *(part for goal in first.goals.values() for part in goal.children())]
+    assert step_question(ACTIONS["retract"]).pose().text == first.text
+    assert held and terms
+
+
+# --- patched modules ------------------------------------------------------------------------------------------------
+
+
+def test_answers_of_a_patched_rule_are_not_those_of_the_right_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are the same, and what is loaded is not."""
+    right = verdicts(Remembering(store).answers(step_question(ACTIONS["abort_nth"])))
+    with monkeypatch.context() as patched:
+        patched.setattr("kvproof.spec.actions.finish.larger", smaller)
+        assert BROKEN in verdicts(Remembering(store).answers(step_question(ACTIONS["abort_nth"])))
+    assert verdicts(Remembering(store, ask=forbidden).answers(step_question(ACTIONS["abort_nth"]))) == right
+
+
+def count_states() -> int:
+    return reach(1, 3, tree=False).states
+
+
+def test_a_search_over_patched_rules_is_not_found_among_those_over_the_right_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = TypeAdapter(int)
+    right = Remembering(store).recall("states", count_states, number)
+    with monkeypatch.context() as patched:
+        patched.setitem(ACTIONS, "create", dataclasses.replace(ACTIONS["create"], applies=lambda d, s: d.false))
+        assert Remembering(store).recall("states", count_states, number) < right
+    with monkeypatch.context() as patched:
+        patched.setattr(Integers, "floor_pages", lambda self, length: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            Remembering(store).recall("states", count_states, number)
+    with monkeypatch.context() as patched:
+        patched.setattr(count_states, "__code__", (lambda: 1 // 0).__code__)
+        assert Remembering(store).recall("states", lambda: right, number) == right
+    assert len(files(store)) == 3
+
+
+def test_a_search_that_cannot_be_read_is_not_kept(store: Store) -> None:
+    pattern = re.compile("a")
+    asker = Remembering(store)
+    assert asker.recall("found", lambda: len(pattern.findall("aa")), TypeAdapter(int)) == 2
+    assert files(store) == []
 
 
 def test_the_text_says_everything_that_is_asked() -> None:

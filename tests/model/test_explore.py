@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from kvproof.model.explore import (
+    TooManyStatesError,
     counterexample,
     first_steps,
+    not_taken,
     parameters,
     reach,
     shortest_run,
@@ -52,6 +54,26 @@ def test_a_turn_that_no_run_can_end_is_counted() -> None:
     never = {name: rule for name, rule in ACTIONS.items() if rule.event not in ("finish", "abort", "match")}
     found = reach(1, 3, never)
     assert found.stuck > 0
+
+
+def test_a_session_that_no_run_can_close_is_counted() -> None:
+    """Every turn ends. A close that came while one ran waits for ever."""
+    idle = dataclasses.replace(ACTIONS["close"], run=lambda d, s, p: Step(s))
+    assert reach(1, 3, {**ACTIONS, "close": idle}, tree=False).stuck > 0
+
+
+def test_what_is_never_taken_is_named() -> None:
+    assert not_taken(1, 3, ACTIONS, ["finish", "retract"]) == []
+    assert not_taken(1, 3, ACTIONS, ["finish", "evict_window"]) == ["evict_window"]
+
+
+def test_states_without_end_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.model.explore.MOST_STATES", 100)
+    with pytest.raises(TooManyStatesError, match="more than 100 states"):
+        reach(1, 3)
+    with pytest.raises(TooManyStatesError, match="more than 100 states"):
+        not_taken(1, 3, ACTIONS, ["evict_window"])
+    assert shortest_run_of(ACTIONS, 1, 3) is None
 
 
 def test_a_rule_that_breaks_an_invariant_ends_the_search() -> None:

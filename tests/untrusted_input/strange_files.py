@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from pydantic import TypeAdapter
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from hostile_target import raises
@@ -263,26 +265,25 @@ def an_answer(_: Path) -> bytes:
     return json.dumps([answer | {"taken": {"open": 2}, "stuck": 0}, ["x: never happens"]]).encode()
 
 
-class _Asker(Remembering):
-    sources = "a hash"
-
-
 def take_answer(data: bytes, folder: Path) -> None:
     """Whatever was kept, what it should say is worked out."""
-    value = json.loads(an_answer(folder))
+    explored = prove.EXPLORED.validate_python(json.loads(an_answer(folder)))
     store = Store(folder / "cache")
-    asker = _Asker(store)
-    key = answers._key("search", asker.sources, "what")
-    with suppress(ValueError, RecursionError):
-        store.write(key, json.loads(data))
-    path = store._path(key)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or hashlib.sha256(data).digest()[0] < 64:
-        path.write_bytes(data)
-    asker.recall("what", lambda: prove.EXPLORED.validate_python(value), prove.EXPLORED)
-    asker.recall("what", lambda: Walk(1, {"open": 1}), prove.WALK)
-    asker.recall("what", lambda: ["x"], prove.SENTENCES)
-    answers._as_answers(store.read(key))
+    searches: list[tuple[Callable[[], Any], TypeAdapter[Any]]] = [
+        (lambda: explored, prove.EXPLORED),
+        (lambda: Walk(1, {"open": 1}), prove.WALK),
+        (lambda: ["x"], prove.SENTENCES),
+    ]
+    for search, kept_as in searches:
+        key = answers.search_key("what", search)
+        with suppress(ValueError, RecursionError):
+            store.write(key, json.loads(data))
+        path = store._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or hashlib.sha256(data).digest()[0] < 64:
+            path.write_bytes(data)
+        Remembering(store).recall("what", search, kept_as)
+        answers._as_answers(store.read(key))
 
 
 # --- names --------------------------------------------------------------------------------------------------------------

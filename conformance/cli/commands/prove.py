@@ -89,7 +89,7 @@ def prove(
     --fault shows which invariants a faulty rule breaks, and the shortest run that shows it. --variant does the same for a rule
     of your own (docs/proving.md), --profile for the rules of a release. --code proves that SGLang's own functions follow the
     rules, on every path; the code is read and not executed. Exits with 0 if everything is proved, 1 if something is broken or
-    two solvers disagree, 3 if a solver gave no answer or code is not understood.
+    two solvers disagree, 3 if a changed rule is neither proved nor refuted, a solver gave no answer or code is not understood.
 
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """

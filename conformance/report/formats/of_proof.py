@@ -12,6 +12,7 @@ from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import Cell, Counterexample, LemmaSaid, Proved, Step, Vacuous
 from kvproof.model.explore import Run
 from kvproof.model.prove import Proof
+from kvproof.model.written_rule import WrittenRule
 from kvproof.spec.actions import Action
 from kvproof.spec.machine import MACHINES
 
@@ -34,12 +35,15 @@ def events_of_proof(
 
 
 def place_of(action: Action) -> tuple[str | None, int | None]:
-    """File and line of the function that is the rule, also where it stands in a variant's file and is watched."""
-    code = getattr(inspect.unwrap(action.run), "__code__", None)
-    if code is None:
+    """File and line of the function that is the rule, also where it stands in a variant's file."""
+    if isinstance(action.run, WrittenRule):
+        path, line = Path(action.run.path), action.run.line
+    elif (code := getattr(inspect.unwrap(action.run), "__code__", None)) is not None:
+        path, line = Path(code.co_filename), code.co_firstlineno
+    else:
         return None, None
-    path, here = Path(code.co_filename), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path), code.co_firstlineno
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path), line
 
 
 def _counterexample(run: Run) -> Counterexample:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import require_exit, run
+from command_line import of_its_own, require_exit, run
 from repository import DOCS, VARIANTS
 
-from kvproof.conformance.cli.variant import _no_silent_branches, load_variant
+from kvproof.conformance.cli.variant import load_variant
+from kvproof.conformance.cli.variant_file import _no_silent_branches
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.explore import shortest_run_of
 from kvproof.model.prove import induction_step
 from kvproof.model.symbolic import Symbols
-from kvproof.model.variant import prove_variant
+from kvproof.model.variant import FIRING, REFUTING, prove_variant
+from kvproof.spec.actions import ACTIONS
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import MACHINES
@@ -87,7 +90,8 @@ def test_the_new_design_without_rounding_up_is_refuted_above_page_size_one(tmp_p
 
 
 def test_that_the_file_is_executed_is_said_first(variant) -> None:
-    output = prove("--variant", variant("print('hello from the file')\nREPLACES = 7\n")).output
+    command = of_its_own("prove", "--variant", variant("print('hello from the file')\nREPLACES = 7\n"))
+    output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
     assert output.index("is executed now") < output.index("hello from the file")
 
 
@@ -130,10 +134,161 @@ def run(d, s, p):
 """
 
 
-def test_an_action_that_the_variant_makes_impossible_is_no_proof(variant) -> None:
+def test_an_action_that_the_variant_makes_impossible_is_no_proof(variant, monkeypatch: pytest.MonkeyPatch) -> None:
     """No session turn ever runs: all invariants hold, of nothing."""
-    result = require_exit(1, "prove", "--variant", variant(guarded("extend", "s.plain")))
-    assert "vacuous: retract: never happens any more" in result.stdout
+    monkeypatch.setattr("kvproof.model.variant.FIRING", ())
+    result = require_exit(3, "prove", "--variant", variant(guarded("extend", "s.plain")))
+    assert "vacuous: retract: never happens any more in P=1 row width 3 (any configuration), P=2" in result.stdout
+    assert "vacuous: a slot" not in result.stdout, "what follows from the right rules' own design is not asked"
+    assert result.stdout.rstrip().endswith("NOT PROVED")
+
+
+NEVER = {
+    "a close that closes nothing": (
+        "REPLACES = 'close'\ndef run(d, s, p): return Step(s)\n",
+        "vacuous: a turn cannot end or a session cannot be closed from some states: 872 in P=1 row width 3, plain; ",
+    ),
+    "a finish of small pages only": (
+        guarded("finish", "d.tokens(d.floor_pages(d.zero) + 1) <= d.one + d.one"),
+        "vacuous: finish: never happens any more in P=3 row width 4 (plain), P=4 row width 4 (plain)\n"
+        "vacuous: finish: never happens any more with pages of more than 1,048,576 tokens",
+    ),
+    "an eviction that needs every result": (
+        guarded("evict_window", "d.no(d.overlap)"),
+        "vacuous: evict_window: never happens any more in P=1 row width 3 (overlap, window 1)\n",
+    ),
+}
+
+
+PLAIN = [at for at in FIRING if not at.config]
+"""Every configuration takes seconds for each page size."""
+
+
+@pytest.mark.parametrize("what", NEVER)
+def test_a_variant_under_which_something_never_happens_any_more_is_not_proved(
+    what: str, variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By induction each of them keeps everything."""
+    monkeypatch.setattr("kvproof.model.variant.FIRING", PLAIN)
+    body, answer = NEVER[what]
+    path = variant(body)
+    assert by_induction(path) == {"proved"}
+    result = require_exit(3, "prove", "--variant", path)
+    assert answer in result.stdout
+    assert result.stdout.rstrip().endswith("NOT PROVED")
+
+
+WHOLE_PAGES = """REPLACES = 'finish'
+from kvproof.spec.domain import ceil_align, smaller
+def run(d, s, p):
+    step = ACTIONS[REPLACES].run(d, s, p)
+    kept = smaller(d, ceil_align(d, s.origin_len + p.finished_len), s.kv_allocated_len)
+    return Step(step.after.but(slot_kv_allocated_len=kept), step.guards, step.effects)
+"""
+
+
+def test_another_design_is_not_wrong_because_it_never_does_what_the_right_rules_do(variant) -> None:
+    """A slot that keeps its last page whole: 'a slot with A beyond its tokens' must never be by the built-in design."""
+    comparison = prove_variant(load_variant(variant(WHOLE_PAGES)), asker=Remembering(Store(cache_folder())))
+    assert comparison.proof.vacuous == []
+
+
+FAR = """REPLACES = 'result'
+def run(d, s, p):
+    step = ACTIONS[REPLACES].run(d, s, p)
+    far = d.tokens(8) <= s.kv_committed_len
+    return Step(step.after.but(closing=d.some(s.closing, far)), step.guards, step.effects)
+"""
+
+
+def test_where_the_induction_fails_and_no_run_is_found_nothing_is_proved_and_nothing_refuted(
+    variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.model.variant.REFUTING", REFUTING[:1])
+    result = require_exit(
+        3, "prove", "--variant", variant(FAR), "--out", tmp_path / "run.jsonl", "--itf", tmp_path / "i"
+    )
+    said = result.stdout
+    assert "✗ I15 proved → broken, by result" in said
+    assert "I15 fails after result(tokens=" in said and "from a state that may never be reached:\n  page_size " in said
+    assert "no run shows it; searched: runs of at most 16 steps and 100,000 states in P=1 row width 3\n" in said
+    assert said.rstrip().endswith("NOT PROVED")
+    assert "run.jsonl is not written: no run of" in result.stderr and not (tmp_path / "run.jsonl").exists()
+
+
+NOWHERE = """REPLACES = 'finish'
+from kvproof.spec.effects import Insert
+def run(d, s, p):
+    step = ACTIONS[REPLACES].run(d, s, p)
+    return Step(step.after, step.guards, (*step.effects, Insert(d.true, 3, 2, 0)))
+"""
+
+
+def test_a_run_that_no_trace_can_tell_is_refuted_all_the_same(variant, tmp_path: Path) -> None:
+    result = require_exit(1, "prove", "--variant", variant(NOWHERE), "--out", tmp_path / "run.jsonl", "-q")
+    assert "run.jsonl is not written: the run moves pages that nobody has" in result.stderr
+    assert result.stdout.rstrip().endswith("REFUTED")
+
+
+# --- what the file does to the program that reads it ------------------------------------------------------------------
+
+HOSTILE = """import kvproof.model.cache, kvproof.model.explore, kvproof.spec.actions.finish, kvproof.spec.domain, z3
+from kvproof.spec.invariants import ALL_INVARIANTS, INVARIANTS
+from kvproof.spec.domain import smaller
+for module in (kvproof.spec.domain, kvproof.spec.actions.finish):
+    module.larger = smaller
+z3.Solver.check = lambda *_: z3.unsat
+kvproof.model.explore.reach = kvproof.model.cache.Store.write = None
+INVARIANTS.clear()
+REPLACES = 'abort_nth'
+run = ACTIONS[REPLACES].run
+"""
+
+
+def test_a_file_that_patches_modules_changes_only_its_own_rule(variant, tmp_path: Path) -> None:
+    """By the patched `larger` its rule frees too little. All other rules are proved, and so is this one without the patch."""
+    path, folder = variant(HOSTILE), tmp_path / "cache"
+    asker = Remembering(Store(cache_folder()))
+    (rule,) = load_variant(path).replaced.values()
+    assert "broken" in {cell.verdict for cell in induction_step(rule, [], asker)}
+    require_exit(1, "prove", "--variant", path, "--cache", folder, "-q")
+    kept = Remembering(Store(folder))
+    assert {cell.verdict for cell in induction_step(ACTIONS["abort_nth"], [], kept)} == {"proved"}
+    assert kept.asked == 0
+
+
+def test_a_rule_that_does_not_end_is_ended(variant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.conformance.cli.variant.MOST_SECONDS", 0.5)
+    body = "REPLACES = 'close'\ndef run(d, s, p):\n    while True: pass\n"
+    assert "my_fix.py: its rules did not come to an end (limits: " in refusal(variant(body))
+
+
+SENT = {
+    b"no json": "its process sent no rules: Invalid JSON",
+    b'{"rules": {"close": 7}}': "its process sent no rules: Input should be",
+    b'{"rules": {"closes": {"values": [], "after": {}, "guards": [], "effects": [], "path": "", "line": 1}}}': (
+        "no action is named 'closes'"
+    ),
+    b'{"rules": {"close": {"values": [], "after": {}, "guards": [], "effects": [], "path": "", "line": 1}}}': (
+        "the state after the step has other fields than a ledger"
+    ),
+    b'{"rules": {"close": {"values": [["eval", [1]]], "after": {}, "guards": [], "effects": [], "path": "", "line": 1}}}': (
+        "no operation is named 'eval'"
+    ),
+    b'{"rules": {"close": {"values": [["read", ["s", "__class__"]]], "after": {}, "guards": [], "effects": [], "path": "",'
+    b' "line": 1}}}': "nothing to read is named s.__class__",
+    b'{"rules": {"close": {"values": [["not", [0]]], "after": {}, "guards": [], "effects": [], "path": "", "line": 1}}}': (
+        "0 is not the number of a value"
+    ),
+}
+
+
+@pytest.mark.parametrize("sent", SENT)
+def test_what_the_process_sends_is_read_as_data_and_nothing_else(
+    sent: bytes, variant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.conformance.cli.variant._serve", lambda connection, path: connection.send_bytes(sent))
+    assert SENT[sent] in refusal(variant(""))
 
 
 def test_no_rule_of_the_specification_branches_on_a_symbol() -> None:
@@ -192,7 +347,12 @@ RULES = {
     "return Step(s, effects=('free',))": (
         "my_fix.py:7: effects are a tuple of those of kvproof.spec.effects; one is str"
     ),
-    "if isinstance(d.zero, int): raise ValueError('only of numbers')": "my_fix.py:8: ValueError: only of numbers",
+    "d.page_size": "my_fix.py:8: AttributeError",
+    "raise MemoryError": "my_fix.py:8: MemoryError",
+    "import os; os._exit(0)": "my_fix.py: its process ended without an answer, with exit code 0 (limits: ",
+    "return Step(s.but(orphans=0))": "my_fix.py:7: orphans is a ghost field: only effects write it",
+    "return Step(s.but(is_open=7))": "my_fix.py:7: it does not run: ",
+    "return Step(s, effects=(type('Mine', (Free,), {})(d.zero, d.one),))": "my_fix.py:7: no effect is named Mine",
 }
 GUARDS = {
     "s.inflight": "close can never happen: its guards contradict the invariants",
