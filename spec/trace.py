@@ -147,6 +147,12 @@ class End(_Strict):
     events: int = Field(ge=0, description="number of events written")
     dropped: int = Field(default=0, ge=0, description="events that the recorder had to drop")
     reason: str = "finished"
+    actions: dict[str, int] | None = Field(
+        default=None, description="number of events of each action; absent: it is not shown that the trace is complete"
+    )
+    sha256: str | None = Field(
+        default=None, description="of all bytes before this record, as hexadecimal digits; of a packed trace, unpacked"
+    )
 
 
 Record = Annotated[Header | Event | End, Field(discriminator="record")]

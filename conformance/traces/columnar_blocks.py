@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import IO, Any
 
 from kvproof.conformance.traces.columnar_schema import pyarrow
+from kvproof.conformance.traces.contents import Contents
 from kvproof.conformance.traces.records import LONGEST_RECORD
 
 COLUMNAR_MAGIC = b"\x89KVTRACE"
@@ -63,6 +64,13 @@ class Block:
     events: int
     payload: Any
     """The JSON of a header or end record (bytes), or the Arrow stream of events (pyarrow.Buffer)."""
+    stored: tuple[bytes, bytes]
+    """Its head and its payload, as they are in the file."""
+
+    def add_to(self, contents: Contents) -> None:
+        if self.kind is not Kind.END:
+            for part in self.stored:
+                contents.add(part)
 
 
 class BlockError(Exception):
@@ -158,7 +166,7 @@ def _block(file: IO[bytes], number: int, offset: int, packed_head: bytes) -> Blo
     if zlib.crc32(payload) != head.checksum:
         raise BlockError(number, offset, "wrong checksum of its payload: the file is damaged")
     unpacked = _unpacked(number, offset, head.kind, payload, head.unpacked)
-    return Block(number, offset, head.kind, head.first_seq, head.events, unpacked)
+    return Block(number, offset, head.kind, head.first_seq, head.events, unpacked, (packed_head, payload))
 
 
 def _unpacked(number: int, offset: int, kind: int, payload: bytes, size: int) -> Any:

@@ -166,6 +166,7 @@ class LineSource(Source, TraceReader):
         self._header_line = header_line
         self._open()
         self.order = Order(self.slice)
+        self.order.contents.add(header_line)
         self._end_line = b""
         file.make_firm(len(header_line))
 
@@ -227,6 +228,7 @@ class LineSource(Source, TraceReader):
                     self.line += 1
                     yield record
                     return  # what stands behind it is looked at next time
+            self.order.contents.add(text)
             self.line += 1
             length += len(text)
             if columns.full or len(events) == EVENTS_AT_ONCE:
@@ -236,10 +238,9 @@ class LineSource(Source, TraceReader):
     def _is_added(self, columns: EventColumns, text: bytes) -> bool:
         """Add a line to the columns without checking it against the schema, if it is plain enough for that."""
         fields = fields_of_line(text)
-        if fields is None or len(text) > LONGEST_RECORD or self.order.wrong_with(fields.seq, fields.seq, 1) is not None:
+        if fields is None or len(text) > LONGEST_RECORD or self.order.after(fields) is not None:
             return False
         columns.add_fields(fields)
-        self.order.after(fields.seq, fields.seq, 1)
         return True
 
     def _record(self, text: bytes) -> Event | End:
@@ -249,7 +250,7 @@ class LineSource(Source, TraceReader):
         if isinstance(record, Header):
             raise self._error(self.line, "a second header; were two traces joined? replay them one by one")
         order = self.order
-        wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
+        wrong = order.after_end(record) if isinstance(record, End) else order.after(record)
         if wrong:
             raise self._error(self.line, wrong)
         return record
@@ -267,6 +268,7 @@ class BlockSource(Source, ColumnarReader):
         self._at, self._torn_how = f"block 0 at byte {header.offset}", ""
         self._open()
         self.order = Order(self.slice)
+        header.add_to(self.order.contents)
         file.make_firm(file.file.tell())
 
     def _read_header(self) -> Header:
@@ -319,6 +321,7 @@ class BlockSource(Source, ColumnarReader):
             return None
         self._at = f"block {block.number} at byte {block.offset}"
         self._number += 1
+        block.add_to(self.order.contents)
         file.make_firm(file.file.tell() - offset)
         return block
 
@@ -327,8 +330,7 @@ class BlockSource(Source, ColumnarReader):
             batch = batch_of(block)
         except BlockError as error:
             raise self._error(None, str(error)) from error
-        seqs = batch.column("seq")
-        if wrong := self.order.after(seqs[0].as_py(), seqs[-1].as_py(), len(batch)):
+        if wrong := self.order.after_batch(batch):
             raise self._error(None, wrong)
         for first in range(0, len(batch), len(batch) if columns else EVENTS_AT_ONCE):
             some = batch if columns else batch.slice(first, EVENTS_AT_ONCE)

@@ -45,6 +45,10 @@ def records_of(path: Path) -> Records:
 
 
 def with_records(path: Path, records: Records) -> Path:
+    """The end record states nothing of its contents, as those of older recorders: what was changed must be found without."""
+    for record in records[-1:]:
+        record.pop("sha256", None)
+        record.pop("actions", None)
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
