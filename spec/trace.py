@@ -73,9 +73,12 @@ class Header(_Strict):
     producer: Producer
     config: Config
     scenario: str | None = None
-    gaps: tuple[str, ...] = Field(default=(), description="what this recorder cannot see, in words")
+    gaps: tuple[str, ...] = Field(
+        default=(), description="what this recorder cannot see: sentences of the table of gaps, others are refused"
+    )
     known_deviations: tuple[str, ...] = Field(
-        default=(), description="ids of deviations from the rules that this release is known to have"
+        default=(),
+        description="ids of deviations from the rules that the profile of its release lists; others are refused",
     )
     extra: dict[str, Any] = Field(default_factory=dict, description="free-form settings of the producer")
 

@@ -98,9 +98,7 @@ def wrong_free_pages(event: Event, book: PageBook) -> list[str]:
     """Pages whose place in the free lists is not what the trace's own moves say, in words."""
     lines: list[str] = []
     if event.free_list is not None:
-        lines += _misplaced(
-            "page", event.free_list, _Free(book.is_free, book.count(FREE), book.pool_pages), book.owner
-        )
+        lines += _misplaced("page", event.free_list, _Free(book.is_free, book.count(FREE), book.pool_pages), book.owner)
     if event.window_free_list is not None and book.window.is_followed:
         window = book.window
 

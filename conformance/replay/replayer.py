@@ -77,7 +77,13 @@ class Replayer:
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
         self.limits = Limits(config)
-        self.report = Report(self.path, config, gaps=trace.header.gaps, profile=profile.name if profile else None)
+        self.report = Report(
+            self.path,
+            config,
+            gaps=trace.header.gaps,
+            allowed=tuple(fault.id for fault in self.known),
+            profile=profile.name if profile else None,
+        )
         self._counting = Counting(self.d, self.report.coverage)
 
     def feed(self, line: int, event: Event) -> Finding | None:

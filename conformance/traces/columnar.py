@@ -98,10 +98,7 @@ class ColumnarReader(TraceReader):
     def stored_batches(self) -> Iterator[Any]:
         order = self.start_over()
         for part in self._parts():
-            if isinstance(part, End):
-                wrong = order.after_end(part)
-            else:
-                wrong = order.after_batch(part)
+            wrong = order.after_end(part) if isinstance(part, End) else order.after_batch(part)
             if wrong:
                 raise self._error(None, wrong)
             if isinstance(part, End):
