@@ -13,6 +13,7 @@ from run_traces import refused
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("numba")
+from trace_events import bare
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces import json_lines
@@ -57,7 +58,7 @@ class Growing:
         while self.source is not None and (parts := list(self.source.new(self.columns))):
             for part in parts:
                 if isinstance(part, End):
-                    return [*found, part]
+                    return [*found, bare(part)]
                 found += part.objects()
         return found
 
