@@ -151,9 +151,11 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[tuple[str, 
 
 def _row(book: PageBook, moves: Moves, event: Event, of_another: bool) -> list[Difference]:
     """An event names the row that its ledger has, or had before it; some always do, and others where they name one."""
-    table = moves.table or book.table(moves.key)
-    is_named = event.action in WITH_ROW or (event.row is not None and not of_another)
-    return [Difference("row", None, table.row, event.row)] if is_named and table and event.row != table.row else []
+    names_one = event.row is not None and not of_another
+    table = moves.table or (book.table(moves.key) if names_one else None)
+    if table is None or not (names_one or event.action in WITH_ROW) or event.row == table.row:
+        return []
+    return [Difference("row", None, table.row, event.row)]
 
 
 def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:

@@ -90,8 +90,13 @@ class Replayer:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
         self.report.events += 1
         self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
-        if wrong := tuple(self.limits.broken_by(event)):
-            return self._contradiction(line, event, wrong)
+        finding = self._judge(line, event)
+        if finding is None and (wrong := tuple(self.limits.broken_by(event))):
+            return self._contradiction(line, event, wrong, self.ledger_of(event) or "all")
+        return finding
+
+    def _judge(self, line: int, event: Event) -> Finding | None:
+        """By the rules, apart from what the header says."""
         if event.action in BESIDE_THE_RULES:
             self._counting.beside_the_rules(event, self.book.window.is_followed)
             return self._evict(line, event) if event.action == "evict" else self._check(line, event)
@@ -195,7 +200,7 @@ class Replayer:
     def _finding(self, line: int, event: Event, **found: Any) -> Finding:
         return Finding(path=self.path, line=line, event=event, profile=self.report.profile, **found)
 
-    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str = "all") -> Finding:
+    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str) -> Finding:
         """The event shows what it may not show under the header of its trace, or after the events before it."""
         return self._finding(line, event, ledger=ledger, action=event.action, rule=CONTRADICTS, pages=wrong)
 

@@ -167,10 +167,11 @@ class ColumnarReader(TraceReader):
         """The blocks of the file up to a torn one; `_at` names the one that was read last."""
         try:
             with self.path.open("rb") as file:
+                contents, place = self.order.contents, (0, 0)
                 if begin is not None:
-                    self.order.contents.add_from(file, begin.position)
-                for block in blocks(file, begin.block, begin.position) if begin is not None else blocks(file):
-                    block.add_to(self.order.contents)
+                    contents.add_from(file, begin.position)
+                    place = begin.block, begin.position
+                for block in blocks(file, *place, contents):
                     self._at = f"block {block.number} at byte {block.offset}"
                     self.position = file.tell()
                     yield block

@@ -160,11 +160,12 @@ class Place(NamedTuple):
 class Order:
     """The order of a trace as far as it was read. A method returns None, or what is wrong with what comes next."""
 
-    def __init__(self, slice: Slice | None, begin: Place | None = None) -> None:
+    def __init__(self, slice: Slice | None, begin: Place | None = None, contents: Contents | None = None) -> None:
         self._slice = slice
         self._next_seq = slice.first if slice else 0
         self.events = 0
-        self.contents = Contents()
+        self.contents = contents or Contents()
+        """Those that were read so far."""
         self._is_from_begin = begin is None
         if begin is not None:
             self._next_seq, self.events = begin.next_seq, begin.events

@@ -20,6 +20,7 @@ from kvproof.conformance.traces.columnar_blocks import COLUMNAR_MAGIC, Block, Bl
 from kvproof.conformance.traces.columnar_check import batch_of
 from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.columnar_schema import complete, pyarrow
+from kvproof.conformance.traces.contents import Contents
 from kvproof.conformance.traces.event_fields import fields_of_line
 from kvproof.conformance.traces.json_lines import Order, TraceReader
 from kvproof.conformance.traces.records import LONGEST_RECORD
@@ -261,14 +262,13 @@ class BlockSource(Source, ColumnarReader):
 
     behind_from = 2**14
 
-    def __init__(self, file: GrowingFile, header: Block) -> None:
+    def __init__(self, file: GrowingFile, header: Block, contents: Contents) -> None:
         Source.__init__(self, file)
         self.path, self.end, self.truncated_at, self.position = file.path, None, None, 0
         self._number, self._header_block, self._tried_at = 1, header, -1
         self._at, self._torn_how = f"block 0 at byte {header.offset}", ""
         self._open()
-        self.order = Order(self.slice)
-        header.add_to(self.order.contents)
+        self.order = Order(self.slice, contents=contents)
         file.make_firm(file.file.tell())
 
     def _read_header(self) -> Header:
@@ -306,7 +306,7 @@ class BlockSource(Source, ColumnarReader):
         file, offset = self.file, self.file.firm
         file.file.seek(offset)
         try:
-            block = next_block(file.file, self._number, offset)
+            block = next_block(file.file, self._number, offset, self.order.contents)
         except TornBlock as error:
             self._at, self._torn_how = f"block {error.number} at byte {error.offset}", str(error)
             self.held = file.size() - offset
@@ -321,7 +321,6 @@ class BlockSource(Source, ColumnarReader):
             return None
         self._at = f"block {block.number} at byte {block.offset}"
         self._number += 1
-        block.add_to(self.order.contents)
         file.make_firm(file.file.tell() - offset)
         return block
 
@@ -359,10 +358,11 @@ def source_of(file: GrowingFile) -> Source | None:
 def _block_source(file: GrowingFile) -> Source | None:
     pyarrow()
     file.file.seek(0)
+    contents = Contents()
     try:
-        header = next_block(file.file, 0, 0)
+        header = next_block(file.file, 0, 0, contents)
     except TornBlock:
         return None
     except BlockError as error:
         raise UserError(f"{file.path}: block 0 at byte 0: {error}") from error
-    return BlockSource(file, header) if header is not None else None
+    return BlockSource(file, header, contents) if header is not None else None

@@ -272,7 +272,7 @@ def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(path: Path)
 def test_an_event_that_stands_in_no_column_is_judged_as_an_event(path: Path) -> None:
     records = read_records(trace_of_walk(path, 60, 12))
     for record in records[1:-1:7]:
-        record.setdefault("params", {})["note"] = None
+        record.setdefault("params", {}).setdefault("pre_len", None)
     write_records(path, records)
     assert_both_say(CONFORMS, path)
 
