@@ -123,8 +123,10 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if session >= 0:
                 ledger = session
                 is_another = int(kind != at.CREATE and turn >= 0 and turns[turn, at.ELSEWHERE] != 0)
-                if kind != at.CREATE and turn >= 0 and is_another == 0 and turns[turn, at.LEDGER_OF] != ledger + 1:
-                    return at.NOT_CLEAN, event
+                if kind != at.CREATE and turn >= 0 and is_another == 0:
+                    whose = turns[turn, at.LEDGER_OF] - 1
+                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER]:
+                        return at.NOT_CLEAN, event
             elif turn < 0:
                 return at.NOT_CLEAN, event
             elif kind == at.ARRIVE or turns[turn, at.LEDGER_OF] == 0:

@@ -136,11 +136,11 @@ class Replayer:
         return key
 
     def _wrong_turn(self, event: Event, key: str, is_another: bool) -> tuple[str, ...]:
-        """A turn is of the session that it was created in; what is wrong with that of an event, as a sentence."""
+        """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence."""
         if event.session is None or event.turn is None or event.action == "create" or is_another:
             return ()
         whose = self.of_turn.get(event.turn)
-        if whose == key:
+        if whose in (key, f"request {event.turn}"):
             return ()
         return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
 

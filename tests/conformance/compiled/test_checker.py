@@ -207,7 +207,7 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None
     """What it remembers is in the arrays, too. With something new here, `state.py` and the loop have to follow."""
     replayer = Replayer(read_trace(small), [])
     handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
-    fixed = {"path", "known", "d", "oracle", "_counting"}
+    fixed = {"path", "known", "d", "oracle", "limits", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window"}
     assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
