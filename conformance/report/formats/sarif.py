@@ -21,7 +21,7 @@ from kvproof.spec.machine import every_invariant
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 OTHER_RULES = {
-    "order": "an event comes where no rule of the model allows it",
+    "order": "an event comes where no rule of the model allows it, or contradicts the header of its trace",
     "vacuous": "a part of the proof cannot fail, so it proves nothing",
     "effect": "an effect does not keep every page with exactly one owner",
     "helper": "an auxiliary statement that the induction needs is not kept",
