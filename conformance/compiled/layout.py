@@ -138,7 +138,7 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
-FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
+FINISH, ABORT, ARRIVE, CREATE, RESULT = map(ACTIONS.index, ("finish", "abort", "arrive", "create", "result"))
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 

@@ -125,7 +125,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 is_another = int(kind != at.CREATE and turn >= 0 and turns[turn, at.ELSEWHERE] != 0)
                 if kind != at.CREATE and turn >= 0 and is_another == 0:
                     whose = turns[turn, at.LEDGER_OF] - 1
-                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER]:
+                    is_unknown_result = whose < 0 and kind == at.RESULT
+                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER] and not is_unknown_result:
                         return at.NOT_CLEAN, event
             elif turn < 0:
                 return at.NOT_CLEAN, event

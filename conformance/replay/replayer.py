@@ -136,11 +136,14 @@ class Replayer:
         return key
 
     def _wrong_turn(self, event: Event, key: str, is_another: bool) -> tuple[str, ...]:
-        """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence."""
+        """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence.
+
+        A result may come for a turn that was over before the trace says anything of it.
+        """
         if event.session is None or event.turn is None or event.action == "create" or is_another:
             return ()
         whose = self.of_turn.get(event.turn)
-        if whose in (key, f"request {event.turn}"):
+        if whose in (key, f"request {event.turn}") or (whose is None and event.action == "result"):
             return ()
         return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
 
