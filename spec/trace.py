@@ -73,9 +73,12 @@ class Header(_Strict):
     producer: Producer
     config: Config
     scenario: str | None = None
-    gaps: tuple[str, ...] = Field(default=(), description="what this recorder cannot see, in words")
+    gaps: tuple[str, ...] = Field(
+        default=(), description="what this recorder cannot see: sentences of the table of gaps, others are refused"
+    )
     known_deviations: tuple[str, ...] = Field(
-        default=(), description="ids of deviations from the rules that this release is known to have"
+        default=(),
+        description="ids of deviations from the rules that the profile of its release lists; others are refused",
     )
     extra: dict[str, Any] = Field(default_factory=dict, description="free-form settings of the producer")
 
@@ -147,6 +150,12 @@ class End(_Strict):
     events: int = Field(ge=0, description="number of events written")
     dropped: int = Field(default=0, ge=0, description="events that the recorder had to drop")
     reason: str = "finished"
+    actions: dict[str, int] | None = Field(
+        default=None, description="number of events of each action; absent: it is not shown that the trace is complete"
+    )
+    sha256: str | None = Field(
+        default=None, description="of all bytes before this record, as hexadecimal digits; of a packed trace, unpacked"
+    )
 
 
 Record = Annotated[Header | Event | End, Field(discriminator="record")]

@@ -19,6 +19,7 @@ from kvproof.conformance.traces.records import LARGEST_POOL, LONGEST_RECORD
 from kvproof.model.explore import Run
 from kvproof.model.prove import Proof, prove
 from kvproof.spec.faults import FAULTS, KINDS
+from kvproof.spec.gaps import GAPS
 from kvproof.spec.machine import LEDGER, MACHINES, every_invariant
 from kvproof.spec.profiles import PROFILES
 from kvproof.spec.trace import RECORD, Config, End, Event, Header, Observed, Producer, Terms
@@ -135,6 +136,7 @@ def trace_page() -> str:
             )
             lines.append(_row([f"`{name}`", f"`{kind}`".replace("|", "or"), info.description or ""]))
         lines.append("")
+    lines += ["## Gaps", "", "What `gaps` of a header may say (`spec/gaps.py`):", "", *(f"- {gap}" for gap in GAPS), ""]
     return "\n".join(lines)
 
 

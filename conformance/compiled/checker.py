@@ -35,7 +35,9 @@ class CompiledChecker:
         self.handed_over = 0
         """How often the interpreted checker was asked."""
         self._judge = judge
-        self._state = State(replayer.d, config.pool_pages, config.window_pages, replayer.oracle.actions)
+        self._state = State(
+            replayer.d, config.pool_pages, config.window_pages, replayer.limits, replayer.oracle.actions
+        )
         self._in_arrays = True
         self._stretch, self._left, self._clean = 1, 0, 0
         self._line = FIRST_LINE

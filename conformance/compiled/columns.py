@@ -143,6 +143,9 @@ class Room:
         )
         if any_odd:
             self._filled.add(ODD)
+        if "cause" in columns:  # what it names is looked at where events are judged as events
+            self._row(ODD)[columns["cause"].is_valid().to_numpy(zero_copy_only=False)] = 1
+            self._filled.add(ODD)
         for name, numbers in known.items():
             row = self._row(COLUMNS[name])
             np.take(numbers, row, out=row, mode="clip")
@@ -167,6 +170,8 @@ class Room:
             if name == "step":
                 self.steps[events] = values[:, 0]
                 self.table[ODD, np.array(events)[values[:, 0] == ABSENT]] = 1
+            elif name == "cause":
+                self.table[ODD, events] = 1
             elif name in NAMES:
                 known = np.array(names.numbers_of(name, columns.names(name)), np.int32)
                 self.table[COLUMNS[name], events] = known[values[:, 0]]

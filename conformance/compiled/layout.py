@@ -67,6 +67,10 @@ class StateArrays(NamedTuple):
     """int64[FUNCTIONS]: the addresses of the functions of the rules that the loop calls."""
     settings: Array
     """int64[len(SETTINGS)]: the configuration."""
+    limits: Array
+    """int64[limits, 4]: a row of the table, the actions whose events may have it (a bit each), its lowest and highest number."""
+    list_limits: Array
+    """int64[4]: of ALLOC, FREED, WINDOW_ALLOC and WINDOW_FREED the actions whose events may have it."""
     ledgers: Array
     """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
     tables: Array
@@ -139,7 +143,7 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
-FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
+FINISH, ABORT, ARRIVE, CREATE, RESULT = map(ACTIONS.index, ("finish", "abort", "arrive", "create", "result"))
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 
@@ -196,6 +200,7 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
+WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))

@@ -35,10 +35,11 @@ def bring_terms_up_to_date(events: EventArrays, state: StateArrays) -> None:
 def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The terms that the implementation read, and its free lists, are the true ones."""
     table, settings, counts = events.table, state.settings, state.counts
-    if table[at.TERMS_SEEN, event] == at.ABSENT:
-        return True
-    bring_terms_up_to_date(events, state)
-    if ask(state, at.TERMS_ARE_RIGHT, 0, 0, events, event) == 0:
+    if table[at.TERMS_SEEN, event] != at.ABSENT:
+        bring_terms_up_to_date(events, state)
+        if ask(state, at.TERMS_ARE_RIGHT, 0, 0, events, event) == 0:
+            return False
+    elif table[at.WINDOW_TERMS_SEEN, event] != at.ABSENT:
         return False
     if table[at.FREE_LIST_SEEN, event] != at.ABSENT and not lists_what_is_free(
         events, at.FREE_LIST, event, state.pages, at.OWNER, at.MARK, counts[at.FREE_COUNT]
@@ -51,6 +52,16 @@ def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
             events, at.WINDOW_FREE_LIST, event, state.windows, at.BEHIND, at.WINDOW_MARK, counts[at.WINDOW_FREE_COUNT]
         )
     )
+
+
+def keeps_limits(kind: int, event: int, events: EventArrays, state: StateArrays) -> bool:
+    """The event has nothing that it may not have under the header (`replay/limits.py`). Its lists are looked at elsewhere."""
+    limits = state.limits
+    for n in range(limits.shape[0]):
+        value = events.table[limits[n, 0], event]
+        if value != at.ABSENT and ((limits[n, 1] >> kind) & 1 == 0 or value < limits[n, 2] or value > limits[n, 3]):
+            return False
+    return True
 
 
 def count_seen(seen: Array, rule: int, bits: int) -> None:
@@ -67,6 +78,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
     tables, turns, new, seen, answer = state.tables, state.turns, state.new, state.seen, state.answer
+    may_list = state.list_limits
     for event in range(first, last):
         kind = int(table[at.ACTION, event])
         if table[at.ODD, event] == 1:
@@ -76,6 +88,16 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
         n_window_alloc = length_of(events, at.WINDOW_ALLOC, event)
         n_window_freed = length_of(events, at.WINDOW_FREED, event)
         n_moved = n_alloc + n_freed + n_window_alloc + n_window_freed
+        if not keeps_limits(kind, event, events, state) or (
+            n_moved > 0
+            and (
+                (n_alloc > 0 and (may_list[at.ALLOC] >> kind) & 1 == 0)
+                or (n_freed > 0 and (may_list[at.FREED] >> kind) & 1 == 0)
+                or (n_window_alloc > 0 and (may_list[at.WINDOW_ALLOC] >> kind) & 1 == 0)
+                or (n_window_freed > 0 and (may_list[at.WINDOW_FREED] >> kind) & 1 == 0)
+            )
+        ):
+            return at.NOT_CLEAN, event
         counts[at.JOURNAL] = 0
         if kind == at.EVICT:
             if 4 * (n_freed + n_window_freed) + 64 > journal.shape[0]:
@@ -101,12 +123,20 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if session >= 0:
                 ledger = session
                 is_another = int(kind != at.CREATE and turn >= 0 and turns[turn, at.ELSEWHERE] != 0)
+                if kind != at.CREATE and turn >= 0 and is_another == 0:
+                    whose = turns[turn, at.LEDGER_OF] - 1
+                    is_unknown_result = whose < 0 and kind == at.RESULT
+                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER] and not is_unknown_result:
+                        return at.NOT_CLEAN, event
             elif turn < 0:
                 return at.NOT_CLEAN, event
             elif kind == at.ARRIVE or turns[turn, at.LEDGER_OF] == 0:
                 ledger = int(turns[turn, at.OWN_LEDGER])
             else:
                 ledger = int(turns[turn, at.LEDGER_OF]) - 1
+            row_before, row_seen = tables[ledger, at.ROW], table[at.ROW_SEEN, event]
+            if is_another == 0 and row_before != at.NO_ROW and row_seen != at.ABSENT and row_seen != row_before:
+                return at.NOT_CLEAN, event
             old = state.ledgers[ledger]
             for place in range(new.shape[0]):
                 new[place] = old[place]
@@ -147,7 +177,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if kind in (at.FINISH, at.ABORT):
                 tables[ledger, at.ENDED_IN] = events.steps[event]
             if turn >= 0:
-                if session < 0 or (turns[turn, at.LEDGER_OF] == 0 and table[at.ADMITTED, event] != 0):
+                if session < 0 or (kind == at.CREATE and table[at.ADMITTED, event] != 0):
                     turns[turn, at.LEDGER_OF] = ledger + 1
                 if kind == at.CREATE:
                     turns[turn, at.ELSEWHERE] = 0

@@ -37,7 +37,7 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
     """The row begins with pages of the tree: the first `length` that the event lists as shared."""
     tables, arena, pages, counts = state.tables, state.arena, state.pages, state.counts
     shared = state.scratch[at.SCRATCH_SHARED]
-    if length < 0 or length > length_of(events, at.SHARED, event) or tables[ledger, at.LENGTH] != 0:
+    if length < 0 or length != length_of(events, at.SHARED, event) or tables[ledger, at.LENGTH] != 0:
         return False
     make_room(tables, arena, counts, ledger, 0, length)
     start = tables[ledger, at.START]
@@ -239,7 +239,7 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
 def lists_what_is_free(
     events: EventArrays, which: int, event: int, owned: Array, what: int, mark: int, free: int
 ) -> bool:
-    """Whether a free list, as a set, is the set of pages that nobody owns (`free` of them)."""
+    """Whether a free list names each page that nobody owns (`free` of them), once."""
     right = True
     distinct = 0
     for run in range(events.begins[which, event], events.ends[which, event]):
@@ -247,9 +247,11 @@ def lists_what_is_free(
             if page < 1 or page >= owned.shape[1] or owned[what, page] != 0:
                 right = False
                 break
-            if owned[mark, page] == 0:
-                owned[mark, page] = 1
-                distinct += 1
+            if owned[mark, page] != 0:
+                right = False
+                break
+            owned[mark, page] = 1
+            distinct += 1
     for run in range(events.begins[which, event], events.ends[which, event]):
         for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if page < 1 or page >= owned.shape[1]:

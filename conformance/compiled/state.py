@@ -7,7 +7,7 @@ that the loop does not find clean is judged by `Replayer`, on its own state, wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from kvproof.conformance.compiled.book import block_class
 from kvproof.conformance.compiled.columns import EventBatch, Names
 from kvproof.conformance.compiled.coverage_bits import coverage_of, write_coverage
 from kvproof.conformance.compiled.layout import Array
+from kvproof.conformance.replay.limits import Limits
 from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, Pool, Pools
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.traces.columnar_schema import ACTIONS as EVENTS
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
@@ -40,6 +42,17 @@ def fits(d: Integers, pool_pages: int, window_pages: int) -> bool:
     )
 
 
+def arrays_of(limits: Limits) -> tuple[Array, Array]:
+    """As the loop takes them: those of numbers, those of lists."""
+
+    def bits(actions: Iterable[str]) -> int:
+        return sum(1 << EVENTS.index(name) for name in actions)
+
+    numbers = [(at.COLUMNS[n.column], bits(n.actions), n.lowest, n.highest) for n in limits.numbers]
+    assert [at.LISTS[limit.column] for limit in limits.lists] == [*range(len(limits.lists))]
+    return np.array(numbers, np.int64), np.array([bits(limit.actions) for limit in limits.lists], np.int64)
+
+
 def settings_of(d: Integers, window_pages: int) -> Array:
     shift = d.page_size.bit_length() - 1 if d.page_size & (d.page_size - 1) == 0 else -1
     derived = {"page_shift": shift, "window_followed": int(window_pages > 0)}
@@ -50,11 +63,17 @@ class State:
     """All that the loop reads and changes, but for the events."""
 
     def __init__(
-        self, d: Integers, pool_pages: int, window_pages: int, actions: Mapping[str, Action] = ACTIONS
+        self,
+        d: Integers,
+        pool_pages: int,
+        window_pages: int,
+        limits: Limits,
+        actions: Mapping[str, Action] = ACTIONS,
     ) -> None:
         assert not any(vars(pristine(d)).values()), "a row of zeros is the pristine ledger"
         self.d = d
         self.settings = settings_of(d, window_pages)
+        self.limits, self.list_limits = arrays_of(limits)
         self.names = Names()
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
         self.tables: Array = _no_tables(64)

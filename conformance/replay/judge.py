@@ -23,7 +23,7 @@ from kvproof.spec.trace import Event
 
 ENDS = ("finish", "abort")
 """Events after which a turn is over."""
-# Events that name the row of their turn.
+# Events that always name the row of their turn.
 WITH_ROW = ("extend", "stash", "insert", "decode")
 TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
 SLOT_LENGTHS = tuple(f.name for f in FIELDS if f.metadata["group"] == "slot" and f.metadata["sort"] == "length")
@@ -119,6 +119,7 @@ def judge(d: Integers, book: PageBook, key: str, outcome: Outcome, event: Event)
     """What an event of ledger `key` shows against what one rule says of it."""
     moves = book.foresee(key, outcome.effects, event)
     differences = [Difference(*c) for c in comparisons(d, outcome, event) if c[-1] is not None and c[-1] != c[-2]]
+    differences += _row(book, moves, event, outcome.action.of_another)
     return Judgement(outcome, moves, (*differences, *_pages(book, moves, event)))
 
 
@@ -148,12 +149,19 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[tuple[str, 
     return compared
 
 
+def _row(book: PageBook, moves: Moves, event: Event, of_another: bool) -> list[Difference]:
+    """An event names the row that its ledger has, or had before it; some always do, and others where they name one."""
+    names_one = event.row is not None and not of_another
+    table = moves.table or (book.table(moves.key) if names_one else None)
+    if table is None or not (names_one or event.action in WITH_ROW) or event.row == table.row:
+        return []
+    return [Difference("row", None, table.row, event.row)]
+
+
 def _pages(book: PageBook, moves: Moves, event: Event) -> list[Difference]:
     differences = []
     if Counter(moves.freed) != Counter(event.free):
         differences.append(Difference("freed pages", None, sorted(moves.freed), sorted(event.free)))
-    if event.action in WITH_ROW and moves.table is not None and event.row != moves.table.row:
-        differences.append(Difference("row", None, moves.table.row, event.row))
     if moves.wanted != len(event.alloc):
         differences.append(Difference("number of pages taken", None, moves.wanted, len(event.alloc)))
     return differences + (_window_pages(moves.window, event) if book.window.is_followed else [])

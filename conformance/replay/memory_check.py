@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -97,9 +98,7 @@ def wrong_free_pages(event: Event, book: PageBook) -> list[str]:
     """Pages whose place in the free lists is not what the trace's own moves say, in words."""
     lines: list[str] = []
     if event.free_list is not None:
-        lines += _misplaced(
-            "page", set(event.free_list), _Free(book.is_free, book.count(FREE), book.pool_pages), book.owner
-        )
+        lines += _misplaced("page", event.free_list, _Free(book.is_free, book.count(FREE), book.pool_pages), book.owner)
     if event.window_free_list is not None and book.window.is_followed:
         window = book.window
 
@@ -107,7 +106,7 @@ def wrong_free_pages(event: Event, book: PageBook) -> list[str]:
             return f"page {window.behind(page)}"
 
         free = _Free(window.is_free, window.free_count(), window.pool_pages)
-        lines += _misplaced("window page", set(event.window_free_list), free, named)
+        lines += _misplaced("window page", event.window_free_list, free, named)
     return lines
 
 
@@ -126,9 +125,12 @@ class _Free:
         return (page for page in range(1, self.pool_pages + 1) if self.holds(page) and page not in listed)
 
 
-def _misplaced(kind: str, listed: Set[int], free: _Free, owner: Callable[[int], str]) -> list[str]:
+def _misplaced(kind: str, pages: Sequence[int], free: _Free, owner: Callable[[int], str]) -> list[str]:
+    listed = Counter(pages)
     taken = sorted(page for page in listed if not free.holds(page))
+    twice = sorted(page for page, times in listed.items() if times > 1)
     return [
+        *(f"{kind} {p} is {listed[p]} times in the free list" for p in twice[:MAX_NAMED]),
         *(f"{kind} {p} is in the free list and owned by {owner(p)}" for p in taken[:MAX_NAMED]),
-        *(f"{kind} {p} is in no free list and has no owner" for p in islice(free.but(listed), MAX_NAMED)),
+        *(f"{kind} {p} is in no free list and has no owner" for p in islice(free.but(listed.keys()), MAX_NAMED)),
     ]

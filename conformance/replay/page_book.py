@@ -212,8 +212,8 @@ class PageBook:
         moves.table = RowTable(event.row)
 
     def _share(self, moves: Moves, pages: int, event: Event) -> None:
-        shared = list((event.shared or ())[:pages])
-        if len(shared) < pages:
+        shared = list(event.shared or ())
+        if len(shared) != pages:
             moves.problems.append(Problem("I12", f"{pages} matched pages, but {len(shared)} were written to the row"))
         for page in shared:
             if (owner := self._now(moves, page)) != TREE:

@@ -19,6 +19,7 @@ from kvproof.spec.trace import End, Event
 
 __all__ = ["CONFORMS", "INCOMPLETE", "VIOLATES", "Finding", "Replayer", "Report", "replay", "replayer_of"]
 
+MAY_LACK_EVENTS = "whether events were left out: the end record, of an older recorder, states no sha256"
 Progress = Callable[[int, float | None], None]
 """Is told the events so far and the share of the file that they are, where that is known."""
 Pause = Callable[[Callable[[], None]], None]
@@ -124,4 +125,6 @@ def conclude(report: Report, reader: TraceReader) -> Report:
         report.why = f"{report.path}: the run ended early: {end.reason}"
     else:
         report.verdict = CONFORMS
+        if end.sha256 is None and MAY_LACK_EVENTS not in report.gaps:
+            report.gaps += (MAY_LACK_EVENTS,)
     return report

@@ -15,6 +15,7 @@ from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.coverage import Counting
 from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
 from kvproof.conformance.replay.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
+from kvproof.conformance.replay.limits import Limits
 from kvproof.conformance.replay.memory_check import invariant_of, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.page_book import PageBook
 from kvproof.conformance.replay.verdict import Finding, Report
@@ -30,6 +31,7 @@ from kvproof.spec.trace import Event, Header
 
 FIRST_LINE = 2
 """Line of the first event of a trace: the header is line 1."""
+CONTRADICTS = "an event agrees with the header of its trace, and its turn with the events before it"
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
@@ -74,19 +76,35 @@ class Replayer:
         self.elsewhere: set[str] = set()
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
-        self.report = Report(self.path, config, gaps=trace.header.gaps, profile=profile.name if profile else None)
+        self.limits = Limits(config)
+        self.report = Report(
+            self.path,
+            config,
+            gaps=trace.header.gaps,
+            allowed=tuple(fault.id for fault in self.known),
+            profile=profile.name if profile else None,
+        )
         self._counting = Counting(self.d, self.report.coverage)
 
     def feed(self, line: int, event: Event) -> Finding | None:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
         self.report.events += 1
         self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
+        finding = self._judge(line, event)
+        if finding is None and (wrong := tuple(self.limits.broken_by(event))):
+            return self._contradiction(line, event, wrong, self.ledger_of(event) or "all")
+        return finding
+
+    def _judge(self, line: int, event: Event) -> Finding | None:
+        """By the rules, apart from what the header says."""
         if event.action in BESIDE_THE_RULES:
             self._counting.beside_the_rules(event, self.book.window.is_followed)
             return self._evict(line, event) if event.action == "evict" else self._check(line, event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
         is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
+        if wrong := self._wrong_turn(event, key, is_another):
+            return self._contradiction(line, event, wrong, key)
         action = self.oracle.applicable(event.action, before, is_another)
         if action is None:
             self.report.actions[event.action] += 1
@@ -106,8 +124,8 @@ class Replayer:
         """The ledger that an event is about. A request that its session refused or detached has one of its own."""
         if event.session is not None:
             key = f"session {event.session}"
-            if event.turn is not None and event.params.get("admitted") is not False:
-                self.of_turn.setdefault(event.turn, key)
+            if event.turn is not None and event.action == "create" and event.params.get("admitted") is not False:
+                self.of_turn[event.turn] = key
             return key
         if event.turn is None:
             raise UserError(f"{at(self.path, line)}: {event.action!r} names neither a session nor a turn")
@@ -116,6 +134,18 @@ class Replayer:
             key = f"request {event.turn}"
         self.of_turn[event.turn] = key
         return key
+
+    def _wrong_turn(self, event: Event, key: str, is_another: bool) -> tuple[str, ...]:
+        """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence.
+
+        A result may come for a turn that was over before the trace says anything of it.
+        """
+        if event.session is None or event.turn is None or event.action == "create" or is_another:
+            return ()
+        whose = self.of_turn.get(event.turn)
+        if whose in (key, f"request {event.turn}") or (whose is None and event.action == "result"):
+            return ()
+        return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
 
     def ledger_of(self, event: Event) -> str | None:
         """The ledger that an event was about which was judged; None: that of no session or request."""
@@ -173,6 +203,10 @@ class Replayer:
     def _finding(self, line: int, event: Event, **found: Any) -> Finding:
         return Finding(path=self.path, line=line, event=event, profile=self.report.profile, **found)
 
+    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str) -> Finding:
+        """The event shows what it may not show under the header of its trace, or after the events before it."""
+        return self._finding(line, event, ledger=ledger, action=event.action, rule=CONTRADICTS, pages=wrong)
+
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
         rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)
         sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
@@ -196,8 +230,6 @@ class Replayer:
 
     def _check(self, line: int, event: Event) -> Finding | None:
         """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
-        if event.terms is None:
-            return None
         differences = [*wrong_terms(event, self.book, check_terms(self.oracle, self.ledgers, frozenset()))]
         lines = wrong_free_pages(event, self.book)
         if lines:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from kvproof.conformance.errors import UserError, at, unknown
 from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.faults import FAULTS, Fault
+from kvproof.spec.faults import FAULTS, KINDS, Fault
+from kvproof.spec.gaps import GAPS, is_known
 from kvproof.spec.profiles import PROFILES, Profile, profile_of
 from kvproof.spec.trace import Header
 
@@ -27,14 +28,20 @@ class JudgedBy:
 def judged_by(header: Header, path: Path, profile: str | None, *, strict: bool) -> JudgedBy:
     """What a trace is judged by. Known deviations are those that its header declares and those of the profile; strict: none.
 
-    Raises UserError if there is no such profile, or if the header names a deviation that is in no catalogue.
+    Raises UserError if there is no such profile, or if the header names a deviation that its release is not known for, or a gap
+    that no recorder has.
     """
     require_profile(profile)
     target = header.producer.target
     own = profile_of(target)
+    for gap in header.gaps:
+        if not is_known(gap):
+            raise UserError(f"{at(path, 1)}: gaps: {unknown('gap', gap, GAPS).message}")
+    for name in header.known_deviations:
+        _require_allowed(name, target, own, path)
     chosen = own if profile == OF_THE_TRACE else PROFILES[profile] if profile is not None else None
     names = dict.fromkeys((*header.known_deviations, *(chosen.deviations if chosen is not None else ())))
-    known = () if strict else tuple(_known(name, path) for name in names)
+    known = () if strict else tuple(FAULTS[name] for name in names)
     hint = ""
     if profile == OF_THE_TRACE and own is None:
         hint = f"there is no profile of {target}: judged by the model's own rules"
@@ -59,7 +66,20 @@ def may_judge_by(profile: str | None) -> list[dict[str, Action]]:
     return [rules_of(name) for name in (None, *PROFILES)] if profile == OF_THE_TRACE else [rules_of(profile)]
 
 
-def _known(name: str, path: Path) -> Fault:
+def _require_allowed(name: str, target: str, own: Profile | None, path: Path) -> None:
+    """The header of a trace may name what the profile of its release lists, and nothing else: a bug that was fixed, or one of
+    another release, is a violation wherever it is met.
+    """
     if name not in FAULTS:
         raise UserError(f"{at(path, 1)}: known_deviations: {unknown('deviation', name, FAULTS).message}")
-    return FAULTS[name]
+    if own is not None and name in own.deviations:
+        return
+    valid = (
+        f"valid are {', '.join(own.deviations) or 'none'}"
+        if own is not None
+        else "there is no profile of it, so none is"
+    )
+    raise UserError(
+        f"{at(path, 1)}: known_deviations: {name} ({KINDS[FAULTS[name].kind]}) is no known deviation of {target}: {valid}; "
+        "leave it out of the header"
+    )

@@ -55,6 +55,8 @@ class Report:
     events: WholeNumber = 0
     pages_moved: WholeNumber = 0
     gaps: tuple[Text, ...] = ()
+    allowed: tuple[Text, ...] = ()
+    """Known deviations that are followed where they are met."""
     profile: Text | None = None
     """The release whose rules it was judged by; None: the model's own."""
     hint: Text = ""

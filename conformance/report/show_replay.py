@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def coverage_json(coverage: Coverage, profile: str | None) -> dict[str, Any]:
 
 def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = False) -> list[Text]:
     """The whole verdict. `first_event`: findings at events before it are counted, not shown."""
-    lines = [verdict_line(report), Text(f"  {checked(report)}", "dim")]
+    lines = [verdict_line(report), *weaker_lines(report), Text(f"  {checked(report)}", "dim")]
     lines += coverage_lines(report.coverage, [report.profile], every=coverage)
     return lines + reason_lines(report, first_event=first_event)
 
@@ -84,8 +84,18 @@ def verdict_line(report: Report) -> Text:
     return Text(f"{report.verdict.upper()}  ", STYLES[report.verdict]) + Text(f"{report.path}{by}")
 
 
+def weaker(allowed: Sequence[str], gaps: Sequence[str]) -> list[str]:
+    """What weakens a verdict, in sentences: deviations that it allows, and what was not checked."""
+    known = [f"allows known deviations: {', '.join(allowed)}"] if allowed else []
+    return [*known, *(f"not checked: {gap}" for gap in gaps)]
+
+
+def weaker_lines(report: Report) -> list[Text]:
+    return [Text(f"  {line}", "yellow") for line in weaker(report.allowed, report.gaps)]
+
+
 def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
-    """Why it is no pass, what was followed, what was not checked, and the findings."""
+    """Why it is no pass, what was followed, and the findings."""
     lines = []
     if report.why:
         lines.append(Text(f"  {report.why}", "yellow"))
@@ -94,7 +104,6 @@ def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
     for fault_id, times in sorted(report.followed.items()):
         known = f"known deviation {known_in(fault_id, report.profile)}"
         lines.append(Text(f"  {known}, {times} times: {FAULTS[fault_id].summary}", "yellow"))
-    lines += [Text(f"  not checked: {gap}", "dim") for gap in report.gaps]
     shown = [finding for finding in report.findings if finding.event.seq >= first_event]
     if before := len(report.findings) - len(shown):
         first = report.findings[0].event.seq
@@ -150,6 +159,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "page_moves": report.pages_moved,
         "actions": dict(sorted(report.actions.items())),
         "coverage": coverage_json(report.coverage, report.profile),
+        "allowed_deviations": list(report.allowed),
         "known_deviations": dict(sorted(report.followed.items())),
         "gaps": list(report.gaps),
         "findings": [finding_json(f) for f in report.findings],

@@ -58,15 +58,18 @@ class ColumnarWriter(TraceWriter):
         if self._columns.full:
             self.flush()
 
+    _put_rest = flush
+
     def _put_end(self, end: End) -> None:
-        self.flush()
         self._write_block(Kind.END, self._next_seq, 0, line_of(end))
 
     def _write_block(self, kind: Kind, first_seq: int, events: int, payload: Any) -> None:
         try:
-            rest = memoryview(packed(self._blocks, kind, first_seq, events, payload))
+            block = packed(self._blocks, kind, first_seq, events, payload)
         except ValueError as error:
             raise UserError(f"{self.path}: {error}") from error
+        self._contents.add(block)
+        rest = memoryview(block)
         while rest:
             rest = rest[self._file.write(rest) :]
         self._blocks += 1
@@ -95,11 +98,7 @@ class ColumnarReader(TraceReader):
     def stored_batches(self) -> Iterator[Any]:
         order = self.start_over()
         for part in self._parts():
-            if isinstance(part, End):
-                wrong = order.after_end(part)
-            else:
-                seqs = part.column("seq")
-                wrong = order.after(seqs[0].as_py(), seqs[-1].as_py(), len(part))
+            wrong = order.after_end(part) if isinstance(part, End) else order.after_batch(part)
             if wrong:
                 raise self._error(None, wrong)
             if isinstance(part, End):
@@ -168,7 +167,11 @@ class ColumnarReader(TraceReader):
         """The blocks of the file up to a torn one; `_at` names the one that was read last."""
         try:
             with self.path.open("rb") as file:
-                for block in blocks(file, begin.block, begin.position) if begin is not None else blocks(file):
+                contents, place = self.order.contents, (0, 0)
+                if begin is not None:
+                    contents.add_from(file, begin.position)
+                    place = begin.block, begin.position
+                for block in blocks(file, *place, contents):
                     self._at = f"block {block.number} at byte {block.offset}"
                     self.position = file.tell()
                     yield block

@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import IO, Any
 
 from kvproof.conformance.traces.columnar_schema import pyarrow
+from kvproof.conformance.traces.contents import Contents
 from kvproof.conformance.traces.records import LONGEST_RECORD
 
 COLUMNAR_MAGIC = b"\x89KVTRACE"
@@ -89,21 +90,21 @@ def packed(number: int, kind: Kind, first_seq: int, events: int, payload: Any) -
     return b"".join((fields, _CHECKSUM.pack(zlib.crc32(fields)), stored))
 
 
-def blocks(file: IO[bytes], number: int = 0, offset: int = 0) -> Iterator[Block]:
-    """The blocks of a file, in order, from the one with this number at this byte.
+def blocks(file: IO[bytes], number: int = 0, offset: int = 0, contents: Contents | None = None) -> Iterator[Block]:
+    """The blocks of a file, in order, from the one with this number at this byte. `contents`: what they are added to.
 
     Raises BlockError, or TornBlock where the file ends within one.
     """
     file.seek(offset)
-    while (block := next_block(file, number, offset)) is not None:
+    while (block := next_block(file, number, offset, contents)) is not None:
         yield block
         number, offset = number + 1, file.tell()
 
 
-def next_block(file: IO[bytes], number: int, offset: int) -> Block | None:
+def next_block(file: IO[bytes], number: int, offset: int, contents: Contents | None = None) -> Block | None:
     """The block at this place, where the file stands; None at its end. Raises as `blocks` does."""
     head = _read(file, HEAD_SIZE)
-    return _block(file, number, offset, head) if head else None
+    return _block(file, number, offset, head, contents) if head else None
 
 
 def heads(file: IO[bytes]) -> Iterator[Head]:
@@ -150,13 +151,16 @@ def _head(number: int, offset: int, head: bytes) -> Head:
     return Head(Kind(kind), first_seq, events, stored, unpacked, checksum_of_payload, offset + HEAD_SIZE)
 
 
-def _block(file: IO[bytes], number: int, offset: int, packed_head: bytes) -> Block:
+def _block(file: IO[bytes], number: int, offset: int, packed_head: bytes, contents: Contents | None) -> Block:
     head = _head(number, offset, packed_head)
     payload = _read(file, head.stored)
     if len(payload) < head.stored:
         raise TornBlock(number, offset, f"the file ends after {len(payload)} of {head.stored} bytes of its payload")
     if zlib.crc32(payload) != head.checksum:
         raise BlockError(number, offset, "wrong checksum of its payload: the file is damaged")
+    if contents is not None and head.kind is not Kind.END:
+        contents.add(packed_head)
+        contents.add(payload)
     unpacked = _unpacked(number, offset, head.kind, payload, head.unpacked)
     return Block(number, offset, head.kind, head.first_seq, head.events, unpacked)
 

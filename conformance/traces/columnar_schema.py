@@ -111,6 +111,14 @@ def numbers(batch: Any, column: str) -> np.ndarray[Any, Any]:
     return (array.fill_null(ABSENT) if array.null_count else array).to_numpy()
 
 
+def actions_in(batch: Any) -> dict[str, int]:
+    """How many events of each action a batch has."""
+    import numpy as np
+
+    counts = np.bincount(batch["action"].indices.to_numpy(), minlength=len(ACTIONS)).tolist()
+    return {name: times for name, times in zip(ACTIONS, counts, strict=True) if times}
+
+
 def runs(batch: Any, column: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """A page list column as (offsets[events + 1], starts[runs], counts[runs]), int32: event i owns the runs from
     offsets[i] to offsets[i + 1]. A null list has no runs; `batch.column(column).is_valid()` tells it from an empty one.

@@ -22,8 +22,9 @@ from pydantic import ValidationError
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
 from kvproof.conformance.traces.columnar_events import EventColumns
-from kvproof.conformance.traces.columnar_schema import complete
-from kvproof.conformance.traces.event_fields import fields_of_line
+from kvproof.conformance.traces.columnar_schema import actions_in, complete
+from kvproof.conformance.traces.contents import Contents, counted
+from kvproof.conformance.traces.event_fields import EventFields, fields_of_line
 from kvproof.conformance.traces.records import LONGEST_RECORD, explained, line_of, out_of_range
 from kvproof.conformance.traces.slices import Slice
 from kvproof.spec.trace import RECORD, TRACE_FORMAT, End, Event, Header
@@ -43,6 +44,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self.header = header
         self.events = 0
         """How many events were written so far."""
+        self._contents = Contents()
         self._next_seq = 0
         if is_being_written(self.path):
             raise UserError(
@@ -72,18 +74,28 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         except OSError as error:
             raise self._broken(error) from error
         self.events += 1
+        self._contents.actions[event.action] += 1
         self._next_seq = event.seq + 1
 
     def flush(self) -> None:
         """Hand what was written so far to the system: it outlives this process then."""
         self._file.flush()
 
-    def close(self, reason: str = "finished", *, dropped: int = 0) -> None:
-        """Write the End record and close the file. Closing twice does nothing, so a recorder may close early."""
+    def close(self, reason: str = "finished", *, dropped: int = 0, copied: End | None = None) -> None:
+        """Write the End record and close the file. Closing twice does nothing, so a recorder may close early.
+
+        `copied`: the End record of the trace that the events are from. If it does not show that this one is complete, the
+        copy's does not, either.
+        """
         if self.closed:
             return
         try:
-            self._put_end(End(events=self.events, dropped=dropped, reason=reason))
+            self._put_rest()
+            end = End(events=self.events, dropped=dropped, reason=reason)
+            if copied is None or copied.sha256 is not None:
+                contents = {"actions": counted(self._contents.actions), "sha256": self._contents.sha256}
+                end = end.model_copy(update=contents)
+            self._put_end(end)
             self._file.close()
         except OSError as error:
             raise self._broken(error) from error
@@ -108,7 +120,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         return _open_for_writing(self.path)
 
     def _put_header(self, header: Header) -> None:
-        self._file.write(line_of(header) + b"\n")
+        self._put_line(line_of(header))
         self._file.flush()
 
     def _put_event(self, event: Event) -> None:
@@ -118,7 +130,15 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
                 f"{self.path}: event {event.seq} is a line of {len(line)} bytes, the longest is {LONGEST_RECORD}: "
                 f"write columns ({COLUMNAR_SUFFIX})"
             )
+        self._put_line(line)
+
+    def _put_line(self, line: bytes) -> None:
+        self._contents.add(line)
+        self._contents.add(b"\n")
         self._file.write(line + b"\n")
+
+    def _put_rest(self) -> None:
+        """Write the events that wait."""
 
     def _put_end(self, end: End) -> None:
         self._file.write(line_of(end) + b"\n")
@@ -140,21 +160,34 @@ class Place(NamedTuple):
 class Order:
     """The order of a trace as far as it was read. A method returns None, or what is wrong with what comes next."""
 
-    def __init__(self, slice: Slice | None, begin: Place | None = None) -> None:
+    def __init__(self, slice: Slice | None, begin: Place | None = None, contents: Contents | None = None) -> None:
         self._slice = slice
         self._next_seq = slice.first if slice else 0
         self.events = 0
+        self.contents = contents or Contents()
+        """Those that were read so far."""
+        self._is_from_begin = begin is None
         if begin is not None:
             self._next_seq, self.events = begin.next_seq, begin.events
 
-    def after(self, first: int, last: int, events: int) -> str | None:
-        """So many events, in ascending order, from seq `first` to seq `last`."""
-        wrong = self.wrong_with(first, last, events)
-        self._next_seq, self.events = last + 1, self.events + events
-        return wrong
+    def after(self, event: Event | EventFields) -> str | None:
+        if wrong := self.wrong_with(event.seq, event.seq, 1):
+            return wrong
+        self._next_seq, self.events = event.seq + 1, self.events + 1
+        self.contents.actions[event.action] += 1
+        return None
+
+    def after_batch(self, batch: Any) -> str | None:
+        """Some events as a record batch, in ascending order."""
+        first, last = batch["seq"][0].as_py(), batch["seq"][-1].as_py()
+        if wrong := self.wrong_with(first, last, len(batch)):
+            return wrong
+        self._next_seq, self.events = last + 1, self.events + len(batch)
+        self.contents.actions.update(actions_in(batch))
+        return None
 
     def wrong_with(self, first: int, last: int, events: int) -> str | None:
-        """What `after` says of such events; they are not counted as read."""
+        """What is wrong with so many events, from seq `first` to seq `last`; they are not counted as read."""
         expected = self._next_seq
         if self._slice is not None and self._slice.last is not None and last > self._slice.last:
             return f"event seq {last} in a slice that ends with {self._slice.last}"
@@ -165,9 +198,11 @@ class Order:
         return None if last - first == events - 1 else f"{events} events from seq {first} to {last}: events lost"
 
     def after_end(self, end: End) -> str | None:
-        if end.events == self.events:
-            return None
-        return f"the end record counts {end.events} events, the file holds {self.events}"
+        if self._is_from_begin and (wrong := self.contents.wrong_actions(end)):
+            return wrong
+        if end.events != self.events:
+            return f"the end record counts {end.events} events, the file holds {self.events}"
+        return self.contents.wrong_sha256(end)
 
 
 class TraceReader:
@@ -185,6 +220,7 @@ class TraceReader:
         self.place: Place | None = None
         """Where the events begin again that come after all that were given; a part that is given at once counts whole."""
         self._begin: Place | None = None
+        self.order = Order(None)
         self._open()
 
     def _open(self) -> None:
@@ -221,7 +257,8 @@ class TraceReader:
     def start_over(self) -> Order:
         """Nothing is read yet; the order in which records have to come."""
         self.end, self.truncated_at, self.position = None, None, 0
-        return Order(self.slice, self._begin)
+        self.order = Order(self.slice, self._begin)
+        return self.order
 
     def _in_order(
         self, records: Iterator[tuple[int, Header | Event | End]], order: Order
@@ -229,7 +266,7 @@ class TraceReader:
         for number, record in records:
             if isinstance(record, Header):
                 raise self._error(number, "a second header; were two traces joined? replay them one by one")
-            wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
+            wrong = order.after_end(record) if isinstance(record, End) else order.after(record)
             if wrong:
                 raise self._error(number, wrong)
             if isinstance(record, End):
@@ -256,9 +293,9 @@ class TraceReader:
         try:
             for number, line in lines:
                 fields = fields_of_line(line)
-                if fields is not None and order.wrong_with(seq := fields.seq, seq, 1) is None:
+                if fields is not None and order.after(fields) is None:
                     columns.add_fields(fields)
-                    order.after(seq, seq, 1)
+                    seq = fields.seq
                 else:  # read as a record, which says what is wrong with it
                     _, record = next(self._in_order(self._records_of(chain([(number, line)], lines)), order), (0, None))
                     if not isinstance(record, Event):
@@ -344,19 +381,25 @@ class TraceReader:
             raise self._error(line_number, explained(error.errors(include_url=False)[0])) from error
 
     def _lines(self, begin: Place | None = None) -> Iterator[tuple[int, bytes]]:
-        """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`."""
-        line_number = 0
+        """Number and bytes of each line. A packed file that breaks off ends like a torn line: with `truncated_at`.
+
+        A line is of the contents once there is another one behind it: the end record, the last, is not.
+        """
+        line_number, contents, before = 0, self.order.contents, b""
         try:
             with _open_for_reading(self.path) as file:
                 line_number, is_packed = 0, _is_packed(self.path)
                 if begin is not None:
                     line_number = begin.line - 1
                     if is_packed:
-                        for _ in islice(file, line_number):
-                            pass
+                        for line in islice(file, line_number):
+                            contents.add(line)
                     else:
-                        self.position = file.seek(begin.position)
+                        contents.add_from(file, begin.position)
+                        self.position = begin.position
                 while line := file.readline(LONGEST_RECORD + 1):
+                    contents.add(before)
+                    before = line
                     line_number += 1
                     if len(line) > LONGEST_RECORD:
                         raise self.too_long(line_number)

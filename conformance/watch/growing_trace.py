@@ -20,6 +20,7 @@ from kvproof.conformance.traces.columnar_blocks import COLUMNAR_MAGIC, Block, Bl
 from kvproof.conformance.traces.columnar_check import batch_of
 from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.columnar_schema import complete, pyarrow
+from kvproof.conformance.traces.contents import Contents
 from kvproof.conformance.traces.event_fields import fields_of_line
 from kvproof.conformance.traces.json_lines import Order, TraceReader
 from kvproof.conformance.traces.records import LONGEST_RECORD
@@ -166,6 +167,7 @@ class LineSource(Source, TraceReader):
         self._header_line = header_line
         self._open()
         self.order = Order(self.slice)
+        self.order.contents.add(header_line)
         self._end_line = b""
         file.make_firm(len(header_line))
 
@@ -227,6 +229,7 @@ class LineSource(Source, TraceReader):
                     self.line += 1
                     yield record
                     return  # what stands behind it is looked at next time
+            self.order.contents.add(text)
             self.line += 1
             length += len(text)
             if columns.full or len(events) == EVENTS_AT_ONCE:
@@ -236,10 +239,9 @@ class LineSource(Source, TraceReader):
     def _is_added(self, columns: EventColumns, text: bytes) -> bool:
         """Add a line to the columns without checking it against the schema, if it is plain enough for that."""
         fields = fields_of_line(text)
-        if fields is None or len(text) > LONGEST_RECORD or self.order.wrong_with(fields.seq, fields.seq, 1) is not None:
+        if fields is None or len(text) > LONGEST_RECORD or self.order.after(fields) is not None:
             return False
         columns.add_fields(fields)
-        self.order.after(fields.seq, fields.seq, 1)
         return True
 
     def _record(self, text: bytes) -> Event | End:
@@ -249,7 +251,7 @@ class LineSource(Source, TraceReader):
         if isinstance(record, Header):
             raise self._error(self.line, "a second header; were two traces joined? replay them one by one")
         order = self.order
-        wrong = order.after_end(record) if isinstance(record, End) else order.after(record.seq, record.seq, 1)
+        wrong = order.after_end(record) if isinstance(record, End) else order.after(record)
         if wrong:
             raise self._error(self.line, wrong)
         return record
@@ -260,13 +262,13 @@ class BlockSource(Source, ColumnarReader):
 
     behind_from = 2**14
 
-    def __init__(self, file: GrowingFile, header: Block) -> None:
+    def __init__(self, file: GrowingFile, header: Block, contents: Contents) -> None:
         Source.__init__(self, file)
         self.path, self.end, self.truncated_at, self.position = file.path, None, None, 0
         self._number, self._header_block, self._tried_at = 1, header, -1
         self._at, self._torn_how = f"block 0 at byte {header.offset}", ""
         self._open()
-        self.order = Order(self.slice)
+        self.order = Order(self.slice, contents=contents)
         file.make_firm(file.file.tell())
 
     def _read_header(self) -> Header:
@@ -304,7 +306,7 @@ class BlockSource(Source, ColumnarReader):
         file, offset = self.file, self.file.firm
         file.file.seek(offset)
         try:
-            block = next_block(file.file, self._number, offset)
+            block = next_block(file.file, self._number, offset, self.order.contents)
         except TornBlock as error:
             self._at, self._torn_how = f"block {error.number} at byte {error.offset}", str(error)
             self.held = file.size() - offset
@@ -327,8 +329,7 @@ class BlockSource(Source, ColumnarReader):
             batch = batch_of(block)
         except BlockError as error:
             raise self._error(None, str(error)) from error
-        seqs = batch.column("seq")
-        if wrong := self.order.after(seqs[0].as_py(), seqs[-1].as_py(), len(batch)):
+        if wrong := self.order.after_batch(batch):
             raise self._error(None, wrong)
         for first in range(0, len(batch), len(batch) if columns else EVENTS_AT_ONCE):
             some = batch if columns else batch.slice(first, EVENTS_AT_ONCE)
@@ -357,10 +358,11 @@ def source_of(file: GrowingFile) -> Source | None:
 def _block_source(file: GrowingFile) -> Source | None:
     pyarrow()
     file.file.seek(0)
+    contents = Contents()
     try:
-        header = next_block(file.file, 0, 0)
+        header = next_block(file.file, 0, 0, contents)
     except TornBlock:
         return None
     except BlockError as error:
         raise UserError(f"{file.path}: block 0 at byte 0: {error}") from error
-    return BlockSource(file, header) if header is not None else None
+    return BlockSource(file, header, contents) if header is not None else None

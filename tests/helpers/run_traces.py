@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from model_runs import of_one_ledger, some_walk
+from trace_events import write_records
 
 from kvproof.conformance.drive.counterexample import write_witness
 from kvproof.conformance.errors import UserError
@@ -44,16 +45,11 @@ def records_of(path: Path) -> Records:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def with_records(path: Path, records: Records) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
 def edited(path: Path, change: Callable[[Records], object], out: Path | None = None) -> Path:
     """The trace with something else in its records; in its place, if `out` is not given."""
     records = records_of(path)
     change(records)
-    return with_records(out or path, records)
+    return write_records(out or path, records)
 
 
 NAMED = ("scenario", "session", "turn")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import cast
 
 from kvproof.conformance.adapters.live.lines_file import LinesFile, beginning, end_line
 from kvproof.conformance.traces.columnar import stream_of_batch
@@ -29,8 +30,8 @@ class ColumnsFile(LinesFile):
         self._last_block: tuple[int, int] | None = None
         super().__init__(file, header_line)
 
-    def _begin(self, header_line: bytes) -> None:
-        self._write(beginning(COLUMNAR_SUFFIX, header_line))
+    def _header_in_form(self, header_line: bytes) -> bytes:
+        return beginning(COLUMNAR_SUFFIX, header_line)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -56,16 +57,18 @@ class ColumnsFile(LinesFile):
             return
         first_seq, events = self._columns.first_seq, len(self._columns)
         payload, begins = stream_of_batch(self._columns.take()), self._file.tell()
-        self._write_block(Kind.EVENTS, first_seq, events, payload)
+        self._put_contents(packed(self._blocks, Kind.EVENTS, first_seq, events, payload))
+        self._blocks += 1
         self._last_block, self._next_seq = (begins, events), first_seq + events
         self.events += events
 
     def _put_end(self, end: End) -> None:
-        self._write_block(Kind.END, self._next_seq, 0, end_line(end).rstrip(b"\n"))
+        self._write(packed(self._blocks, Kind.END, self._next_seq, 0, end_line(end).rstrip(b"\n")))
+        self._blocks += 1
 
-    def _end(self, reason: str, dropped: int) -> None:
+    def _end(self, reason: str, dropped: int, actions: Mapping[str, int] | None = None) -> None:
         self._flush()
-        super()._end(reason, dropped)
+        super()._end(reason, dropped, actions)
 
     def _take_end_back(self) -> None:
         self._blocks -= self._end_at is not None
@@ -78,7 +81,3 @@ class ColumnsFile(LinesFile):
             self._cut(begins)
             self._last_block = None
             self._blocks, self._next_seq, self.events = self._blocks - 1, self._next_seq - events, self.events - events
-
-    def _write_block(self, kind: Kind, first_seq: int, events: int, payload: Any) -> None:
-        self._write(packed(self._blocks, kind, first_seq, events, payload))
-        self._blocks += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,8 @@ class Lines:
     def __init__(self, page_size: int) -> None:
         self._assembly = Assembly(page_size)
         self._seq = 0
+        self.actions: Counter[str] = Counter()
+        """How many lines of each action there were so far."""
 
     def of(self, records: Iterable[Any]) -> list[bytes]:
         """The lines of these records, each with its newline."""
@@ -26,4 +29,5 @@ class Lines:
                 whole = {"record": "event", "seq": self._seq, **event}
                 lines.append((msgspec.json.encode(whole) if is_in_order else event_line(self._seq, event)) + b"\n")
                 self._seq += 1
+                self.actions[event["action"]] += 1
         return lines

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, cast
 
 from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX, Kind, packed
+from kvproof.conformance.traces.contents import Contents, counted
 from kvproof.conformance.traces.records import line_of
 from kvproof.spec.trace import End, Header
 
@@ -42,10 +43,12 @@ class LinesFile:
         self._file = io.FileIO(file, "wb")
         self._end_at: int | None = None
         self._given = 0
+        self._contents = Contents()
         self.events = 0
         """events that reached the file"""
         if os.fstat(file).st_size:
             self._file.seek(0, os.SEEK_END)
+            self._contents.add(self._header_in_form(header_line))
         else:
             self._begin(header_line)
         self._header_ends = self._file.tell()
@@ -57,15 +60,15 @@ class LinesFile:
             self._take_end_back()
             self._put(lines)
 
-    def idle(self) -> None:
+    def idle(self, actions: Mapping[str, int] | None = None) -> None:
         """Nothing is in flight: the trace is complete as it is."""
-        self.end("finished")
+        self.end("finished", actions=actions)
 
-    def end(self, reason: str, dropped: int = 0) -> None:
-        """Write the end record; `add` may take it back. `dropped`: events that never came here."""
+    def end(self, reason: str, dropped: int = 0, actions: Mapping[str, int] | None = None) -> None:
+        """Write the end record; `add` may take it back. `dropped`: events that never came here. `actions`: of those that did."""
         with self._or_give_up():
             self._take_end_back()
-            self._end(reason, dropped)
+            self._end(reason, dropped, actions)
 
     def close(self) -> None:
         self._file.close()
@@ -87,19 +90,30 @@ class LinesFile:
                 self._make_room()
                 self._end(reason, 0)
 
-    def _end(self, reason: str, dropped: int) -> None:
+    def _end(self, reason: str, dropped: int, actions: Mapping[str, int] | None = None) -> None:
+        """With the contents, if all that came here is in the file."""
         end_at = self._file.tell()
-        self._put_end(End(events=self.events, dropped=dropped + self._given - self.events, reason=reason))
+        end = End(events=self.events, dropped=dropped + self._given - self.events, reason=reason)
+        if actions is not None and self.events == self._given:
+            end = end.model_copy(update={"actions": counted(actions), "sha256": self._contents.sha256})
+        self._put_end(end)
         self._end_at = end_at
 
     # -- the form --
 
     def _begin(self, header_line: bytes) -> None:
-        self._write(header_line)
+        self._put_contents(self._header_in_form(header_line))
+
+    def _header_in_form(self, header_line: bytes) -> bytes:
+        return header_line
 
     def _put(self, lines: list[bytes]) -> None:
-        self._write(b"".join(lines))
+        self._put_contents(b"".join(lines))
         self.events += len(lines)
+
+    def _put_contents(self, data: bytes) -> None:
+        self._write(data)
+        self._contents.add(data)
 
     def _put_end(self, end: End) -> None:
         self._write(end_line(end))
@@ -141,9 +155,9 @@ class PackedFile(LinesFile):
     def _begin(self, header_line: bytes) -> None:
         # Without a name and a time in it: same events, same bytes.
         self._packed = gzip.GzipFile(filename="", mode="wb", fileobj=cast(IO[bytes], _Below(super()._write)), mtime=0)
-        self._write(header_line)
+        self._put_contents(header_line)
 
-    def idle(self) -> None:
+    def idle(self, actions: Mapping[str, int] | None = None) -> None:
         pass
 
     def close(self) -> None:

@@ -48,15 +48,15 @@ def write_trace(pipe: IO[bytes]) -> None:
             trace.add(lines.of(value))
             is_whole = False
         elif value == IDLE:
-            trace.idle()
+            trace.idle(lines.actions)
             is_whole = True
         else:
             _, reason, dropped = value
-            trace.end(reason, dropped)
+            trace.end(reason, dropped, lines.actions)
             break
     else:
         if is_whole:
-            trace.end("finished")
+            trace.end("finished", actions=lines.actions)
     trace.close()
 
 

@@ -9,9 +9,8 @@ from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.releases import Release
 from kvproof.conformance.adapters.sglang.window_pool import window_allocator
 from kvproof.spec import SPEC_VERSION
+from kvproof.spec.gaps import WINDOW_PAGES
 from kvproof.spec.trace import Config, Header, Producer
-
-WINDOW_GAP = "pages of the window pool: the trace has the cursor and the terms of the check, not the page ids"
 
 
 def drafts_of(scheduler: Any) -> int:
@@ -52,7 +51,7 @@ def header_of(release: Release, scheduler: Any, *, scenario: str | None, extra: 
         scenario=scenario,
         gaps=(
             *release.gaps,
-            *([WINDOW_GAP] if scheduler.is_hybrid_swa and named is None else []),
+            *([WINDOW_PAGES] if scheduler.is_hybrid_swa and named is None else []),
         ),
         known_deviations=release.known_deviations,
         extra=extra,

@@ -14,6 +14,7 @@ from kvproof.conformance.adapters.sglang.memory_check_terms import TokenTerms
 from kvproof.conformance.adapters.sglang.release_features import Way, named
 from kvproof.conformance.adapters.sglang.seams import SEAMS, find_seams
 from kvproof.conformance.errors import UserError
+from kvproof.spec.gaps import CHECKPOINT_WHILE_RUNNING, ONE_RECORD, PROTECTED_LEN_OF_RETRACTED, UNKNOWN_RELEASE
 
 INSTALL_HINT = (
     "run `make test-sglang` once, or `python tests/conformance/adapters/sglang/make_env.py`, "
@@ -42,9 +43,8 @@ RELEASES: tuple[Known, ...] = (
         checkpoint_is_stable=False,
         retract_clears_protected_len=False,
         gaps=(
-            "checkpoint_len: observed after finish, abort and close only, as the session names its turn in flight "
-            "where later releases keep the last successful one",
-            "cache_protected_len after a retract: the value of before stays and is not read until the next match sets it",
+            CHECKPOINT_WHILE_RUNNING,
+            PROTECTED_LEN_OF_RETRACTED,
         ),
     ),
     Known(version="0.5.11", known_deviations=_KNOWN_SINCE_0511),
@@ -53,9 +53,6 @@ RELEASES: tuple[Known, ...] = (
     Known(version="0.5.17", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.20", known_deviations=_KNOWN_SINCE_0511),
     Known(version="0.5.23", known_deviations=("S0511a",)),
-)
-ONE_RECORD_GAP = (
-    "slot_held and slot_* while a turn runs on the slot: both share one record, shown as the turn's lengths"
 )
 
 
@@ -139,10 +136,10 @@ def release_of(version: str, found: dict[str, Way | None]) -> Release:
     known = next((known for known in RELEASES if known.version == version), None)
     if known is None:
         known = Known(version=version)
-        gaps.insert(0, f"SGLang {version} is not among the releases that were looked at; it is driven by what it has")
+        gaps.insert(0, UNKNOWN_RELEASE.format(release=version))
     values: dict[str, Any] = {name: way.value if way is not None else None for name, way in found.items()}
     if values["one_record"]:
-        gaps.append(ONE_RECORD_GAP)
+        gaps.append(ONE_RECORD)
     of_release = {**vars(known), **values, "gaps": (*gaps, *known.gaps)}
     return Release(**of_release, ways={name: way.name if way is not None else None for name, way in found.items()})
 

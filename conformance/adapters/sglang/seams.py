@@ -30,6 +30,7 @@ from kvproof.conformance.adapters.sglang.release_features import (
     keeps,
     takes,
 )
+from kvproof.spec import gaps
 
 Lengths = tuple[int, int, int]
 
@@ -235,7 +236,7 @@ SEAMS: tuple[Seam, ...] = (
             any_of(has(f"{_TWO_POOLS}.free_swa"), has(f"{_TWO_POOLS_BEFORE_0514}.free_swa")),
             lambda allocator: getattr(allocator, "full_to_swa_index_mapping", None),
         ),
-        otherwise="the map from full to window pages",
+        otherwise=gaps.WINDOW_MAP,
     ),
     Seam(
         "holds_row",
@@ -300,7 +301,7 @@ SEAMS: tuple[Seam, ...] = (
         "the memory check after every step, from the scheduler",
         Way("invariant_checker", has(f"{_CHECKER}.self_check_during_busy"), "invariant_checker.self_check_during_busy"),
         Way("Scheduler", has(f"{_SCHEDULER}.self_check_during_busy"), "self_check_during_busy"),
-        otherwise="the release's own memory check while busy",
+        otherwise=gaps.BUSY_CHECK,
     ),
     Seam(
         "terms",
@@ -308,19 +309,19 @@ SEAMS: tuple[Seam, ...] = (
         Way("invariant_checker", has(f"{_CHECKER}._get_total_uncached_sizes"), terms_by_components),
         Way("get_pool_stats", has(f"{_SCHEDULER}._get_total_uncached_sizes"), terms_by_scheduler),
         Way("_get_token_info", has(f"{_SCHEDULER}._get_batch_uncached_size"), terms_of_last_batch),
-        otherwise="the terms of the memory check",
+        otherwise=gaps.CHECK_TERMS,
     ),
     Seam(
         "marker",
         "a session's in-flight marker",
         Way("_inflight", has("sglang.srt.session.session_controller:Session.finish_req"), "_inflight"),
-        otherwise="inflight: this release has no in-flight marker",
+        otherwise=gaps.INFLIGHT,
     ),
     Seam(
         "closing",
         "whether a close waits for a turn",
         Way("close_on_finish", has("sglang.srt.session.session_controller:Session.finish_req"), "close_on_finish"),
-        otherwise="closing: this release does not say whether a close waits",
+        otherwise=gaps.CLOSING,
     ),
 )
 

@@ -21,10 +21,7 @@ from kvproof.conformance.adapters.live.readings import TURN, Values
 from kvproof.conformance.adapters.method_hooks import MethodHooks, importers_of, of_a_method
 from kvproof.conformance.adapters.row_pages import RowPages, full_pool
 from kvproof.conformance.adapters.scheduler_actions import RETRACT, SchedulerActions
-
-NO_LENGTHS = "kv_committed_len, kv_allocated_len and cache_protected_len: this checkout's requests do not keep them"
-NO_PROTECTED_LEN = "cache_protected_len: on a chunk cache the tree owns nothing, and nothing reads the value"
-WINDOW_PAGES = "pages of the window pool: the trace has the cursor and the terms of the check, not the page ids"
+from kvproof.spec.gaps import NO_LENGTHS, NO_PROTECTED_LEN, WINDOW_PAGES
 
 
 class Observer(RowPages):

@@ -105,7 +105,8 @@ def _copy(form: str, trace: Path, out: Path, hash_names: bool) -> None:
                 pace(writer.events)
         if reader.end is not None:
             reason = reader.end.reason
-            writer.close(reason if names is None else names.reason(reason), dropped=reader.end.dropped)
+            reason = reason if names is None else names.reason(reason)
+            writer.close(reason, dropped=reader.end.dropped, copied=reader.end)
     before, after = trace.stat().st_size, out.stat().st_size
     tell(f"converted {out}: {writer.events} events, {before} bytes to {after}")
     tell(f"check it: {replay_command(out)}")

@@ -54,6 +54,8 @@ from kvproof.conformance.report.show_replay import (
     replay_command,
     verdict_line,
     verdict_lines,
+    weaker,
+    weaker_lines,
 )
 from kvproof.conformance.report.terminal import Progress, complain, say, say_lines, write_json
 from kvproof.conformance.traces.slices import Slice
@@ -207,9 +209,10 @@ def _print_a_line_each(answers: Sequence[Judged]) -> None:
 
 def _one_line(report: Report) -> str:
     names = sorted({f.id for finding in report.findings for f in finding.explained_by})
+    weak = "".join(f"; {line}" for line in weaker(report.allowed, report.gaps))
     by = f", by the rules of {report.profile}" if report.profile is not None else ""
     return for_terminal(
-        f"{report.verdict}\t{report.path}\t{checked(report)}{by}" + (f"\t{' '.join(names)}" if names else "")
+        f"{report.verdict}\t{report.path}\t{checked(report)}{by}{weak}" + (f"\t{' '.join(names)}" if names else "")
     )
 
 
@@ -230,6 +233,7 @@ def _show_many(answers: Sequence[Judged], first: int, coverage: bool) -> None:
             complain(answer.message)
         else:
             say_lines([verdict_line(answer).append(f"  {checked(answer)}", "dim")])
+            say_lines(weaker_lines(answer))
             say_lines(reason_lines(answer, first_event=first))
     reports = reports_in(answers)
     counts = Counter(report.verdict for report in reports)

@@ -81,7 +81,7 @@ def slice_(
             raise UserError(f"{trace}: no such event: nothing was written to {out}")
         if cut.whole:
             reason, dropped = cut.end
-            writer.close(reason, dropped=dropped)
+            writer.close(reason, dropped=dropped, copied=reader.end)
     tell(f"cut {out}: {writer.events} events")
     if part.can_be_replayed:
         tell(f"check it: {replay_command(out, profile=profile)}")

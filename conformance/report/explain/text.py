@@ -10,7 +10,7 @@ from rich.text import Text
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.report.explain.account import Account, Command, Value, Wrong, account_of, commands_of
 from kvproof.conformance.report.explain.story import Subject
-from kvproof.conformance.report.show_replay import checked, reason_lines, verdict_line
+from kvproof.conformance.report.show_replay import checked, reason_lines, verdict_line, weaker_lines
 from kvproof.spec.trace import Header
 
 LABEL = 10
@@ -20,6 +20,7 @@ WIDEST_VALUE = 40
 def report_lines(subject: Subject, report: Report, header: Header, html: Path | None) -> Iterator[Text]:
     """The whole report. `html`: the page that was written of it."""
     yield verdict_line(report)
+    yield from weaker_lines(report)
     yield Text(f"  {checked(report)}", "dim")
     if report.first is None:
         yield from reason_lines(report)

@@ -31,7 +31,7 @@ from kvproof.conformance.report.formats.run_events import (
     Troubled,
     Vacuous,
 )
-from kvproof.conformance.report.show_replay import replay_command
+from kvproof.conformance.report.show_replay import replay_command, weaker
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import every_invariant
 
@@ -69,6 +69,8 @@ class Check:
     """The kind of reason for which there is no verdict, and the reason."""
     skipped: str = ""
     """Why it was left out."""
+    notes: tuple[str, ...] = ()
+    """What weakens it."""
     is_sum: bool = False
     """Its problems are those of the checks before it."""
 
@@ -99,7 +101,10 @@ def rule_of(invariants: Mapping[str, str], faults: Sequence[str] = ()) -> str:
 
 
 def _of_trace(judged: Judged, findings: Sequence[Found]) -> Check:
-    path, check = judged.path, Check("kvproof.trace", judged.path)
+    path, check = (
+        judged.path,
+        Check("kvproof.trace", judged.path, notes=(*weaker(judged.allowed_deviations, judged.gaps),)),
+    )
     for found in findings:
         check = _with_finding(check, found)
     if judged.verdict == "incomplete" != judged.expected:

@@ -1,7 +1,8 @@
 """JUnit XML: a test case for each check of a run.
 
-`failure`: something is broken. `error`: no verdict, for whatever reason; a build must not take that for a pass. The form is that
-of Jenkins' `junit-10.xsd`, which GitLab, Jenkins, Buildkite and pytest's own tools agree on.
+`failure`: something is broken. `error`: no verdict, for whatever reason; a build must not take that for a pass. `system-out`:
+what weakens a verdict. The form is that of Jenkins' `junit-10.xsd`, which GitLab, Jenkins, Buildkite and pytest's own tools
+agree on.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def _case(check: Check) -> ElementTree.Element:
         _add(case, "error", kind, why, why)
     elif check.skipped:
         _add(case, "skipped", "not asked for", check.skipped, check.skipped)
+    if check.notes:
+        ElementTree.SubElement(case, "system-out").text = for_xml("\n".join(check.notes))
     return case
 
 

@@ -45,6 +45,7 @@ def judged(report: Report) -> Judged:
         page_moves=report.pages_moved,
         findings=len(report.findings),
         config=report.config.model_dump(mode="json"),
+        allowed_deviations=report.allowed,
         known_deviations=dict(sorted(report.followed.items())),
     )
 

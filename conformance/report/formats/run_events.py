@@ -96,6 +96,9 @@ class Judged(_Said):
     profile: str | None = None
     config: dict[str, Any] = Field(description="of the trace: page size, pages, and what else fixes the arithmetic")
     gaps: tuple[str, ...] = Field(default=(), description="what its recorder could not see")
+    allowed_deviations: tuple[str, ...] = Field(
+        default=(), description="known of the release: followed where they are met"
+    )
     known_deviations: dict[str, int] = Field(default={}, description="met and followed, how often")
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.printable import for_reading
-from kvproof.conformance.report.formats.checks import Problem, checks_of
+from kvproof.conformance.report.formats.checks import Check, Problem, checks_of
 from kvproof.conformance.report.formats.run_events import Ended, Started
 from kvproof.spec.machine import every_invariant
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 OTHER_RULES = {
-    "order": "an event comes where no rule of the model allows it",
+    "order": "an event comes where no rule of the model allows it, or contradicts the header of its trace",
     "vacuous": "a part of the proof cannot fail, so it proves nothing",
     "effect": "an effect does not keep every page with exactly one owner",
     "helper": "an auxiliary statement that the induction needs is not kept",
@@ -32,6 +32,15 @@ OTHER_RULES = {
     "golden": "a trace that is kept has another verdict than it must have",
 }
 NO_VERDICT = (ExitCode.COULD_NOT_RUN, ExitCode.INCONCLUSIVE, ExitCode.INTERRUPTED)
+
+
+def _notifications(checks: Iterable[Check]) -> Iterator[dict[str, Any]]:
+    """What weakens a verdict is a warning, that there is none an error."""
+    for check in checks:
+        for note in check.notes:
+            yield {"level": "warning", "message": _message(f"{check.name}: {note}")}
+        if check.open is not None:
+            yield {"level": "error", "message": _message(check.open[1])}
 
 
 def sarif(events: Iterable[Any]) -> str:
@@ -50,9 +59,7 @@ def sarif(events: Iterable[Any]) -> str:
                 "executionSuccessful": code not in NO_VERDICT,
                 "exitCode": int(code),
                 "exitCodeDescription": "" if ended is None else ended.meaning,
-                "toolExecutionNotifications": [
-                    {"level": "error", "message": _message(check.open[1])} for check in checks if check.open is not None
-                ],
+                "toolExecutionNotifications": [*_notifications(checks)],
             }
         ],
         "columnKind": "unicodeCodePoints",

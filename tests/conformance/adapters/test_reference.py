@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_events import events_of
+from trace_events import all_in, events_of
 
 from kvproof.conformance.adapters import reference
 from kvproof.conformance.adapters.reference import record_scenario, record_workload
 from kvproof.conformance.adapters.workload import WorkloadRequest
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.json_lines import TraceReader
-from kvproof.conformance.traces.open_trace import read_trace
 
 
 def test_a_scenario_becomes_a_complete_trace(tmp_path: Path) -> None:
@@ -95,5 +94,5 @@ def test_the_name_of_the_trace_decides_its_form(tmp_path: Path) -> None:
         lines, columns = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.kvtrace"
         first, second = record_scenario(name, lines, **options), record_scenario(name, columns, **options)
         assert (first.events, first.reason) == (second.events, second.reason)
-        assert list(read_trace(lines)) == list(read_trace(columns))
+        assert all_in(lines) == all_in(columns)
         assert columns.read_bytes().startswith(b"\x89KVTRACE")

@@ -14,8 +14,8 @@ import pytest
 from command_line import refusal, run
 from many_traces import broken
 from model_runs import SHOWN, steps_of_one_ledger
-from run_traces import Records, edited, first_finding, records_of, refused, with_records
-from trace_events import events_of, written
+from run_traces import Records, edited, first_finding, records_of, refused
+from trace_events import events_of, write_records, written
 
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
@@ -163,7 +163,7 @@ def test_whatever_is_changed_in_a_trace_is_no_longer_the_same(page_size: int, pa
     changes = [change for number, record in enumerate(records) for change in changes_of(number, record)]
     for number, changed in random.Random(page_size).sample(changes, 150):
         with suppress(CannotDrive):
-            path = with_records(path, [*records[:number], changed, *records[number + 1 :]])
+            path = write_records(path, [*records[:number], changed, *records[number + 1 :]])
             assert drive(path).verdict == DIVERGES, changed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from command_line import refusal, run
 from golden import of_sglang_0523
+from many_traces import broken
 from model_runs import steps_of_one_ledger
 from run_traces import Records, edited, first_finding, refused, trace_of_steps
 
@@ -21,6 +23,7 @@ from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, replay
 from kvproof.conformance.watch.growing_judge import WARM, Preparation
 from kvproof.model.witness import witness
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.gaps import GAPS
 from kvproof.spec.profiles import PROFILES
 
 NEWEST = "sglang-0.5.23"
@@ -86,6 +89,41 @@ def test_the_profile_knows_the_deviations_also_where_the_header_does_not(tmp_pat
     assert replay(trace).verdict == VIOLATES
     report = replay(trace, profile=NEWEST)
     assert report.verdict == CONFORMS and report.followed == {"S0511a": 5}
+
+
+@pytest.mark.parametrize("profile", [None, NEWEST, "auto"])
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "F22900",
+            r"t\.jsonl:1: known_deviations: F22900 \(bug that was fixed\) is no known deviation of sglang 0.5.23",
+        ),
+        ("M18", "M18 .* is no known deviation of sglang 0.5.23: valid are S0511a"),
+        ("S0511b", r"S0511b .* is no known deviation of sglang 0.5.23: valid are S0511a; leave it out"),
+        ("S9999z", "unknown deviation 'S9999z'"),
+    ],
+)
+def test_a_header_names_only_deviations_that_its_release_is_known_for(
+    name: str, sentence: str, strict: bool, profile: str | None, tmp_path: Path
+) -> None:
+    trace = changed("retract-p4", tmp_path / "t.jsonl", lambda records: records[0].update(known_deviations=[name]))
+    assert re.search(sentence, refused(replay, trace, strict=strict, profile=profile))
+
+
+def test_a_bug_that_was_fixed_is_a_violation_and_no_header_can_allow_it(tmp_path: Path) -> None:
+    """The trace of the bug conformed once, if its header named it."""
+    trace = broken(tmp_path / "t.jsonl", "F22900")
+    assert replay(trace).verdict == VIOLATES
+    edited(trace, lambda records: records[0].update(known_deviations=["F22900"]))
+    assert "there is no profile of it" in refused(replay, trace)
+
+
+def test_a_gap_that_no_recorder_has_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    trace = changed("retract-p4", tmp_path / "t.jsonl", lambda records: records[0].update(gaps=["freed pages"]))
+    message = refused(replay, trace)
+    assert re.search(r"t\.jsonl:1: gaps: unknown gap 'freed pages'", message) and GAPS[1] in message
 
 
 def test_auto_takes_the_rules_of_the_release_that_the_trace_names(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from run_traces import refused
 from trace_events import HEADER as PLAIN_HEADER
-from trace_events import NAMES, copied, events_of
+from trace_events import NAMES, all_in, copied, events_of
 from trace_events import written as written_under
 
 from kvproof.conformance.traces import columnar_events
@@ -98,7 +98,7 @@ def test_lines_to_columns_and_back_are_the_same_bytes(
         patch.setattr(columnar_events, "EVENTS_OF_A_BLOCK", block)
         columns = copied(lines, folder / "t.kvtrace")
     assert copied(columns, folder / "back.jsonl").read_bytes() == lines.read_bytes()
-    assert list(read_trace(columns)) == list(read_trace(lines))
+    assert all_in(columns) == all_in(lines)
 
 
 @settings(max_examples=25, deadline=None)
@@ -109,7 +109,7 @@ def test_a_recorder_may_write_columns_at_once(
     folder = tmp_path_factory.mktemp("trace")
     at_once = written(folder / "t.kvtrace", events)
     assert at_once.read_bytes() == copied(written(folder / "t.jsonl", events), folder / "u.kvtrace").read_bytes()
-    assert list(read_trace(at_once))[-1] == (len(events) + 2, End(events=len(events)))
+    assert all_in(at_once)[-1] == (len(events) + 2, End(events=len(events)))
 
 
 def test_lines_that_another_writer_wrote_give_the_same_events(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_lines_that_another_writer_wrote_give_the_same_events(tmp_path: Path) ->
     header = path.read_text().splitlines()[0]
     event = '{"seq": 0, "after": {"lent": null}, "record": "event", "row": null, "action": "open", "alloc": [], "shared": []}'
     path.write_text("\n".join([header, event, '{"record": "end", "events": 1}']) + "\n")
-    assert list(read_trace(copied(path, tmp_path / "t.kvtrace"))) == list(read_trace(path))
+    assert all_in(copied(path, tmp_path / "t.kvtrace")) == all_in(path)
 
 
 # --- columns --------------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_what_a_file_holds_decides_and_not_its_name(tmp_path: Path) -> None:
     columns = written(tmp_path / "t.kvtrace", [{"action": "open"}]).rename(tmp_path / "columns.jsonl")
     lines = written(tmp_path / "t.jsonl", [{"action": "open"}]).rename(tmp_path / "lines.kvtrace")
     assert type(read_trace(columns)) is ColumnarReader and type(read_trace(lines)) is TraceReader
-    assert list(read_trace(columns)) == list(read_trace(lines))
+    assert all_in(columns) == all_in(lines)
 
 
 def test_a_name_decides_how_a_trace_is_written(tmp_path: Path) -> None:

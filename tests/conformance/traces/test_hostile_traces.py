@@ -271,7 +271,7 @@ def test_a_record_of_a_block_is_no_longer_than_a_line(
 
 
 def test_a_verbatim_event_is_no_longer_than_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    event = Event(seq=0, action="open", session="s" * 3000, params={"unheard_of": 1})
+    event = Event(seq=0, action="open", session="s" * 3000, params={"origin_len": None})
     path = in_blocks(tmp_path / "t.kvtrace", event)
     assert answer(path, INTERPRETED).startswith("conforms")
     monkeypatch.setattr(columnar_check, "LONGEST_RECORD", 2000)

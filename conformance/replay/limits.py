@@ -1,0 +1,103 @@
+"""What an event may show under the header of its trace: which of its fields at all, and numbers between which bounds.
+
+No rule reads a field where it has no place, so without these limits anything could stand there. Both checkers ask this table:
+the interpreted one here, the compiled one as arrays (`Limits.numbers`, `Limits.lists`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, LARGEST_NUMBER, NUMBER_PARAMS
+from kvproof.spec.trace import Config, Event
+
+CHECK = ("check",)
+BUT_CHECK = tuple(name for name in ACTIONS if name != "check")
+OF_A_LEDGER = tuple(name for name in BUT_CHECK if name != "evict")
+SHARING = ("extend", "insert", "finish", "abort")
+"""Events at which a row may take over pages of the tree."""
+NONE: tuple[str, ...] = ()
+LISTS = ("alloc", "free", "window_alloc", "window_free")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Of one column: the actions whose events may have it, its bounds, and what the header says that they follow from."""
+
+    column: str
+    actions: Collection[str]
+    header: str = ""
+    lowest: int = 0
+    highest: int = LARGEST_NUMBER
+
+    def broken_by(self, action: str, value: int) -> str | None:
+        """What is wrong with this value, as a sentence."""
+        if action not in self.actions:
+            by = f"only {', '.join(self.actions)} may have it" if self.actions else f"the header says {self.header}"
+            return f"{self.column} at an event {action!r}: {by}"
+        if self.lowest <= value <= self.highest:
+            return None
+        bounds = f"{self.lowest}" if self.lowest == self.highest else f"between {self.lowest} and {self.highest}"
+        return f"{self.column} is {value}, it must be {bounds}: the header says {self.header}"
+
+
+class Limits:
+    """Those of one header."""
+
+    def __init__(self, config: Config) -> None:
+        window, named = f"window {config.window}", f"window_pages {config.window_pages}"
+        whole = (config.chunked_prefill_size or 0) < 1
+        self.overlap = config.overlap
+        self.numbers = (
+            Limit("row", OF_A_LEDGER, f"rows {config.rows}", 0, config.rows),
+            Limit("param_last", OF_A_LEDGER, "no chunked_prefill_size, so each prefill is the last", int(whole), 1),
+            Limit("shared", SHARING),
+            Limit("free_list", CHECK),
+            Limit("terms_total", CHECK, f"pool_pages {config.pool_pages}", config.pool_pages, config.pool_pages),
+            Limit("window_terms_total", CHECK, named, config.window_pages, config.window_pages)
+            if config.window_pages
+            else Limit("window_terms_total", CHECK if config.window else NONE, window),
+            Limit("window_free_list", CHECK if config.window_pages else NONE, named),
+        )
+        # In the order of LISTS.
+        self.lists = (
+            Limit("alloc", OF_A_LEDGER),
+            Limit("free", BUT_CHECK),
+            Limit("window_alloc", OF_A_LEDGER if config.window_pages else NONE, named),
+            Limit("window_free", BUT_CHECK if config.window_pages else NONE, named),
+        )
+
+    def broken_by(self, event: Event) -> Iterator[str]:
+        """What an event shows that it may not show, each as a sentence."""
+        for limit in self.numbers:
+            value = value_of(event, limit.column)
+            if value is not None and (wrong := limit.broken_by(event.action, value)):
+                yield wrong
+        for limit in self.lists:
+            if getattr(event, limit.column) and (wrong := limit.broken_by(event.action, 0)):
+                yield wrong
+        for name in event.params.keys() - PARAMS:
+            yield f"no event has a parameter {name!r}: valid are {', '.join(sorted(PARAMS))}"
+        if event.cause is not None and not self.overlap:
+            yield f"this is the late result of event {event.cause}: the header says overlap false"
+        elif event.cause is not None and not 0 <= event.cause < event.seq:
+            yield f"this is the late result of event {event.cause}, which does not stand before it"
+
+
+PARAMS = frozenset((*FLAG_PARAMS, *NUMBER_PARAMS))
+
+
+def value_of(event: Event, column: str) -> int | None:
+    """The number in a column that is limited; 1 of a list that is there; None: the event has no such value."""
+    match column:
+        case "row":
+            return event.row
+        case "param_last":
+            return event.params.get("last")
+        case "terms_total":
+            return None if event.terms is None else event.terms.total
+        case "window_terms_total":
+            return None if event.window_terms is None else event.window_terms.total
+        case _:
+            return None if getattr(event, column) is None else 1

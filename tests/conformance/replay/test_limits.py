@@ -1,0 +1,185 @@
+"""Events that contradict the header of their trace, or the events before them, by either checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_traces import Records, edited, trace_of_walk
+
+from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.replay.limits import Limits
+from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
+from kvproof.conformance.replay.replayer import CONTRADICTS
+from kvproof.spec.trace import Config, Event
+
+pytest.importorskip("torch")
+from kvproof.conformance.adapters.reference import record_scenario
+
+Change = Callable[[Records], object]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Right traces: without overlap, with a window pool, and with sessions that have several turns."""
+    folder = tmp_path_factory.mktemp("recorded")
+    names = ("retract", "window", "many-sessions", "chunked", "deeper-match", "pressure")
+    return {name: record_scenario(name, folder / f"{name}.jsonl", page_size=4).paths[0] for name in names}
+
+
+def by_both(path: Path) -> Report:
+    """What the interpreted checker says; the compiled one says the same."""
+    pytest.importorskip("numba")
+    interpreted = replay(path, checker=Chosen("interpreted"))
+    assert replay(path, checker=Chosen("compiled")) == interpreted
+    return interpreted
+
+
+def config(**values: Any) -> Change:
+    return lambda records: records[0]["config"].update(values)
+
+
+def each(field: str, change: Callable[[dict[str, Any]], object], action: str | None = None) -> Change:
+    """Change the events that have this field, and are of this action."""
+
+    def changed(records: Records) -> None:
+        found = [r for r in records[1:-1] if r.get(field) and action in (None, r["action"])]
+        assert found
+        for record in found:
+            change(record)
+
+    return changed
+
+
+def first(action: str, **fields: Any) -> Change:
+    """Put these fields into the first event of an action."""
+    return lambda records: next(r for r in records[1:-1] if r["action"] == action).update(fields)
+
+
+def more(field: str, name: str, by: int) -> Change:
+    return each(field, lambda record: record[field].update({name: record[field][name] + by}))
+
+
+def of_another_session(records: Records) -> None:
+    """A decode names the turn of another session's create."""
+    event = next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))
+    created = (r for r in records[1:] if r["action"] == "create" and r["session"] != event["session"])
+    event["turn"] = next(created)["turn"]
+
+
+def of_no_create(records: Records) -> None:
+    next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))["turn"] = "another"
+
+
+def late_result_of_a_later_event(records: Records) -> None:
+    config(overlap=True)(records)
+    first("result", cause=10**4)(records)
+
+
+def without_terms(records: Records) -> None:
+    for record in records[1:-1]:
+        if record.get("free_list"):
+            del record["terms"]
+            record["free_list"].pop()
+
+
+TERMS = dict.fromkeys(("available", "evictable", "protected", "session_held", "uncached"), 0)
+CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
+    "fewer rows": ("many-sessions", config(rows=1), r"row is 2, it must be between 0 and 1: the header says rows 1"),
+    "a row outside": ("retract", each("row", lambda r: r.update(row=r["row"] + 99)), "row is 100, it must be"),
+    "a row below": ("retract", each("row", lambda r: r.update(row=-1)), "row is -1, it must be"),
+    "another pool's total": ("retract", more("terms", "total", 1), "the header says pool_pages"),
+    "another window pool's total": ("window", more("window_terms", "total", 1), "the header says window_pages"),
+    "no window pool": ("window", config(window_pages=0), "the header says window_pages 0"),
+    "window terms without a window": (
+        "retract",
+        each("terms", lambda r: r.update(window_terms={**r["terms"], "total": 1})),
+        "window_terms_total at an event 'check': the header says window 0",
+    ),
+    "window pages without a window pool": (
+        "retract",
+        first("decode", window_alloc=[1]),
+        "the header says window_pages 0",
+    ),
+    "chunks where there are none": ("chunked", config(chunked_prefill_size=None), "no chunked_prefill_size"),
+    "pages taken by a check": ("retract", first("check", alloc=[9]), "alloc at an event 'check'"),
+    "pages freed by a check": ("retract", first("check", free=[9]), "free at an event 'check'"),
+    "pages taken by an eviction": ("pressure", first("evict", alloc=[9]), "alloc at an event 'evict'"),
+    "terms of a decode": ("retract", first("decode", terms={**TERMS, "total": 128}), "only check may have it"),
+    "a free list of a decode": ("retract", first("decode", free_list=[1]), "only check may have it"),
+    "pages shared by a decode": ("retract", first("decode", shared=[1]), "shared at an event 'decode'"),
+    "a parameter of no rule": ("retract", first("decode", params={"luck": 7}), "no event has a parameter 'luck'"),
+    "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
+    "a late result of a later event": ("retract", late_result_of_a_later_event, "which does not stand before it"),
+    "a turn of another session": ("many-sessions", of_another_session, "is of session"),
+    "a turn that was not created": ("many-sessions", of_no_create, "turn another was not created in session"),
+}
+
+
+@pytest.mark.parametrize(("scenario", "change", "sentence"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_an_event_that_contradicts_the_header_or_what_was_before_violates(
+    scenario: str, change: Change, sentence: str, recorded: dict[str, Path], tmp_path: Path
+) -> None:
+    assert replay(recorded[scenario]).verdict == CONFORMS
+    report = by_both(edited(recorded[scenario], change, tmp_path / "t.jsonl"))
+    assert report.verdict == VIOLATES and report.first is not None
+    assert report.first.rule == CONTRADICTS
+    assert any(sentence in line for line in report.first.pages), report.first.pages
+
+
+def twice(field: str) -> Change:
+    return each(field, lambda record: record[field].append(record[field][0]))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "change", "sentence"),
+    [
+        ("retract", twice("free_list"), "is 2 times in the free list"),
+        ("window", twice("window_free_list"), "is 2 times in the free list"),
+        ("retract", without_terms, "is in no free list and has no owner"),
+        ("deeper-match", each("shared", lambda r: r["shared"].append(1), "extend"), "were written to the row"),
+    ],
+)
+def test_a_list_of_pages_with_one_too_many_or_too_few_violates(
+    scenario: str, change: Change, sentence: str, recorded: dict[str, Path], tmp_path: Path
+) -> None:
+    report = by_both(edited(recorded[scenario], change, tmp_path / "t.jsonl"))
+    assert report.verdict == VIOLATES and report.first is not None
+    assert any(sentence in line for line in report.first.pages), report.first.pages
+
+
+@pytest.mark.parametrize("action", ["match", "close", "decode"])
+def test_an_event_that_names_another_row_than_its_ledger_has_violates(
+    action: str, recorded: dict[str, Path], tmp_path: Path
+) -> None:
+    change = each("row", lambda record: record.update(row=record["row"] + 1), action)
+    report = by_both(edited(recorded["retract"], change, tmp_path / "t.jsonl"))
+    assert report.first is not None and [d.name for d in report.first.differences] == ["row"]
+
+
+def test_a_name_of_a_turn_may_be_used_again_in_another_session(tmp_path: Path) -> None:
+    """Once it is over: its events are then the new session's."""
+    path = trace_of_walk(tmp_path / "t.jsonl", 200, 4, ledgers=4)
+    over: list[str] = []
+
+    def reuse(records: Records) -> None:
+        new_name: dict[str, str] = {}
+        for record in records[1:-1]:
+            turn = record.get("turn")
+            if record["action"] == "create" and over:
+                new_name[turn] = over.pop(0)
+            if turn in new_name:
+                record["turn"] = new_name[turn]
+            if record["action"] in ("finish", "abort") and record.get("session"):
+                over.append(record["turn"])
+
+    before = by_both(path)
+    after = by_both(edited(path, reuse, tmp_path / "u.jsonl"))
+    assert (before.verdict, after.verdict) == (CONFORMS, CONFORMS)
+
+
+def test_a_plain_event_keeps_the_limits() -> None:
+    limits = Limits(Config(page_size=4, pool_pages=8, rows=2, row_width=32))
+    assert not [*limits.broken_by(Event(seq=0, action="decode", session="s", turn="t", row=2, alloc=(8,)))]
