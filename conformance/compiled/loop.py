@@ -95,6 +95,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             counts[at.CHECKS] += 1
             if table[at.TERMS_SEEN, event] != at.ABSENT:
                 count_seen(seen, at.CHECK_RULE, at.SEEN_BY_CHECK)
+                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_TERMS)
+            else:
+                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_NO_TERMS)
         else:
             session, turn = int(table[at.SESSION, event]), int(table[at.TURN, event])
             is_another = 0
@@ -117,7 +120,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             rule = ask(state, at.JUDGE, 2 * kind + is_another, ledger, events, event)
             if rule < 0:
                 return at.NOT_CLEAN, event
-            exercised = answer[at.EXERCISES]
+            exercised, shown = answer[at.EXERCISES], answer[at.SHOWS]
+            checked = answer[at.SEEN] | (exercised & answer[at.CONCERNS])
             with_row = (at.KINDS_WITH_ROW >> kind) & 1 == 1
             if n_moved > 0 or moves[0, 0] != 0:
                 at_most = n_moved + 2 * (tables[ledger, at.LENGTH] + length_of(events, at.SHARED, event))
@@ -138,7 +142,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 old[place] = new[place]
             tables[ledger, at.EXERCISED] = exercised
             state.rules[rule] += 1
-            count_seen(seen, rule, answer[at.SEEN] | exercised)
+            count_seen(seen, rule, checked)
+            count_seen(seen, at.SHOWN_ROWS + rule, shown)
             tables[ledger, at.TOUCHED] = counts[at.EVENTS] + 1
             if tables[ledger, at.DIRTY] == 0:
                 tables[ledger, at.DIRTY] = 1

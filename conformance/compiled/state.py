@@ -68,7 +68,7 @@ class State:
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
         self.actions = actions
         self.rules: Array = np.zeros(len(actions), np.int64)
-        self.seen: Array = np.zeros((len(actions) + 1, at.PLANES), np.int64)
+        self.seen: Array = np.zeros((2 * at.SHOWN_ROWS, at.PLANES), np.int64)
         self.dirty: Array = np.zeros(64, np.int32)
         self.reports: Array = np.zeros((64, 4), np.int64)
         self.journal: Array = np.zeros((1024, 3), np.int64)

@@ -12,6 +12,7 @@ from pathlib import Path
 from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.untold import why_untold
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
@@ -122,6 +123,8 @@ def conclude(report: Report, reader: TraceReader) -> Report:
         report.why = f"{report.path}: the recorder dropped {end.dropped} events"
     elif end.reason != "finished":
         report.why = f"{report.path}: the run ended early: {end.reason}"
+    elif missing := why_untold(report.coverage, reader.header):
+        report.why = f"{report.path}: {missing}"
     else:
         report.verdict = CONFORMS
     return report

@@ -75,14 +75,14 @@ class Replayer:
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
         self.report = Report(self.path, config, gaps=trace.header.gaps, profile=profile.name if profile else None)
-        self._counting = Counting(self.d, self.report.coverage)
+        self._counting = Counting(self.d, self.report.coverage, self.book.window.is_followed)
 
     def feed(self, line: int, event: Event) -> Finding | None:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
         self.report.events += 1
         self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
         if event.action in BESIDE_THE_RULES:
-            self._counting.beside_the_rules(event, self.book.window.is_followed)
+            self._counting.beside_the_rules(event)
             return self._evict(line, event) if event.action == "evict" else self._check(line, event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
@@ -96,7 +96,7 @@ class Replayer:
             judgement = judge(self.d, self.book, key, self.oracle.step(action, before, given), event)
         except UserError as error:
             raise UserError(f"{at(self.path, line)}: {error.message}") from error
-        self._counting.step(action, before, given, judgement.outcome.after)
+        self._counting.step(event, before, given, judgement)
         if self._is_clean(judgement):
             self._advance(key, judgement, event)
             return None
