@@ -1,7 +1,7 @@
 """Which values of an event are compared with the rule, and which fields of the ledger each tells of.
 
-Nothing here is a table by hand: the code that compares (`judge.comparisons`) is run on terms, and so are the invariants. So a
-value that is compared tells of the fields that its expected value reads, and it could falsify an invariant that reads one of them.
+Nothing here is a table by hand: the code that compares (`judge.comparisons`) is run on terms, and so are the invariants. A value
+that is compared tells of the fields that its expected value reads. It could falsify an invariant that reads one of them.
 """
 
 from __future__ import annotations

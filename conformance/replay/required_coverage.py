@@ -1,4 +1,4 @@
-"""What a pass must have checked: `--require-coverage actions=retract,abort;invariants=I9;guards=insert;fields=kv_committed_len`."""
+"""What a pass must have checked: `--require-coverage actions=retract,abort;invariants=I9;guards=insert;fields=lent`."""
 
 from __future__ import annotations
 
