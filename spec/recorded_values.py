@@ -57,11 +57,12 @@ OF_SGLANG: Told = {
     **_rules("decode", "prepare_round", told=_DECODE),
     **_rules("result", "chunk_result", told=frozenset(("output_len",))),
 }
+_NOT_OF_EVERY_CHECKOUT = frozenset(("cache_protected_len",))
 OF_SGLANG_JAX: Told = {
     **_rules("match_tree", told=frozenset(("lent", "prefix_len", "fill_len"))),
-    **_rules("extend", "stash", "insert", told=_PREFILL),
-    **_rules("evict_window", "retract_plain", told=_TURN),
-    "decode": _RUN,
+    **_rules("extend", "stash", "insert", told=_PREFILL - _NOT_OF_EVERY_CHECKOUT),
+    **_rules("evict_window", "retract_plain", told=_TURN - _NOT_OF_EVERY_CHECKOUT),
+    "decode": _RUN - _NOT_OF_EVERY_CHECKOUT,
     **_rules("result", "chunk_result", told=frozenset(("output_len",))),
     "check": frozenset(("terms",)),
 }
