@@ -18,7 +18,7 @@ def _decisions(rules: Mapping[str, Action]) -> list[tuple[Decision, ...]]:
     return [decisions_in(action) for action in rules.values()]
 
 
-def coverage_of(seen: Array, actions: Counter[str], rules: Mapping[str, Action]) -> Coverage:
+def coverage_of(seen: Array, shown_last: Array, actions: Counter[str], rules: Mapping[str, Action]) -> Coverage:
     """The counts of all bits under their names. The last branch of a guard has no bit: it took what the others did not."""
     width = _bits(rules)
     nothing = [0] * width
@@ -34,12 +34,17 @@ def coverage_of(seen: Array, actions: Counter[str], rules: Mapping[str, Action])
             bit += len(taken)
             for place, count in enumerate([*taken, actions[name] - sum(taken)]):
                 branches[decision.key(place)] = count
-    return Coverage(actions, *map(_without_zeros, (branches, invariants, *_shown_of(seen, rules))))
+    return Coverage(actions, *map(_without_zeros, (branches, invariants, *_shown_of(seen, shown_last, rules))))
 
 
-def _shown_of(seen: Array, rules: Mapping[str, Action]) -> list[dict[str, int]]:
+def _shown_of(seen: Array, shown_last: Array, rules: Mapping[str, Action]) -> list[dict[str, int]]:
     """How often each value was shown, and how often it was not."""
-    counted, names = _counts(seen[SHOWN_ROWS:], 2 * len(SHOWN_BITS)), list(rules)
+    width, names = 2 * len(SHOWN_BITS), list(rules)
+    counted = _counts(seen[SHOWN_ROWS:], width)
+    for row, (bits, times) in enumerate(shown_last.tolist()):
+        if times:
+            before = counted.get(row, [0] * width)
+            counted[row] = [count + times * (bits >> bit & 1) for bit, count in enumerate(before)]
     return [
         {f"{names[row]}.{name}": of_row[bit] for row, of_row in counted.items() for name, bit in bits.items()}
         for bits in (SHOWN_BITS, NOT_SHOWN_BITS)

@@ -85,6 +85,8 @@ class StateArrays(NamedTuple):
     seen: Array
     """int64[2 * (actions + 1), PLANES]: how often each of them, and at last evict, checked what, and how often it showed what.
     See `count_seen`."""
+    shown_last: Array
+    """int64[actions, 2]: what an event of each showed last, and how many in a row did: these are not counted in `seen` yet."""
     dirty: Array
     """int32[ledgers]: the ledgers that changed since the last check, the first counts[DIRTY_LEDGERS] entries."""
     reports: Array

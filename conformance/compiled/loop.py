@@ -63,10 +63,26 @@ def count_seen(seen: Array, rule: int, bits: int) -> None:
         place += 1
 
 
+def count_run(seen: Array, row: int, bits: int, times: int) -> None:
+    """Add so many to the count of each bit."""
+    first = 0
+    while times != 0:
+        if times & 1 == 1:
+            carried, place = bits, first
+            while carried != 0:
+                both = seen[row, place] & carried
+                seen[row, place] ^= carried
+                carried = both
+                place += 1
+        times >>= 1
+        first += 1
+
+
 def judge_events(first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
     tables, turns, new, seen, answer = state.tables, state.turns, state.new, state.seen, state.answer
+    shown_last = state.shown_last
     for event in range(first, last):
         kind = int(table[at.ACTION, event])
         if table[at.ODD, event] == 1:
@@ -143,7 +159,10 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             tables[ledger, at.EXERCISED] = exercised
             state.rules[rule] += 1
             count_seen(seen, rule, checked)
-            count_seen(seen, at.SHOWN_ROWS + rule, shown)
+            if shown != shown_last[rule, 0]:
+                count_run(seen, at.SHOWN_ROWS + rule, shown_last[rule, 0], shown_last[rule, 1])
+                shown_last[rule, 0], shown_last[rule, 1] = shown, 0
+            shown_last[rule, 1] += 1
             tables[ledger, at.TOUCHED] = counts[at.EVENTS] + 1
             if tables[ledger, at.DIRTY] == 0:
                 tables[ledger, at.DIRTY] = 1
