@@ -31,6 +31,7 @@ class HandDrivenScheduler(Scheduler):
         super().__init__(dataclasses.replace(config, forward="none", retract_after_prepare=False), observer)
         self._in_flight: defaultdict[str, deque[Launched]] = defaultdict(deque)
         """Steps of one request each that were launched and have no result yet, the oldest first."""
+        self._own_round_len = self.decoding.round_len
 
     # -- requests come in --
 
@@ -95,11 +96,12 @@ class HandDrivenScheduler(Scheduler):
     # -- decode --
 
     def decode(self, rid: str, allocated_len: int | None = None) -> None:
-        """Prepare the next step. How far ahead a round of speculation v2 reserves is policy: up to `allocated_len`."""
+        """Prepare the next step. How far ahead a round of speculation v2 reserves is policy: to `allocated_len`, or its own."""
         self.begin_step()
         req = self._running(rid)
-        if self.config.speculation == 2 and allocated_len is not None:
-            self.decoding.round_len = allocated_len - req.kv_committed_len
+        if self.config.speculation == 2:
+            own = self._own_round_len
+            self.decoding.round_len = own if allocated_len is None else allocated_len - req.kv_committed_len
         self.decoding.prepare_round(req)
         self._launched_for(req, [], [req])
 

@@ -219,6 +219,22 @@ class Tracing:
         return SimpleNamespace(**{name: self.read(f"p.{name}", sort == "flag") for name, sort in params.items()})
 
 
+def reads_of(*values: Any) -> frozenset[str]:
+    """The names that terms read."""
+    names, waiting = set(), [value for value in values if isinstance(value, Term)]
+    seen = set(map(id, waiting))
+    while waiting:
+        term = waiting.pop()
+        if term.operator == "read":
+            names.add(term.arguments[0])
+            continue
+        for argument in term.arguments:
+            if isinstance(argument, Term) and id(argument) not in seen:
+                seen.add(id(argument))
+                waiting.append(argument)
+    return frozenset(names)
+
+
 def evaluate(term: Any, values: Mapping[str, int | bool], page_size: int) -> int | bool:
     """The value of a term when its reads are known: the meaning of each operator, which compiled code must have too."""
     if not isinstance(term, Term):

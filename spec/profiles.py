@@ -32,6 +32,7 @@ from kvproof.spec.domain import (
 )
 from kvproof.spec.effects import End, Forget, Free, FreeWindow, Report, Succeed
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.recorded_values import OF_SGLANG, OF_TARGETS, Told
 from kvproof.spec.state import PREFILL, WAITING, Ledger, drop_slot
 
 
@@ -45,6 +46,8 @@ class Profile:
     """What it does by another design."""
     releases: tuple[str, ...] = ()
     """What was run of it, as the header of a trace names it: the first and the last, and all between are of it, too."""
+    tells: Told = field(default_factory=lambda: OF_SGLANG)
+    """What its recorder shows at the events of each rule."""
 
     @property
     def replaced(self) -> dict[str, Action]:
@@ -348,6 +351,12 @@ PROFILES: dict[str, Profile] = {
 def profile_of(target: str) -> Profile | None:
     """The profile of the release that a trace's header names, if one is known."""
     return next((profile for profile in PROFILES.values() if profile.is_of(target)), None)
+
+
+def told_by(target: str) -> Told:
+    """What the recorder of a target shows; nothing is expected of one that is not known."""
+    profile = profile_of(target)
+    return profile.tells if profile is not None else OF_TARGETS.get(target.partition(" ")[0], {})
 
 
 def _named(target: str) -> tuple[str, tuple[int, ...]]:

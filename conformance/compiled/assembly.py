@@ -112,10 +112,14 @@ class Assembly:
 
     def bits(self, flags: Iterable[tuple[int, Any]]) -> str:
         """A number with a bit for each flag that holds."""
+        return self.union((1 << bit, flag) for bit, flag in flags)
+
+    def union(self, masks: Iterable[tuple[int, Any]]) -> str:
+        """A number with the bits of each mask whose flag holds."""
         total = "0"
-        for bit, flag in flags:
-            shifted = self.put(f"select i1 {self.value(flag)}, i64 {1 << bit}, i64 0")
-            total = self.put(f"or i64 {total}, {shifted}")
+        for mask, flag in masks:
+            chosen = self.put(f"select i1 {self.value(flag)}, i64 {mask}, i64 0")
+            total = self.put(f"or i64 {total}, {chosen}")
         return total
 
     def folded(self, operator: str, flags: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import WITH_ROW
 from kvproof.conformance.traces import columnar_schema
@@ -91,7 +92,10 @@ class StateArrays(NamedTuple):
     rules: Array
     """int64[actions]: how often each was taken."""
     seen: Array
-    """int64[actions + 1, PLANES]: how often each of them, and at last evict, exercised what. See `count_seen`."""
+    """int64[2 * (actions + 1), PLANES]: how often each of them, and at last evict, checked what, and how often it showed what.
+    See `count_seen`."""
+    shown_last: Array
+    """int64[actions, 2]: what an event of each showed last, and how many in a row did: these are not counted in `seen` yet."""
     dirty: Array
     """int32[ledgers]: the ledgers that changed since the last check, the first counts[DIRTY_LEDGERS] entries."""
     reports: Array
@@ -176,17 +180,25 @@ FREE_BLOCKS = 16
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
-# What was exercised: the bits of invariants, then those of an action's branches.
+# What was checked: the bits of invariants, then those of an action's branches.
 PLANES = 48
 _BITS = {name: 1 << place for place, name in enumerate(COUNTED)}
 SEEN_BY_CHECK = sum(_BITS[name] for name in OF_A_CHECK)
 SEEN_BY_EVICTION = sum(_BITS[name] for name in OF_EVICTED_PAGES)
 SEEN_BY_WINDOW_EVICTION = sum(_BITS[name] for name in OF_EVICTED_WINDOW_PAGES)
 CHECK_RULE, EVICT_RULE = list(RULES).index("check"), len(RULES)
+# What was shown: a bit for each value that was, then one for each that was not. The rows of actions follow those above.
+SHOWN_ROWS = EVICT_RULE + 1
+SHOWN_BITS = {name: place for place, name in enumerate(SHOWN)}
+NOT_SHOWN_BITS = {name: len(SHOWN) + place for place, name in enumerate(SHOWN)}
+assert 2 * len(SHOWN) < 63
+CHECK_SHOWN_ROW = SHOWN_ROWS + CHECK_RULE
+SEEN_TERMS, SEEN_NO_TERMS = 1 << SHOWN_BITS[TERMS], 1 << NOT_SHOWN_BITS[TERMS]
 
 # What a rule answers, and the functions of the rules that the loop calls, in the order of their addresses.
-SEEN, EXERCISES = range(2)
-"""Places of `answer`: what the step exercised, and what the ledger exercises after it (before it, when the rule is asked)."""
+SEEN, EXERCISES, CONCERNS, SHOWS = range(4)
+"""Places of `answer`: what the step checks; which invariants say something of the ledger after it (before it, when the rule is
+asked); which the values are about that the event shows; and these values."""
 BROKEN_BIT = 32
 """The first bit of a broken invariant where invariants are weighed; below are those that are exercised."""
 JUDGE, WEIGH, REPORT, TERMS_ARE_RIGHT, STILL_NEEDS = range(5)

@@ -74,11 +74,26 @@ def count_seen(seen: Array, rule: int, bits: int) -> None:
         place += 1
 
 
+def count_run(seen: Array, row: int, bits: int, times: int) -> None:
+    """Add so many to the count of each bit."""
+    first = 0
+    while times != 0:
+        if times & 1 == 1:
+            carried, place = bits, first
+            while carried != 0:
+                both = seen[row, place] & carried
+                seen[row, place] ^= carried
+                carried = both
+                place += 1
+        times >>= 1
+        first += 1
+
+
 def judge_events(first: int, last: int, events: EventArrays, state: StateArrays) -> tuple[int, int]:
     """Judge events first to last - 1; why it stopped, and the event at which it did."""
     table, settings, counts, journal, moves = events.table, state.settings, state.counts, state.journal, state.moves
     tables, turns, new, seen, answer = state.tables, state.turns, state.new, state.seen, state.answer
-    may_list = state.list_limits
+    may_list, shown_last = state.list_limits, state.shown_last
     for event in range(first, last):
         kind = int(table[at.ACTION, event])
         if table[at.ODD, event] == 1:
@@ -117,6 +132,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             counts[at.CHECKS] += 1
             if table[at.TERMS_SEEN, event] != at.ABSENT:
                 count_seen(seen, at.CHECK_RULE, at.SEEN_BY_CHECK)
+                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_TERMS)
+            else:
+                count_seen(seen, at.CHECK_SHOWN_ROW, at.SEEN_NO_TERMS)
         else:
             session, turn = int(table[at.SESSION, event]), int(table[at.TURN, event])
             is_another = 0
@@ -147,7 +165,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             rule = ask(state, at.JUDGE, 2 * kind + is_another, ledger, events, event)
             if rule < 0:
                 return at.NOT_CLEAN, event
-            exercised = answer[at.EXERCISES]
+            exercised, shown = answer[at.EXERCISES], answer[at.SHOWS]
+            checked = answer[at.SEEN] | (exercised & answer[at.CONCERNS])
             with_row = (at.KINDS_WITH_ROW >> kind) & 1 == 1
             if n_moved > 0 or moves[0, 0] != 0:
                 at_most = n_moved + 2 * (tables[ledger, at.LENGTH] + length_of(events, at.SHARED, event))
@@ -168,7 +187,11 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 old[place] = new[place]
             tables[ledger, at.EXERCISED] = exercised
             state.rules[rule] += 1
-            count_seen(seen, rule, answer[at.SEEN] | exercised)
+            count_seen(seen, rule, checked)
+            if shown != shown_last[rule, 0]:
+                count_run(seen, at.SHOWN_ROWS + rule, shown_last[rule, 0], shown_last[rule, 1])
+                shown_last[rule, 0], shown_last[rule, 1] = shown, 0
+            shown_last[rule, 1] += 1
             tables[ledger, at.TOUCHED] = counts[at.EVENTS] + 1
             if tables[ledger, at.DIRTY] == 0:
                 tables[ledger, at.DIRTY] = 1

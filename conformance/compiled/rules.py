@@ -8,7 +8,7 @@ computes is what is printed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,14 @@ from kvproof.conformance.compiled.assembly import PARAMETERS, PRELUDE, Assembly
 from kvproof.conformance.compiled.layout import FIELDS, MOVES, WITHOUT_PAGES
 from kvproof.conformance.compiled.weighing import Weigher
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.coverage import COUNTED, decisions_of, exercised_by_step
-from kvproof.conformance.replay.judge import check_terms, comparisons, parameters
+from kvproof.conformance.replay.compared_fields import (
+    OF_A_SESSION,
+    TracedComparison,
+    invariants_about,
+    traced_comparisons,
+)
+from kvproof.conformance.replay.coverage import COUNTED, WINDOW_PAGES, checked_by_step, decisions_of
+from kvproof.conformance.replay.judge import check_terms, parameters
 from kvproof.conformance.replay.memory_check import wrong_terms
 from kvproof.conformance.replay.page_book import FREE, TREE
 from kvproof.conformance.replay.replayer import still_needs
@@ -27,15 +33,13 @@ from kvproof.conformance.traces.columnar_schema import (
     ABSENT,
     ACTIONS,
     FLAG_PARAMS,
-    FLAGS_AFTER,
     NUMBER_PARAMS,
     NUMBERS_AFTER,
 )
 from kvproof.model.oracle import Outcome
 from kvproof.model.tracing import Path, Term, Tracing
-from kvproof.spec.actions import Action, Guard
+from kvproof.spec.actions import Action, Step
 from kvproof.spec.effects import (
-    Condition,
     DropRow,
     Effect,
     Free,
@@ -64,13 +68,12 @@ class TracedOracle:
     d: Tracing
     actions: Mapping[str, Action]
     must_hold: tuple[Any, ...] = ()
-    guards: tuple[Guard, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    taken: Step | None = None
 
     def step(self, action: Action, s: Ledger, params: Mapping[str, Any]) -> Outcome:
         step = action.run(self.d, s, SimpleNamespace(**params))
         after, conditions = apply_effects(self.d, step.after, step.effects)
-        self.guards, self.conditions = step.guards, conditions
+        self.taken = step
         self.must_hold = (*(g.holds for g in step.guards), *(c.holds for c in conditions))
         return Outcome(action, s, after, step.effects, (), ())
 
@@ -122,28 +125,37 @@ def given_parameters(d: Tracing, action: Action, before: Ledger) -> tuple[dict[s
     return given, needed
 
 
-def agreement(action: Action) -> str:
+def agreement(action: Action, invariants: Mapping[str, Invariant]) -> str:
     """What `judge` compares of lengths and flags, as the lines of a function: what was seen is what the successor says.
 
-    It is the same whatever the successor is, so it is traced on an arbitrary one, and most actions share one text.
+    It is the same whatever the successor is, so it is traced on an arbitrary one, and most actions share one text. It also
+    writes which values the event shows, and which invariants these are about.
     """
-    d = Tracing()
-    outcome = Outcome(action, d.arbitrary(Ledger), d.arbitrary(Ledger, prefix="t"), (), (), ())
-    event: Any = SimpleNamespace(
-        action=action.event,
-        params={name: d.read(f"param_{name}") for name in (*FLAG_PARAMS, *NUMBER_PARAMS)},
-        after=SimpleNamespace(**{name: d.read(f"after_{name}") for name in (*FLAGS_AFTER, *NUMBERS_AFTER)}),
-    )
-
-    def agreeing() -> dict[str, Any]:
-        compared: Any = comparisons(d, outcome, event)  # type: ignore[arg-type]
-        return {seen.arguments[0]: d.some(seen == ABSENT, seen == expected) for _, _, expected, seen in compared}
-
-    paths = d.every_path(agreeing)
-    names = dict.fromkeys(name for path in paths for name in path.result)
-    agrees = d.every(*(d.merged([Path(p.decisions, p.result.get(name, True)) for p in paths]) for name in names))
-    written = Assembly()
+    d, written = Tracing(), Assembly()
+    compared = traced_comparisons(d, action)
+    shown = {name: d.every(c.is_due, c.seen != ABSENT) for name, c in compared.items()}
+    about = [(_mask(invariants_about(c.fields, invariants.values())), shown[name]) for name, c in compared.items()]
+    written.store_text(written.union((mask, flag) for mask, flag in about if mask), "answer", layout.CONCERNS)
+    seen = written.bits((layout.SHOWN_BITS[name], flag) for name, flag in shown.items())
+    hidden = written.put(f"and i64 {_due(d, compared, written)}, {written.put(f'xor i64 {seen}, -1')}")
+    moved_up = written.put(f"shl i64 {hidden}, {len(layout.SHOWN_BITS)}")
+    written.store_text(written.put(f"or i64 {seen}, {moved_up}"), "answer", layout.SHOWS)
+    agrees = d.every(*(d.some(d.no(c.is_due), c.seen == ABSENT, c.seen == c.expected) for c in compared.values()))
     return written.function(AGREES, "i1", written.value(agrees))
+
+
+def _mask(names: Iterable[str]) -> int:
+    return sum(1 << COUNTED.index(name) for name in names)
+
+
+def _due(d: Tracing, compared: Mapping[str, TracedComparison], written: Assembly) -> str:
+    """The bits of what the event could show. One that names no session has nothing to show of it."""
+    masks: dict[Any, int] = {}
+    for name, comparison in compared.items():
+        of_session = d.read("session") >= 0 if name in OF_A_SESSION else d.true
+        flag = d.every(comparison.is_due, of_session)
+        masks[flag] = masks.get(flag, 0) | 1 << layout.SHOWN_BITS[name]
+    return written.union((mask, flag) for flag, mask in masks.items())
 
 
 AGREES = "agrees"
@@ -166,10 +178,17 @@ def moved(d: Tracing, effect: Effect) -> tuple[Any, tuple[Any, ...]]:
 
 
 def seen_of(d: Tracing, action: Action, oracle: TracedOracle) -> list[tuple[int, Any]]:
-    """What a step exercises, as bits and when they are set: invariants, then the branches of guards but the last."""
+    """What a step checks, as bits and when they are set: invariants, then the branches of guards but the last."""
+    assert oracle.taken is not None
+
+    def is_shown(name: str) -> Any:
+        if name == WINDOW_PAGES:  # a clean event lists those that moved
+            return d.read("d.window_followed", is_flag=True)
+        return is_there(d, name) if name.startswith(("param_", "after_")) else False
+
     bits = {name: bit for bit, name in enumerate(COUNTED)}
-    decisions = list(decisions_of(d, action.name, oracle.guards))
-    seen = [(bits[name], flag) for name, flag in exercised_by_step(d, action.name, oracle.conditions).items()]
+    decisions = list(decisions_of(d, action.name, oracle.taken.guards))
+    seen = [(bits[name], flag) for name, flag in checked_by_step(d, action, oracle.taken, is_shown).items()]
     seen += enumerate((flag for decision in decisions for flag in decision.taken), len(bits))
     assert len(seen) < layout.PLANES
     return seen
@@ -333,7 +352,7 @@ def rules_source(actions: Mapping[str, Action], invariants: Mapping[str, Invaria
     """All functions that follow from the specification."""
     assert list(invariants) == list(COUNTED[: len(invariants)])
     rules = {number: TracedRule.of(a) for number, a in enumerate(actions.values()) if a.event in LEDGER_EVENTS}
-    bodies = {number: agreement(rule.action) for number, rule in rules.items()}
+    bodies = {number: agreement(rule.action, invariants) for number, rule in rules.items()}
     agrees = {body: f"{AGREES}_{place}" for place, body in enumerate(dict.fromkeys(bodies.values()))}
     weigher = Weigher(invariants)
     return "\n".join(

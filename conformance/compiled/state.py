@@ -87,7 +87,8 @@ class State:
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
         self.actions = actions
         self.rules: Array = np.zeros(len(actions), np.int64)
-        self.seen: Array = np.zeros((len(actions) + 1, at.PLANES), np.int64)
+        self.seen: Array = np.zeros((2 * at.SHOWN_ROWS, at.PLANES), np.int64)
+        self.shown_last: Array = np.zeros((len(actions), 2), np.int64)
         self.dirty: Array = np.zeros(64, np.int32)
         self.reports: Array = np.zeros((64, 4), np.int64)
         self.journal: Array = np.zeros((1024, 3), np.int64)
@@ -137,7 +138,7 @@ class State:
         counted = dict(zip(self.actions, self.rules.tolist(), strict=True))
         counted["evict"], counted["check"] = int(self.counts[at.EVICTS]), int(self.counts[at.CHECKS])
         actions = Counter({name: times for name, times in counted.items() if times})
-        vars(report.coverage).update(vars(coverage_of(self.seen, actions, self.actions)))
+        vars(report.coverage).update(vars(coverage_of(self.seen, self.shown_last, actions, self.actions)))
 
     def pools(self) -> Pools:
         """How many pages each kind of owner has, in each pool."""
@@ -238,6 +239,7 @@ class State:
         counts[at.EVICTS], counts[at.CHECKS] = report.actions["evict"], report.actions["check"]
         self.rules[:] = [0 if name == "check" else report.actions[name] for name in self.actions]
         write_coverage(self.seen, report.coverage, self.actions)
+        self.shown_last[:] = 0
         changed = [self.names.ledgers[key] for key in replayer.ledgers]
         self.dirty[: len(changed)] = changed
         self.tables[changed, at.DIRTY] = 1

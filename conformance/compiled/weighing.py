@@ -12,8 +12,9 @@ from typing import Any
 
 from kvproof.conformance.compiled import layout
 from kvproof.conformance.compiled.assembly import PARAMETERS, Assembly
+from kvproof.conformance.replay.compared_fields import ledger_fields_in
 from kvproof.conformance.replay.coverage import exercised_by_state
-from kvproof.model.tracing import Term, Tracing
+from kvproof.model.tracing import Tracing
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import Ledger
 
@@ -49,14 +50,7 @@ class Weighed:
     @property
     def fields(self) -> frozenset[str]:
         """Of the ledger, those that it reads."""
-        names, waiting = set(), [self.broken, self.exercised]
-        while waiting:
-            term = waiting.pop()
-            if isinstance(term, Term) and term.operator == "read":
-                names.add(term.arguments[0])
-            elif isinstance(term, Term):
-                waiting += term.arguments
-        return frozenset(name.removeprefix("s.") for name in names if name.startswith("s."))
+        return ledger_fields_in(self.broken, self.exercised)
 
 
 class Weigher:

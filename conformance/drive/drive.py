@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvproof.conformance.adapters.reference import require_faults, require_torch
+from kvproof.conformance.drive.legal_choices import LegalChoices
 from kvproof.conformance.drive.renaming import Renaming
 from kvproof.conformance.drive.token_plan import MOST_TOKENS, TokenPlan, TooManyTokens
 from kvproof.conformance.errors import UserError, at
@@ -80,7 +81,7 @@ def drive(path: str | Path, *, faults: Sequence[str] = (), progress: OnEvents = 
         raise UserError(f"{at(path)}: nothing to drive: the trace has no events")
     config = engine_config(reader, faults)
     try:
-        driver = Driver(config, [event for _, event in lines])
+        driver = Driver(config, [event for _, event in lines], LegalChoices(reader))
     except TooManyTokens as error:
         raise UserError(f"{at(path)}: {error.message}") from error
     for number, (line, event) in enumerate(lines):
@@ -135,7 +136,7 @@ def engine_config(reader: TraceReader, faults: Sequence[str]) -> EngineConfig:
 class Driver:
     """One drive: the implementation, what of its own doing the trace has yet to show, and the names of pages."""
 
-    def __init__(self, config: EngineConfig, events: Sequence[Event]) -> None:
+    def __init__(self, config: EngineConfig, events: Sequence[Event], choices: LegalChoices) -> None:
         from kvproof.impl.hand_driven_scheduler import HandDrivenScheduler
 
         self.seen: list[Event] = []
@@ -144,6 +145,7 @@ class Driver:
         self._renaming = Renaming()
         self._tokens = TokenPlan(events, config.page_size)
         self._output_len: dict[str, int] = {}
+        self._choices = choices
         self._scheduler = HandDrivenScheduler(config, self)
 
     def on_event(self, event: Done) -> None:
@@ -168,6 +170,7 @@ class Driver:
                 return Divergence(line, expected, None, (), f"it broke: {type(error).__name__}: {error}")
         if not self._pending:
             return Divergence(line, expected, None, (), "it did nothing")
+        self._choices.passed(expected)
         seen = self._pending.popleft()
         differences = self._renaming.differences(expected, seen)
         if _is_about_the_tree(expected, seen, differences):
@@ -221,7 +224,7 @@ class Driver:
             case "insert":
                 hand.insert(turn)
             case "decode":
-                hand.decode(turn, event.after.kv_allocated_len)
+                hand.decode(turn, self._reservation(event))
             case "result":
                 hand.result(turn, self._output(event, turn))
             case "verify":
@@ -237,8 +240,17 @@ class Driver:
             case _:
                 raise CannotDrive("it has no such step")
 
+    def _reservation(self, event: Event) -> int | None:
+        """How far ahead the trace reserves; None, the implementation's own choice, where the rules refuse that of the trace."""
+        largest = self._scheduler.config.row_width
+        is_refused = self._choices.refused(event, "allocated_len", range(largest, -1, -1))
+        return None if is_refused else event.after.kv_allocated_len
+
     def _output(self, event: Event, turn: str) -> list[int]:
         """The tokens of a result. What comes too late is nobody's."""
+        refused = self._choices.refused(event, "tokens", range(1, self._scheduler.config.drafts + 2))
+        if refused is not None:
+            raise CannotDrive(f"no round gives so many tokens, {event.params.get('tokens')}: {refused.sentence}")
         count, position = int(event.params.get("tokens") or 0), self._output_len.get(turn, 0)
         if event.after.output_len is not None:
             self._output_len[turn] = event.after.output_len

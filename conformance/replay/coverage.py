@@ -7,8 +7,10 @@ compiled checker prints the same terms into its loop, so both count the same.
 A *branch* of a guard is one of its alternatives, in the order in which the rule names them; the first that holds decides. So
 each time an action is judged, each of its guards takes one branch.
 
-An invariant is *exercised* by an event if one of its sentences was not empty: the premise held, and what it compares was not all
-zero; or an effect happened that carries one of its side conditions.
+An invariant is *checked* by an event if a value of the trace could have shown that it is broken. Either a sentence of it about
+the ledger was not empty (its premise held, and what it compares was not all zero), and the event shows a value of a field that
+the invariant reads. Or an effect happened that carries one of its side conditions, and the event lists the pages that the effect
+moved, or gives a parameter that the condition reads. What holds of the model's own state alone checks nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +22,23 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from kvproof.conformance.replay.compared_fields import (
+    OF_A_SESSION,
+    TERMS,
+    invariants_about,
+    traced_comparisons,
+)
+from kvproof.conformance.replay.judge import SHOWN_BY, Judgement
 from kvproof.conformance.replay.kept_types import Counts
 from kvproof.conformance.replay.term_printer import Printer
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Value
-from kvproof.model.tracing import Term, Tracing
-from kvproof.spec.actions import ACTIONS, Action, Guard
-from kvproof.spec.effects import Condition, apply_effects
+from kvproof.model.tracing import Term, Tracing, reads_of
+from kvproof.spec.actions import ACTIONS, Action, Guard, Step
+from kvproof.spec.effects import Condition, Effect, Free, FreeByLoc, FreeWindow, Share, Take, TakeRow, apply_effects
 from kvproof.spec.invariants import INVARIANTS, Invariant
 from kvproof.spec.state import PHASE_NAMES, Ledger
-from kvproof.spec.trace import Event
+from kvproof.spec.trace import Event, Observed
 
 OF_THE_WINDOW = ("I9", "I10")
 """Invariants about the window pool: without a window they say nothing, whatever their sentences compare."""
@@ -149,61 +158,148 @@ def _implication(flag: Term) -> tuple[list[Any], list[Any]]:
     return premises, [a for a in flag.arguments if a.operator != "not"]
 
 
-def exercised_by_step(d: Tracing, action: str, conditions: Iterable[Condition]) -> dict[str, Any]:
-    """For each invariant that an action's side conditions name, when one of their effects happens."""
-    happens: dict[str, list[Any]] = {OF_LATE_RESULTS: [d.constant(True)]} if action in LATE_RESULTS else {}
-    for condition in conditions:
+WINDOW_PAGES = "window_free"
+IsShown = Callable[[str], Any]
+"""When the trace shows what a rule reads by this name; never (False) where it is no value of the trace."""
+
+
+def checked_by_step(d: Tracing, action: Action, step: Step, is_shown: IsShown) -> dict[str, Any]:
+    """For each invariant that an action's side conditions name, when one of their effects happens and the trace shows of it.
+
+    `is_shown` is asked for each name that a side condition reads, for `after_NAME` of what is compared, and for `WINDOW_PAGES`.
+    """
+    happens: dict[str, list[Any]] = {}
+    for effect, condition in _with_their_effects(d, step):
         holds: Any = condition.holds
         is_implied = isinstance(holds, Term) and holds.operator == "or"
         premises = _implication(holds)[0] if is_implied else []
         if isinstance(holds, Term) and holds.constant is None:
-            happens.setdefault(condition.invariant, []).append(d.every(*premises))
+            shown = d.some(_lists_pages(d, effect, is_shown), *map(is_shown, sorted(reads_of(holds))))
+            happens.setdefault(condition.invariant, []).append(d.every(*premises, shown))
+    if action.name in LATE_RESULTS:
+        always = (name for name, c in traced_comparisons(Tracing(), action).items() if c.is_due is True)
+        happens[OF_LATE_RESULTS] = [is_shown(f"after_{name}") for name in always if name in SHOWN_AFTER]
     return {name: d.some(*flags) for name, flags in happens.items()}
+
+
+SHOWN_AFTER = frozenset(Observed.model_fields)
+
+
+def _with_their_effects(d: Tracing, step: Step) -> Iterator[tuple[Effect, Condition]]:
+    """Each side condition of a step with the effect that it belongs to."""
+    known = 0
+    for place, effect in enumerate(step.effects, 1):
+        _, conditions = apply_effects(d, step.after, step.effects[:place])
+        yield from ((effect, condition) for condition in conditions[known:])
+        known = len(conditions)
+
+
+def _lists_pages(d: Tracing, effect: Effect, is_shown: IsShown) -> Any:
+    """When an event has to list pages, or a row, that this effect moves: if they are others, that is seen."""
+    match effect:
+        case TakeRow(when=when):
+            return when
+        case Share(when=when, pages=pages):
+            return d.every(when, d.no(d.operation("equal", pages, 0)))
+        case Take(first=first, last=last):
+            return first < last
+        case Free(start=start, end=end) | FreeByLoc(start=start, end=end):
+            return start < end
+        case FreeWindow(first=first, last=last):
+            return d.every(first < last, is_shown(WINDOW_PAGES))
+    return d.false
 
 
 @dataclass
 class Coverage:
-    """How often each action was judged, each branch of its guards taken, each invariant exercised."""
+    """How often each action was judged, each branch of its guards taken, each invariant checked, each value shown.
+
+    `shown` and `not_shown` count values by `ACTION.NAME`: how often an event of this action showed one, and how often it could
+    have and did not.
+    """
 
     actions: Counts = field(default_factory=Counter)
     branches: Counts = field(default_factory=Counter)
     invariants: Counts = field(default_factory=Counter)
+    shown: Counts = field(default_factory=Counter)
+    not_shown: Counts = field(default_factory=Counter)
+
+    @property
+    def fields(self) -> Counter[str]:
+        """How often each value was shown, by its name."""
+        total: Counter[str] = Counter()
+        for key, times in self.shown.items():
+            total[key.partition(".")[2]] += times
+        return total
 
     def add(self, other: Coverage) -> None:
         for mine, its in zip(vars(self).values(), vars(other).values(), strict=True):
             mine.update(its)
 
 
-Points = Callable[[Any, Ledger, Mapping[str, Value]], tuple[list[str], list[str]]]
+Points = Callable[[Any, Ledger, Mapping[str, Value], frozenset[str]], tuple[list[str], list[str]]]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What events of one kind tell: the names that rules may ask for, invariants that it is about, and keys to be counted."""
+
+    names: frozenset[str]
+    invariants: frozenset[str]
+    shown: tuple[str, ...]
+    not_shown: tuple[str, ...]
 
 
 class Counting:
-    """Counts what events exercise, for the checker that judges them one by one."""
+    """Counts what events check, for the checker that judges them one by one."""
 
-    def __init__(self, d: Integers, coverage: Coverage) -> None:
-        self._d, self._coverage = d, coverage
+    def __init__(self, d: Integers, coverage: Coverage, window_is_followed: bool) -> None:
+        self._d, self._coverage, self._window_is_followed = d, coverage, window_is_followed
         self._of_actions: dict[int, Points] = {}
+        self._told: dict[tuple[Any, ...], Told] = {}
         self._of_states = self._run(_code_of_states(tuple(INVARIANTS.values())))
 
-    def step(self, action: Action, before: Ledger, given: Mapping[str, Value], after: Ledger) -> None:
+    def step(self, event: Event, before: Ledger, given: Mapping[str, Value], judgement: Judgement) -> None:
         """An event was judged by an action: from `before`, with these parameters, to what the rule says is after it."""
+        action, after = judgement.outcome.action, judgement.outcome.after
         if id(action) not in self._of_actions:
             self._of_actions[id(action)] = self._run(_traced(action)[2])
-        branches, exercised = self._of_actions[id(action)](self._d, before, given)
+        told = self._told_by(event, judgement)
+        branches, checked = self._of_actions[id(action)](self._d, before, given, told.names)
         coverage = self._coverage
         coverage.actions[action.name] += 1
         for branch in branches:  # a third of the price of `Counter.update`, at every event
             coverage.branches[branch] += 1
-        for name in {*exercised, *self._of_states(self._d, after, given)[1]}:
+        for name in {*checked, *told.invariants.intersection(self._of_states(self._d, after, given, told.names)[1])}:
             coverage.invariants[name] += 1
+        for key in told.shown:
+            coverage.shown[key] += 1
+        for key in told.not_shown:
+            coverage.not_shown[key] += 1
 
-    def beside_the_rules(self, event: Event, window_is_followed: bool) -> None:
+    def _told_by(self, event: Event, judgement: Judgement) -> Told:
+        action = judgement.outcome.action
+        seen = tuple([(name, value is not None) for name, _, _, value in judgement.compared])
+        given = tuple([name for name, value in event.params.items() if value is not None])
+        key = id(action), event.session is None, seen, given
+        if key not in self._told:
+            self._told[key] = _told(action, event.session is not None, dict(seen), given, self._window_is_followed)
+        return self._told[key]
+
+    def beside_the_rules(self, event: Event) -> None:
         """The tree evicts, or the memory is checked."""
         self._coverage.actions[event.action] += 1
+        if event.action == "check":
+            counts = self._coverage.not_shown if event.terms is None else self._coverage.shown
+            counts[f"check.{TERMS}"] += 1
         exercised = [
             *(OF_A_CHECK if event.action == "check" and event.terms is not None else ()),
             *(OF_EVICTED_PAGES if event.action == "evict" and event.free else ()),
-            *(OF_EVICTED_WINDOW_PAGES if event.action == "evict" and event.window_free and window_is_followed else ()),
+            *(
+                OF_EVICTED_WINDOW_PAGES
+                if event.action == "evict" and event.window_free and self._window_is_followed
+                else ()
+            ),
         ]
         self._coverage.invariants.update(exercised)
 
@@ -218,14 +314,35 @@ class Counting:
         return namespace["points"]
 
 
+def _told(
+    action: Action, of_session: bool, seen: Mapping[str, bool], given: Iterable[str], window_is_followed: bool
+) -> Told:
+    comparisons = traced_comparisons(Tracing(), action)
+    shown = [name for name, is_seen in seen.items() if is_seen]
+    hidden = [n for n, is_seen in seen.items() if not is_seen and (of_session or n not in OF_A_SESSION)]
+    fields = {field for name in shown for field in comparisons[name].fields}
+    chosen = [name for name, by in SHOWN_BY.items() if by in shown]
+    names = [
+        *(f"p.{n}" for n in (*given, *chosen)),
+        *(f"after_{n}" for n in shown),
+        *([WINDOW_PAGES] * window_is_followed),
+    ]
+    return Told(
+        frozenset(names),
+        frozenset(invariants_about(fields, INVARIANTS.values())),
+        tuple(f"{action.name}.{name}" for name in shown),
+        tuple(f"{action.name}.{name}" for name in hidden),
+    )
+
+
 _steps: dict[int, tuple[Action, tuple[Decision, ...], CodeType]] = {}
 """Traced once. The action stays there too, so that no other one gets its place."""
 
 
 def _traced(action: Action) -> tuple[Action, tuple[Decision, ...], CodeType]:
     if id(action) not in _steps:
-        decisions, exercised = points_of(Tracing(), action)
-        code = compile(_source_of_step(decisions, exercised), "<coverage>", "exec")
+        decisions, checked = points_of(Tracing(), action)
+        code = compile(_source_of_step(decisions, checked), "<coverage>", "exec")
         _steps[id(action)] = action, tuple(decisions), code
     return _steps[id(action)]
 
@@ -265,19 +382,24 @@ def _function(printer: Printer, lines: list[str], exercised: Mapping[str, Any]) 
     marks = [f"if {text}: exercised.append({name!r})" for name, text in flags.items() if text != "False"]
     head = ["branches, exercised = [], []", "page_size, page_shift = d.page_size, -1"]
     body = [*head, *printer.lines, *lines, *marks, "return branches, exercised"]
-    return "\n    ".join(["def points(d, s, p):", *body])
+    return "\n    ".join(["def points(d, s, p, told):", *body])
 
 
 def _reads(term: Term) -> str:
     kind, _, name = term.arguments[0].partition(".")
+    if kind == "told":
+        return f"({name!r} in told)"
     return f"p[{name!r}]" if kind == "p" else f"{kind}.{name}"
 
 
 def points_of(d: Tracing, action: Action) -> tuple[list[Decision], dict[str, Any]]:
-    """What is counted where an action is judged: its decisions, and when it exercises which invariants."""
+    """What is counted where an action is judged: its decisions, and when its step checks which invariants."""
     step = action.run(d, d.arbitrary(Ledger), d.parameters(action.params))
-    _, conditions = apply_effects(d, step.after, step.effects)
-    return list(decisions_of(d, action.name, step.guards)), exercised_by_step(d, action.name, conditions)
+
+    def is_shown(name: str) -> Any:
+        return d.false if name.startswith(("s.", "d.")) else d.read(f"told.{name}", is_flag=True)
+
+    return list(decisions_of(d, action.name, step.guards)), checked_by_step(d, action, step, is_shown)
 
 
 def all_branches(tables: Iterable[Mapping[str, Action]] = (ACTIONS,)) -> dict[str, tuple[str, ...]]:

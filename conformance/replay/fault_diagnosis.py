@@ -52,19 +52,22 @@ class BadEvent:
         if self.right.outcome.action.name not in fault.in_traces:
             return None
         followed = self.under(fault)
-        return followed if followed.agrees and not followed.moves.problems else None
+        return followed if self._is_explained(followed) and not followed.moves.problems else None
 
     def explained_by(self) -> list[Fault]:
-        return [fault for fault in catalogue(self.right.outcome.action.name) if self._explains(fault)]
+        return [f for f in catalogue(self.right.outcome.action.name) if self._is_explained(self.under(f))]
 
-    def _explains(self, fault: Fault) -> bool:
-        """Whether it predicts the whole event: every value that was seen, and that the event may happen at all. Where the rule
-        does so, too, and only the pages are wrong, it must not find them wrong."""
-        followed = self.under(fault)
+    def _is_explained(self, followed: Judgement) -> bool:
+        """Whether a faulty rule predicts the whole event: every value that was seen, and that the event may happen at all.
+
+        Where the right rule predicts all of that, too, the faulty one must differ in what is left: the pages that the right
+        one finds wrong. A rule that predicts exactly what the right rule predicts explains nothing.
+        """
         if not followed.agrees or followed.outcome.failed_guards:
             return False
-        is_about_pages = self.right.agrees and not self.right.outcome.failed_guards
-        return not (is_about_pages and followed.moves.problems)
+        if not self.right.agrees or self.right.outcome.failed_guards:
+            return True
+        return bool(self.right.moves.problems) and not followed.moves.problems
 
     def broken(self, explained: list[Fault]) -> dict[str, str]:
         """Invariants that the event breaks: by what it did to pages, by what the fault that explains it does.

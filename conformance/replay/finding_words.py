@@ -68,7 +68,9 @@ def finding_lines(finding: Finding, times: int = 1) -> list[Text]:
         lines.append(
             Text(f"            with {fault.id} on, the model does the same: kvproof prove --fault {fault.id}", "dim")
         )
-    if not finding.explained_by:
+    if finding.cause:
+        lines.append(Text("  cause     ") + Text(finding.cause, "bold"))
+    elif not finding.explained_by:
         lines.append(Text(f"  explained by {NO_FAULT}", "dim"))
     if times > 1:
         lines.append(Text(f"            and {times - 1} more events like this", "dim"))
@@ -99,4 +101,5 @@ def finding_json(f: Finding) -> dict[str, Any]:
         "pages": list(f.pages),
         "invariants": f.invariants,
         "explained_by": [fault.id for fault in f.explained_by],
+        "cause": f.cause,
     }

@@ -79,18 +79,27 @@ ABOUT = {
 }
 
 
+Compared = tuple[str, object, object, object]
+"""A value that an event may show: its name, its value before, what it has to be, what was seen (None: nothing)."""
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """An event under one rule (right or faulty): the outcome, its page moves, and every difference."""
+    """An event under one rule (right or faulty): the outcome, its page moves, what was compared, and every difference."""
 
     outcome: Outcome
     moves: Moves
     differences: tuple[Difference, ...]
+    compared: tuple[Compared, ...]
 
     @property
     def agrees(self) -> bool:
         """The rule predicts exactly what was seen."""
         return not self.differences
+
+
+SHOWN_BY = {"allocated_len": "kv_allocated_len", "matched_len": "prefix_len"}
+"""Parameters that the environment chose and that no event carries: the field of `after` that shows each."""
 
 
 def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]:
@@ -101,10 +110,9 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
     given: dict[str, Any] = {name: value for name, value in event.params.items() if value is not None}
     given.setdefault("logprob", False)
     given.setdefault("too_long", False)
-    if "allocated_len" in action.params:
-        given["allocated_len"] = event.after.kv_allocated_len or before.kv_allocated_len
-    if "matched_len" in action.params:
-        given["matched_len"] = event.after.prefix_len or 0
+    for name, otherwise in (("allocated_len", before.kv_allocated_len), ("matched_len", 0)):
+        if name in action.params:
+            given[name] = getattr(event.after, SHOWN_BY[name]) or otherwise
     if "dup_len" in action.params:
         given.setdefault("dup_len", 0)
         # Of an aborted turn it is only told where the tree took something.
@@ -118,13 +126,14 @@ def parameters(event: Event, action: Action, before: Ledger) -> dict[str, Value]
 def judge(d: Integers, book: PageBook, key: str, outcome: Outcome, event: Event) -> Judgement:
     """What an event of ledger `key` shows against what one rule says of it."""
     moves = book.foresee(key, outcome.effects, event)
-    differences = [Difference(*c) for c in comparisons(d, outcome, event) if c[-1] is not None and c[-1] != c[-2]]
+    compared = comparisons(d, outcome, event)
+    differences = [Difference(*c) for c in compared if c[-1] is not None and c[-1] != c[-2]]
     differences += _row(book, moves, event, outcome.action.of_another)
-    return Judgement(outcome, moves, (*differences, *_pages(book, moves, event)))
+    return Judgement(outcome, moves, (*differences, *_pages(book, moves, event)), tuple(compared))
 
 
-def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[tuple[str, object, object, object]]:
-    """What an event may show of the successor: its name, its value before, what it has to be, what was seen (None: nothing).
+def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
+    """What an event may show of the successor.
 
     The compiled checker runs this on terms (`compiled/rules.py`): what is compared here is compared there.
     """
@@ -138,7 +147,7 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[tuple[str, 
         for name in TURN_FIELDS:
             after.pop(name, None)
     shown = vars(event.after).items()
-    compared = [(name, before.get(name), after[name], seen) for name, seen in shown if name in after]
+    compared: list[Compared] = [(name, before.get(name), after[name], seen) for name, seen in shown if name in after]
     compared.append(("admitted", None, _is_admitted(outcome), params.get("admitted")))
     takes_nothing = action.event in ENDS and "inserted" not in action.params
     if takes_nothing and d.floor_pages(outcome.before.kv_committed_len) >= 1:

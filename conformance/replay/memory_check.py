@@ -9,6 +9,7 @@ from itertools import islice
 
 from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
+from kvproof.conformance.replay.wrong_pages import WrongPage
 from kvproof.spec.effects import Report
 from kvproof.spec.trace import Event, Terms
 
@@ -94,6 +95,18 @@ def true_of_holders(report: Report, event: Event) -> tuple[int, ...]:
     return counts if event.window_terms is not None else counts[:2]
 
 
+def misplaced_pages(event: Event, book: PageBook) -> list[WrongPage]:
+    """Pages of the full pool whose place in the free list is not what the trace's own moves say."""
+    if event.free_list is None:
+        return []
+    listed, free = set(event.free_list), _Free(book.is_free, book.count(FREE), book.pool_pages)
+    taken, left = _taken(listed, free), islice(free.but(listed), MAX_NAMED)
+    return [
+        *(WrongPage(page, book.owner(page), FREE, book.owner(page)) for page in taken[:MAX_NAMED]),
+        *(WrongPage(page, FREE, "no free list", FREE) for page in left),
+    ]
+
+
 def wrong_free_pages(event: Event, book: PageBook) -> list[str]:
     """Pages whose place in the free lists is not what the trace's own moves say, in words."""
     lines: list[str] = []
@@ -125,9 +138,13 @@ class _Free:
         return (page for page in range(1, self.pool_pages + 1) if self.holds(page) and page not in listed)
 
 
+def _taken(listed: Iterable[int], free: _Free) -> list[int]:
+    return sorted(page for page in listed if not free.holds(page))
+
+
 def _misplaced(kind: str, pages: Sequence[int], free: _Free, owner: Callable[[int], str]) -> list[str]:
     listed = Counter(pages)
-    taken = sorted(page for page in listed if not free.holds(page))
+    taken = _taken(listed, free)
     twice = sorted(page for page, times in listed.items() if times > 1)
     return [
         *(f"{kind} {p} is {listed[p]} times in the free list" for p in twice[:MAX_NAMED]),

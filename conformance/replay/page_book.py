@@ -7,6 +7,7 @@ were taken. `commit` then makes it so.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -89,6 +90,14 @@ class PageBook:
 
     def table(self, key: str) -> RowTable | None:
         return self._tables.get(key)
+
+    def copy(self) -> PageBook:
+        """Another book of the same state, which may go on by itself."""
+        other = copy.copy(self)
+        for name in ("_owners", "_tables", "_users", "_pins", "_counts"):
+            setattr(other, name, getattr(self, name).copy())
+        other.window = self.window.copy()
+        return other
 
     def foresee(self, key: str, effects: Iterable[Effect], event: Event) -> Moves:
         """What the effects mean for the pages of ledger `key`, given the ids that the event took or shared."""
@@ -228,6 +237,8 @@ class PageBook:
         self.window.take(moves.window, got, fresh_window)
         for page in got:
             owner = self._now(moves, page)
+            if owner == TREE and self._pins[page] > 0:
+                owner = f"{TREE}, read by {', '.join(self._readers(page))}"
             if not self._is_in_pool(page):
                 name = "the padding page" if page == 0 else f"not one of the pool's {self.pool_pages} pages"
                 moves.problems.append(Problem("I1", f"page {page} was handed out: it is {name}"))

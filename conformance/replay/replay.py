@@ -12,7 +12,9 @@ from pathlib import Path
 from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.checkpoint import Checkpoints
 from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.untold import why_untold
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
+from kvproof.conformance.replay.wrong_evict import with_evicts_blamed
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.spec.trace import End, Event
@@ -104,6 +106,7 @@ def follow(
         progress(events, reader.position / size if reader.position else None)
 
     is_cut = not report.is_over and checker(replayer, reader, told, until, pause)
+    report.findings = with_evicts_blamed(report.findings, reader.path)
     if is_cut and not report.findings:
         report.why = f"{reader.path}: judged up to event {until}, as asked; the verdict of the whole is open"
         return report
@@ -123,6 +126,8 @@ def conclude(report: Report, reader: TraceReader) -> Report:
         report.why = f"{report.path}: the recorder dropped {end.dropped} events"
     elif end.reason != "finished":
         report.why = f"{report.path}: the run ended early: {end.reason}"
+    elif missing := why_untold(report.coverage, reader.header):
+        report.why = f"{report.path}: {missing}"
     else:
         report.verdict = CONFORMS
         if end.sha256 is None and MAY_LACK_EVENTS not in report.gaps:

@@ -16,7 +16,8 @@ from kvproof.conformance.replay.coverage import Counting
 from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
 from kvproof.conformance.replay.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
 from kvproof.conformance.replay.limits import Limits
-from kvproof.conformance.replay.memory_check import invariant_of, wrong_free_pages, wrong_terms
+from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
+from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
 from kvproof.conformance.replay.page_book import PageBook
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
@@ -84,7 +85,7 @@ class Replayer:
             allowed=tuple(fault.id for fault in self.known),
             profile=profile.name if profile else None,
         )
-        self._counting = Counting(self.d, self.report.coverage)
+        self._counting = Counting(self.d, self.report.coverage, self.book.window.is_followed)
 
     def feed(self, line: int, event: Event) -> Finding | None:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
@@ -98,7 +99,7 @@ class Replayer:
     def _judge(self, line: int, event: Event) -> Finding | None:
         """By the rules, apart from what the header says."""
         if event.action in BESIDE_THE_RULES:
-            self._counting.beside_the_rules(event, self.book.window.is_followed)
+            self._counting.beside_the_rules(event)
             return self._evict(line, event) if event.action == "evict" else self._check(line, event)
         key = self._key(line, event)
         before = self.ledgers.get(key, pristine(self.d))
@@ -114,7 +115,7 @@ class Replayer:
             judgement = judge(self.d, self.book, key, self.oracle.step(action, before, given), event)
         except UserError as error:
             raise UserError(f"{at(self.path, line)}: {error.message}") from error
-        self._counting.step(action, before, given, judgement.outcome.after)
+        self._counting.step(event, before, given, judgement)
         if self._is_clean(judgement):
             self._advance(key, judgement, event)
             return None
@@ -197,7 +198,13 @@ class Replayer:
             pages=tuple(lines_of(right, event, self.book)),
             invariants=bad.broken(explained),
             explained_by=tuple(explained),
+            cause="" if explained else self._missing_before(event, key, before),
             wrong=tuple(wrong_pages_of(right, key, event, self.book)),
+        )
+
+    def _missing_before(self, event: Event, key: str, before: Ledger) -> str:
+        return missing_in_words(
+            event, BeforeEvent(self.oracle, self.book, self.ledgers).event_of(key, before, event), key
         )
 
     def _finding(self, line: int, event: Event, **found: Any) -> Finding:
@@ -210,7 +217,8 @@ class Replayer:
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
         rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)
         sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
-        return self._finding(line, event, ledger=key, action=event.action, rule=sentence, before=before)
+        cause = self._missing_before(event, key, before)
+        return self._finding(line, event, ledger=key, action=event.action, rule=sentence, before=before, cause=cause)
 
     def _evict(self, line: int, event: Event) -> Finding | None:
         problems = self.book.evict(event, lambda key, position: still_needs(self.d, self.ledgers[key], position))
@@ -251,7 +259,13 @@ class Replayer:
             pages=tuple(lines),
             invariants={i: every_invariant()[i].statement for i in sorted({invariant_of(d) for d in differences})},
             explained_by=tuple(explained),
+            cause="" if explained else self._missing_before_check(event),
+            wrong=tuple(misplaced_pages(event, self.book)),
         )
+
+    def _missing_before_check(self, event: Event) -> str:
+        key, missing = BeforeEvent(self.oracle, self.book, self.ledgers).event_before_check(event)
+        return missing_in_words(event, missing, key)
 
 
 def still_needs(d: Integers, s: Ledger, position: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a pass must have exercised: `--require-coverage actions=retract,abort;invariants=I9;guards=insert`."""
+"""What a pass must have checked: `--require-coverage actions=retract,abort;invariants=I9;guards=insert;fields=lent`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.replay.compared_fields import SHOWN
 from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
 from kvproof.spec.actions import ACTIONS, Action
 
 Tables = Iterable[Mapping[str, Action]]
-KINDS = ("actions", "guards", "invariants")
+KINDS = ("actions", "guards", "invariants", "fields")
 _RULES_OF = {
     **{
         event: tuple(a.name for a in ACTIONS.values() if a.event == event)
@@ -23,11 +24,13 @@ _RULES_OF = {
 
 @dataclass(frozen=True)
 class Required:
-    """Names of actions (or of events, for any of their actions), of actions all whose branches count, of invariants."""
+    """Names of actions (or of events, for any of their actions), of actions all whose branches count, of invariants, of values
+    that events show."""
 
     actions: tuple[str, ...] = ()
     guards: tuple[str, ...] = ()
     invariants: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
 
     @classmethod
     def parsed(cls, text: str, tables: Tables = (ACTIONS,)) -> Required:
@@ -56,16 +59,20 @@ class Required:
         actions = (a for a in self.actions if not any(coverage.actions[rule] for rule in (a, *_RULES_OF.get(a, ()))))
         branches = (b for action in self.guards for b in known[action] or (action,) if not coverage.branches[b])
         invariants = (i for i in self.invariants if not coverage.invariants[i])
+        shown = coverage.fields
         return [
             *(f"action {name}" for name in actions),
             *(f"branch {name!r}" for name in branches),
             *(f"invariant {name}" for name in invariants),
+            *(f"field {name}" for name in self.fields if not shown[name]),
         ]
 
 
 def _valid(kind: str, tables: Tables) -> Iterable[str]:
     if kind == "invariants":
         return list(COUNTED)
+    if kind == "fields":
+        return list(SHOWN)
     if kind == "guards":
         return [name for name, branches in all_branches(tables).items() if branches]
     return list(dict.fromkeys((*ACTIONS, *_RULES_OF)))

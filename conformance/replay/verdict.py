@@ -37,6 +37,8 @@ class Finding:
     explained_by: tuple[KeptFault, ...] = ()
     profile: Text | None = None
     """The release whose rules it was judged by; None: the model's own."""
+    cause: Text = ""
+    """An earlier event, or one that the trace leaves out, that this one is probably the consequence of."""
     wrong: tuple[WrongPage, ...] = ()
     """The pages of the full pool that moved wrongly, each with who had it and who has it now."""
 

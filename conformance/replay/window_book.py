@@ -38,6 +38,12 @@ class WindowBook:
         self._window_of: dict[int, int] = {}
         self._behind: dict[int, int] = {}
 
+    def copy(self) -> WindowBook:
+        """Another map of the same state, which may go on by itself."""
+        other = WindowBook(self.pool_pages)
+        other._window_of, other._behind = self._window_of.copy(), self._behind.copy()
+        return other
+
     @property
     def is_followed(self) -> bool:
         return self.pool_pages > 0

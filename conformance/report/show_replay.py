@@ -1,5 +1,5 @@
 """A replay's verdict for people: the first bad event, the rule, the pages with their owners, the fault that explains it; and what
-was exercised: counts by action and invariant, branches of guards that were never taken."""
+was checked: counts by action, invariant and field, branches of guards that were never taken."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
+from kvproof.conformance.replay.compared_fields import SHOWN
 from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
 from kvproof.conformance.replay.finding_words import finding_json, finding_lines, known_in
 from kvproof.conformance.replay.rules_of_trace import rules_of
@@ -26,7 +27,7 @@ OF_A_REPLAY = (*ACTIONS, "evict")
 
 
 def coverage_lines(coverage: Coverage, profiles: Iterable[str | None] = (None,), *, every: bool = False) -> list[Text]:
-    """Three lines; with `every`, one more for each branch. `profiles`: whose rules were judged by."""
+    """Four lines; with `every`, one more for each branch. `profiles`: whose rules were judged by."""
     by_action = all_branches(map(rules_of, dict.fromkeys(profiles)))
     branches = [branch for of_one in by_action.values() for branch in of_one]
     judged = [branch for name, of_one in by_action.items() if coverage.actions[name] for branch in of_one]
@@ -35,6 +36,7 @@ def coverage_lines(coverage: Coverage, profiles: Iterable[str | None] = (None,),
     lines = [
         _line("actions", _counted(coverage.actions, OF_A_REPLAY)),
         _line("invariants", _counted(coverage.invariants, COUNTED)),
+        _line("fields", _counted(coverage.fields, SHOWN)),
         _line("guards", f"{taken} of {len(branches)} branches taken; {len(never)} of actions that happened never were"),
     ]
     if every:
@@ -63,6 +65,7 @@ def coverage_json(coverage: Coverage, profile: str | None) -> dict[str, Any]:
         "actions": {name: coverage.actions[name] for name in OF_A_REPLAY},
         "guards": {branch: coverage.branches[branch] for of_one in by_action.values() for branch in of_one},
         "invariants": {name: coverage.invariants[name] for name in COUNTED},
+        "fields": {name: coverage.fields[name] for name in SHOWN},
     }
 
 

@@ -87,7 +87,7 @@ RequiredCoverage = Annotated[
     typer.Option(
         "--require-coverage",
         metavar="KIND=NAME,...;...",
-        help="Exit with 2 if a pass did not exercise these: actions=, guards=, invariants=.",
+        help="Exit with 2 if a pass did not check these: actions=, guards=, invariants=, fields=.",
     ),
 ]
 

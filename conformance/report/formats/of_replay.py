@@ -52,7 +52,10 @@ def judged(report: Report) -> Judged:
 
 def covered(coverage: Coverage) -> Covered:
     return Covered(
-        actions=_counts(coverage.actions), guards=_counts(coverage.branches), invariants=_counts(coverage.invariants)
+        actions=_counts(coverage.actions),
+        guards=_counts(coverage.branches),
+        invariants=_counts(coverage.invariants),
+        fields=_counts(coverage.fields),
     )
 
 

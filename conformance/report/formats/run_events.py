@@ -111,12 +111,13 @@ class CouldNot(_Said):
 
 
 class Covered(_Said):
-    """What everything together exercised: how often each action, branch of a guard and invariant; never is left out."""
+    """What everything together checked: how often each action, branch of a guard, invariant and field; never is left out."""
 
     event: Literal["covered"] = "covered"
     actions: dict[str, int]
     guards: dict[str, int]
     invariants: dict[str, int]
+    fields: dict[str, int]
 
 
 class Cell(_Said):

@@ -181,6 +181,48 @@ def changes_of(number: int, line: dict[str, Any]) -> Iterator[tuple[int, dict[st
         yield number, {**line, "row": line["row"] + 1}
 
 
+# --- choices that no rule allows ------------------------------------------------------------------------------------------
+
+
+def cut_behind(records: Records, place: int) -> Records:
+    """The trace up to this record: what comes behind a wrong choice would contradict it by itself."""
+    return [*records[: place + 1], {"record": "end", "events": place}]
+
+
+def rounds(path: Path) -> Records:
+    """Rounds of speculation v2, on pages that none of them fills."""
+    recorded("rounds", path, page_size=256)
+    return records_of(path)
+
+
+def first_place(records: Records, action: str, behind: int = 0) -> int:
+    return next(n for n, record in enumerate(records) if n > behind and record.get("action") == action)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0, SAME), (-2, DIVERGES), (2, SAME)])
+def test_the_implementation_is_not_told_to_reserve_too_little(more: int, verdict: str, path: Path) -> None:
+    """How far ahead it reserves is its own choice, but for a round that would write behind it."""
+    records = rounds(path)
+    drafts, place = records[0]["config"]["drafts"], first_place(records, "decode")
+    after = records[place]["after"]
+    needed = after["kv_committed_len"] + 2 * drafts  # its own position is committed already; the prefill may move it on
+    after["kv_allocated_len"] = needed + more
+    write_records(path, cut_behind(records, place))
+    assert (replay(path).first is None) == (verdict == SAME)
+    report = drive(path)
+    assert report.verdict == verdict
+    if verdict == DIVERGES:
+        assert report.first is not None and [d.name for d in report.first.differences] == ["kv_allocated_len"]
+
+
+def test_the_implementation_is_not_told_to_accept_more_than_was_drafted(path: Path) -> None:
+    records = rounds(path)
+    place = first_place(records, "result", first_place(records, "decode"))
+    records[place]["params"]["tokens"] = records[0]["config"]["drafts"] + 2
+    with pytest.raises(CannotDrive, match=r"no round gives so many tokens.*no more is accepted than was drafted"):
+        drive(write_records(path, cut_behind(records, place)))
+
+
 # --- traces of the model --------------------------------------------------------------------------------------------------
 
 

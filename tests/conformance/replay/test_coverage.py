@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_traces import Records, edited, trace_of_steps
+from golden import GOLDEN
+from run_traces import Records, edited, records_of, trace_of_steps
+from trace_events import copied, write_records
 
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.replay.coverage import all_branches, decisions_in, exercised_by_state, in_words
+from kvproof.conformance.replay.compared_fields import SHOWN, traced_comparisons
+from kvproof.conformance.replay.coverage import Coverage, all_branches, decisions_in, exercised_by_state, in_words
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.verdict import CONFORMS, Report
 from kvproof.model.tracing import Tracing, evaluate
@@ -103,3 +106,78 @@ def test_a_check_and_an_eviction_exercise_what_the_page_book_compares(checker: s
     assert before.verdict == CONFORMS
     assert before.actions["evict"] == 1
     assert before.coverage.invariants["I11"] > 0
+
+
+# --- only what the trace shows is checked ---------------------------------------------------------------------------------
+
+CHECKERS = ["interpreted", "compiled"]
+OF_MATCHES = ("match",)
+
+
+def coverage_by(checker: str, path: Path) -> Coverage:
+    if checker == "compiled":
+        pytest.importorskip("numba")
+    report = replay(path, checker=Chosen(checker))
+    assert report.verdict == CONFORMS
+    return report.coverage
+
+
+def without_after(records: Records, but: tuple[str, ...] = ()) -> Records:
+    return [{**r, "after": {}} if r["record"] == "event" and r["action"] not in but else r for r in records]
+
+
+def recorded(path: Path, name: str) -> tuple[Path, Records]:
+    """A recorded trace, under a target of which nothing is expected."""
+    copied(GOLDEN / name, path)
+    records = records_of(path)
+    records[0]["producer"]["target"] = "none"
+    return write_records(path, records), records
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize("name", ["sglang-0.5.11-cpu/basic.jsonl.gz", "sglang-0.5.11-cpu/pressure.jsonl.gz"])
+def test_a_trace_that_shows_less_is_checked_less(checker: str, name: str, tmp_path: Path) -> None:
+    path, records = recorded(tmp_path / "t.jsonl", name)
+    whole = coverage_by(checker, path)
+    less = coverage_by(checker, write_records(path, without_after(records, OF_MATCHES)))
+    nothing = coverage_by(checker, write_records(path, without_after(records)))
+    assert whole.actions == less.actions == nothing.actions
+    matches = sum(times for name, times in whole.actions.items() if name.startswith("match_"))
+    creates = whole.actions["create"]  # an event says whether its turn was admitted, as a parameter
+    assert creates < less.invariants["I15"] <= matches + creates < whole.invariants["I15"]
+    assert nothing.invariants["I15"] == creates
+    assert nothing.invariants["I12"] < less.invariants["I12"] < whole.invariants["I12"]
+    assert nothing.invariants["I22"] == less.invariants["I22"] == 0 < whole.invariants["I22"], "of running turns"
+    assert less.fields["kv_committed_len"] == matches and nothing.fields["kv_committed_len"] == 0
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_without_a_shown_value_only_what_pages_and_parameters_show_is_checked(checker: str, tmp_path: Path) -> None:
+    chunks = (*ARRIVES, RUNS[1], ("extend", {"seq_len": 3, "last": True}), ("result", {"tokens": 1}), ("decode", {}))
+    path = trace_of_steps(tmp_path / "t.jsonl", 2, 8, *chunks)
+    write_records(path, without_after(records_of(path)))
+    checked = coverage_by(checker, path).invariants
+    assert checked["I18"] == 1, "the extend says up to where it runs, and its pages are listed; the decode takes none"
+    assert checked["I1"] == 1 and checked["I3"] == checked["I16"] == checked["I22"] == 0
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_each_value_of_each_event_is_counted_as_shown_or_not(checker: str, tmp_path: Path) -> None:
+    path, records = recorded(tmp_path / "t.jsonl", "sglang-0.5.11-cpu/basic.jsonl.gz")
+    hidden = next(r for r in records if r.get("action") == "extend" and "session" in r)
+    del hidden["after"]["slot_held"], hidden["after"]["kv_committed_len"]
+    coverage = coverage_by(checker, write_records(path, records))
+    assert coverage.not_shown["extend.slot_held"] == coverage.not_shown["extend.kv_committed_len"] == 1
+    for value in ("slot_held", "kv_committed_len"):
+        key = f"extend.{value}"
+        assert coverage.shown[key] + coverage.not_shown[key] == coverage.actions["extend"]
+    checks = [r for r in records if r.get("action") == "check"]
+    assert coverage.shown["check.terms"] == len(checks)
+
+
+def test_values_that_may_be_shown_have_names_and_tell_of_fields_that_rules_read() -> None:
+    names = {name for action in ACTIONS.values() for name in traced_comparisons(Tracing(), action)}
+    assert names <= set(SHOWN)
+    about = {name: c.fields for name, c in traced_comparisons(Tracing(), ACTIONS["match_slot"]).items()}
+    assert about["kv_committed_len"] == {"kv_committed_len"}
+    assert about["attached"] == {"inflight", "turns"} and about["fill_len"] == {"origin_len", "output_len"}

@@ -11,6 +11,9 @@ from run_traces import Records, edited, first_finding
 pytest.importorskip("torch")
 from kvproof.conformance.adapters.reference import record_scenario
 from kvproof.conformance.drive.counterexample import write_witness
+from kvproof.conformance.replay.begin import replayer_of
+from kvproof.conformance.replay.fault_diagnosis import BadEvent, catalogue
+from kvproof.conformance.replay.judge import judge, parameters
 from kvproof.conformance.replay.replay import CONFORMS, replay
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.faults import FAULTS as IMPLEMENTED
@@ -19,6 +22,8 @@ from kvproof.model.witness import witness
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS, Fault, actions_with
 from kvproof.spec.machine import TREE
+from kvproof.spec.state import pristine
+from kvproof.spec.trace import Event
 
 PAGE_SIZES = (1, 4, 16, 256)
 # A free that starts inside a page needs a page with an inside.
@@ -104,6 +109,30 @@ def test_a_fault_by_which_the_event_could_not_happen_explains_nothing(
     assert first.action == "finish" and first.differences
     assert ("guard of finish" in first.invariants) == (not named)
     assert [fault.id for fault in first.explained_by] == named
+
+
+def test_a_fault_that_predicts_what_the_right_rule_predicts_explains_nothing(path: Path) -> None:
+    """Of right events no fault is the cause, also where its rule does the same: none differs from what was seen."""
+    reader = read_trace(recorded("retract", path))
+    replayer = replayer_of(reader, strict=True)
+    same: set[str] = set()
+    for line, event in reader:
+        if not isinstance(event, Event):
+            continue
+        key = f"session {event.session}"
+        before = replayer.ledgers.get(key, pristine(replayer.d))
+        action = replayer.oracle.applicable(event.action, before)
+        if event.session is None or action is None:
+            assert replayer.feed(line, event) is None
+            continue
+        outcome = replayer.oracle.step(action, before, parameters(event, action, before))
+        right = judge(replayer.d, replayer.book, key, outcome, event)
+        bad = BadEvent(replayer.oracle, replayer.book, key, before, event, right)
+        same |= {fault.id for fault in catalogue(action.name) if bad.under(fault).agrees}
+        assert bad.explained_by() == []
+        assert all(bad.follows(fault) is None for fault in catalogue(action.name))
+        assert replayer.feed(line, event) is None
+    assert {"F22862b", "S0511a"} & same, "faults that do the same at some events"
 
 
 @pytest.mark.parametrize("changed", [{"protected": 1}, {"protected": 1, "evictable": -1}, {"evictable": -1}])

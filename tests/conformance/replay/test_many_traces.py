@@ -111,10 +111,11 @@ def test_coverage_is_that_of_all_traces_and_can_be_required(folder: Path) -> Non
     enough = command_line.run("replay", folder, "--require-coverage", "actions=open,close")
     assert enough.exit_code == 0
     assert "open 12, close 12; never create" in enough.stdout
-    missing = command_line.run("replay", folder, "--require-coverage", "actions=open,abort;invariants=I9;guards=insert")
+    asked = "actions=open,abort;invariants=I9;guards=insert;fields=lent"
+    missing = command_line.run("replay", folder, "--require-coverage", asked)
     assert missing.exit_code == 2
     assert "not covered, so this is no pass: action abort, branch 'insert: " in missing.stderr
-    assert missing.stderr.endswith("invariant I9\n")
+    assert missing.stderr.endswith("invariant I9, field lent\n")
     broken(folder / "bad.jsonl")
     violates = command_line.run("replay", folder, "--require-coverage", "invariants=I9")
     assert violates.exit_code == 1, "a violation stays one, whatever was not covered"
@@ -130,6 +131,7 @@ def test_coverage_is_that_of_all_traces_and_can_be_required(folder: Path) -> Non
         ("actions=abrot", "did you mean abort"),
         ("invariants=I99", "unknown name among invariants"),
         ("guards=open", "unknown name among guards"),
+        ("fields=lnet", "did you mean lent"),
     ],
 )
 def test_coverage_that_there_is_not_is_refused(required: str, sentence: str, tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""What the recorders tell: for each rule, the values that an event which it judges shows.
+
+A trace that shows less was recorded by something else, or was changed; unless its header names what is missing under `gaps`, a
+replay does not pass it. Derived from the recorders (`impl/observe.py`, `conformance/adapters/`) and from what they recorded.
+
+Conditions that hold for all are not repeated here: the values of a session or a slot are told where the event names a session,
+the lengths of a slot where it has a row, window cursors where there is a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvproof.spec.state import FIELDS
+from kvproof.spec.trace import Observed
+
+Told = Mapping[str, frozenset[str]]
+"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `terms` of a check."""
+
+_SESSION = (
+    frozenset(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot")) & Observed.model_fields.keys()
+)
+_LENGTHS = frozenset(("kv_committed_len", "kv_allocated_len", "cache_protected_len"))
+_TURN = _LENGTHS | {"swa_evicted_seqlen"}
+_DECODE = _LENGTHS | {"output_len"}
+_RUN = _TURN | {"output_len"}
+_PREFILL = _RUN | {"prefix_len"}
+_MATCH = _TURN | {"prefix_len", "fill_len", "lent"}
+_ABORTS = ("abort_first", "abort_nth", "abort_queued", "abort_retracted")
+
+
+def _rules(*names: str, told: frozenset[str]) -> dict[str, frozenset[str]]:
+    return dict.fromkeys(names, told)
+
+
+_COMMON: Told = {
+    **_rules("create", "refuse", told=_SESSION | {"admitted", "attached"}),
+    **_rules("open", "defer_close", "finish", *_ABORTS, told=_SESSION),
+    **_rules("match_tree", "match_slot", told=_SESSION | _MATCH | {"attached"}),
+    **_rules("pass_by", told=_SESSION | {"attached"}),
+    **_rules("extend", "stash", "insert", told=_SESSION | _PREFILL),
+    **_rules("evict_window", "retract", "retract_plain", told=_SESSION | _TURN),
+    "verify": _SESSION | _RUN,
+    "check": frozenset(("terms",)),
+}
+OF_REFERENCE: Told = {
+    **_COMMON,
+    "close": _SESSION,
+    "detach": _SESSION | {"attached", "fill_len"},
+    **_rules("decode", "prepare_round", "result", "chunk_result", told=_SESSION | _RUN),
+}
+OF_SGLANG: Told = {
+    **_COMMON,
+    "close": _SESSION - {"checkpoint_len"},  # the session is gone
+    "detach": _SESSION | {"attached", "lent", "fill_len"},
+    # Many at once: of the session only what an event since the last one may have changed.
+    **_rules("decode", "prepare_round", told=_DECODE),
+    **_rules("result", "chunk_result", told=frozenset(("output_len",))),
+}
+_NOT_OF_EVERY_CHECKOUT = frozenset(("cache_protected_len",))
+OF_SGLANG_JAX: Told = {
+    **_rules("match_tree", told=frozenset(("lent", "prefix_len", "fill_len"))),
+    **_rules("extend", "stash", "insert", told=_PREFILL - _NOT_OF_EVERY_CHECKOUT),
+    **_rules("evict_window", "retract_plain", told=_TURN - _NOT_OF_EVERY_CHECKOUT),
+    "decode": _RUN - _NOT_OF_EVERY_CHECKOUT,
+    **_rules("result", "chunk_result", told=frozenset(("output_len",))),
+    "check": frozenset(("terms",)),
+}
+OF_TARGETS: Mapping[str, Told] = {"reference": OF_REFERENCE, "sglang-jax": OF_SGLANG_JAX}
+"""Targets that have no releases with profiles, by the first word of what their traces name as target."""
+
+WHERE_NO_TURN_IS_ON_THE_SLOT = frozenset(
+    ("open", "finish", "close", "match_tree", "detach", "retract", "abort_first", "abort_nth")
+)
+"""Rules after which no turn runs on the slot's row: there a slot is shown also where the two share one record."""

@@ -1,0 +1,134 @@
+"""A trace that tells less than the recorder of its target does is incomplete, with the names of what is missing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import GOLDEN
+from run_traces import Records, records_of
+from trace_events import copied, write_records
+
+from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.replay.compared_fields import OF_A_SESSION, SHOWN
+from kvproof.conformance.replay.replay import replay
+from kvproof.conformance.replay.untold import Gap
+from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, Report
+from kvproof.spec.actions import ACTIONS
+from kvproof.spec.profiles import told_by
+from kvproof.spec.recorded_values import OF_TARGETS, WHERE_NO_TURN_IS_ON_THE_SLOT
+
+CHECKERS = ["interpreted", "compiled"]
+RECORDED = sorted(GOLDEN.rglob("*.jsonl.gz"))
+Missing = tuple[str, str]
+"""Event and value."""
+
+
+def judged(path: Path, checker: str = "interpreted") -> Report:
+    if checker == "compiled":
+        pytest.importorskip("numba")
+    return replay(path, profile="auto", checker=Chosen(checker))
+
+
+def of_golden(path: Path, name: str) -> Records:
+    copied(GOLDEN / name, path)
+    return records_of(path)
+
+
+def without(records: Records, event: str, value: str) -> Records:
+    """No event of this kind shows the value."""
+    changed: Records = []
+    for record in records:
+        if record.get("action") == event:
+            part: Any = "params" if value in ("admitted", "fill_len") else "after"
+            record = {**record, part: {name: v for name, v in record.get(part, {}).items() if name != value}}
+            if value == "terms":
+                record.pop("terms", None)
+        changed.append(record)
+    return changed
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=[f"{p.parent.name}-{p.name}" for p in RECORDED])
+def test_every_recorded_trace_tells_what_its_recorder_does(path: Path) -> None:
+    assert judged(path).verdict == CONFORMS
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_value_that_one_event_leaves_out_is_named(checker: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    records = of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz")
+    next(r for r in records if r.get("action") == "finish")["after"].pop("inflight")
+    report = judged(write_records(path, records), checker)
+    assert report.verdict == INCOMPLETE
+    assert "it tells less than the recorder of sglang 0.5.11 does: finish: inflight (1 times)" in report.why
+
+
+@pytest.mark.parametrize("name", ["sglang-0.5.11-cpu/retract.jsonl.gz", "sglang-0.5.23/chunked-p4.jsonl.gz"])
+def test_any_value_that_a_recorded_trace_loses_is_missed(name: str, tmp_path: Path) -> None:
+    """Whatever a kind of event shows throughout; of a value that only a part of them shows, nothing is expected."""
+    path = tmp_path / "t.jsonl"
+    records = of_golden(path, name)
+    coverage = judged(path).coverage
+    always = sorted(
+        {
+            (ACTIONS[rule].event or "check", value)
+            for rule, _, value in (key.partition(".") for key in coverage.shown)
+            if not coverage.not_shown[f"{rule}.{value}"]
+        }
+    )
+    part_of_it = {("decode", value) for value in OF_A_SESSION}  # only of the session that an event before has touched
+    told_alone = {("match", "attached")}  # read by the rule that it chooses
+    for event, value in random.Random(1).sample([m for m in always if m not in part_of_it | told_alone], 12):
+        report = judged(write_records(path, without(records, event, value)))
+        assert report.verdict != CONFORMS, (event, value)
+        assert report.findings or (f"{event}: " in report.why and value in report.why), (event, value, report.why)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize(
+    ("gap", "verdict"),
+    [
+        ("inflight after a finish: the marker is not read there", CONFORMS),
+        ("inflight, closing: not read", CONFORMS),
+        ("inflight after a close: it is gone", INCOMPLETE),
+        ("we saw no inflight", CONFORMS),
+        ("something else", INCOMPLETE),
+    ],
+)
+def test_what_the_header_declares_is_not_missed(gap: str, verdict: str, checker: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    records = without(of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz"), "finish", "inflight")
+    records[0]["gaps"] = [gap]
+    assert judged(write_records(path, records), checker).verdict == verdict
+
+
+def test_a_target_without_a_known_recorder_may_tell_what_it_likes(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    records = without(of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz"), "finish", "inflight")
+    records[0]["producer"]["target"] = "my server"
+    assert judged(write_records(path, records)).verdict == CONFORMS
+
+
+def test_memory_checks_without_their_terms_are_missed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    records = without(of_golden(path, "sglang-0.5.11-cpu/retract.jsonl.gz"), "check", "terms")
+    report = judged(write_records(path, records))
+    assert report.verdict == INCOMPLETE and "check: terms (6 times)" in report.why
+
+
+def test_a_gap_names_values_events_and_when() -> None:
+    gap = Gap.parsed(
+        "slot_held and slot_* while a turn runs on the slot: both share one record, shown as the turn's lengths"
+    )
+    assert gap.covers("decode", "slot_kv_committed_len") and gap.covers("extend", "slot_held")
+    assert not gap.covers("finish", "slot_held") and not gap.covers("decode", "kv_committed_len")
+    assert not Gap.parsed("pages of the window pool: the trace has the cursor and the terms of the check").values
+
+
+@pytest.mark.parametrize("target", ["sglang 0.5.10.post1", "sglang 0.5.14", "sglang 0.5.23", *OF_TARGETS])
+def test_what_is_expected_are_values_of_rules_that_there_are(target: str) -> None:
+    told = told_by(target)
+    assert told and told.keys() <= ACTIONS.keys() and set().union(*told.values()) <= set(SHOWN)
+    assert ACTIONS.keys() >= WHERE_NO_TURN_IS_ON_THE_SLOT
