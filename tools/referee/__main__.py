@@ -31,7 +31,7 @@ CPU_SECONDS = 60
 """Of one case. A case takes a few: only a rule that reaches states without end takes more, and has no verdict then."""
 CPU_SECONDS_OF_RECORDING = 600
 EVERY = 20
-"""Verdicts are saved after so many."""
+"""Progress is told after so many verdicts, which are saved one by one."""
 
 
 def main() -> int:
@@ -64,17 +64,13 @@ def verdicts(cases: Sequence[Case], folder: Path) -> dict[str, Verdict]:
     # In a process of its own, because what it loads starts threads, and this one forks.
     list(answers(lambda _: judge.bases.record(), [None], CPU_SECONDS_OF_RECORDING))
     results, texts = load(path, digest), {case.name: _hashed(judge.text(case)) for case in cases}
-    waiting = [case.name for case in cases if results.get(case.name, {}).get("text") != texts[case.name]]
-    try:
-        asked = answers(lambda name: judge.verdict(CASES[name]), waiting, CPU_SECONDS)
-        for number, (name, answer) in enumerate(asked, 1):
-            verdict = answer or Verdict(NO_ANSWER, f"none within {CPU_SECONDS} s of processor time")
-            results[name] = {**vars(verdict), "text": texts[name]}
-            if number % EVERY == 0:
-                save(path, digest, results)
-                print(f"{number} of {len(waiting)}", file=sys.stderr, flush=True)
-    finally:
+    waiting = [case for case in cases if results.get(case.name, {}).get("text") != texts[case.name]]
+    for number, (case, answer) in enumerate(answers(judge.verdict, waiting, CPU_SECONDS), 1):
+        verdict = answer or Verdict(NO_ANSWER, f"none within {CPU_SECONDS} s of processor time")
+        results[case.name] = {**vars(verdict), "text": texts[case.name]}
         save(path, digest, results)
+        if number % EVERY == 0:
+            print(f"{number} of {len(waiting)}", file=sys.stderr, flush=True)
     return {case.name: Verdict(results[case.name]["verdict"], results[case.name]["by"]) for case in cases}
 
 
