@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from referee.cases import Variant
 from referee.variants.arrivals import ARRIVALS
+from referee.variants.assumed import ASSUMED
 from referee.variants.checkpoint import CHECKPOINT
 from referee.variants.closing import CLOSING
+from referee.variants.deceits import DECEITS
 from referee.variants.frees import FREES
 from referee.variants.ghosts import GHOSTS
 from referee.variants.harmless import HARMLESS
@@ -34,6 +36,8 @@ TOPICS = (
     SPECULATION,
     INTERRUPTED,
     ARRIVALS,
+    ASSUMED,
+    DECEITS,
     HARMLESS,
 )
 VARIANTS: dict[str, Variant] = {name: variant for topic in TOPICS for name, variant in topic.items()}
