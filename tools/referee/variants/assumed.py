@@ -47,12 +47,6 @@ def close_only_what_shares_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> 
     return with_guard(built_in("close", d, s, p), "nothing is shared", s.slot_cache_protected_len == d.zero)
 
 
-@ASSUMED.wrong("retract", must="I18: every turn can be retracted")
-def retract_only_when_nothing_is_late(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """Only a turn without a step in flight may be retracted: with overlap there always is one, and a full pool stays full."""
-    return with_guard(built_in("retract", d, s, p), "nothing is late", s.pending == 0)
-
-
 @ASSUMED.wrong("decode", must="I18: every row can be filled")
 def decode_only_inside_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A step that needs a new page is never allowed unless pages hold one token: every answer ends at a page boundary."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
-from kvproof.spec.domain import Domain
-from kvproof.spec.effects import DropRow, Forget, Free, FreeWindow, Insert, Lock, Take, TakeRow, Unlock, Write
+from kvproof.spec.domain import Domain, smaller
+from kvproof.spec.effects import DropRow, Forget, Free, FreeWindow, Insert, Lock, Share, Take, TakeRow, Unlock, Write
 from kvproof.spec.state import WAITING, Ledger
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_fields, without
@@ -20,14 +20,15 @@ def finish_claims_its_free(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = without(built_in("finish", d, s, p), Free)
     target = s.origin_len + p.finished_len
     end = d.where(target <= s.kv_allocated_len, d.ceil_pages(target), s.row_end)
-    return with_fields(right, row_end=end)
+    return with_fields(right, row_end=end, window_start=smaller(d, s.window_start, end))
 
 
 @GHOSTS.wrong("match_slot", must="refused: only effects write ghosts")
 def match_claims_its_free(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The orphaned tail is declared gone (sglang #22862): its pages are overwritten in the row and never freed."""
     right = without(built_in("match_slot", d, s, p), Free)
-    return with_fields(right, row_end=d.ceil_pages(right.after.prefix_len))
+    end = d.ceil_pages(right.after.prefix_len)
+    return with_fields(right, row_end=end, window_start=smaller(d, s.window_start, end))
 
 
 @GHOSTS.wrong("abort_first", must="refused: only effects write ghosts")
@@ -68,9 +69,16 @@ def extend_claims_its_lock(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def extend_claims_its_forward(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The tokens of a chunk count as computed and no forward runs: the answer follows from noise."""
     first = d.every(s.phase == WAITING, d.no(s.lent))
-    right = without(built_in("extend", d, s, p), Write, TakeRow, Take)
-    rows = d.where(first, 1, s.rows)
-    return with_fields(right, kv_valid=p.seq_len, rows=rows, row_end=d.ceil_pages(p.seq_len))
+    right = without(built_in("extend", d, s, p), Write, TakeRow, Take, Lock, Share)
+    return with_fields(
+        right,
+        rows=1,
+        locks=1,
+        row_end=d.ceil_pages(p.seq_len),
+        tree_end=d.where(first, d.floor_pages(s.prefix_len), s.tree_end),
+        window_start=d.where(first, 0, s.window_start),
+        kv_valid=p.seq_len,
+    )
 
 
 @GHOSTS.wrong("decode", must="refused: only effects write ghosts")
