@@ -96,6 +96,18 @@ def free_list_with_an_owned_page(t: Trace) -> None:
 
 
 @CHECKS.wrong("checked", must="I1")
+def free_list_with_a_missing_page(t: Trace) -> None:
+    """A page that nobody owns is in no free list: it leaked, and the server's own count does not show it."""
+    t.last("check", where=has("free_list"))["free_list"].pop()
+
+
+@CHECKS.wrong("window", must="I1")
+def window_free_list_with_a_missing_page(t: Trace) -> None:
+    """A window page that no page names is in no free list."""
+    t.last("check", where=has("window_free_list"))["window_free_list"].pop()
+
+
+@CHECKS.wrong("checked", must="I1")
 def free_list_beyond_the_pool(t: Trace) -> None:
     """The free list has a page that the pool does not have."""
     t.last("check", where=has("free_list"))["free_list"].append(t.config["pool_pages"] + 1)

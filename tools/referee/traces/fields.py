@@ -117,6 +117,13 @@ def a_release_that_renamed_its_lengths(t: Trace) -> None:
     t.forget(*lengths, where=of_session)
 
 
+@UNSEEN.wrong("sessions", must="incomplete: the tree's pages were not observed")
+def inserts_without_pages(t: Trace) -> None:
+    """No insert tells which pages of the row are the tree's afterwards: row and tree may name different KV."""
+    for event in t.all("insert"):
+        event.pop("shared", None)
+
+
 def _shifted(base: str, action: str, name: str, by: int, harm: str, must: str, in_params: bool = False) -> None:
     """One value, in the middle of the events that have it, off by one."""
 
@@ -185,6 +192,26 @@ def flag_of_an_admission(t: Trace) -> None:
     """A busy session admitted a second turn (sglang #22790)."""
     event = t.first("create", where=lambda e: e["params"]["admitted"] is False)
     event["params"]["admitted"] = event["after"]["attached"] = True
+
+
+@OFF_BY_ONE.wrong("chunks", must="guard of extend")
+def flag_of_a_last_chunk(t: Trace) -> None:
+    """A chunk in the middle of the input calls itself the last one."""
+    t.first("extend", where=lambda e: e["params"]["last"] is False)["params"]["last"] = True
+
+
+@OFF_BY_ONE.wrong("sessions", must="I16, I1")
+def flag_of_an_insert(t: Trace) -> None:
+    """A request that gave its pages to the tree says that it gave none: tree and free list both have them."""
+    event = t.last("finish", where=lambda e: e["params"].get("inserted") is True)
+    event["params"]["inserted"] = False
+
+
+@OFF_BY_ONE.wrong("aborts", must="I1")
+def flag_of_an_aborted_insert(t: Trace) -> None:
+    """An aborted session turn gave its pages to the tree and to the free list."""
+    event = t.first("abort", where=lambda e: bool(e.get("free")))
+    event["params"] = {**event.get("params", {}), "inserted": True}
 
 
 @OFF_BY_ONE.wrong("closes", must="I15")

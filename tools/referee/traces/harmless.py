@@ -211,6 +211,12 @@ def one_more_request_that_was_aborted(t: Trace) -> None:
     t.append({"action": "abort", "turn": "one more"})
 
 
+@HARMLESS.right("sglang 0.5.11")
+def real_deviations_not_declared(t: Trace) -> None:
+    """A real server's trace without its known deviations, none of which happens in it."""
+    t.header["known_deviations"] = []
+
+
 @HARMLESS.right("sglang 0.5.23")
 def real_turns_renamed(t: Trace) -> None:
     """A real server's trace with other names, by the rules of its release."""

@@ -206,6 +206,26 @@ def abort_of_an_ended_turn(t: Trace) -> None:
     t.insert_after(finish, {"action": "abort", "session": finish["session"], "turn": finish["turn"], "after": {}})
 
 
+@EVENTS.wrong("sessions", must="no rule applies")
+def request_arrives_twice(t: Trace) -> None:
+    """A running request arrives a second time under its name: its row and pages are forgotten."""
+    arrive = t.first("arrive")
+    again = t.next_of_turn(arrive, "decode")
+    t.insert_after(again, {key: arrive[key] for key in ("action", "turn", "params")})
+
+
+@EVENTS.wrong("retracts", must="no rule applies")
+def retract_repeated(t: Trace) -> None:
+    """A turn that waits is retracted once more."""
+    t.repeat(t.first("retract"))
+
+
+@EVENTS.wrong("sessions", must="no rule applies")
+def session_of_another_name(t: Trace) -> None:
+    """The end of a turn is told of a session that does not exist: its own waits for ever."""
+    t.last("finish", where=of_session)["session"] = "nobody"
+
+
 @EVENTS.wrong("too long", must="I15")
 def too_long_turn_runs(t: Trace) -> None:
     """A turn that was refused for its length finishes with success."""
