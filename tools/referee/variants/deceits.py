@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions import Step
-from kvproof.spec.domain import Domain, larger, smaller
+from kvproof.spec.domain import Domain, larger, orphan_start, smaller
 from kvproof.spec.effects import DropRow, Free, FreeWindow, Require, Unlock
 from kvproof.spec.state import Ledger
 from referee.cases import Variants
@@ -55,16 +55,16 @@ def obligation_of_no_invariant(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
     )
 
 
-@DECEITS.wrong("match_slot", must="I4, or refused: an effect of its own")
+@DECEITS.wrong("finish", must="I4, or refused: an effect of its own")
 def free_that_asks_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A free of its own states no condition: the tail is freed from inside a page, which takes kept tokens along."""
+    """A free of its own states no condition, and frees the tail a second time: two requests get its pages."""
 
     class QuietFree(Free):
         def apply(self, d: Domain, s: Ledger, after: Ledger) -> Any:
             return super().apply(d, s, after)[0], ()
 
-    right = without(built_in("match_slot", d, s, p), Free)
-    return with_effects(right, QuietFree(right.after.prefix_len, s.slot_kv_allocated_len))
+    again = QuietFree(orphan_start(d, s.origin_len + p.finished_len), s.kv_allocated_len)
+    return with_effects(built_in("finish", d, s, p), again)
 
 
 @DECEITS.wrong("close", must="I11, or refused: an effect of its own")
@@ -108,8 +108,8 @@ def rule_that_switches_conditions_off(d: Domain, s: Ledger, p: SimpleNamespace) 
             return apply(self, d, s, after)[0], ()
 
         type.__setattr__(Free, "apply", unasked)
-    right = built_in("finish", d, s, p)
-    return with_effects(right, Free(s.origin_len + p.finished_len, s.kv_allocated_len))
+    again = Free(orphan_start(d, s.origin_len + p.finished_len), s.kv_allocated_len)
+    return with_effects(built_in("finish", d, s, p), again)
 
 
 @DECEITS.wrong("match_slot", must="refused: a rule reads no ghost")
