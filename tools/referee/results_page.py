@@ -27,6 +27,10 @@ def report(cases: Sequence[Case], verdicts: Mapping[str, Verdict]) -> Told:
         _counts("harmful, found", [c for c in cases if c.harmful], verdicts),
         _counts("harmless, passed", [c for c in cases if not c.harmful], verdicts),
         "",
+        "| topic | cases of | as they must be |",
+        "| --- | --- | --: |",
+        *_topics(cases, verdicts),
+        "",
         *_section("Harmful, and NOT FOUND", missed, verdicts, "Nothing: every harmful case is found."),
         *_section("Harmless, and NOT PASSED", refused, verdicts, "Nothing: every harmless case passes."),
     ]
@@ -48,6 +52,15 @@ def _counts(name: str, cases: Sequence[Case], verdicts: Mapping[str, Verdict]) -
     variants = [c for c in cases if isinstance(c, Variant)]
     edits = [c for c in cases if not isinstance(c, Variant)]
     return f"| {name} | {count(variants)} | {count(edits)} | **{count(cases)}** |"
+
+
+def _topics(cases: Sequence[Case], verdicts: Mapping[str, Verdict]) -> list[str]:
+    lines = []
+    for is_of_rules, topic in dict.fromkeys((isinstance(case, Variant), case.topic) for case in cases):
+        some = [case for case in cases if (isinstance(case, Variant), case.topic) == (is_of_rules, topic)]
+        right = sum(verdicts[case.name].is_right(case) for case in some)
+        lines.append(f"| {topic} | {'rules' if is_of_rules else 'traces'} | {right} of {len(some)} |")
+    return lines
 
 
 def _section(title: str, cases: Sequence[Case], verdicts: Mapping[str, Verdict], none: str) -> list[str]:

@@ -69,6 +69,8 @@ def test_what_is_not_found_comes_first() -> None:
     told = report([HARMLESS, HARMFUL], {"leaks": Verdict(PROVED), "renamed": Verdict(CONFORMS)})
     assert told.wrong == ("leaks",)
     assert "| harmful, found | 0 of 1 | 0 of 0 | **0 of 1** |" in told.text
+    assert "| a topic | rules | 0 of 1 |" in told.text
+    assert "| a topic | traces | 1 of 1 |" in told.text
     assert told.text.index("NOT FOUND: 1") < told.text.index("`leaks`") < told.text.index("`renamed`")
     assert "**proved**" in told.text
 
