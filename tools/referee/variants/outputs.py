@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
 from kvproof.spec.domain import Domain, Flag, Length
-from kvproof.spec.state import WAITING, Ledger
+from kvproof.spec.state import PREFILL, WAITING, Ledger
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_fields
 
@@ -34,6 +34,19 @@ def match_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def first_match_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """An ordinary request gets a token each time it is matched, before any forward ran."""
     return with_fields(built_in("match_tree", d, s, p), output_len=one_more(d, s, s.plain))
+
+
+@OUTPUTS.wrong("late_result", must="I17")
+def late_result_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A result that comes after the retract appends its token: the turn samples the same position twice."""
+    counted = d.every(s.phase == WAITING, s.slot_held, d.no(s.lent))
+    return with_fields(built_in("late_result", d, s, p), output_len=one_more(d, s, counted))
+
+
+@OUTPUTS.wrong("evict_window", must="I22")
+def eviction_gives_a_chunk_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Evicting the window between two chunks counts a token: the prompt is not even read to its end."""
+    return with_fields(built_in("evict_window", d, s, p), output_len=one_more(d, s, s.phase == PREFILL))
 
 
 @OUTPUTS.wrong("late_result", must="I17")
