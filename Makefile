@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,10 @@ test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; d
 mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
 	$(TOOLS) -m rule_mutation.mutate --page docs/trust.md
+
+referee: $(STAMP) ## wrong rules and altered traces that must be found, and harmless ones that must pass (docs/referee.md): minutes; goes on where it was stopped
+	@echo "== referee"
+	$(TOOLS) -m referee --page docs/referee.md
 
 mutants: $(STAMP) ## mutation test over the reference implementation and SGLang's sessions; ten minutes; goes on where it was stopped (MUTANTS="--jobs 1", MUTANTS="--all": eight times as many)
 	@echo "== mutants: small mistakes in what is under test, and who notices them"
@@ -243,7 +247,7 @@ installed: $(STAMP)
 
 types: $(STAMP) installed ## mypy, on the package as it installs
 	@echo "== types"
-	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -p code_mutation -p soak -p fuzzing -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs -m code_history -m code_releases | sed 's#^$(TYPED)/kvproof/##'
+	MYPYPATH=$(TYPED):tools:benchmarks $(BIN)/mypy -p kvproof -p mutation -p policies -p rule_mutation -p code_mutation -p referee -p soak -p fuzzing -m interpreter_agreement -m model_agreement -m documentation -m seed_search -m corner_runs -m code_history -m code_releases | sed 's#^$(TYPED)/kvproof/##'
 
 # Not --quiet: mkdocs would then not count its warnings, and a broken link would pass.
 docs: $(STAMP) ## write the generated pages anew (kill matrix, rules, faults, trace format), and all pages as a site into out/site

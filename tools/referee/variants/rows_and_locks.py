@@ -1,0 +1,97 @@
+"""Rows that are kept, returned twice or shared; tree locks that are taken or undone too often."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+from kvproof.spec.actions import Step
+from kvproof.spec.domain import Domain
+from kvproof.spec.effects import DropRow, Lock, TakeRow, Unlock
+from kvproof.spec.state import WAITING, Ledger
+from referee.cases import Variants
+from referee.variants.changes import built_in, with_effects, with_fields, without
+
+ROWS_AND_LOCKS = Variants("rows and tree locks")
+
+
+@ROWS_AND_LOCKS.wrong("extend", must="I5")
+def every_extend_takes_a_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A session's next turn takes a row of its own: the slot's row is lost."""
+    right = built_in("extend", d, s, p)
+    effects = tuple(TakeRow(s.phase == WAITING) if isinstance(e, TakeRow) else e for e in right.effects)
+    return dataclasses.replace(right, effects=effects)
+
+
+@ROWS_AND_LOCKS.wrong("finish_plain", must="I16")
+def finish_keeps_its_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """An ordinary request never returns its row: the server stops after as many requests as it has rows."""
+    return without(built_in("finish_plain", d, s, p), DropRow)
+
+
+@ROWS_AND_LOCKS.wrong("retract_plain", must="I16")
+def retract_keeps_its_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A retracted request keeps its row and takes another one later."""
+    return without(built_in("retract_plain", d, s, p), DropRow)
+
+
+@ROWS_AND_LOCKS.wrong("close", must="I16")
+def close_returns_its_row_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The row goes back twice: two requests get it."""
+    return with_effects(built_in("close", d, s, p), DropRow(s.slot_held))
+
+
+@ROWS_AND_LOCKS.wrong("finish", must="I5, I16")
+def finish_returns_the_slots_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A session's finish returns the row that its slot goes on naming: another request writes into it."""
+    return with_effects(built_in("finish", d, s, p), DropRow(d.true))
+
+
+@ROWS_AND_LOCKS.wrong("abort_queued", must="I5, I16")
+def queued_abort_returns_a_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The abort of a turn that has no row returns one: it is the slot's."""
+    return with_effects(built_in("abort_queued", d, s, p), DropRow(s.slot_held))
+
+
+@ROWS_AND_LOCKS.wrong("match_slot", must="I5")
+def match_does_not_borrow(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A restored turn is not marked as on the slot's row: it takes a second one."""
+    return with_fields(built_in("match_slot", d, s, p), lent=d.false)
+
+
+@ROWS_AND_LOCKS.wrong("extend", must="I11")
+def extend_locks_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The matched prefix is not locked: the tree evicts it while the request reads it."""
+    return without(built_in("extend", d, s, p), Lock)
+
+
+@ROWS_AND_LOCKS.wrong("extend", must="I11")
+def every_chunk_locks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Each chunk locks the prefix, one unlock undoes one: it can never be evicted again."""
+    right = built_in("extend", d, s, p)
+    effects = tuple(Lock(d.true) if isinstance(e, Lock) else e for e in right.effects)
+    return dataclasses.replace(right, effects=effects)
+
+
+@ROWS_AND_LOCKS.wrong("close", must="I11")
+def close_keeps_its_lock(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A closed session keeps its tree lock: the prefix stays for ever."""
+    return without(built_in("close", d, s, p), Unlock)
+
+
+@ROWS_AND_LOCKS.wrong("abort_nth", must="I11")
+def abort_unlocks_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """An abort undoes a lock of somebody else: the tree evicts what that one reads."""
+    return with_effects(built_in("abort_nth", d, s, p), Unlock(d.true))
+
+
+@ROWS_AND_LOCKS.wrong("finish", must="I11")
+def finish_unlocks_the_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A finish undoes the lock although the slot keeps the prefix: it is evicted between two turns."""
+    return with_effects(built_in("finish", d, s, p), Unlock(d.true))
+
+
+@ROWS_AND_LOCKS.wrong("match_slot", must="I11")
+def match_locks_again(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Each match of a rejected turn locks once more (sglang #20476)."""
+    return with_effects(built_in("match_slot", d, s, p), Lock(d.true))
