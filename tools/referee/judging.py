@@ -24,10 +24,16 @@ from referee.variants import VARIANTS
 
 CASES: dict[str, Case] = {**VARIANTS, **EDITS}
 
-PROVED, REFUTED, REFUSED, UNKNOWN, NO_ANSWER = "proved", "refuted", "refused", "unknown", "no answer"
+PROVED, REFUTED, NOT_PROVED, REFUSED = "proved", "refuted", "not proved", "refused"
+UNKNOWN, NO_ANSWER = "unknown", "no answer"
 CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
 PASSES = (PROVED, CONFORMS)
-OF_PROVE: dict[int, str] = {ExitCode.PASS: PROVED, ExitCode.VIOLATION: REFUTED, ExitCode.COULD_NOT_RUN: REFUSED}
+OF_PROVE: dict[int, str] = {
+    ExitCode.PASS: PROVED,
+    ExitCode.VIOLATION: REFUTED,
+    ExitCode.COULD_NOT_RUN: REFUSED,
+    ExitCode.INCONCLUSIVE: NOT_PROVED,
+}
 OF_REPLAY: dict[int, str] = {
     ExitCode.PASS: CONFORMS,
     ExitCode.VIOLATION: VIOLATES,
@@ -52,7 +58,7 @@ class Verdict:
             return self.verdict in PASSES
         if self.verdict == REFUSED:
             return PYTHON_MISTAKE.search(self.by) is None
-        return self.verdict in (REFUTED, VIOLATES, INCOMPLETE)
+        return self.verdict in (REFUTED, NOT_PROVED, VIOLATES, INCOMPLETE)
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class Judge:
         said = self.folder / f"{variant.name}.json"
         code, message = _kvproof("prove", "--quiet", "--variant", path, "--json", said, "--cache", self.cache)
         verdict = OF_PROVE.get(code, UNKNOWN)
-        if verdict == REFUTED:
+        if verdict in (REFUTED, NOT_PROVED):
             proof = json.loads(said.read_text(encoding="utf-8"))
             return Verdict(verdict, _shortened("; ".join([*proof["broken"], *proof["vacuous"]])))
         return Verdict(verdict, "" if verdict == PROVED else message)

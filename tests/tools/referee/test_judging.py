@@ -35,7 +35,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
         ("finish_frees_twice", REFUTED, "I4"),
         ("decode_never", REFUSED, "can never happen"),
         ("decode_written_out", PROVED, ""),
-        ("every_finish_closes", REFUTED, "never happens"),
+        ("every_finish_closes", REFUTED, "I15"),
         ("free_twice_in_one_call", VIOLATES, "I16"),
         ("end_left_out", INCOMPLETE, "no terminal record"),
         ("format_of_tomorrow", REFUSED, "format 2"),

@@ -18,12 +18,17 @@ def anything(event: Event) -> bool:
 
 
 class Trace:
-    """Header, events and end record. What is written counts its events anew, unless an edit turns `is_counted` off."""
+    """Header, events and end record. What is written counts its events anew, unless an edit turns `is_counted` off.
+
+    The end record states nothing of its contents: who alters a trace leaves the digest out, and must be found all the same.
+    """
 
     def __init__(self, text: str) -> None:
         self.header, *rest = map(json.loads, text.splitlines())
         self.events: list[Event] = [record for record in rest if record["record"] == "event"]
         self.end: dict[str, Any] | None = next((record for record in rest if record["record"] == "end"), None)
+        if self.end is not None:
+            self.end = {name: value for name, value in self.end.items() if name not in ("actions", "sha256")}
         self.is_counted = True
         self.behind: list[dict[str, Any]] = []
         """Records behind the end record."""

@@ -1,4 +1,4 @@
-"""Files that deceive the proof: empty obligations, effects of their own, rules that know who asks."""
+"""Files that deceive the proof: effects of their own, rules that know who asks."""
 
 from __future__ import annotations
 
@@ -7,52 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.spec.actions import Step
-from kvproof.spec.domain import Domain, larger, orphan_start, smaller
-from kvproof.spec.effects import DropRow, Free, FreeWindow, Require, Unlock
+from kvproof.spec.domain import Domain, orphan_start, smaller
+from kvproof.spec.effects import DropRow, Free, Unlock
 from kvproof.spec.state import Ledger
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_effects, with_fields, without
 
 DECEITS = Variants("a file that deceives")
-
-
-@DECEITS.wrong("evict_window", must="I9")
-def window_obligation_that_is_always_true(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """What the window reaches is freed, and the obligation is stated as `true` under its usual sentence."""
-    right = without(built_in("evict_window", d, s, p), Require, FreeWindow)
-    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
-    moved = larger(d, cursor, d.tokens(d.floor_pages(p.pre_len)))
-    keeps = Require("I9", d.true, "what the window reaches, and a page before it, stays")
-    return Step(
-        s.but(swa_evicted_seqlen=moved), right.guards, (keeps, FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved)))
-    )
-
-
-@DECEITS.wrong("chunk_result", must="I22")
-def chunk_obligation_that_is_always_true(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A chunk appends a token, and the obligation that it gives none is stated as `true`."""
-    right = without(built_in("chunk_result", d, s, p), Require)
-    stated = Require("I22", d.true, "a chunk that does not end the input gives no token")
-    return with_effects(with_fields(right, output_len=s.output_len + d.one), stated)
-
-
-@DECEITS.wrong("extend", must="I18")
-def charge_that_is_always_true(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The charge of an admission is stated as `true`: nothing is compared with what the allocator takes."""
-    stated = Require("I18", d.true, "the charge covers what the allocator takes")
-    return with_effects(without(built_in("extend", d, s, p), Require), stated)
-
-
-@DECEITS.wrong("evict_window", must="refused: no such invariant")
-def obligation_of_no_invariant(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """What the window reaches is freed; the obligation is stated under an id that does not exist, and is never asked."""
-    right = without(built_in("evict_window", d, s, p), Require, FreeWindow)
-    cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
-    moved = larger(d, cursor, d.tokens(d.floor_pages(p.pre_len)))
-    keeps = Require("I09", moved + d.window <= p.pre_len, "what the window reaches stays")
-    return Step(
-        s.but(swa_evicted_seqlen=moved), right.guards, (keeps, FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved)))
-    )
 
 
 @DECEITS.wrong("finish", must="I4, or refused: an effect of its own")

@@ -144,6 +144,6 @@ def eviction_frees_full_pages(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def extend_takes_its_first_page_again(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A chunk takes a page for the tokens that share one with the last chunk: the old page is lost."""
     right = built_in("extend", d, s, p)
-    taken = Take(d.floor_pages(s.prefix_len), d.ceil_pages(p.seq_len))
+    taken = Take(d.floor_pages(s.prefix_len), d.ceil_pages(p.seq_len), p.seq_len + d.tokens(d.floor_pages(d.zero) + 1))
     effects = tuple(taken if isinstance(e, Take) else e for e in right.effects)
     return dataclasses.replace(right, effects=effects)

@@ -6,12 +6,12 @@ import dataclasses
 from types import SimpleNamespace
 
 from kvproof.spec.actions import ACTIONS, Guard, Step
-from kvproof.spec.actions.prefill import append_only, charge_covers, match_key_len, restored, without_tail
+from kvproof.spec.actions.prefill import match_key_len, restored, take, without_tail
 from kvproof.spec.domain import Domain, Flag, floor_align, is_aligned, larger, minus, one_page, orphan_start
-from kvproof.spec.effects import DropRow, Forget, Free, FreeWindow, Lock, Report, Require, Take, TakeRow, Unlock, Write
+from kvproof.spec.effects import DropRow, Forget, Free, FreeWindow, Lock, Report, Take, TakeRow, Unlock, Write
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
 from referee.cases import Variants
-from referee.variants.changes import built_in, with_effects, with_guard
+from referee.variants.changes import built_in, with_guard
 
 HARMLESS = Variants("right rules in other words, and other right designs")
 
@@ -26,8 +26,7 @@ def decode_written_out(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     )
     after = s.but(kv_allocated_len=allocated, kv_committed_len=s.kv_committed_len + d.one, pending=s.pending + 1)
     effects = (
-        charge_covers(d, s.kv_allocated_len, allocated),
-        Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(allocated)),
+        take(d, s.kv_allocated_len, allocated),
         Write(s.kv_committed_len, s.kv_committed_len + d.one),
     )
     return Step(after, guards, effects)
@@ -41,7 +40,7 @@ def match_by_where(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     after = without_tail(d, restored(d, s, prefix_len))
     return Step(
         after,
-        effects=(append_only(d, s, prefix_len), Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len)),
+        effects=(Free(orphan_start(d, prefix_len), s.slot_kv_allocated_len),),
     )
 
 
@@ -52,7 +51,7 @@ def match_frees_only_where_there_is_a_tail(d: Domain, s: Ledger, p: SimpleNamesp
     start, end = orphan_start(d, right.after.prefix_len), s.slot_kv_allocated_len
     some = start < end
     tail = Free(d.where(some, start, d.zero), d.where(some, end, d.zero))
-    return dataclasses.replace(right, effects=(right.effects[0], tail))
+    return dataclasses.replace(right, effects=(tail,))
 
 
 @HARMLESS.right("finish")
@@ -77,7 +76,7 @@ def extend_takes_in_two_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = built_in("extend", d, s, p)
     first, last = d.ceil_pages(s.prefix_len), d.ceil_pages(p.seq_len)
     middle = d.where(first < last, first + 1, last)
-    parts = (Take(first, middle), Take(middle, last))
+    parts = (Take(first, middle, one_page(d)), Take(middle, last, d.tokens(last - middle)))
     effects = tuple(part for e in right.effects for part in (parts if isinstance(e, Take) else (e,)))
     return dataclasses.replace(right, effects=effects)
 
@@ -102,10 +101,8 @@ def evict_a_page_later(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     cursor = larger(d, s.swa_evicted_seqlen, s.cache_protected_len)
     kept_from = floor_align(d, minus(d, p.pre_len, d.window + one_page(d) + one_page(d)))
     moved = larger(d, cursor, kept_from)
-    stays = d.some(moved == cursor, moved + d.window + one_page(d) <= p.pre_len)
-    keeps = Require("I9", stays, "what the window reaches, and a page before it, stays")
     freed = FreeWindow(d.ceil_pages(cursor), d.floor_pages(moved))
-    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (keeps, freed))
+    return Step(s.but(swa_evicted_seqlen=moved), right.guards, (freed,))
 
 
 @HARMLESS.right("evict_window")
@@ -152,7 +149,7 @@ def verify_takes_in_two_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     right = built_in("verify", d, s, p)
     first, last = d.ceil_pages(s.kv_allocated_len), d.ceil_pages(s.kv_allocated_len + d.drafts + d.one)
     middle = d.ceil_pages(s.kv_allocated_len + d.one)
-    parts = (Take(first, middle), Take(middle, last))
+    parts = (Take(first, middle, one_page(d)), Take(middle, last, d.tokens(last - middle)))
     effects = tuple(part for e in right.effects for part in (parts if isinstance(e, Take) else (e,)))
     return dataclasses.replace(right, effects=effects)
 
@@ -186,12 +183,6 @@ def insert_a_prompt_only_with_a_new_page(d: Domain, s: Ledger, p: SimpleNamespac
 def finish_shares_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A finished request gives nothing to the tree: a smaller cache, and every page comes back."""
     return with_guard(built_in("finish_plain", d, s, p), "nothing is inserted", d.no(p.inserted))
-
-
-@HARMLESS.right("create")
-def create_states_one_more_fact(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A turn also states that its session is open: true whenever it applies."""
-    return with_effects(built_in("create", d, s, p), Require("I15", s.is_open, "the session exists"))
 
 
 def queued_and_not_ahead(d: Domain, s: Ledger) -> Flag:
@@ -237,10 +228,3 @@ def row_is_taken_by_phase(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return dataclasses.replace(
         right, effects=tuple(TakeRow(first) if isinstance(e, TakeRow) else e for e in right.effects)
     )
-
-
-@HARMLESS.right("chunk_result")
-def chunk_result_counts_down(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A chunk's result states that it gives no token, and one fact more."""
-    right = built_in("chunk_result", d, s, p)
-    return with_effects(right, Require("I22", s.kv_committed_len < fill_len(s), "the input does not end here"))

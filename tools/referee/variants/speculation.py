@@ -6,8 +6,9 @@ import dataclasses
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Guard, Step
+from kvproof.spec.actions.prefill import take
 from kvproof.spec.domain import Domain, orphan_start
-from kvproof.spec.effects import Free, Take, Write
+from kvproof.spec.effects import Free, Write
 from kvproof.spec.state import Ledger
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_fields, without_guard
@@ -81,7 +82,7 @@ def verify_without_the_bonus(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     room = s.kv_allocated_len + d.drafts
     effects = (
         right.effects[0],
-        Take(d.ceil_pages(s.kv_allocated_len), d.ceil_pages(room)),
+        take(d, s.kv_allocated_len, room),
         Write(s.kv_committed_len, s.kv_committed_len + p.tokens),
         Free(orphan_start(d, s.kv_committed_len + p.tokens), room),
     )
