@@ -105,7 +105,7 @@ class Replayer:
         before = self.ledgers.get(key, pristine(self.d))
         is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
         if wrong := self._wrong_turn(event, key, is_another):
-            return self._contradiction(line, event, wrong, key)
+            return self._contradiction(line, event, wrong, key, self._missing_before(event, key, before))
         action = self.oracle.applicable(event.action, before, is_another)
         if action is None:
             self.report.actions[event.action] += 1
@@ -210,9 +210,11 @@ class Replayer:
     def _finding(self, line: int, event: Event, **found: Any) -> Finding:
         return Finding(path=self.path, line=line, event=event, profile=self.report.profile, **found)
 
-    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str) -> Finding:
+    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str, cause: str = "") -> Finding:
         """The event shows what it may not show under the header of its trace, or after the events before it."""
-        return self._finding(line, event, ledger=ledger, action=event.action, rule=CONTRADICTS, pages=wrong)
+        return self._finding(
+            line, event, ledger=ledger, action=event.action, rule=CONTRADICTS, pages=wrong, cause=cause
+        )
 
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
         rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)

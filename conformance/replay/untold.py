@@ -70,7 +70,7 @@ def why_untold(coverage: Coverage, header: Header) -> str:
     more = f"; and {len(missing) - MAX_NAMED} more kinds of event" if len(missing) > MAX_NAMED else ""
     return (
         f"it tells less than the recorder of {header.producer.target} does: {named}{more}. "
-        "What a recorder cannot see, the header names under gaps ('checkpoint_len, slot_* after a close: why')"
+        "What a recorder cannot see, the header names under gaps (docs/trace.md lists them)"
     )
 
 

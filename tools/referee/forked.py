@@ -22,7 +22,7 @@ class _Asked(Generic[Question]):
     def __init__(self, ask: Callable[[Question], object], question: Question, cpu_seconds: int) -> None:
         self.question = question
         self.answer, sender = FORK.Pipe(duplex=False)
-        self.process = FORK.Process(target=_answered, args=(ask, question, cpu_seconds, sender), daemon=True)
+        self.process = FORK.Process(target=_answered, args=(ask, question, cpu_seconds, sender))
         self.process.start()
         sender.close()
 

@@ -72,7 +72,7 @@ def test_one_rank_is_a_trace_as_ever(tmp_path: Path) -> None:
     one = record_scenario("basic", tmp_path / "a.jsonl", settings={"ranks": 1})
     plain = record_scenario("basic", tmp_path / "b.jsonl")
     assert one.paths == (tmp_path / "a.jsonl",)
-    assert one.path.read_bytes().splitlines()[1:] == plain.path.read_bytes().splitlines()[1:]
+    assert one.path.read_bytes().splitlines()[1:-1] == plain.path.read_bytes().splitlines()[1:-1]
     assert "rank" not in TraceReader(one.path).header.extra
 
 

@@ -49,7 +49,7 @@ def test_a_later_alternative_counts_only_where_no_earlier_one_holds(tmp_path: Pa
 
 
 def test_an_invariant_that_had_nothing_to_say_is_not_exercised(tmp_path: Path) -> None:
-    assert replayed(tmp_path / "t.jsonl", 2, *ARRIVES).coverage.invariants == {"I22": 1}
+    assert replayed(tmp_path / "t.jsonl", 2, *ARRIVES).coverage.invariants == {}
     running = replayed(tmp_path / "t.jsonl", 2, *RUNS).coverage.invariants
     assert running["I1"] == running["I3"] == running["I18"] == 1
     assert running["I4"] == 0, "nothing was freed"
@@ -130,7 +130,7 @@ def recorded(path: Path, name: str) -> tuple[Path, Records]:
     """A recorded trace, under a target of which nothing is expected."""
     copied(GOLDEN / name, path)
     records = records_of(path)
-    records[0]["producer"]["target"] = "none"
+    records[0]["producer"]["target"], records[0]["known_deviations"] = "none", []
     return write_records(path, records), records
 
 
@@ -147,7 +147,8 @@ def test_a_trace_that_shows_less_is_checked_less(checker: str, name: str, tmp_pa
     assert creates < less.invariants["I15"] <= matches + creates < whole.invariants["I15"]
     assert nothing.invariants["I15"] == creates
     assert nothing.invariants["I12"] < less.invariants["I12"] < whole.invariants["I12"]
-    assert nothing.invariants["I22"] == less.invariants["I22"] == 0 < whole.invariants["I22"], "of running turns"
+    told = whole.actions["result"]  # events say as a parameter how many tokens they bring
+    assert told <= nothing.invariants["I22"] == less.invariants["I22"] < whole.invariants["I22"]
     assert less.fields["kv_committed_len"] == matches and nothing.fields["kv_committed_len"] == 0
 
 
@@ -158,7 +159,7 @@ def test_without_a_shown_value_only_what_pages_and_parameters_show_is_checked(ch
     write_records(path, without_after(records_of(path)))
     checked = coverage_by(checker, path).invariants
     assert checked["I18"] == 1, "the extend says up to where it runs, and its pages are listed; the decode takes none"
-    assert checked["I1"] == 1 and checked["I3"] == checked["I16"] == checked["I22"] == 0
+    assert checked["I1"] == 1 and checked["I3"] == checked["I16"] == 0
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
