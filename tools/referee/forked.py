@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from kvproof.conformance.fuzz.child_process import die_with_parent
+
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 PROCESSES = 2
@@ -60,6 +62,7 @@ def _answered(
     cpu_seconds: int,
     sender: multiprocessing.connection.Connection[object, object],
 ) -> None:
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     sender.send(ask(question))
     sys.stdout.flush()
