@@ -8,7 +8,20 @@ from types import SimpleNamespace
 from kvproof.spec.actions import ACTIONS, Guard, Step
 from kvproof.spec.actions.prefill import match_key_len, restored, take, without_tail
 from kvproof.spec.domain import Domain, Flag, floor_align, is_aligned, larger, minus, one_page, orphan_start
-from kvproof.spec.effects import DropRow, Forget, Free, FreeWindow, Lock, Report, Take, TakeRow, Unlock, Write
+from kvproof.spec.effects import (
+    DropRow,
+    End,
+    EndSession,
+    Forget,
+    Free,
+    FreeWindow,
+    Lock,
+    Report,
+    Take,
+    TakeRow,
+    Unlock,
+    Write,
+)
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, fill_len, is_live
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_guard
@@ -115,7 +128,7 @@ def evict_by_whole_pages(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def close_in_another_order(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A close frees the pages, returns the row and then undoes the lock."""
     right = built_in("close", d, s, p)
-    order = (Free, DropRow, Unlock)
+    order = (Free, DropRow, Unlock, EndSession)
     return dataclasses.replace(right, effects=tuple(e for kind in order for e in right.effects if isinstance(e, kind)))
 
 
@@ -123,7 +136,7 @@ def close_in_another_order(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def abort_in_another_order(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """An abort frees the pages before it undoes the lock."""
     right = built_in("abort_nth", d, s, p)
-    order = (Free, Unlock, DropRow)
+    order = (Free, Unlock, DropRow, End)
     return dataclasses.replace(right, effects=tuple(e for kind in order for e in right.effects if isinstance(e, kind)))
 
 
