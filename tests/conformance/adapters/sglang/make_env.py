@@ -52,8 +52,13 @@ def steps(python: str | None, versions: tuple[str, ...]) -> Iterator[Step]:
     for version in versions:
         wanted = (f"sglang=={version}", *SITES[version])
         yield f"sglang-{version}", " ".join(wanted), partial(install_site, version, wanted)
-    # The list of packages in pyproject.toml is read when kvproof is installed, so a change of it installs anew.
-    yield "kvproof", (ROOT / "pyproject.toml").read_text(), lambda: pip("install", "--no-deps", "-e", str(ROOT))
+    # The list of packages in pyproject.toml is read when kvproof is installed, so a change of it installs anew; and so does
+    # another checkout, whose environment this was.
+    yield (
+        "kvproof",
+        f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}",
+        lambda: pip("install", "--no-deps", "-e", str(ROOT)),
+    )
 
 
 def make_venv(python: str | None) -> None:
