@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import z3
 
@@ -39,6 +38,7 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
+from kvproof.spec.faults.fault import with_parts
 from kvproof.spec.state import Ledger
 
 
@@ -111,12 +111,6 @@ def _right(action: str, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return ACTIONS[action].run(d, s, p)
 
 
-def _with(step: Step, kind: type, **fields: Any) -> Step:
-    """The step, with other fields of its effects of one kind."""
-    effects = tuple(dataclasses.replace(e, **fields) if isinstance(e, kind) else e for e in step.effects)
-    return dataclasses.replace(step, effects=effects)
-
-
 def _and(step: Step, *effects: Effect) -> Step:
     return dataclasses.replace(step, effects=(*step.effects, *effects))
 
@@ -133,12 +127,12 @@ def chunk_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @twin("finish", "I14", "a turn that finishes keeps tokens that it has")
 def checkpoint_beyond_the_tokens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with(_right("finish", d, s, p), Succeed, tokens=s.origin_len + s.output_len + d.one)
+    return with_parts(_right("finish", d, s, p), Succeed, tokens=s.origin_len + s.output_len + d.one)
 
 
 @twin("finish", "I14", "a turn that finishes has more tokens than the one before")
 def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
+    return with_parts(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
 
 
 @twin("defer_close", "I15", "a session ends when it has no turn in flight")
@@ -168,29 +162,29 @@ def arrival_takes_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @twin("extend", "I18", "the charge covers what the allocator takes")
 def nothing_is_charged(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with(_right("extend", d, s, p), Take, charge=d.zero)
+    return with_parts(_right("extend", d, s, p), Take, charge=d.zero)
 
 
 @twin("extend", "I8", "the reused prefix holds the turn's own tokens")
 def reads_what_is_not_written(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with(_right("extend", d, s, p), Write, start=s.prefix_len + d.one, end=p.seq_len + d.one)
+    return with_parts(_right("extend", d, s, p), Write, start=s.prefix_len + d.one, end=p.seq_len + d.one)
 
 
 @twin("decode", "I1", "every written position has a page")
 def writes_without_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with(_right("decode", d, s, p), Take, last=d.ceil_pages(s.kv_allocated_len))
+    return with_parts(_right("decode", d, s, p), Take, last=d.ceil_pages(s.kv_allocated_len))
 
 
 @twin("extend", "I12", "nothing is written into a page that the tree owns")
 def writes_from_the_beginning(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _with(_right("extend", d, s, p), Write, start=d.zero)
+    return with_parts(_right("extend", d, s, p), Write, start=d.zero)
 
 
 @twin("match_slot", "I4", "a free starts on a page boundary")
 @twin("match_slot", "I6", "no page is freed that the session or its turn still reads")
 def tail_begins_inside_a_page(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     step = _right("match_slot", d, s, p)
-    return _with(step, Free, start=step.after.prefix_len)
+    return with_parts(step, Free, start=step.after.prefix_len)
 
 
 @twin("late_result", "I16", "nothing but the release frees a turn's pages")
@@ -210,7 +204,7 @@ def evicts_into_the_window(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("insert", "I8", "what goes to the tree has its KV")
 def inserts_what_is_not_written(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """All whole pages that are allocated, those that a round of drafts reserves among them."""
-    return _with(_right("insert", d, s, p), Insert, pages=d.floor_pages(s.kv_allocated_len))
+    return with_parts(_right("insert", d, s, p), Insert, pages=d.floor_pages(s.kv_allocated_len))
 
 
 @twin("close", "I11", "a lock is undone once")
@@ -225,7 +219,7 @@ def terms_are_wrong_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     terms = next(effect for effect in step.effects if isinstance(effect, Report))
     held, uncached = terms.session_held + 1, terms.uncached - 1
     windows = {"window_held": terms.window_held + 1, "window_uncached": terms.window_uncached - 1}
-    return _with(step, Report, session_held=held, uncached=uncached, **windows)
+    return with_parts(step, Report, session_held=held, uncached=uncached, **windows)
 
 
 @twin("stash", "X4", "a rule writes no ghost itself")

@@ -75,7 +75,6 @@ class WrittenRule:
 
     def __call__(self, d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         found = _values(self.values, d, s, p)
-
         return Step(
             Ledger(**{name: found[number] for name, number in self.after.items()}),
             tuple(Guard(sentence, found[number]) for sentence, number in self.guards),

@@ -93,6 +93,12 @@ def without(step: Step, effect: type) -> Step:
     return dataclasses.replace(step, effects=tuple(e for e in step.effects if not isinstance(e, effect)))
 
 
+def with_parts(step: Step, effect: type, **parts: Any) -> Step:
+    """The step with other parts of its effects of one class."""
+    effects = (dataclasses.replace(e, **parts) if isinstance(e, effect) else e for e in step.effects)
+    return dataclasses.replace(step, effects=tuple(effects))
+
+
 def actions_with(fault: Fault | None, machine: Machine = LEDGER) -> dict[str, Action]:
     """The machine's table of actions, those of the fault deviating."""
     if fault is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
@@ -10,7 +9,7 @@ from kvproof.spec.actions.decode import decode
 from kvproof.spec.actions.prefill import extend
 from kvproof.spec.domain import Domain, minus
 from kvproof.spec.effects import Take
-from kvproof.spec.faults.fault import but_after, fault
+from kvproof.spec.faults.fault import but_after, fault, with_parts
 from kvproof.spec.staging import Admission, Deferred, overwrite_row
 from kvproof.spec.state import Ledger
 from kvproof.spec.tree import Node, tree_unlock
@@ -40,9 +39,7 @@ def tokens_are_charged(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     It is charged by tokens alone, without the page that each request may need more.
     """
-    right, charge = extend.run(d, s, p), minus(d, p.seq_len, s.prefix_len)
-    effects = tuple(dataclasses.replace(e, charge=charge) if isinstance(e, Take) else e for e in right.effects)
-    return dataclasses.replace(right, effects=effects)
+    return with_parts(extend.run(d, s, p), Take, charge=minus(d, p.seq_len, s.prefix_len))
 
 
 @fault("M19", of="cancel_admission", breaks=("I19",))

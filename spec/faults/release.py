@@ -9,7 +9,7 @@ from kvproof.spec.actions import Step
 from kvproof.spec.actions.finish import finish_plain
 from kvproof.spec.domain import Domain, larger, minus
 from kvproof.spec.effects import FreeByLoc, Insert
-from kvproof.spec.faults.fault import fault
+from kvproof.spec.faults.fault import fault, with_parts
 from kvproof.spec.state import RUNNING, WAITING, Ledger, fill_len
 
 
@@ -45,10 +45,7 @@ def duplicates_are_freed_from_the_prefix(d: Domain, s: Ledger, p: SimpleNamespac
 
     The unaligned tail of the prefix is the request's own.
     """
-    right = finish_plain.run(d, s, p)
-    start = d.ceil_pages(s.prefix_len)
-    effects = tuple(dataclasses.replace(e, freed_from=start) if isinstance(e, Insert) else e for e in right.effects)
-    return dataclasses.replace(right, effects=effects)
+    return with_parts(finish_plain.run(d, s, p), Insert, freed_from=d.ceil_pages(s.prefix_len))
 
 
 @fault(
