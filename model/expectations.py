@@ -7,13 +7,17 @@ predicate is written over the number domain, as the rules are. Runs that are exp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from kvproof.model.expected_runs import unexpected
-from kvproof.model.explore import states
+from kvproof.model.explore import Reachable, reach, states
+from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.domain import Domain, Flag, is_aligned
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, holds_row, is_live
 
@@ -217,6 +221,26 @@ def said(config: Mapping[str, Any]) -> str:
         for name, value in config.items()
     )
     return ", ".join(words) or "plain"
+
+
+def explored(
+    expectations: Sequence[Expectation],
+    page_size: int,
+    row_width: int,
+    actions: Mapping[str, Action] = ACTIONS,
+    **config: Any,
+) -> tuple[Reachable, dict[str, int]]:
+    """All states of an instance, and in how many of them each situation is met."""
+    met = dict.fromkeys((e.name for e in expectations), 0)
+
+    def visit(d: Integers, s: Ledger) -> None:
+        for expectation in expectations:
+            met[expectation.name] += bool(expectation.holds(d, s))
+
+    return reach(page_size, row_width, actions, visit, **config), met
+
+
+EXPLORED = TypeAdapter(tuple[Reachable, dict[str, int]])
 
 
 def check_expectations() -> list[str]:

@@ -20,9 +20,8 @@ from pydantic import TypeAdapter
 
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
-from kvproof.model.expectations import check_expectations, situations_of, unmet
-from kvproof.model.explore import Reachable, Run, Walk, counterexample, reach, walk
-from kvproof.model.integers import Integers
+from kvproof.model.expectations import EXPLORED, check_expectations, explored, situations_of, unmet
+from kvproof.model.explore import Reachable, Run, Walk, counterexample, walk
 from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
@@ -32,7 +31,6 @@ from kvproof.spec.effects import Condition, apply_effects, leaves_ghosts
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
-from kvproof.spec.state import Ledger
 
 # Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
 WITNESS = (1, 3)
@@ -50,7 +48,6 @@ Progress = Callable[[str], None]
 
 # What searches find, as it is kept.
 WALK, SENTENCES = TypeAdapter(Walk), TypeAdapter(list[str])
-EXPLORED = TypeAdapter(tuple[Reachable, list[str]])
 
 
 @dataclass(frozen=True)
@@ -156,9 +153,10 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
             what = f"reachable states {sorted(config.items())}"
-            found, failures = asker.recall(what, partial(_explore, config), EXPLORED)
+            expected = situations_of(config)
+            found, met = asker.recall(what, partial(explored, expected, *WITNESS, **config), EXPLORED)
             proof.reachable.append(found)
-            proof.vacuous.extend(failures)
+            proof.vacuous.extend(unmet(expected, met))
         proof.vacuous.extend(_what_never_happens(proof.reachable))
         for machine in (m for m in MACHINES if m is not LEDGER):
             taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
@@ -177,18 +175,6 @@ def steps_of(fault: Fault | None = None) -> int:
     if fault is not None:
         return len(fault.deviations) + 1
     return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 3
-
-
-def _explore(config: dict[str, Any]) -> tuple[Reachable, list[str]]:
-    """All states of a small instance, and which situations of its configuration are not as expected."""
-    met = {e.name: 0 for e in situations_of(config)}
-
-    def visit(d: Integers, s: Ledger) -> None:
-        for expectation in situations_of(config):
-            met[expectation.name] += bool(expectation.holds(d, s))
-
-    found = reach(*WITNESS, visit=visit, **config)
-    return found, unmet(situations_of(config), met)
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:

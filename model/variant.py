@@ -21,7 +21,7 @@ import z3
 from pydantic import TypeAdapter
 
 from kvproof.model.certify import numbers
-from kvproof.model.expectations import EXPECTATIONS, Expectation, said, situations_of, unmet
+from kvproof.model.expectations import EXPECTATIONS, EXPLORED, Expectation, explored, said, situations_of, unmet
 from kvproof.model.explore import (
     INSTANCES,
     MOST_STATES,
@@ -51,7 +51,6 @@ from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Asker, Po
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.machine import LEDGER
-from kvproof.spec.state import Ledger
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ REFUTING = (
     *(Instance(size, width) for size, width in INSTANCES),
 )
 """Where a run is looked for that a changed rule breaks. More than these cost seconds and hold little that is new."""
-STATES, EXPLORED = TypeAdapter(Reachable), TypeAdapter(tuple[Reachable, dict[str, int]])
+STATES = TypeAdapter(Reachable)
 NAMES = TypeAdapter(list[str])
 
 
@@ -237,7 +236,8 @@ def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Prog
     for at, by_right_rules in zip(WHOLE, right, strict=True):
         show(f"all states of {at}")
         try:
-            found, situations = asker.recall(f"all of {at}", partial(_explored, at, variant.actions), EXPLORED)
+            search = partial(explored, _asked_of(at.config), at.page_size, at.row_width, variant.actions, **at.config)
+            found, situations = asker.recall(f"all of {at}", search, EXPLORED)
         except TooManyStatesError as error:
             yield f"not explored whole: {at} has {error}"
             continue
@@ -275,18 +275,6 @@ def _states(at: Instance, actions: Mapping[str, Action]) -> Reachable:
 def _asked_of(config: Mapping[str, Any]) -> list[Expectation]:
     """What every design must meet in this configuration."""
     return [e for e in situations_of(config) or EXPECTATIONS * (not config) if e.of_every_design]
-
-
-def _explored(at: Instance, actions: Mapping[str, Action]) -> tuple[Reachable, dict[str, int]]:
-    """All states of the instance, and in how many each situation is met."""
-    asked = _asked_of(at.config)
-    met = dict.fromkeys((e.name for e in asked), 0)
-
-    def visit(d: Integers, s: Ledger) -> None:
-        for expectation in asked:
-            met[expectation.name] += bool(expectation.holds(d, s))
-
-    return reach(at.page_size, at.row_width, actions, visit, **at.config), met
 
 
 def _not_taken(at: Instance, actions: Mapping[str, Action], wanted: list[str], asker: Asker) -> list[str]:
