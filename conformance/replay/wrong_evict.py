@@ -71,7 +71,7 @@ def _cause(finding: Finding, history: _History, given_up: list[int], kept: list[
 
 
 def _evict_for(event: Event, history: _History) -> _Place | None:
-    """The evict that made room for an event: directly before it, or the last one in the same step of the scheduler."""
+    """The evict that freed pages for an event: directly before it, or the last one in the same step of the scheduler."""
     if history.last is not None and _is_evict(history.last):
         return history.last
     last = history.since_check[-1] if history.since_check else None
