@@ -16,12 +16,10 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.judging import Judging, Unjudged
 from kvproof.conformance.fuzz.play import play
 
-SCHEDULES = 120
-
 
 @cache
 def runs() -> dict[str, Run]:
-    return {run.name: run for run in reference_runs(1, SCHEDULES, 0)}
+    return {run.name: run for run in reference_runs(1, 0, 0)}
 
 
 def verdict(of: Case, run: Run) -> Result:
@@ -89,7 +87,7 @@ impl/prefill.py Prefill._budget
     s# is prefilled to #
 impl/prefill.py Prefill.batch
     drop operand: len(state.running) + len(batch) < state.config.max_batch -> (dropped)
-    schedule 74 of seed 1
+    three requests where two may run
     # requests run of #
 impl/prefill.py Prefill.charge
     fix condition: others -> False
@@ -137,7 +135,7 @@ impl/decode.py Decode.make_room
     plain# is given up, and a result in flight may end it or another
 impl/request_exit.py RequestExit.abort
     drop operand: req.to_finish -> (dropped)
-    schedule 50 of seed 1
+    an abort of a prompt of 56 tokens
     r# is told another reason than 'input too long'
 impl/request_exit.py RequestExit.retract
     off by one: min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) -> \

@@ -20,6 +20,8 @@ def of_the_reference(target: Reference) -> Iterator[tuple[str, Schedule]]:
     for length in (target.config({"page_size": 4}).max_input_len + more for more in (0, 1)):
         prompt = Act(do="send", new_tokens=length, max_new_tokens=3)
         yield f"a prompt of {length} tokens", _of((prompt, TO_THE_END), page_size=4)
+        yield f"an abort of a prompt of {length} tokens", _of((prompt, Act(do="abort"), TO_THE_END), page_size=4)
+    yield "three requests where two may run", three_requests_of_two()
     for overlap in (False, True):
         yield f"aborts between the halves of a step, overlap {overlap}", aborts_between_halves(overlap)
         yield f"an abort between two chunks, overlap {overlap}", abort_between_chunks(overlap)
@@ -35,6 +37,11 @@ def of_the_reference(target: Reference) -> Iterator[tuple[str, Schedule]]:
             f"retracts under a window, overlap {overlap}, prepared {prepared}",
             retracts_under_a_window(overlap, prepared),
         )
+
+
+def three_requests_of_two() -> Schedule:
+    request = Act(do="send", new_tokens=8, max_new_tokens=3)
+    return _of((request, request, request, TO_THE_END), page_size=4, max_running_requests=2)
 
 
 def parting(act: Act) -> Schedule:

@@ -101,7 +101,8 @@ def test_launcher_gives_the_exit_code_and_the_environment_of_its_command(tmp_pat
 
 
 def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Path) -> None:
-    """The command ends by the signal that the launcher was sent, after its own handler ran."""
+    """The command ends by the signal that the launcher was sent, after its own handler ran. It sleeps for short times: a
+    signal that comes just before a sleep is handled after it."""
     command = (
         "import signal, sys, time\n"
         "def handle(number, frame):\n"
@@ -110,7 +111,7 @@ def test_launcher_passes_signals_on_and_names_the_one_that_ended_it(tmp_path: Pa
         "    signal.raise_signal(number)\n"
         "signal.signal(signal.SIGTERM, handle)\n"
         "print('up', flush=True)\n"
-        "time.sleep(60)\n"
+        "for _ in range(600): time.sleep(0.1)\n"
     )
     launcher = of_its_own("record", "--target", "sglang-server", "--out", tmp_path / "t.jsonl", "--")
     process = subprocess.Popen(
