@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.effects import Condition, Effect, apply_effects
+from kvproof.spec.events import asked_of_event
 from kvproof.spec.invariants import INVARIANTS, Invariant
 from kvproof.spec.state import Ledger
 
@@ -56,10 +57,24 @@ class Oracle:
     def step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
         return self.outcome(action, s, action.run(self.d, s, SimpleNamespace(**params)))
 
+    def asked_step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
+        """The step, and of a ledger's also what is asked of its event (`spec/events.py`), as in the proof."""
+        given = SimpleNamespace(**params)
+        return self._asked(action, s, action.run(self.d, s, given), given)
+
     def allowed_step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome | None:
-        """The step, or None where a guard fails: a search asks most of these, and leaves out the work of their effects."""
-        step = action.run(self.d, s, SimpleNamespace(**params))
-        return self.outcome(action, s, step) if all(g.holds for g in step.guards) else None
+        """That, or None where a guard fails: a search asks most of these, and leaves out the work of their effects."""
+        given = SimpleNamespace(**params)
+        step = action.run(self.d, s, given)
+        return self._asked(action, s, step, given) if all(g.holds for g in step.guards) else None
+
+    def _asked(self, action: Action, s: Any, step: Step, given: SimpleNamespace) -> Outcome:
+        outcome = self.outcome(action, s, step)
+        if not isinstance(s, Ledger):
+            return outcome
+        asked = asked_of_event(self.d, action, s, step, outcome.after, given)
+        failed = tuple(c for c in asked if not c.holds)
+        return replace(outcome, failed_conditions=outcome.failed_conditions + failed) if failed else outcome
 
     def outcome(self, action: Action, s: Any, step: Step) -> Outcome:
         after, conditions = apply_effects(self.d, step.after, step.effects)

@@ -18,6 +18,7 @@ from typing import Any
 import z3
 from pydantic import TypeAdapter
 
+from kvproof.model.accepted_events import prove_accepted_events
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import EXPLORED, check_expectations, explored, situations_of, unmet
@@ -27,7 +28,8 @@ from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import Action
-from kvproof.spec.effects import Condition, apply_effects, leaves_ghosts
+from kvproof.spec.effects import Condition, apply_effects
+from kvproof.spec.events import asked_of_event
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
@@ -150,6 +152,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.vacuous.extend(_effects_that_cannot_fail(asker))
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
+        proof.lemmas.extend(prove_accepted_events(asker, {}))
         for config in WITNESS_CONFIGS:
             progress("all states of a small instance")
             what = f"reachable states {sorted(config.items())}"
@@ -213,7 +216,7 @@ def _pose_step(machine: Machine, action: Action) -> Posed:
     step = action.run(d, before, params)
     after, conditions = apply_effects(d, step.after, step.effects)
     if machine is LEDGER:
-        conditions += (leaves_ghosts(d, before, step.after),)
+        conditions += tuple(asked_of_event(d, action, before, step, after, params))
     facts = d.domain_facts(before, params, action.params)
     taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
     goals: dict[Label, Any] = {}

@@ -20,6 +20,7 @@ from typing import Any
 import z3
 from pydantic import TypeAdapter
 
+from kvproof.model.accepted_events import EVENTS, prove_accepted_events
 from kvproof.model.certify import numbers
 from kvproof.model.expectations import EXPECTATIONS, EXPLORED, Expectation, explored, said, situations_of, unmet
 from kvproof.model.explore import (
@@ -67,7 +68,7 @@ class Instance:
 
 WHOLE = (*(Instance(*WITNESS, config) for config in WITNESS_CONFIGS), Instance(2, 4))
 """Explored whole: those of the built-in proof, and the smallest with positions inside a page."""
-FIRING = tuple(Instance(*size, config) for size in ((2, 3), (3, 4), (4, 4)) for config in WITNESS_CONFIGS)
+FIRING = tuple(Instance(*size, config) for size in ((2, 3), (3, 4), (4, 5)) for config in WITNESS_CONFIGS)
 """Searched until every action that the built-in rules take has been taken."""
 LARGE_PAGE = 2**20
 """Above any page size that is searched the solver is asked whether a replaced action can happen."""
@@ -166,8 +167,9 @@ def prove_variant(
         changes = _changes(built_in, proof)
         kept = [o for o in built_in.obligations if o.action not in variant.replaced]
         proof.obligations = [*kept, *proof.obligations]
-        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect != LIVENESS]
+        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect not in (LIVENESS, EVENTS)]
         proof.lemmas += prove_liveness(asker, variant.actions)
+        proof.lemmas += prove_accepted_events(asker, variant.replaced)
         if all(o.verdict == PROVED for o in proof.obligations):
             proof.vacuous.extend(_what_is_missing(variant, built_in, proof, show, asker))
         else:
@@ -216,7 +218,7 @@ def _inductive_states(action: Action, cells: list[Obligation]) -> Iterator[Induc
         solver.add(*posed.assumptions, z3.Not(posed.goals[cell.invariant, cell.sentence]))
         if checked(solver, small) == "sat" or checked(solver) == "sat":
             oracle, before, params = numbers(LEDGER, action, solver.model())
-            taken = Taken(params, oracle.step(action, before, params))
+            taken = Taken(params, oracle.asked_step(action, before, params))
             yield InductiveState(cell.invariant, cell.sentence, oracle.d, taken)
 
 

@@ -150,7 +150,7 @@ NEVER = {
     ),
     "a finish of small pages only": (
         guarded("finish", "d.tokens(d.floor_pages(d.zero) + 1) <= d.one + d.one"),
-        "vacuous: finish: never happens any more in P=3 row width 4 (plain), P=4 row width 4 (plain)\n"
+        "vacuous: finish: never happens any more in P=3 row width 4 (plain), P=4 row width 5 (plain)\n"
         "vacuous: finish: never happens any more with pages of more than 1,048,576 tokens",
     ),
     "an eviction that needs every result": (
@@ -351,6 +351,7 @@ RULES = {
     "raise MemoryError": "my_fix.py:8: MemoryError",
     "import os; os._exit(0)": "my_fix.py: its process ended without an answer, with exit code 0 (limits: ",
     "return Step(s.but(orphans=0))": "my_fix.py:7: orphans is a ghost field: only effects write it",
+    "return Step(s.but(checkpoint_len=s.success_len))": "my_fix.py:7: success_len is a ghost field: no server has it",
     "return Step(s.but(is_open=7))": "my_fix.py:7: it does not run: ",
     "return Step(s, effects=(type('Mine', (Free,), {})(d.zero, d.one),))": "my_fix.py:7: no effect is named Mine",
 }
