@@ -7,6 +7,7 @@ predicate is written over the number domain, as the rules are. Runs that are exp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from kvproof.model.expected_runs import unexpected
-from kvproof.model.explore import Reachable, reach, states
-from kvproof.model.integers import Integers
-from kvproof.model.oracle import Oracle
+from kvproof.model.explore import Reachable, whole
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.domain import Domain, Flag, is_aligned
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len, holds_row, is_live
@@ -231,13 +230,7 @@ def explored(
     **config: Any,
 ) -> tuple[Reachable, dict[str, int]]:
     """All states of an instance, and in how many of them each situation is met."""
-    met = dict.fromkeys((e.name for e in expectations), 0)
-
-    def visit(d: Integers, s: Ledger) -> None:
-        for expectation in expectations:
-            met[expectation.name] += bool(expectation.holds(d, s))
-
-    return reach(page_size, row_width, actions, visit, **config), met
+    return whole(page_size, row_width, actions, {e.name: e.holds for e in expectations}, **config)
 
 
 EXPLORED = TypeAdapter(tuple[Reachable, dict[str, int]])
@@ -245,11 +238,9 @@ EXPLORED = TypeAdapter(tuple[Reachable, dict[str, int]])
 
 def check_expectations() -> list[str]:
     """What is not as expected, as sentences; empty when all is."""
-    found = {e.name: 0 for e in EXPECTATIONS}
-    for oracle in (Oracle.of(*instance) for instance in INSTANCES):
-        for ledger in states(oracle):
-            for expectation in EXPECTATIONS:
-                found[expectation.name] += bool(expectation.holds(oracle.d, ledger))
+    found = Counter[str]()
+    for instance in INSTANCES:
+        found.update(explored(EXPECTATIONS, *instance)[1])
     return [*unmet(EXPECTATIONS, found), *unexpected()]
 
 
