@@ -9,14 +9,16 @@ There are two searches, which take the same steps in the same order: `Compiled` 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.compiled.search import BEYOND_A_BYTE, FOUND, FULL, CompiledRules, Reached, counts_of
+from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.model.small_instances import parameters
 from kvproof.spec.actions import ACTIONS, Action
@@ -116,7 +118,8 @@ def states(oracle: Oracle, machine: Machine = LEDGER, depth: int | None = None) 
     yield from (step.outcome.after for step, is_new in breadth_first(oracle, machine, depth) if is_new)
 
 
-class Whole(NamedTuple):
+@dataclass(frozen=True)
+class Whole:
     """What a search finds in all states of an instance. `met`: in how many of them each situation is."""
 
     states: int
@@ -126,12 +129,31 @@ class Whole(NamedTuple):
     met: list[int]
 
 
-class Interpreted:
+class Search(ABC):
+    """The rules of a machine, searched breadth first."""
+
+    most_states: int
+    """Of one instance."""
+
+    def __init__(self, actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> None:
+        self.actions, self.machine = actions, machine
+
+    @abstractmethod
+    def whole(self, d: Integers, situations: Sequence[Situation] = ()) -> Whole:
+        """All reachable ledgers. Raises AssertionError if one breaks an invariant, and TooManyStatesError."""
+
+    @abstractmethod
+    def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
+        """The shortest run that breaks `invariant` (None: any), of at most `MOST_STEPS`; None if there is none."""
+
+
+class Interpreted(Search):
     """The rules as Python: they are the oracle of the compiled search."""
 
     most_states = 100_000
 
-    def whole(self, oracle: Oracle, situations: Sequence[Situation]) -> Whole:
+    def whole(self, d: Integers, situations: Sequence[Situation] = ()) -> Whole:
+        oracle = Oracle(d, self.actions)
         start = LEDGER.start(oracle.d)
         sources: dict[Any, list[Any]] = {start: []}
         depths = {start: 0}
@@ -140,94 +162,78 @@ class Interpreted:
             before, after = step.outcome.before, step.outcome.after
             taken[step.outcome.action.name] += 1
             # A state that was met before keeps the invariants; what can still fail is this way of getting there.
-            _require_unbroken(step, step.outcome.broken(oracle.d, INVARIANTS if is_new else {}))
+            _require_unbroken(step, step.outcome.broken(d, INVARIANTS if is_new else {}))
             if is_new:
                 sources[after], depths[after] = [], depths[before] + 1
             sources[after].append(before)
         turn_ends = _can_reach(sources, lambda state: state.phase == NONE)
         session_ends = _can_reach(sources, lambda state: not state.is_open)
         stuck = len(sources) - len(turn_ends & session_ends)
-        met = [sum(bool(holds(oracle.d, state)) for state in sources) for holds in situations]
+        met = [sum(bool(holds(d, state)) for state in sources) for holds in situations]
         return Whole(len(sources), max(depths.values()), taken, stuck, met)
 
-    def shortest(self, oracle: Oracle, machine: Machine, invariant: str | None) -> tuple[Taken, ...] | None:
+    def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
         def is_wanted(step: Taken) -> bool:
-            broken = step.outcome.broken(oracle.d, machine.invariants)
+            broken = step.outcome.broken(d, self.machine.invariants)
             return bool(broken) and (invariant is None or invariant in broken)
 
-        return first_steps(oracle, machine, is_wanted)
+        return first_steps(Oracle(d, self.actions), self.machine, is_wanted)
 
 
-class Compiled:
+class Compiled(Search):
     """The rules as machine code: some hundred times as fast."""
 
     most_states = 2_000_000
 
-    def whole(self, oracle: Oracle, situations: Sequence[Situation]) -> Whole:
-        found = self._searched(oracle, LEDGER, wanted=None, keep_edges=True)
+    def __init__(self, actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> None:
+        super().__init__(actions, machine)
+        self._rules = CompiledRules(machine, actions)
+
+    def whole(self, d: Integers, situations: Sequence[Situation] = ()) -> Whole:
+        found = self._searched(d, wanted=None, keep_edges=True)
         if found.stop == FOUND:
-            (*_, last) = _taken_again(oracle, LEDGER, found, None)
-            _require_unbroken(last, last.outcome.broken(oracle.d, LEDGER.invariants))
+            (*_, last) = self._taken_again(d, found, None)
+            _require_unbroken(last, last.outcome.broken(d, self.machine.invariants))
         ends = (found.column("phase") == NONE) + 2 * (found.column("is_open") == 0)
         stuck = int((found.from_which_some_run_reaches(ends.astype("uint8")) != 3).sum())
-        met = counts_of(found, oracle.d, situations)
-        return Whole(len(found.states), found.depth, found.taken, stuck, met)
+        return Whole(len(found.states), found.depth, found.taken, stuck, counts_of(found, d, situations))
 
-    def shortest(self, oracle: Oracle, machine: Machine, invariant: str | None) -> tuple[Taken, ...] | None:
+    def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
         with suppress(TooManyStatesError):
-            found = self._searched(oracle, machine, MOST_STEPS, None if invariant is None else (invariant,))
+            found = self._searched(d, MOST_STEPS, None if invariant is None else (invariant,))
             if found.stop == FOUND:
-                return _taken_again(oracle, machine, found, invariant)
+                return self._taken_again(d, found, invariant)
         return None
 
-    def _searched(self, oracle: Oracle, machine: Machine, *args: Any, **named: Any) -> Reached:
-        found = CompiledRules(machine, oracle.actions).search(oracle.d, self.most_states, *args, **named)
+    def _searched(self, d: Integers, *args: Any, **named: Any) -> Reached:
+        found = self._rules.search(d, self.most_states, *args, **named)
         if found.stop in (FULL, BEYOND_A_BYTE):
             raise TooManyStatesError(_more_than(self.most_states) if found.stop == FULL else BEYOND_NUMBERS)
         return found
 
+    def _taken_again(self, d: Integers, found: Reached, invariant: str | None) -> tuple[Taken, ...]:
+        """The run to where a search stopped, and the first step from there that breaks the invariant (None: any)."""
+        oracle, state, steps = Oracle(d, self.actions), self.machine.start(d), list[Taken]()
+        for row in found.path()[1:]:
+            steps.append(next(t for t in successors(oracle, state) if found.layout.row_of(t.outcome.after) == row))
+            state = steps[-1].outcome.after
+        last = ((step, step.outcome.broken(d, self.machine.invariants)) for step in successors(oracle, state))
+        return (*steps, next(step for step, broken in last if (broken if invariant is None else invariant in broken)))
 
-def the_search() -> Interpreted | Compiled:
+
+def the_search(actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> Search:
     """The compiled one where what it needs is installed."""
-    return Compiled() if is_installed() else Interpreted()
-
-
-def _taken_again(oracle: Oracle, machine: Machine, found: Reached, invariant: str | None) -> tuple[Taken, ...]:
-    """The run to where a compiled search stopped, and the first step from there that breaks the invariant (None: any)."""
-    state, steps = machine.start(oracle.d), list[Taken]()
-    for row in found.path()[1:]:
-        steps.append(next(step for step in successors(oracle, state) if found.layout.row_of(step.outcome.after) == row))
-        state = steps[-1].outcome.after
-    broken = ((step, step.outcome.broken(oracle.d, machine.invariants)) for step in successors(oracle, state))
-    steps.append(next(step for step, of_step in broken if (of_step if invariant is None else invariant in of_step)))
-    return tuple(steps)
+    return (Compiled if is_installed() else Interpreted)(actions, machine)
 
 
 def _require_unbroken(step: Taken, broken: Mapping[str, str]) -> None:
     assert not broken, (step, broken)
 
 
-def whole(
-    page_size: int,
-    row_width: int,
-    actions: Mapping[str, Action] = ACTIONS,
-    situations: Mapping[str, Situation] | None = None,
-    **config: Any,
-) -> tuple[Reachable, dict[str, int]]:
-    """All reachable ledgers of rules without a fault, and in how many of them each situation is met.
-
-    Raises AssertionError if one breaks an invariant, and TooManyStatesError.
-    """
-    asked = situations or {}
-    oracle = Oracle.of(page_size, row_width, actions, **config)
-    found = the_search().whole(oracle, list(asked.values()))
-    reachable = Reachable(page_size, row_width, config, found.states, found.depth, found.taken, found.stuck)
-    return reachable, dict(zip(asked, found.met, strict=True))
-
-
 def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS, **config: Any) -> Reachable:
-    """All reachable ledgers, as `whole` finds them."""
-    return whole(page_size, row_width, actions, **config)[0]
+    """All reachable ledgers, with `Search.whole`."""
+    found = the_search(actions).whole(Integers(page_size, row_width, **config))
+    return Reachable(page_size, row_width, config, found.states, found.depth, found.taken, found.stuck)
 
 
 @dataclass(frozen=True)
@@ -275,11 +281,11 @@ def shortest_run_of(
 
     Bounded to `MOST_STEPS` and the `most_states` of the search, because a machine with counters has no end of states.
     """
-    oracle = Oracle.of(page_size, row_width, actions, **config)
-    steps = the_search().shortest(oracle, machine, invariant)
+    d = Integers(page_size, row_width, **config)
+    steps = the_search(actions, machine).shortest(d, invariant)
     if steps is None:
         return None
-    return Run(page_size, row_width, steps, steps[-1].outcome.broken(oracle.d, machine.invariants), config)
+    return Run(page_size, row_width, steps, steps[-1].outcome.broken(d, machine.invariants), config)
 
 
 def first_steps(oracle: Oracle, machine: Machine, is_wanted: Callable[[Taken], bool]) -> tuple[Taken, ...] | None:

@@ -8,7 +8,7 @@ Together with the base case and the lemmas of `model/page_lemmas.py` this covers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -20,29 +20,19 @@ from pydantic import TypeAdapter
 
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
-from kvproof.model.expectations import EXPLORED, check_expectations, explored, situations_of, unmet
+from kvproof.model.expectations import EXPLORED, Explored, explored, unmet_in
+from kvproof.model.expected_runs import unexpected
 from kvproof.model.explore import Reachable, Run, Walk, counterexample, walk
 from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
+from kvproof.model.small_instances import Instances, explored_whole
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import Action
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import Condition, apply_effects, leaves_ghosts
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
-
-# Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
-WITNESS = (1, 3)
-WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
-    {},
-    {"overlap": True},
-    {"speculation": 1},
-    {"overlap": True, "speculation": 2},
-    {"window": 1},
-    {"tree": False},
-    {"overlap": True, "window": 1},
-)
 
 Progress = Callable[[str], None]
 
@@ -150,31 +140,42 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.vacuous.extend(_effects_that_cannot_fail(asker))
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
-        for config in WITNESS_CONFIGS:
-            progress("all states of a small instance")
-            what = f"reachable states {sorted(config.items())}"
-            expected = situations_of(config)
-            found, met = asker.recall(what, partial(explored, expected, *WITNESS, **config), EXPLORED)
-            proof.reachable.append(found)
-            proof.vacuous.extend(unmet(expected, met))
+        states, not_whole = all_states_of(explored_whole(), asker, progress)
+        proof.reachable.extend(found for found, _ in states)
+        proof.vacuous.extend([*not_whole, *unmet_in(states)])
         proof.vacuous.extend(_what_never_happens(proof.reachable))
         for machine in (m for m in MACHINES if m is not LEDGER):
             taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
             proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
-        progress("expectations")
-        failures = asker.recall("expectations", check_expectations, SENTENCES)
-        proof.vacuous.extend(failures)
+        progress("expected runs")
+        proof.vacuous.extend(asker.recall("expected runs", _unexpected_runs, SENTENCES))
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
     proof.complete = True
 
 
+def all_states_of(
+    groups: Iterable[Instances], asker: Asker, show: Progress, actions: Mapping[str, Action] = ACTIONS
+) -> tuple[list[Explored], list[str]]:
+    """What each instance of each group holds, and sentences about those that were not explored whole."""
+    found: list[Explored | str] = []
+    for instances in groups:
+        show(f"all states of small instances from {instances[0].size} on")
+        what = f"all of {'; '.join(map(str, instances))}"
+        found += asker.recall(what, partial(explored, instances, actions), EXPLORED)
+    return [of for of in found if not isinstance(of, str)], [said for said in found if isinstance(said, str)]
+
+
+def _unexpected_runs() -> list[str]:
+    return [*unexpected()]
+
+
 def steps_of(fault: Fault | None = None) -> int:
     """How often a proof says what it does next, if nothing goes wrong."""
     if fault is not None:
         return len(fault.deviations) + 1
-    return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 3
+    return sum(len(machine.actions) for machine in MACHINES) + len(explored_whole()) + 3
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:

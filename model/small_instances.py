@@ -1,12 +1,80 @@
-"""What is tried in small instances: values of parameters, all of them, in one order for each search."""
+"""The small instances that are explored whole, and what is tried in one: all values of parameters, in one order."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.oracle import Value
 from kvproof.spec.actions import Action
+
+
+def said(config: Mapping[str, Any]) -> str:
+    """A configuration in words: overlap, window 1."""
+    words = (
+        name if value is True else f"no {name}" if value is False else f"{name} {value}"
+        for name, value in config.items()
+    )
+    return ", ".join(words) or "plain"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A page size, a row width and a configuration."""
+
+    page_size: int
+    row_width: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> str:
+        return f"P={self.page_size} row width {self.row_width}"
+
+    def __str__(self) -> str:
+        return f"{self.size}, {said(self.config)}"
+
+
+Instances = tuple[Instance, ...]
+CONFIGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"overlap": True},
+    {"speculation": 1},
+    {"overlap": True, "speculation": 2},
+    {"window": 1},
+    {"tree": False},
+    {"overlap": True, "window": 1},
+)
+EVERY_CONFIG: tuple[dict[str, Any], ...] = tuple(
+    {**mode, **window, **tree}
+    for mode in (
+        {},
+        {"overlap": True},
+        {"speculation": 1, "drafts": 3},
+        {"overlap": True, "speculation": 2, "drafts": 3},
+    )
+    for window in ({}, {"window": 2})
+    for tree in ({}, {"tree": False})
+)
+"""Each kind of step with each kind of cache."""
+SMALL: Instances = (*(Instance(1, 3, config) for config in CONFIGS), Instance(2, 4))
+"""The shortest rows that hold two turns, in each kind of configuration, and the smallest with positions inside a page."""
+MIDDLE: Instances = tuple(Instance(*size, config) for size in ((2, 3), (3, 4), (4, 5)) for config in CONFIGS)
+"""Where an action happens that happens with larger pages, too."""
+LARGE: tuple[Instances, ...] = tuple(
+    tuple(Instance(*size, config) for config in EVERY_CONFIG) for size in ((1, 5), (2, 6), (3, 9), (4, 12))
+)
+"""For each page size the longest rows of which all configurations together have some million states at most."""
+
+
+def explored_whole(interpreted: tuple[Instances, ...] = (SMALL,)) -> tuple[Instances, ...]:
+    """The instances of a proof, in groups. Where the search is interpreted they are these: the large ones would take an hour."""
+    return (SMALL, *LARGE) if is_installed() else interpreted
+
+
+# --- what is tried in one -------------------------------------------------------------------------------------------
 
 USUAL_FIRST = {"inserted": range(1, -1, -1)}
 """Flags that an implementation sets unless something special was asked for."""

@@ -44,7 +44,7 @@ MULTIPLIER = -7046029254386353131
 
 
 def arrive_source(layout: StateLayout) -> str:
-    """`arrive`: a step leads to the state at `%new`. It is looked up, and added if it is new; a step that is wanted ends it all."""
+    """`arrive`: a step leads to the state at `%new`. It is looked up, and added if it is new; a wanted step ends the search."""
     written = Steps(layout)
     written.unless(written.compare("eq", written.get("stop"), 0), "done")
     written.add(written.place("taken", "%action"), 1)
