@@ -85,9 +85,20 @@ class Assembly(ABC):
             return str(value).lower() if isinstance(value, bool) else str(value)
         if value.operator == "constant":
             return self.value(value.arguments[0])
-        if id(value) not in self._known:
-            self._known[id(value)] = self.read(value) if value.operator == "read" else self._operation(value)
+        waiting = [value]  # and no recursion: a rule may come from a file, with a sum of thousands of parts
+        while waiting:
+            term = waiting[-1]
+            missing = [part for part in term.arguments if isinstance(part, Term) and not self._is_known(part)]
+            if missing:
+                waiting += reversed(missing)
+                continue
+            waiting.pop()
+            if not self._is_known(term):
+                self._known[id(term)] = self.read(term) if term.operator == "read" else self._operation(term)
         return self._known[id(value)]
+
+    def _is_known(self, term: Term) -> bool:
+        return term.operator == "constant" or id(term) in self._known
 
     def number(self, value: Any) -> str:
         """The operand as an integer: flags as 0 and 1."""

@@ -17,6 +17,7 @@ from kvproof.conformance.compiled.assembly import Assembly
 from kvproof.conformance.compiled.rule_calls import call
 from kvproof.conformance.compiled.rules import LEDGER_EVENTS, TracedRule
 from kvproof.conformance.compiled.weighing import ALL, Weigher
+from kvproof.model.compiled.assembly import PRELUDE
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.invariants import INVARIANTS
 
