@@ -34,7 +34,7 @@ Array = Any
 """A numpy array."""
 FOUND, FULL, BEYOND_A_BYTE = 1, 2, 3
 """Why a search stopped: a step that was looked for, one state more than it may have, a number too large."""
-CHUNK = 1000
+CHUNK = 10_000
 """States whose steps are taken by one call: between two calls Ctrl-C is heard."""
 MULTIPLIER = -7046029254386353131
 """Of the hash, which mixes in one word after the other."""
@@ -160,8 +160,7 @@ def _compiled(*sources: str) -> Any:
 class Reached:
     """What a search reached. `sources`: the state that each was reached from first.
 
-    `edges`, for each chunk of states: the first of them, how many steps those up to each of them have together, and the states
-    that these lead to.
+    `edges`, for each chunk of states: those of them that have steps, where the steps of each begin, and what all of these lead to.
     `stop`: FOUND, FULL, BEYOND_A_BYTE, or 0 after all states; `stopped_at`: the state whose steps were taken then.
     """
 
@@ -170,7 +169,7 @@ class Reached:
     sources: Array
     taken: dict[str, int]
     depth: int
-    edges: list[tuple[int, Array, Array]]
+    edges: list[tuple[Array, Array, Array]]
     stop: int
     stopped_at: int
 
@@ -192,15 +191,13 @@ class Reached:
         all_bits, has_changed = np.bitwise_or.reduce(ends), True
         while has_changed:
             has_changed = False
-            for first, upto, targets in reversed(self.edges):
-                counts = np.diff(upto, prepend=0)
-                rows = np.flatnonzero(counts)
-                before = ends[first + rows]
-                if not len(rows) or (before == all_bits).all():
+            for sources, begins, targets in reversed(self.edges):
+                before = ends[sources]
+                if (before == all_bits).all():
                     continue
-                after = before | np.bitwise_or.reduceat(ends[targets], (upto - counts)[rows])
+                after = before | np.bitwise_or.reduceat(ends[targets], begins)
                 has_changed |= bool((after != before).any())
-                ends[first + rows] = after
+                ends[sources] = after
         return ends
 
 
@@ -284,7 +281,9 @@ class CompiledRules:
                     break
                 if keep_edges:
                     upto, targets = arrays["ends"][: last - first], arrays["edges"][: memory["edge_count"]]
-                    edges.append((first, upto.copy(), targets.copy()))
+                    steps = np.diff(upto, prepend=0)
+                    (with_steps,) = np.nonzero(steps)
+                    edges.append((first + with_steps, (upto - steps)[with_steps], targets.copy()))
             begin, levels = end, levels + 1
         return Reached(
             self.layout,

@@ -60,16 +60,16 @@ def steps_differ(d: Integers) -> list[Any]:
     oracle, found = Oracle(d, ACTIONS), CompiledRules(LEDGER, ACTIONS).search(d, 5000, keep_edges=True)
     numbers = {row.tobytes(): number for number, row in enumerate(found.states)}
     left, different = [LEDGER.start(d)], list[Any]()
-    targets = [
-        part.tolist()
-        for _, upto, of_chunk in found.edges
-        for part in (of_chunk[begin:end] for begin, end in zip([0, *upto[:-1]], upto, strict=True))
-    ]
+    targets = {
+        source: of_chunk[begin:end].tolist()
+        for sources, begins, of_chunk in found.edges
+        for source, begin, end in zip(sources.tolist(), begins, [*begins[1:], len(of_chunk)], strict=True)
+    }
     seen = set(left)
     for state in left:
         expected = [step.outcome.after for step in successors(oracle, state)]
         number = numbers.get(found.layout.row_of(state))
-        taken = None if number is None else targets[number]
+        taken = None if number is None else targets.get(number, [])
         if taken != [numbers.get(found.layout.row_of(after)) for after in expected]:
             different.append(state)
         left += dict.fromkeys(after for after in expected if after not in seen)
