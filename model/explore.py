@@ -20,7 +20,7 @@ from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.compiled.search import BEYOND_A_BYTE, FOUND, FULL, CompiledRules, Reached, counts_of
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
-from kvproof.model.small_instances import parameters
+from kvproof.model.small_instances import LARGE, SMALL, Instances, parameters
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
 from kvproof.spec.invariants import INVARIANTS
@@ -224,6 +224,11 @@ class Compiled(Search):
 def the_search(actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> Search:
     """The compiled one where what it needs is installed."""
     return (Compiled if is_installed() else Interpreted)(actions, machine)
+
+
+def explored_whole(interpreted: tuple[Instances, ...] = (SMALL,)) -> tuple[Instances, ...]:
+    """The instances of a proof, in groups. Where the search is interpreted they are these: the large ones would take an hour."""
+    return (SMALL, *LARGE) if is_installed() else interpreted
 
 
 def _require_unbroken(step: Taken, broken: Mapping[str, str]) -> None:

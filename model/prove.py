@@ -22,11 +22,11 @@ from kvproof.model.condition_twins import conditions_without_a_twin, twin_questi
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import EXPLORED, Explored, explored, unmet_in
 from kvproof.model.expected_runs import unexpected
-from kvproof.model.explore import Reachable, Run, Walk, counterexample, walk
+from kvproof.model.explore import Reachable, Run, Walk, counterexample, explored_whole, walk
 from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
-from kvproof.model.small_instances import Instances, explored_whole
+from kvproof.model.small_instances import Instances
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import Condition, apply_effects, leaves_ghosts
@@ -148,7 +148,8 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
             taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
             proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
         progress("expected runs")
-        proof.vacuous.extend(asker.recall("expected runs", _unexpected_runs, SENTENCES))
+        failures = asker.recall("expected runs", _unexpected_runs, SENTENCES)
+        proof.vacuous.extend(failures)
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
@@ -163,7 +164,8 @@ def all_states_of(
     for instances in groups:
         show(f"all states of small instances from {instances[0].size} on")
         what = f"all of {'; '.join(map(str, instances))}"
-        found += asker.recall(what, partial(explored, instances, actions), EXPLORED)
+        of_group = asker.recall(what, partial(explored, instances, actions), EXPLORED)
+        found.extend(of_group)
     return [of for of in found if not isinstance(of, str)], [said for said in found if isinstance(said, str)]
 
 

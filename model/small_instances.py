@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.oracle import Value
 from kvproof.spec.actions import Action
 
@@ -67,11 +66,6 @@ LARGE: tuple[Instances, ...] = tuple(
     tuple(Instance(*size, config) for config in EVERY_CONFIG) for size in ((1, 5), (2, 6), (3, 9), (4, 12))
 )
 """For each page size the longest rows of which all configurations together have some million states at most."""
-
-
-def explored_whole(interpreted: tuple[Instances, ...] = (SMALL,)) -> tuple[Instances, ...]:
-    """The instances of a proof, in groups. Where the search is interpreted they are these: the large ones would take an hour."""
-    return (SMALL, *LARGE) if is_installed() else interpreted
 
 
 # --- what is tried in one -------------------------------------------------------------------------------------------

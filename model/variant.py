@@ -24,6 +24,7 @@ from kvproof.model.explore import (
     MOST_STEPS,
     Reachable,
     Taken,
+    explored_whole,
     shortest_run_of,
     the_search,
 )
@@ -41,7 +42,7 @@ from kvproof.model.prove import (
     steps_of,
 )
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Asker, Posed, Question, checked, z3_solver
-from kvproof.model.small_instances import CONFIGS, MIDDLE, SMALL, Instance, explored_whole, said
+from kvproof.model.small_instances import CONFIGS, MIDDLE, SMALL, Instance, said
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.machine import LEDGER

@@ -156,11 +156,16 @@ def _compiled(*sources: str) -> Any:
     return loaded(object_code("\n".join([PRELUDE, *sources]), machine, 0), machine)
 
 
+def compile_anew() -> None:
+    """Forget what was compiled in this process: to measure how long that takes."""
+    _compiled.cache_clear()
+
+
 @dataclass
 class Reached:
     """What a search reached. `sources`: the state that each was reached from first.
 
-    `edges`, for each chunk of states: those of them that have steps, where the steps of each begin, and what all of these lead to.
+    `edges`, for each chunk of states: those that have steps, where the steps of each begin, and what all of these lead to.
     `stop`: FOUND, FULL, BEYOND_A_BYTE, or 0 after all states; `stopped_at`: the state whose steps were taken then.
     """
 
@@ -258,7 +263,7 @@ class CompiledRules:
         tries = sum(1 for action in self.actions.values() for _ in parameters(action, d.row_width))
         table_size = 1 << (2 * most).bit_length()
         # Memory is taken page by page as it is written: states that may be there and are not cost nothing.
-        arrays = {
+        arrays: dict[str, Array] = {
             "states": np.empty((most, self.layout.words * WORD), np.int8),
             "broken": np.empty(most, np.int64),
             "sources": np.empty(most, np.int32),

@@ -204,7 +204,7 @@ def step_source(step: TracedStep, number: int, layout: StateLayout, bits: Mappin
     failed = written.bits((bits[invariant], flag) for invariant, flag in step.failed.items())
     written.do(f"call void @arrive({ARGUMENTS}, i64 {number}, i64 {failed}, i64 {_beyond_a_byte(step, written)})")
     written.go(out)
-    for name, sort in reversed(step.action.params.items()):
+    for name, sort in reversed([*step.action.params.items()]):
         stride = (values_of(name, sort) or range(1)).step
         written.under(f"after_{name}")
         written.put(f"add i64 %param_{name}, {stride}", f"%next_{name}")

@@ -13,11 +13,11 @@ from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.certify import Certifying
 from kvproof.model.compiled.machine_code import is_installed
-from kvproof.model.explore import INSTANCES, counterexample, reach, walk
+from kvproof.model.explore import INSTANCES, counterexample, explored_whole, reach, walk
 from kvproof.model.oracle import Oracle
 from kvproof.model.page_lemmas import twin_questions
 from kvproof.model.prove import Proof, induction_step, prove
-from kvproof.model.small_instances import LARGE, SMALL, explored_whole
+from kvproof.model.small_instances import LARGE, SMALL
 from kvproof.spec.actions.action import Step
 from kvproof.spec.faults import FAULTS, actions_with
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant

@@ -18,8 +18,8 @@ from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.explore import shortest_run_of
 from kvproof.model.prove import induction_step
-from kvproof.model.symbolic import Symbols
 from kvproof.model.small_instances import LARGE, SMALL
+from kvproof.model.symbolic import Symbols
 from kvproof.model.variant import REFUTING, prove_variant
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.effects import apply_effects
@@ -162,7 +162,7 @@ NEVER = {
     ),
     "an eviction that needs every result": (
         guarded("evict_window", "d.no(d.overlap)"),
-        "vacuous: evict_window: never happens any more in P=1 row width 3 (overlap, window 1), P=1 row width 5 (overlap, window 2",
+        "vacuous: evict_window: never happens any more in P=1 row width 3 (overlap, window 1), P=1 row width 5 (",
     ),
 }
 
