@@ -2,36 +2,48 @@
 
 Gives what induction cannot: the shortest run that breaks an invariant, whether each action can ever happen, whether every
 turn can still end, and the number of reachable states, which tests pin.
+
+There are two searches, which take the same steps in the same order: `Compiled` where llvmlite and numpy are installed, else
+`Interpreted`. A run that the compiled one finds is taken again, step by step, by the interpreted rules.
 """
 
 from __future__ import annotations
 
-import itertools
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvproof.model.compiled.machine_code import is_installed
+from kvproof.model.compiled.search import BEYOND_A_BYTE, FOUND, FULL, CompiledRules, Reached, counts_of
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
+from kvproof.model.small_instances import LARGE, SMALL, Instances, parameters
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault, actions_with
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER, Machine
-from kvproof.spec.state import NONE, Ledger
+from kvproof.spec.state import NONE
 
 # Small instances (page size, row width), in the order in which a counterexample is looked for.
 INSTANCES: tuple[tuple[int, int], ...] = ((1, 3), (1, 4), (1, 6), (2, 4), (2, 5), (2, 6), (3, 6))
 MOST_STEPS = 16
-COUNTS = range(4)
 WALK_STEPS = 4
-MOST_STATES = 100_000
-"""Of one instance. The right rules have less than a tenth of it where a proof explores; wrong ones may have no end."""
+NUMBERS = range(-128, 128)
+"""What a state may hold. The right rules stay far below, wrong ones may count without end."""
+BEYOND_NUMBERS = f"a number beyond {max(NUMBERS)}"
+Situation = Callable[[Any, Any], Any]
+"""A predicate of a state, over the number domain."""
 
 
 class TooManyStatesError(Exception):
-    """An instance has more than `MOST_STATES` states, so it was not explored whole."""
+    """An instance has more states than a search goes through, or a number that grows and grows: it was not explored whole."""
+
+
+def _more_than(most: int) -> str:
+    return f"more than {most:,} states"
 
 
 @dataclass(frozen=True)
@@ -66,33 +78,15 @@ class Reachable:
     stuck: int
 
 
-USUAL_FIRST = {"inserted": (True, False)}
-"""Flags that an implementation sets unless something special was asked for."""
-
-
-def parameters(action: Action, row_width: int) -> Iterator[dict[str, Value]]:
-    """All parameters of the small instance: lengths up to the row width. What is usual comes first."""
-    choices: dict[str, Any] = {"length": range(row_width + 1), "count": COUNTS, "flag": (False, True)}
-    names = list(action.params)
-    for values in itertools.product(*(USUAL_FIRST.get(n, choices[action.params[n]]) for n in names)):
-        yield dict(zip(names, values, strict=True))
-
-
 def successors(oracle: Oracle, s: Any) -> Iterator[Taken]:
     """Every enabled step from a state."""
     for action in oracle.actions.values():
         if not action.applies(oracle.d, s):
             continue
         for params in parameters(action, oracle.d.row_width):
-            if _fits(params, oracle.d):
-                outcome = oracle.allowed_step(action, s, params)
-                if outcome is not None:
-                    yield Taken(params, outcome)
-
-
-def _fits(params: dict[str, Value], d: Integers) -> bool:
-    """A request never has more input than a row holds; the scheduler refuses it before any action."""
-    return int(params.get("origin_len", 1)) <= d.row_width
+            outcome = oracle.allowed_step(action, s, params)
+            if outcome is not None:
+                yield Taken(params, outcome)
 
 
 def breadth_first(oracle: Oracle, machine: Machine, depth: int | None = None) -> Iterator[tuple[Taken, bool]]:
@@ -106,18 +100,16 @@ def breadth_first(oracle: Oracle, machine: Machine, depth: int | None = None) ->
         reached = []
         for step in (step for state in frontier for step in successors(oracle, state)):
             is_new = step.outcome.after not in seen
+            if is_new and not all(number in NUMBERS for number in vars(step.outcome.after).values()):
+                raise TooManyStatesError(BEYOND_NUMBERS)
             yield step, is_new
             if is_new:
-                _add(seen, step.outcome.after)
+                if len(seen) == Interpreted.most_states:
+                    raise TooManyStatesError(_more_than(Interpreted.most_states))
+                seen.add(step.outcome.after)
                 reached.append(step.outcome.after)
         frontier = reached
         depth = None if depth is None else depth - 1
-
-
-def _add(seen: set[Any], state: Any) -> None:
-    if len(seen) == MOST_STATES:
-        raise TooManyStatesError(f"more than {MOST_STATES:,} states")
-    seen.add(state)
 
 
 def states(oracle: Oracle, machine: Machine = LEDGER, depth: int | None = None) -> Iterator[Any]:
@@ -126,37 +118,127 @@ def states(oracle: Oracle, machine: Machine = LEDGER, depth: int | None = None) 
     yield from (step.outcome.after for step, is_new in breadth_first(oracle, machine, depth) if is_new)
 
 
-def reach(
-    page_size: int,
-    row_width: int,
-    actions: Mapping[str, Action] = ACTIONS,
-    visit: Callable[[Integers, Ledger], None] = lambda d, s: None,
-    **config: Any,
-) -> Reachable:
-    """All reachable ledgers of rules without a fault; raises AssertionError if one breaks an invariant.
+@dataclass(frozen=True)
+class Whole:
+    """What a search finds in all states of an instance. `met`: in how many of them each situation is."""
 
-    `visit` is called with each of them once.
-    """
-    oracle = Oracle.of(page_size, row_width, actions, **config)
-    start = LEDGER.start(oracle.d)
-    sources: dict[Any, list[Any]] = {start: []}
-    depths = {start: 0}
-    taken = dict.fromkeys(oracle.actions, 0)
-    for step, is_new in breadth_first(oracle, LEDGER):
-        before, after = step.outcome.before, step.outcome.after
-        taken[step.outcome.action.name] += 1
-        # A state that was met before keeps the invariants; what can still fail is this way of getting there.
-        broken = step.outcome.broken(oracle.d, INVARIANTS if is_new else {})
-        assert not broken, (step, broken)
-        if is_new:
-            sources[after], depths[after] = [], depths[before] + 1
-        sources[after].append(before)
-    for state in sources:
-        visit(oracle.d, state)
-    turn_ends = _can_reach(sources, lambda state: state.phase == NONE)
-    session_ends = _can_reach(sources, lambda state: not state.is_open)
-    stuck = len(sources) - len(turn_ends & session_ends)
-    return Reachable(page_size, row_width, config, len(sources), max(depths.values()), taken, stuck)
+    states: int
+    depth: int
+    taken: dict[str, int]
+    stuck: int
+    met: list[int]
+
+
+class Search(ABC):
+    """The rules of a machine, searched breadth first."""
+
+    most_states: int
+    """Of one instance."""
+
+    def __init__(self, actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> None:
+        self.actions, self.machine = actions, machine
+
+    @abstractmethod
+    def whole(self, d: Integers, situations: Sequence[Situation] = ()) -> Whole:
+        """All reachable ledgers. Raises AssertionError if one breaks an invariant, and TooManyStatesError."""
+
+    @abstractmethod
+    def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
+        """The shortest run that breaks `invariant` (None: any), of at most `MOST_STEPS`; None if there is none."""
+
+
+class Interpreted(Search):
+    """The rules as Python: they are the oracle of the compiled search."""
+
+    most_states = 100_000
+
+    def whole(self, d: Integers, situations: Sequence[Situation] = ()) -> Whole:
+        oracle = Oracle(d, self.actions)
+        start = LEDGER.start(oracle.d)
+        sources: dict[Any, list[Any]] = {start: []}
+        depths = {start: 0}
+        taken = dict.fromkeys(oracle.actions, 0)
+        for step, is_new in breadth_first(oracle, LEDGER):
+            before, after = step.outcome.before, step.outcome.after
+            taken[step.outcome.action.name] += 1
+            # A state that was met before keeps the invariants; what can still fail is this way of getting there.
+            _require_unbroken(step, step.outcome.broken(d, INVARIANTS if is_new else {}))
+            if is_new:
+                sources[after], depths[after] = [], depths[before] + 1
+            sources[after].append(before)
+        turn_ends = _can_reach(sources, lambda state: state.phase == NONE)
+        session_ends = _can_reach(sources, lambda state: not state.is_open)
+        stuck = len(sources) - len(turn_ends & session_ends)
+        met = [sum(bool(holds(d, state)) for state in sources) for holds in situations]
+        return Whole(len(sources), max(depths.values()), taken, stuck, met)
+
+    def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
+        def is_wanted(step: Taken) -> bool:
+            broken = step.outcome.broken(d, self.machine.invariants)
+            return bool(broken) and (invariant is None or invariant in broken)
+
+        return first_steps(Oracle(d, self.actions), self.machine, is_wanted)
+
+
+class Compiled(Search):
+    """The rules as machine code: some hundred times as fast."""
+
+    most_states = 2_000_000
+
+    def __init__(self, actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> None:
+        super().__init__(actions, machine)
+        self._rules = CompiledRules(machine, actions)
+
+    def whole(self, d: Integers, situations: Sequence[Situation] = ()) -> Whole:
+        found = self._searched(d, wanted=None, keep_edges=True)
+        if found.stop == FOUND:
+            (*_, last) = self._taken_again(d, found, None)
+            _require_unbroken(last, last.outcome.broken(d, self.machine.invariants))
+        ends = (found.column("phase") == NONE) + 2 * (found.column("is_open") == 0)
+        stuck = int((found.from_which_some_run_reaches(ends.astype("uint8")) != 3).sum())
+        return Whole(len(found.states), found.depth, found.taken, stuck, counts_of(found, d, situations))
+
+    def shortest(self, d: Integers, invariant: str | None = None) -> tuple[Taken, ...] | None:
+        with suppress(TooManyStatesError):
+            found = self._searched(d, MOST_STEPS, None if invariant is None else (invariant,))
+            if found.stop == FOUND:
+                return self._taken_again(d, found, invariant)
+        return None
+
+    def _searched(self, d: Integers, *args: Any, **named: Any) -> Reached:
+        found = self._rules.search(d, self.most_states, *args, **named)
+        if found.stop in (FULL, BEYOND_A_BYTE):
+            raise TooManyStatesError(_more_than(self.most_states) if found.stop == FULL else BEYOND_NUMBERS)
+        return found
+
+    def _taken_again(self, d: Integers, found: Reached, invariant: str | None) -> tuple[Taken, ...]:
+        """The run to where a search stopped, and the first step from there that breaks the invariant (None: any)."""
+        oracle, state, steps = Oracle(d, self.actions), self.machine.start(d), list[Taken]()
+        for row in found.path()[1:]:
+            steps.append(next(t for t in successors(oracle, state) if found.layout.row_of(t.outcome.after) == row))
+            state = steps[-1].outcome.after
+        last = ((step, step.outcome.broken(d, self.machine.invariants)) for step in successors(oracle, state))
+        return (*steps, next(step for step, broken in last if (broken if invariant is None else invariant in broken)))
+
+
+def the_search(actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> Search:
+    """The compiled one where what it needs is installed."""
+    return (Compiled if is_installed() else Interpreted)(actions, machine)
+
+
+def explored_whole(interpreted: tuple[Instances, ...] = (SMALL,)) -> tuple[Instances, ...]:
+    """The instances of a proof, in groups. Where the search is interpreted they are these: the large ones would take an hour."""
+    return (SMALL, *LARGE) if is_installed() else interpreted
+
+
+def _require_unbroken(step: Taken, broken: Mapping[str, str]) -> None:
+    assert not broken, (step, broken)
+
+
+def reach(page_size: int, row_width: int, actions: Mapping[str, Action] = ACTIONS, **config: Any) -> Reachable:
+    """All reachable ledgers, with `Search.whole`."""
+    found = the_search(actions).whole(Integers(page_size, row_width, **config))
+    return Reachable(page_size, row_width, config, found.states, found.depth, found.taken, found.stuck)
 
 
 @dataclass(frozen=True)
@@ -172,25 +254,6 @@ def walk(machine: Machine) -> Walk:
     steps = list(breadth_first(Oracle.of(1, 3, machine.actions), machine, WALK_STEPS))
     taken = Counter(step.outcome.action.name for step, _ in steps)
     return Walk(1 + sum(is_new for _, is_new in steps), {name: taken[name] for name in machine.actions})
-
-
-def not_taken(
-    page_size: int, row_width: int, actions: Mapping[str, Action], wanted: Iterable[str], **config: Any
-) -> list[str]:
-    """Those of the wanted actions that no run of the instance takes. Raises TooManyStatesError.
-
-    The search goes deep first, because it ends when all were taken.
-    """
-    oracle = Oracle.of(page_size, row_width, actions, **config)
-    waiting = [LEDGER.start(oracle.d)]
-    seen, left = set(waiting), dict.fromkeys(wanted)
-    while waiting and left:
-        for step in successors(oracle, waiting.pop()):
-            left.pop(step.outcome.action.name, None)
-            if step.outcome.after not in seen:
-                _add(seen, step.outcome.after)
-                waiting.append(step.outcome.after)
-    return list(left)
 
 
 def _can_reach(sources: Mapping[Any, list[Any]], is_end: Callable[[Any], bool]) -> set[Any]:
@@ -221,22 +284,17 @@ def shortest_run_of(
 ) -> Run | None:
     """The shortest run of these rules that breaks `invariant` (or any); None when the instance has none.
 
-    Bounded to `MOST_STEPS` and `MOST_STATES`, because a machine with counters has no end of states.
+    Bounded to `MOST_STEPS` and the `most_states` of the search, because a machine with counters has no end of states.
     """
-    oracle = Oracle.of(page_size, row_width, actions, **config)
-
-    def is_wanted(step: Taken) -> bool:
-        broken = step.outcome.broken(oracle.d, machine.invariants)
-        return bool(broken) and (invariant is None or invariant in broken)
-
-    steps = first_steps(oracle, machine, is_wanted)
+    d = Integers(page_size, row_width, **config)
+    steps = the_search(actions, machine).shortest(d, invariant)
     if steps is None:
         return None
-    return Run(page_size, row_width, steps, steps[-1].outcome.broken(oracle.d, machine.invariants), config)
+    return Run(page_size, row_width, steps, steps[-1].outcome.broken(d, machine.invariants), config)
 
 
 def first_steps(oracle: Oracle, machine: Machine, is_wanted: Callable[[Taken], bool]) -> tuple[Taken, ...] | None:
-    """The shortest run to a wanted step; None where no run of at most `MOST_STEPS`, among the first `MOST_STATES`, has one."""
+    """The shortest run to a wanted step; None where no run of at most `MOST_STEPS` has one, as far as all are searched."""
     arrived_by: dict[Any, Taken] = {}
     with suppress(TooManyStatesError):
         for step, is_new in breadth_first(oracle, machine, MOST_STEPS):

@@ -17,6 +17,8 @@ from types import (
     CodeType,
     FunctionType,
     GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
@@ -33,8 +35,8 @@ NOT_RUN = frozenset(
 )
 """Members of a class that say nothing about what its methods do."""
 PLAIN = (int, float, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
-DESCRIPTORS = tuple({type(str.join), type(str.__len__), type(FunctionType.__code__), type(CodeType.co_code)})
-"""Kinds of methods and fields that are written in C: what they do follows from their class and name."""
+DESCRIPTORS = (type(str.join), type(str.__len__), GetSetDescriptorType, MemberDescriptorType)
+"""Kinds of methods and fields that are written in C, and slots: what they do follows from their class and name."""
 
 
 class NotReadableError(Exception):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
-from kvproof.spec.effects import Condition, Effect, apply_effects
-from kvproof.spec.events import asked_of_event
+from kvproof.spec.effects import Applied, Condition, Effect, apply_effects
+from kvproof.spec.events import take
 from kvproof.spec.invariants import INVARIANTS, Invariant
 from kvproof.spec.state import Ledger
 
@@ -55,7 +55,8 @@ class Oracle:
         return next((a for a in rules if a.applies(self.d, s)), None)
 
     def step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
-        return self.outcome(action, s, action.run(self.d, s, SimpleNamespace(**params)))
+        step = action.run(self.d, s, SimpleNamespace(**params))
+        return _outcome(action, s, step, apply_effects(self.d, step.after, step.effects))
 
     def asked_step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
         """The step, and of a ledger's also what is asked of its event (`spec/events.py`), as in the proof."""
@@ -69,20 +70,16 @@ class Oracle:
         return self._asked(action, s, step, given) if all(g.holds for g in step.guards) else None
 
     def _asked(self, action: Action, s: Any, step: Step, given: SimpleNamespace) -> Outcome:
-        outcome = self.outcome(action, s, step)
-        if not isinstance(s, Ledger):
-            return outcome
-        asked = asked_of_event(self.d, action, s, step, outcome.after, given)
-        failed = tuple(c for c in asked if not c.holds)
-        return replace(outcome, failed_conditions=outcome.failed_conditions + failed) if failed else outcome
+        return _outcome(action, s, step, take(self.d, action, s, step, given))
 
-    def outcome(self, action: Action, s: Any, step: Step) -> Outcome:
-        after, conditions = apply_effects(self.d, step.after, step.effects)
-        return Outcome(
-            action,
-            s,
-            after,
-            step.effects,
-            tuple(g for g in step.guards if not g.holds),
-            tuple(c for c in conditions if not c.holds),
-        )
+
+def _outcome(action: Action, s: Any, step: Step, applied: Applied) -> Outcome:
+    after, conditions = applied
+    return Outcome(
+        action,
+        s,
+        after,
+        step.effects,
+        tuple(g for g in step.guards if not g.holds),
+        tuple(c for c in conditions if not c.holds),
+    )

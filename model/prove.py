@@ -8,7 +8,7 @@ Together with the base case and the lemmas of `model/page_lemmas.py` this covers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -21,30 +21,20 @@ from pydantic import TypeAdapter
 from kvproof.model.accepted_events import prove_accepted_events
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
-from kvproof.model.expectations import EXPLORED, check_expectations, explored, situations_of, unmet
-from kvproof.model.explore import Reachable, Run, Walk, counterexample, walk
+from kvproof.model.expectations import EXPLORED, Explored, explored, unmet_in
+from kvproof.model.expected_runs import unexpected
+from kvproof.model.explore import Reachable, Run, Walk, counterexample, explored_whole, walk
 from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
+from kvproof.model.small_instances import Instances
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import Action
-from kvproof.spec.effects import Condition, apply_effects
-from kvproof.spec.events import asked_of_event
+from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.effects import Condition
+from kvproof.spec.events import take
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
-
-# Page size 1 and the shortest row that holds two turns, in each kind of configuration: explored whole in every proof run.
-WITNESS = (1, 3)
-WITNESS_CONFIGS: tuple[dict[str, Any], ...] = (
-    {},
-    {"overlap": True},
-    {"speculation": 1},
-    {"overlap": True, "speculation": 2},
-    {"window": 1},
-    {"tree": False},
-    {"overlap": True, "window": 1},
-)
 
 Progress = Callable[[str], None]
 
@@ -153,19 +143,15 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
         proof.lemmas.extend(prove_accepted_events(asker, {}))
-        for config in WITNESS_CONFIGS:
-            progress("all states of a small instance")
-            what = f"reachable states {sorted(config.items())}"
-            expected = situations_of(config)
-            found, met = asker.recall(what, partial(explored, expected, *WITNESS, **config), EXPLORED)
-            proof.reachable.append(found)
-            proof.vacuous.extend(unmet(expected, met))
+        states, not_whole = all_states_of(explored_whole(), asker, progress)
+        proof.reachable.extend(found for found, _ in states)
+        proof.vacuous.extend([*not_whole, *unmet_in(states)])
         proof.vacuous.extend(_what_never_happens(proof.reachable))
         for machine in (m for m in MACHINES if m is not LEDGER):
             taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
             proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
-        progress("expectations")
-        failures = asker.recall("expectations", check_expectations, SENTENCES)
+        progress("expected runs")
+        failures = asker.recall("expected runs", _unexpected_runs, SENTENCES)
         proof.vacuous.extend(failures)
     elif proof.broken:
         progress("shortest run")
@@ -173,11 +159,28 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
     proof.complete = True
 
 
+def all_states_of(
+    groups: Iterable[Instances], asker: Asker, show: Progress, actions: Mapping[str, Action] = ACTIONS
+) -> tuple[list[Explored], list[str]]:
+    """What each instance of each group holds, and sentences about those that were not explored whole."""
+    found: list[Explored | str] = []
+    for instances in groups:
+        show(f"all states of small instances from {instances[0].size} on")
+        what = f"all of {'; '.join(map(str, instances))}"
+        of_group = asker.recall(what, partial(explored, instances, actions), EXPLORED)
+        found.extend(of_group)
+    return [of for of in found if not isinstance(of, str)], [said for said in found if isinstance(said, str)]
+
+
+def _unexpected_runs() -> list[str]:
+    return [*unexpected()]
+
+
 def steps_of(fault: Fault | None = None) -> int:
     """How often a proof says what it does next, if nothing goes wrong."""
     if fault is not None:
         return len(fault.deviations) + 1
-    return sum(len(machine.actions) for machine in MACHINES) + len(WITNESS_CONFIGS) + 3
+    return sum(len(machine.actions) for machine in MACHINES) + len(explored_whole()) + 3
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
@@ -214,9 +217,7 @@ def _pose_step(machine: Machine, action: Action) -> Posed:
     d, before, invariants = _assumed(machine.state, tuple(machine.all_invariants.values()))
     params = d.parameters(action.params)
     step = action.run(d, before, params)
-    after, conditions = apply_effects(d, step.after, step.effects)
-    if machine is LEDGER:
-        conditions += tuple(asked_of_event(d, action, before, step, after, params))
+    after, conditions = take(d, action, before, step, params)
     facts = d.domain_facts(before, params, action.params)
     taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
     goals: dict[Label, Any] = {}

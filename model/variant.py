@@ -14,34 +14,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import z3
-from pydantic import TypeAdapter
 
 from kvproof.model.accepted_events import EVENTS, prove_accepted_events
 from kvproof.model.certify import numbers
-from kvproof.model.expectations import EXPECTATIONS, EXPLORED, Expectation, explored, said, situations_of, unmet
+from kvproof.model.expectations import unmet_in
 from kvproof.model.explore import (
     INSTANCES,
-    MOST_STATES,
     MOST_STEPS,
     Reachable,
     Taken,
-    TooManyStatesError,
-    not_taken,
-    reach,
+    explored_whole,
     shortest_run_of,
+    the_search,
 )
 from kvproof.model.integers import Integers
 from kvproof.model.liveness import LIVENESS, prove_liveness
 from kvproof.model.prove import (
-    WITNESS,
-    WITNESS_CONFIGS,
     Obligation,
     Progress,
     Proof,
+    all_states_of,
     induction_step,
     interruptible,
     prove,
@@ -49,36 +43,15 @@ from kvproof.model.prove import (
     steps_of,
 )
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Asker, Posed, Question, checked, z3_solver
+from kvproof.model.small_instances import CONFIGS, MIDDLE, SMALL, Instance, said
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.machine import LEDGER
 
-
-@dataclass(frozen=True)
-class Instance:
-    """A page size, a row width and a configuration."""
-
-    page_size: int
-    row_width: int
-    config: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"P={self.page_size} row width {self.row_width}, {said(self.config)}"
-
-
-WHOLE = (*(Instance(*WITNESS, config) for config in WITNESS_CONFIGS), Instance(2, 4))
-"""Explored whole: those of the built-in proof, and the smallest with positions inside a page."""
-FIRING = tuple(Instance(*size, config) for size in ((2, 3), (3, 4), (4, 5)) for config in WITNESS_CONFIGS)
-"""Searched until every action that the built-in rules take has been taken."""
 LARGE_PAGE = 2**20
 """Above any page size that is searched the solver is asked whether a replaced action can happen."""
-REFUTING = (
-    *(Instance(size, width, config) for size, width in ((1, 3), (2, 4)) for config in WITNESS_CONFIGS),
-    *(Instance(size, width) for size, width in INSTANCES),
-)
-"""Where a run is looked for that a changed rule breaks. More than these cost seconds and hold little that is new."""
-STATES = TypeAdapter(Reachable)
-NAMES = TypeAdapter(list[str])
+REFUTING = (*SMALL, *(Instance(2, 4, config) for config in CONFIGS[1:]), *(Instance(*size) for size in INSTANCES))
+"""Where a run is looked for that a changed rule breaks."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +153,7 @@ def prove_variant(
 
 def steps_of_variant(variant: Variant) -> int:
     """How often a proof of it says what it does next, if nothing goes wrong."""
-    return steps_of() + len(variant.replaced) + len(WHOLE) + len(FIRING)
+    return steps_of() + len(variant.replaced) + len(explored_whole((SMALL, MIDDLE)))
 
 
 def _changes(built_in: Proof, proof: Proof) -> list[Change]:
@@ -203,7 +176,7 @@ def _look_for_a_run(variant: Variant, proof: ProofOfVariant, progress: Progress)
         proof.counterexample = shortest_run_of(variant.actions, at.page_size, at.row_width, **at.config)
         if proof.counterexample is not None:
             return
-    proof.searched = f"runs of at most {MOST_STEPS} steps and {MOST_STATES:,} states in {_sizes(REFUTING)}"
+    proof.searched = f"runs of at most {MOST_STEPS} steps and {the_search().most_states:,} states in {_sizes(REFUTING)}"
     for action in variant.replaced.values():
         proof.states.extend(_inductive_states(action, [o for o in proof.obligations if o.action == action.name]))
 
@@ -227,40 +200,21 @@ def _inductive_states(action: Action, cells: list[Obligation]) -> Iterator[Induc
 
 def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Progress, asker: Asker) -> Iterator[str]:
     """What happens by the built-in rules and not by these, what no design may do, what has no end; as sentences."""
-    right = [
-        *built_in.reachable,
-        *(asker.recall(f"states of {at}", partial(_states, at, ACTIONS), STATES) for at in WHOLE[-1:]),
-    ]
-    usual = {str(r.config): [name for name, times in r.taken.items() if times] for r in reversed(right)}
+    groups = explored_whole((SMALL, MIDDLE))
+    right = {str(_instance(found)): found.taken for found in built_in.reachable}
+    others, _ = all_states_of([group for group in groups if str(group[0]) not in right], asker, show)
+    right |= {str(_instance(found)): found.taken for found, _ in others}
+    states, not_whole = all_states_of(groups, asker, show, variant.actions)
+    yield from not_whole
+    proof.reachable += (found for found, _ in states)
     missing: dict[str, list[Instance]] = {}
-    met: dict[str, Counter[str]] = {}
-    stuck: list[str] = []
-    for at, by_right_rules in zip(WHOLE, right, strict=True):
-        show(f"all states of {at}")
-        try:
-            search = partial(explored, _asked_of(at.config), at.page_size, at.row_width, variant.actions, **at.config)
-            found, situations = asker.recall(f"all of {at}", search, EXPLORED)
-        except TooManyStatesError as error:
-            yield f"not explored whole: {at} has {error}"
-            continue
-        proof.reachable.append(found)
-        met.setdefault(str(at.config), Counter()).update(situations)
-        stuck += [f"{found.stuck} in {at}"] * bool(found.stuck)
-        for name in (name for name, times in by_right_rules.taken.items() if times and not found.taken[name]):
+    for found in proof.reachable:
+        at = _instance(found)
+        for name in (name for name, times in right[str(at)].items() if times and not found.taken[name]):
             missing.setdefault(name, []).append(at)
-    if stuck:
+    if stuck := [f"{found.stuck} in {_instance(found)}" for found in proof.reachable if found.stuck]:
         yield f"a turn cannot end or a session cannot be closed from some states: {'; '.join(stuck)}"
-    for config in (config for config in WITNESS_CONFIGS if str(config) in met):
-        yield from (f"{what}, {said(config)}" for what in unmet(_asked_of(config), met[str(config)]))
-    for at in FIRING:
-        show(f"whether every action happens in {at}")
-        try:
-            lost = _not_taken(at, variant.actions, usual[str(at.config)], asker)
-            never = _not_taken(at, ACTIONS, lost, asker) if lost else []
-            for name in (name for name in lost if name not in never):
-                missing.setdefault(name, []).append(at)
-        except TooManyStatesError as error:
-            yield f"not searched whole: {at} has {error}"
+    yield from unmet_in(states, of_every_design=True)
     for name, instances in missing.items():
         if name in variant.replaced and not any(found.taken[name] for found in proof.reachable):
             raise NeverFires(name, f"not in any state of the instances {_sizes(instances)}, in any configuration")
@@ -270,18 +224,8 @@ def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Prog
             yield f"{name}: never happens any more with pages of more than {LARGE_PAGE:,} tokens"
 
 
-def _states(at: Instance, actions: Mapping[str, Action]) -> Reachable:
-    return reach(at.page_size, at.row_width, actions, **at.config)
-
-
-def _asked_of(config: Mapping[str, Any]) -> list[Expectation]:
-    """What every design must meet in this configuration."""
-    return [e for e in situations_of(config) or EXPECTATIONS * (not config) if e.of_every_design]
-
-
-def _not_taken(at: Instance, actions: Mapping[str, Action], wanted: list[str], asker: Asker) -> list[str]:
-    search = partial(not_taken, at.page_size, at.row_width, actions, wanted, **at.config)
-    return asker.recall(f"not taken in {at}", search, NAMES)
+def _instance(found: Reachable) -> Instance:
+    return Instance(found.page_size, found.row_width, found.config)
 
 
 def _with_large_pages(action: Action, asker: Asker) -> str:
@@ -297,11 +241,13 @@ def _places(instances: Iterable[Instance]) -> str:
     """By size the configurations, where it is not all of them."""
     by_size: dict[str, list[str]] = {}
     for at in instances:
-        by_size.setdefault(_sizes([at]), []).append(said(at.config))
-    every = len(WITNESS_CONFIGS)
-    places = (f"{size} ({'; '.join(of) if len(of) < every else 'any configuration'})" for size, of in by_size.items())
+        by_size.setdefault(at.size, []).append(said(at.config))
+    every = Counter(at.size for group in explored_whole((SMALL, MIDDLE)) for at in group)
+    places = (
+        f"{size} ({'; '.join(of) if len(of) < every[size] else 'any configuration'})" for size, of in by_size.items()
+    )
     return ", ".join(places)
 
 
 def _sizes(instances: Iterable[Instance]) -> str:
-    return ", ".join(dict.fromkeys(f"P={at.page_size} row width {at.row_width}" for at in instances))
+    return ", ".join(dict.fromkeys(at.size for at in instances))

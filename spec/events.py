@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 from kvproof.spec.actions.action import Action, Step
 from kvproof.spec.domain import Domain, Flag, implies
-from kvproof.spec.effects import Begin, Condition, Generate, Insert, Report
+from kvproof.spec.effects import Applied, Begin, Condition, Generate, Insert, Report, apply_effects
 from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger, is_live
+
+
+def take(d: Domain, action: Action, before: Any, step: Step, p: SimpleNamespace) -> Applied:
+    """The successor with its ghosts brought up to date, and all that is asked of the step: of its effects and of its event."""
+    after, conditions = apply_effects(d, step.after, step.effects)
+    if isinstance(before, Ledger):
+        conditions += tuple(asked_of_event(d, action, before, step, after, p))
+    return after, conditions
 
 
 def asked_of_event(
     d: Domain, action: Action, before: Ledger, step: Step, after: Ledger, p: SimpleNamespace
 ) -> Iterator[Condition]:
-    """What a step must keep beside the conditions of its effects. `after` is the successor with its ghosts brought up to date."""
+    """What a step of the ledger must keep beside the conditions of its effects."""
     given = vars(p)
     ghosts = _same(d, before, step.after, sorted(GHOSTS))
     yield Condition("X4", ghosts, "a rule writes no ghost itself")

@@ -6,13 +6,13 @@ that is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from kvproof.model.expectations import EXPECTATIONS, INSTANCES, Expectation, situations_of
+from kvproof.model.expectations import CONFIGURED, Expectation
 from kvproof.model.explore import Run, Taken, first_steps
 from kvproof.model.oracle import Oracle
-from kvproof.model.prove import WITNESS, WITNESS_CONFIGS
+from kvproof.model.small_instances import SMALL, Instance, said
 from kvproof.spec.machine import LEDGER
 
 
@@ -21,20 +21,21 @@ def corner_runs() -> dict[str, Run]:
 
     Raises LookupError where there is none: then the expectations are not met either, and `prove` says so.
     """
-    runs = {e.name: _run_to(e, INSTANCES, {}) for e in EXPECTATIONS if e.reachable}
-    for config in WITNESS_CONFIGS:
-        runs |= {e.name: _run_to(e, (WITNESS,), config) for e in situations_of(config) if e.reachable}
+    runs: dict[str, Run] = {}
+    for config, expectations in CONFIGURED.items():
+        instances = [at for at in SMALL if said(at.config) == config]
+        runs |= {e.name: _run_to(e, instances) for e in expectations if e.reachable}
     return runs
 
 
-def _run_to(expectation: Expectation, instances: tuple[tuple[int, int], ...], config: Mapping[str, Any]) -> Run:
-    for page_size, row_width in instances:
-        oracle = Oracle.of(page_size, row_width, **config)
+def _run_to(expectation: Expectation, instances: Iterable[Instance]) -> Run:
+    for at in instances:
+        oracle = Oracle.of(at.page_size, at.row_width, **at.config)
 
         def is_there(step: Taken, d: Any = oracle.d) -> bool:
             return bool(expectation.holds(d, step.outcome.after))
 
         steps = first_steps(oracle, LEDGER, is_there)
         if steps is not None:
-            return Run(page_size, row_width, steps, {}, config)
+            return Run(at.page_size, at.row_width, steps, {}, at.config)
     raise LookupError(f"no run leads to: {expectation.name}")

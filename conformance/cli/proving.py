@@ -24,6 +24,7 @@ from kvproof.model import certify as certificates
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.certify import Certifying, SolverMissing
+from kvproof.model.compiled.machine_code import NEEDED, is_installed
 from kvproof.model.explore import Run
 from kvproof.model.prove import Interrupted, Proof, prove, steps_of
 from kvproof.model.questions import Asker
@@ -58,6 +59,9 @@ class Proving:
 
     def __init__(self, asker: Asker, stream: Stream, out_file: Path | None) -> None:
         self._asker, self._stream, self._out_file = asker, stream, out_file
+        if not is_installed():
+            missing = " and ".join(NEEDED)
+            note(f"without {missing} only the smallest instances are searched, slowly: pip install 'kvproof[scale]'")
         self._of = "the model's own rules"
         self._replaced: Mapping[str, Action] = {}
         self._is_compared = False

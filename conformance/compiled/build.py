@@ -26,6 +26,7 @@ from kvproof.conformance.compiled import book, filler, layout, loop, pages, plac
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, rules_source
 from kvproof.model.cache_folder import cache_folder, require_ours
+from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
 
@@ -90,6 +91,8 @@ LOOP = (rule_calls.ask, book, places, pages, loop)
 """What the loop is made of: functions, and modules with all of theirs."""
 SECONDS = 12
 """About how long it takes to compile the loop, once on a machine."""
+LEVEL = 2
+"""Of LLVM, for the rules: compiled once on a machine, and run for every event."""
 
 
 @dataclass(frozen=True)
@@ -178,28 +181,11 @@ def compiled_rules(text: str, names: tuple[str, ...] = FUNCTIONS) -> tuple[Array
     """The addresses of the rules' functions, and what keeps them in memory."""
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(*processor, opt=2, reloc="pic", codemodel="jitdefault")
-    digest = f"kvproof_rules_{_digest(str(llvm.llvm_version_info), machine.triple, *processor, text)}"
-    code = _kept_code(cache_folder() / digest / f"{digest}.o", lambda: _object_code(text, machine))
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
+    machine = target_machine(LEVEL)
+    digest = f"kvproof_rules_{_digest(str(llvm.llvm_version_info), machine.triple, *host_processor(), text)}"
+    code = _kept_code(cache_folder() / digest / f"{digest}.o", lambda: object_code(text, machine, LEVEL))
+    engine = loaded(code, machine)
     return np.array([engine.get_function_address(name) for name in names], np.int64), engine
-
-
-def _object_code(text: str, machine: Any) -> bytes:
-    import llvmlite.binding as llvm
-
-    module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    module.verify()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
-    builder.getModulePassManager().run(module, builder)
-    return machine.emit_object(module)
 
 
 def _digest(*parts: str) -> str:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.conformance.compiled import layout
-from kvproof.conformance.compiled.assembly import PARAMETERS, PRELUDE, Assembly
+from kvproof.conformance.compiled.assembly import PARAMETERS, Assembly
 from kvproof.conformance.compiled.layout import FIELDS, MOVES, WITHOUT_PAGES
 from kvproof.conformance.compiled.weighing import Weigher
 from kvproof.conformance.errors import UserError
@@ -36,6 +36,7 @@ from kvproof.conformance.traces.columnar_schema import (
     NUMBER_PARAMS,
     NUMBERS_AFTER,
 )
+from kvproof.model.compiled.assembly import PRELUDE
 from kvproof.model.oracle import Outcome
 from kvproof.model.tracing import Path, Term, Tracing
 from kvproof.spec.actions import Action, Step

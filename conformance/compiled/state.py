@@ -22,6 +22,7 @@ from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, 
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar_schema import ACTIONS as EVENTS
+from kvproof.model.compiled.assembly import page_shift
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
@@ -54,8 +55,7 @@ def arrays_of(limits: Limits) -> tuple[Array, Array]:
 
 
 def settings_of(d: Integers, window_pages: int) -> Array:
-    shift = d.page_size.bit_length() - 1 if d.page_size & (d.page_size - 1) == 0 else -1
-    derived = {"page_shift": shift, "window_followed": int(window_pages > 0)}
+    derived = {"page_shift": page_shift(d.page_size), "window_followed": int(window_pages > 0)}
     return np.array([int(derived[n]) if n in derived else int(getattr(d, n)) for n in at.SETTINGS], np.int64)
 
 

@@ -17,7 +17,7 @@ from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
 from kvproof.model.liveness import LIVENESS
 from kvproof.model.page_lemmas import EFFECTS, J_STATEMENTS, Lemma
-from kvproof.model.prove import WITNESS, Obligation, Proof
+from kvproof.model.prove import Obligation, Proof
 from kvproof.model.questions import POSSIBLE, PROVED
 from kvproof.model.variant import Comparison, InductiveState
 from kvproof.spec.faults import Fault
@@ -77,11 +77,10 @@ def summary(proof: Proof) -> list[str]:
     if stages and set(stages) == {PROVED}:
         lines.append("liveness: every turn, and every close that waits, can end, for every P >= 1")
     if proof.reachable:
-        page_size, row_width = WITNESS
         states = sum(r.states for r in proof.reachable)
+        sizes = ", ".join(dict.fromkeys(f"P={r.page_size} row width {r.row_width}" for r in proof.reachable))
         lines.append(
-            f"witness: all {states} states of {len(proof.reachable)} small configurations "
-            f"(P={page_size}, row width {row_width}); "
+            f"witness: all {states:,} states of {len(proof.reachable)} small instances ({sizes}); "
             f"each of {len(proof.reachable[0].taken)} ledger actions happens, every turn can end"
         )
     return lines

@@ -16,8 +16,8 @@ import z3
 from kvproof.model.code.claims import CONFIGURATION, Difference, Failing, Path, Verdict
 from kvproof.model.explore import MOST_STEPS, Taken, breadth_first, path_to
 from kvproof.model.oracle import Oracle
-from kvproof.model.prove import WITNESS_CONFIGS
 from kvproof.model.questions import checked, z3_solver
+from kvproof.model.small_instances import CONFIGS
 from kvproof.model.symbolic import PagedLength
 from kvproof.spec.actions import Action
 from kvproof.spec.machine import LEDGER
@@ -47,7 +47,7 @@ class Reached:
 def reached(verdict: Verdict, actions: Mapping[str, Action]) -> dict[str, Reached]:
     """Of each sentence that fails the first run on which it does. A sentence that fails on none of these runs is left out."""
     search = _Search(verdict)
-    for (page_size, row_width), config in itertools.product(INSTANCES, WITNESS_CONFIGS):
+    for (page_size, row_width), config in itertools.product(INSTANCES, CONFIGS):
         if search.waiting and search.left > 0:
             search.explore(Oracle.of(page_size, row_width, actions, **config))
     return search.found

@@ -16,10 +16,11 @@ from pydantic import TypeAdapter
 
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
-from kvproof.model.explore import reach
+from kvproof.model.explore import Interpreted
 from kvproof.model.integers import Integers
-from kvproof.model.prove import WITNESS_CONFIGS, induction_step, prove, step_question
+from kvproof.model.prove import induction_step, prove, step_question
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
+from kvproof.model.small_instances import SMALL
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.domain import smaller
 from kvproof.spec.faults import FAULTS
@@ -147,7 +148,7 @@ def test_the_folder_is_the_users_cache_unless_told(monkeypatch: pytest.MonkeyPat
 
 def test_a_warm_proof_says_the_same_and_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(cache_folder())  # of all tests: what others asked is not asked again
-    monkeypatch.setattr("kvproof.model.prove.WITNESS_CONFIGS", WITNESS_CONFIGS[-1:])
+    monkeypatch.setattr("kvproof.model.prove.explored_whole", lambda: (SMALL[-1:],))
     cold = prove(asker=Remembering(store))
     asker = Remembering(store, ask=forbidden)
     warm = prove(asker=asker)
@@ -188,7 +189,7 @@ def test_answers_of_a_patched_rule_are_not_those_of_the_right_one(
 
 
 def count_states() -> int:
-    return reach(1, 3, tree=False).states
+    return Interpreted().whole(Integers(1, 3, tree=False)).states
 
 
 def test_a_search_over_patched_rules_is_not_found_among_those_over_the_right_ones(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import condition_twins, prove
+from kvproof.model import condition_twins
 from kvproof.model.condition_twins import TWINS, conditions_without_a_twin, stated, twin_questions_of_conditions
 from kvproof.model.page_lemmas import lemma_questions
 from kvproof.model.prove import _pose_step
 from kvproof.model.questions import POSSIBLE, PROVED, Label, ask_z3
-from kvproof.spec import effects
+from kvproof.spec import effects, events
 from kvproof.spec.effects import Applied, Condition
 from kvproof.spec.events import asked_of_event
 from kvproof.spec.machine import LEDGER
@@ -50,7 +50,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, sentence: str) -> None:
     def asked(*step: Any) -> Iterator[Condition]:
         return (c for c in asked_of_event(*step) if c.sentence != sentence)
 
-    monkeypatch.setattr(prove, "asked_of_event", asked)
+    monkeypatch.setattr(events, "asked_of_event", asked)
 
 
 def without_model() -> list[str]:

@@ -7,23 +7,32 @@ from typing import Any
 
 import pytest
 
+from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.explore import (
+    Compiled,
+    Interpreted,
+    Search,
     TooManyStatesError,
     counterexample,
+    explored_whole,
     first_steps,
-    not_taken,
-    parameters,
-    reach,
     shortest_run,
     shortest_run_of,
+    states,
     successors,
+    the_search,
 )
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle
+from kvproof.model.small_instances import SMALL, parameters
 from kvproof.spec.actions import ACTIONS, Step
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import LEDGER, MACHINES
-from kvproof.spec.state import NONE, Ledger, pristine
+from kvproof.spec.state import NONE, pristine
+
+needs_a_compiler = pytest.mark.skipif(not is_installed(), reason="llvmlite is not installed")
+SMALLEST = Integers(1, 3)
+NOTHING_IS_WRONG = dataclasses.replace(LEDGER, invariants={})
 
 
 def test_parameters_are_all_values_of_the_instance_and_the_usual_ones_come_first() -> None:
@@ -42,47 +51,63 @@ def test_of_nothing_a_session_is_opened_or_a_request_arrives() -> None:
     assert all(not s.outcome.failed_guards for s in steps)
 
 
-def test_every_reached_state_is_visited_once_and_from_each_a_turn_can_end() -> None:
-    met: list[Ledger] = []
-    found = reach(1, 3, visit=lambda d, s: met.append(s))
+@pytest.fixture(params=[Interpreted, pytest.param(Compiled, marks=needs_a_compiler)])
+def kind(request: pytest.FixtureRequest) -> type[Search]:
+    return request.param
+
+
+def test_every_state_is_reached_once_and_from_each_a_turn_can_end(kind: type[Search]) -> None:
+    met = list(states(Oracle.of(1, 3)))
+    found = kind().whole(SMALLEST, [lambda d, s: d.true, lambda d, s: s.rows == 1, lambda d, s: d.false])
     assert found.states == len(met) == len(set(met))
-    assert pristine(Integers(1, 3)) in met
+    assert found.met == [len(met), sum(s.rows for s in met), 0]
     assert found.stuck == 0
 
 
-def test_a_turn_that_no_run_can_end_is_counted() -> None:
+def test_a_turn_that_no_run_can_end_is_counted(kind: type[Search]) -> None:
     never = {name: rule for name, rule in ACTIONS.items() if rule.event not in ("finish", "abort", "match")}
-    found = reach(1, 3, never)
-    assert found.stuck > 0
+    assert kind(never).whole(SMALLEST).stuck > 0
 
 
-def test_a_session_that_no_run_can_close_is_counted() -> None:
+def test_a_session_that_no_run_can_close_is_counted(kind: type[Search]) -> None:
     """Every turn ends. A close that came while one ran waits for ever."""
     idle = dataclasses.replace(ACTIONS["close"], run=lambda d, s, p: Step(s))
-    assert reach(1, 3, {**ACTIONS, "close": idle}, tree=False).stuck > 0
+    assert kind({**ACTIONS, "close": idle}).whole(Integers(1, 3, tree=False)).stuck > 0
 
 
-def test_what_is_never_taken_is_named() -> None:
-    assert not_taken(1, 3, ACTIONS, ["finish", "retract"]) == []
-    assert not_taken(1, 3, ACTIONS, ["finish", "evict_window"]) == ["evict_window"]
-
-
-def test_states_without_end_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.model.explore.MOST_STATES", 100)
+def test_more_states_than_a_search_goes_through_end_it(kind: type[Search], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind, "most_states", 100)
     with pytest.raises(TooManyStatesError, match="more than 100 states"):
-        reach(1, 3)
-    with pytest.raises(TooManyStatesError, match="more than 100 states"):
-        not_taken(1, 3, ACTIONS, ["evict_window"])
-    assert shortest_run_of(ACTIONS, 1, 3) is None
+        kind().whole(SMALLEST)
+    assert kind().shortest(SMALLEST) is None
+    monkeypatch.setattr(kind, "most_states", 988)
+    assert kind().whole(SMALLEST).states == 988
 
 
-def test_a_rule_that_breaks_an_invariant_ends_the_search() -> None:
+def test_a_number_without_end_ends_the_search(kind: type[Search]) -> None:
+    """Only this rule is there. A state with 128 is no state."""
+    counts = dataclasses.replace(ACTIONS["open"], run=lambda d, s, p: Step(s.but(pending=s.pending + 1)))
+    with pytest.raises(TooManyStatesError, match="a number beyond 127"):
+        kind({"open": counts}, NOTHING_IS_WRONG).whole(SMALLEST)
+    again = dataclasses.replace(
+        ACTIONS["open"], run=lambda d, s, p: Step(s.but(pending=d.where(s.pending == 127, 0, s.pending + 1)))
+    )
+    assert kind({"open": again}, NOTHING_IS_WRONG).whole(SMALLEST).states == 128
+
+
+def test_a_rule_that_breaks_an_invariant_ends_the_search(kind: type[Search]) -> None:
     def forgets(d: Any, s: Any, p: Any) -> Step:
-        return Step(s.but(closing=True, turns=s.turns + 1))
+        return Step(s.but(closing=d.true, turns=s.turns + 1))
 
     wrong = {**ACTIONS, "defer_close": dataclasses.replace(ACTIONS["defer_close"], run=forgets)}
-    with pytest.raises(AssertionError):
-        reach(1, 3, wrong)
+    with pytest.raises(AssertionError, match="marker is set iff"):
+        kind(wrong).whole(SMALLEST)
+
+
+def test_without_a_compiler_the_rules_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.model.explore.is_installed", lambda: False)
+    assert type(the_search()) is Interpreted
+    assert explored_whole() == (SMALL,)
 
 
 def test_the_right_rules_have_no_run_that_breaks_anything() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.expectations import check_expectations
+from kvproof.model.expectations import explored
 from kvproof.model.explore import reach, walk
 from kvproof.model.loaded_code import NotReadableError, digest_of
 from kvproof.spec.machine import MACHINES
@@ -112,9 +112,9 @@ def test_what_cannot_be_read_is_said() -> None:
 
 
 def test_all_searches_of_the_proof_can_be_read_and_another_process_reads_the_same() -> None:
-    digests = [digest_of(reach), digest_of(check_expectations), *(digest_of(partial(walk, m)) for m in MACHINES)]
+    digests = [digest_of(reach), digest_of(explored), *(digest_of(partial(walk, m)) for m in MACHINES)]
     assert len(set(digests)) == len(digests)
-    says = "from kvproof.model.expectations import check_expectations as c; from kvproof.model.loaded_code import digest_of"
+    says = "from kvproof.model.expectations import explored as c; from kvproof.model.loaded_code import digest_of"
     again = subprocess.run(
         [sys.executable, "-c", f"{says}; print(digest_of(c))"], capture_output=True, text=True, check=True
     )

@@ -6,10 +6,11 @@ import corner_runs as module
 import pytest
 from corner_runs import corner_runs
 
-from kvproof.model.expectations import CONFIGURED, EXPECTATIONS, Expectation
+from kvproof.model.expectations import CONFIGURED, Expectation
 from kvproof.model.integers import Integers
+from kvproof.model.small_instances import Instance
 
-REACHABLE = {e.name: e for e in (*EXPECTATIONS, *(e for some in CONFIGURED.values() for e in some)) if e.reachable}
+REACHABLE = {e.name: e for some in CONFIGURED.values() for e in some if e.reachable}
 
 
 @pytest.mark.slow
@@ -25,7 +26,7 @@ def test_each_situation_has_a_run_that_ends_in_it_and_in_no_earlier_step() -> No
 
 def test_a_situation_that_is_never_reached_has_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     never = Expectation("a row of five", True, lambda d, s: s.row_end == 5)
-    monkeypatch.setattr(module, "EXPECTATIONS", (never,))
-    monkeypatch.setattr(module, "INSTANCES", ((1, 2),))
+    monkeypatch.setattr(module, "CONFIGURED", {"plain": (never,)})
+    monkeypatch.setattr(module, "SMALL", (Instance(1, 2),))
     with pytest.raises(LookupError, match="no run leads to: a row of five"):
         corner_runs()

@@ -12,8 +12,9 @@ pytest.importorskip("pyarrow")
 import numpy as np
 
 from kvproof.conformance.compiled import build, layout
-from kvproof.conformance.compiled.assembly import PRELUDE, Assembly
+from kvproof.conformance.compiled.assembly import Assembly
 from kvproof.conformance.compiled.rule_calls import call
+from kvproof.model.compiled.assembly import PRELUDE
 from kvproof.model.tracing import MEANING, Term, Tracing, evaluate
 
 D = Tracing()

@@ -13,10 +13,11 @@ pytest.importorskip("pyarrow")
 import numpy as np
 
 from kvproof.conformance.compiled import build, layout, weighing
-from kvproof.conformance.compiled.assembly import PRELUDE, Assembly
+from kvproof.conformance.compiled.assembly import Assembly
 from kvproof.conformance.compiled.rule_calls import call
 from kvproof.conformance.compiled.rules import LEDGER_EVENTS, TracedRule
 from kvproof.conformance.compiled.weighing import ALL, Weigher
+from kvproof.model.compiled.assembly import PRELUDE
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.invariants import INVARIANTS
 
