@@ -155,6 +155,8 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len
         compared.append(("fill_len", None, known, params.get("fill_len")))
+    if action.event == "insert":  # here only whether it is told: the page book compares it
+        compared.append(("shared", None, event.shared, event.shared))
     return compared
 
 

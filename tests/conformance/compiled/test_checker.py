@@ -209,9 +209,10 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None
     handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
     fixed = {"path", "known", "d", "oracle", "limits", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
-    owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window"}
+    owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}
     assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
+    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind"}
 
 
 def test_the_loop_run_by_python_gives_the_same(path: Path) -> None:

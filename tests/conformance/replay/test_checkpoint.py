@@ -220,4 +220,5 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     assert fresh.book.protected == whole.book.protected
     assert +fresh.book._pins == +whole.book._pins and +fresh.book._counts == +whole.book._counts
     assert vars(fresh.book.window) == vars(whole.book.window)
+    assert vars(fresh.book.prefixes) == vars(whole.book.prefixes)
     assert whole.ledgers or not config, "something was remembered"
