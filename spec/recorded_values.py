@@ -15,8 +15,8 @@ from kvproof.spec.state import FIELDS
 from kvproof.spec.trace import Observed
 
 Told = Mapping[str, frozenset[str]]
-"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `shared` of an insert, `terms`
-of a check."""
+"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `shared` of an insert,
+`terms` of a check."""
 
 _SESSION = (
     frozenset(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot")) & Observed.model_fields.keys()
