@@ -145,6 +145,16 @@ def is_continued(above: int, before: int) -> bool:
     return above == before or above < 0 or before < 0
 
 
+def is_of_tokens(known: int, told: int) -> bool:
+    """I12, of a prefix that a row shares with the tree, or leaves to it: a prefix of the tree has one content.
+
+    The matched pages of another prompt are a path, too. The request then reads what another one wrote.
+
+    `known`: the hash that an event told before of the tokens up to the prefix's last page, 0 if none did; `told`: of the row's.
+    """
+    return known in (told, 0)
+
+
 def may_be_evicted(behind: int) -> bool:
     """I13, of a page that left the tree: no page stays behind it that continues it.
 

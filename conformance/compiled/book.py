@@ -19,7 +19,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
-from kvproof.spec.tree import is_continued
+from kvproof.spec.tree import is_continued, is_of_tokens
 
 
 def where(flag: bool, then: Any, otherwise: Any) -> Any:
@@ -97,6 +97,7 @@ def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]
                 pages[at.OWNER, arena[place]] = value
                 pages[at.ABOVE, arena[place]] = 0  # it was not the tree's
                 pages[at.BEHIND_IT, arena[place]] = 0
+                pages[at.HASH, arena[place]] = 0
         elif what == at.JOURNAL_PINS:
             for place in range(start + first, start + last):
                 pages[at.PINS, arena[place]] -= value
@@ -142,6 +143,18 @@ def is_in_path(pages: Array, journal: Array, counts: Array, page: int, before: i
         set_page(pages, journal, counts, page, at.ABOVE, before)
         if before > 0:
             set_page(pages, journal, counts, before, at.BEHIND_IT, pages[at.BEHIND_IT, before] + 1)
+    return True
+
+
+def has_hash(pages: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
+    """The tokens of a row up to the end of this page of the tree have this hash: whether they may. It is known then."""
+    if told == at.ABSENT or page <= 0:
+        return True
+    known = pages[at.HASH, page]
+    if not is_of_tokens(known, told):
+        return False
+    if known == 0:
+        set_page(pages, journal, counts, page, at.HASH, told)
     return True
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import (
     clear_window,
+    has_hash,
     holds_page,
     is_in_path,
     length_of,
@@ -53,7 +54,7 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
         arena[start + position] = page
         before = page
     pin(arena, start, 0, length, 1, pages, state.journal, counts)
-    return True
+    return has_hash(pages, state.journal, counts, before, events.table[at.PREFIX_HASH_SEEN, event])
 
 
 def is_in_tree(page: int, pages: Array) -> bool:
@@ -192,6 +193,9 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
                 window_freed += released
                 before = int(arena[start + position]) if position < n_shared else at.UNKNOWN
             if not hand_to_tree(arena, start, same, first, before, ledger, pages, journal, counts):
+                return False
+            last_in_tree = int(arena[start + first - 1]) if same < first else before
+            if not has_hash(pages, journal, counts, last_in_tree, table[at.PREFIX_HASH_SEEN, event]):
                 return False
             if table[at.ACTION, event] == at.AN_INSERT and not shows_row(arena, start, length, n_shared, scratch):
                 return False

@@ -106,6 +106,7 @@ def hand_to_tree(
             break
         pages[at.OWNER, page] = at.OWNED_BY_TREE
         pages[at.ABOVE, page] = before
+        pages[at.HASH, page] = 0
         pages[at.BEHIND_IT, page] = int(place + 1 < last)
         before = page
         if pages[at.WINDOW_OF, page] != 0:
@@ -154,6 +155,7 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
 
 
 def left_the_tree(first: int, last: int, pages: Array) -> None:
-    """Nothing is known any more of what a run of evicted pages continued."""
+    """Nothing is known any more of the prefixes of a run of evicted pages."""
     for page in range(first, last):
         pages[at.ABOVE, page] = 0
+        pages[at.HASH, page] = 0

@@ -242,7 +242,7 @@ class PageBook:
             if (owner := self._now(moves, page)) != TREE:
                 sentence = f"shared page {page} belongs to {owner}"
                 moves.problems.append(Problem("I1", sentence, page, owner, f"{owner}, read by {moves.key}"))
-        self._show_path(moves, shared)
+        self._show_path(moves, shared, event)
         if moves.table is not None:
             moves.table.pages, moves.table.tree_end = shared, pages
 
@@ -308,6 +308,7 @@ class PageBook:
                     self._adopt(moves, position, kept, before)
                 before = kept or UNKNOWN
         moves.table.tree_end = insert.pages
+        self._show_hash(moves, before, event)
         if event.action == "insert":
             self._compare_row(moves, event.shared or ())
 
@@ -346,7 +347,7 @@ class PageBook:
         assert moves.table is not None
         moves.table.pages[position] = page
 
-    def _show_path(self, moves: Moves, shared: list[int]) -> None:
+    def _show_path(self, moves: Moves, shared: list[int], event: Event) -> None:
         """The tree's pages that a row begins with; of a wrong path the first page that stands in a wrong place is told."""
         before = ROOT
         for page in shared:
@@ -356,6 +357,13 @@ class PageBook:
                 moves.problems.append(Problem("I12", f"the shared prefix is not a path of the tree: {wrong}"))
                 return
             before = page
+        self._show_hash(moves, before, event)
+
+    def _show_hash(self, moves: Moves, last: int, event: Event) -> None:
+        """What the event tells of the tokens up to the last page of its row's prefix of the tree."""
+        told = event.params.get("prefix_hash")
+        if wrong := self.prefixes.show_hash(moves.prefixes, last, told):
+            moves.problems.append(Problem("I12", f"the row's prefix is not the request's: {wrong}"))
 
     def _compare_row(self, moves: Moves, shown: Iterable[int]) -> None:
         """The pages that an insert shows are those of the row."""

@@ -8,7 +8,7 @@ from kvproof.spec.tree import ROOT, UNKNOWN
 
 def tree_of(*paths: tuple[int, ...]) -> PrefixTree:
     tree = PrefixTree()
-    tree.set_known({page: before for path in paths for page, before in zip(path, (ROOT, *path), strict=False)})
+    tree.set_known({page: before for path in paths for page, before in zip(path, (ROOT, *path), strict=False)}, {})
     return tree
 
 
