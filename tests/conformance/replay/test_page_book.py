@@ -30,7 +30,8 @@ def book_of(*, tree: tuple[int, ...] = (), pool_pages: int = 8) -> PageBook:
 
 def named(book: PageBook, *effects: Effect, **fields: Any) -> list[tuple[str, int | None]]:
     """The invariants that an event breaks, each with the page that it is about."""
-    return [(p.invariant, p.page) for p in book.foresee("session a", (ROW, *effects), event(row=1, **fields)).problems]
+    seen = event(**{"row": 1, **fields})
+    return [(p.invariant, p.page) for p in book.foresee("session a", (ROW, *effects), seen).problems]
 
 
 def test_pages_go_from_the_free_list_to_a_row_to_the_tree_and_back() -> None:
@@ -106,6 +107,19 @@ def test_a_shared_prefix_is_a_path_of_the_tree(name: str) -> None:
     problems = book_of(tree=(3, 5, 4)).foresee("session a", (ROW, Share(True, 2)), event(row=1, shared=shared)).problems
     sentence = f"the shared prefix is not a path of the tree: {wrong}"
     assert problems == ([Problem("I12", sentence)] if wrong else [])
+
+
+def test_the_whole_prefix_of_another_prompt_is_found_by_its_hash() -> None:
+    book = book_of(tree=(3, 5))
+    first = book.foresee("request b", (ROW, Share(True, 2)), event(row=0, shared=(3, 5), params={"prefix_hash": 7}))
+    book.commit(first)
+    shared = {"row": 1, "shared": (3, 5)}
+    assert (
+        named(book, Share(True, 2), **shared, params={"prefix_hash": 7}) == named(book, Share(True, 2), **shared) == []
+    )
+    (problem,) = book.foresee("a", (ROW, Share(True, 2)), event(**shared, params={"prefix_hash": 8})).problems
+    wrong = "the tokens up to page 5 of the tree have the hash 7, those of the row 8"
+    assert problem == Problem("I12", f"the row's prefix is not the request's: {wrong}")
 
 
 def inserted(shown: tuple[int, ...], *, duplicates: int = 2) -> list[str]:
