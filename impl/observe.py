@@ -5,7 +5,10 @@ The field names are those of docs/events.md. Lengths are in tokens, pages are pa
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from kvproof.impl.chunk_cache import Inserted
@@ -77,6 +80,8 @@ class Reporter:
 
     def extend(self, req: Request, *, seq_len: int, shared: Pages | None) -> None:
         params: Observed = {"seq_len": seq_len, "last": seq_len == len(req.fill_ids)}
+        if shared:
+            params["prefix_hash"] = prefix_hash(req.fill_ids[: req.cache_protected_len])
         self._report_row("extend", req, _prefill_lengths(req), params, shared)
 
     def stash(self, req: Request) -> None:
@@ -87,6 +92,8 @@ class Reporter:
         params: Observed = {"dup_len": inserted.dup_len}
         if inserted.key_len != req.kv_committed_len:
             params["key_len"] = inserted.key_len
+        if req.cache_protected_len:
+            params["prefix_hash"] = prefix_hash(req.fill_ids[: req.cache_protected_len])
         self._report_row("insert", req, _prefill_lengths(req), params, shared)
 
     def decode(self, req: Request) -> None:
@@ -117,6 +124,11 @@ class Reporter:
             "dup_len": 0 if inserted is None else inserted.dup_len,
             "inserted": inserted is not None,
         }
+        key_len = 0 if inserted is None else inserted.key_len - inserted.key_len % self._cache.page_size
+        if (
+            0 < key_len <= len(req.origin_input_ids) + len(req.output_ids)
+        ):  # more: a round overshot, and that was cut off
+            params["prefix_hash"] = prefix_hash((req.origin_input_ids + req.output_ids)[:key_len])
         self._report("finish", None, req, params=params)
 
     def retract(self, req: Request) -> None:
@@ -218,6 +230,13 @@ class Unheard(Reporter):
 
     def _report(self, action: str, *_: object, **__: object) -> None:
         pass
+
+
+def prefix_hash(token_ids: Sequence[int]) -> int:
+    """A number from 1 to 2^31 - 1 that tells equal prefixes, for a trace that holds no tokens. The tokens here are made up: a
+    recorder of a server has a secret key."""
+    digest = blake2b(array("q", token_ids).tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest) % (2**31 - 1) + 1
 
 
 def _kv_lengths(req: Request) -> Observed:

@@ -12,7 +12,7 @@ Pages are handed out by `model/witness_pools.py`. Nothing here is shared with th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +87,10 @@ class Scribe:
     def write(self, key: str, taken: Taken) -> None:
         """One step of one ledger, with what has to come before and after it."""
         outcome = taken.outcome
-        in_tree = ("matched_len", "dup_len") if taken.params.get("inserted", True) else ("matched_len",)
-        self.fill_tree(max(int(taken.params.get(name, 0)) for name in in_tree))
         holder = self._holders.setdefault(key, Holder())
+        self.fill_tree(int(taken.params.get("matched_len", 0)), holder.prefix)
+        if taken.params.get("inserted", True):
+            self.fill_tree(int(taken.params.get("dup_len", 0)), holder.pages[: holder.tree_end])
         self._step += outcome.action.event in NEW_STEP
         self._name(holder, outcome)
         self._ledgers[key] = outcome.after
@@ -154,12 +155,16 @@ class Scribe:
 
     # -- what a run takes for granted --
 
-    def fill_tree(self, length: int) -> None:
-        """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there."""
-        pages, held = self._d.floor_pages(length), len(self._pools.tree)
+    def fill_tree(self, length: int, prefix: Sequence[int] = ()) -> None:
+        """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there.
+
+        `prefix`: the pages of the tree that they begin with, where these are not those of all requests.
+        """
+        pages, held = self._d.floor_pages(length), len(self._pools.path(prefix))
         if pages <= held:
             return
         end, key = self._d.tokens(pages), self._new_name("before")
+        self._holders[key] = Holder(prefix=prefix)
         had = self._d.tokens(held)
         self.act(key, "arrive", origin_len=end)
         self.act(key, "match_tree", matched_len=had)

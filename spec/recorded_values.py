@@ -15,7 +15,8 @@ from kvproof.spec.state import FIELDS
 from kvproof.spec.trace import Observed
 
 Told = Mapping[str, frozenset[str]]
-"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `terms` of a check."""
+"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `shared` of an insert,
+`terms` of a check."""
 
 _SESSION = (
     frozenset(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot")) & Observed.model_fields.keys()
@@ -38,7 +39,8 @@ _COMMON: Told = {
     **_rules("open", "defer_close", "finish", *_ABORTS, told=_SESSION),
     **_rules("match_tree", "match_slot", told=_SESSION | _MATCH | {"attached"}),
     **_rules("pass_by", told=_SESSION | {"attached"}),
-    **_rules("extend", "stash", "insert", told=_SESSION | _PREFILL),
+    **_rules("extend", "stash", told=_SESSION | _PREFILL),
+    "insert": _SESSION | _PREFILL | {"shared"},
     **_rules("evict_window", "retract", "retract_plain", told=_SESSION | _TURN),
     "verify": _SESSION | _RUN,
     "check": frozenset(("terms",)),

@@ -33,6 +33,8 @@ from kvproof.spec.effects import (
     Write,
 )
 from kvproof.spec.state import FIELD_NAMES
+from kvproof.spec.tree import ROOT as ROOT
+from kvproof.spec.tree import UNKNOWN as UNKNOWN
 
 Array = Any
 
@@ -79,7 +81,7 @@ class StateArrays(NamedTuple):
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
-    """int32[4, pool pages + 1]: each kind of thing by itself, so that a run of pages touches few cache lines."""
+    """int32[7, pool pages + 1]: each kind of thing by itself, so that a run of pages touches few cache lines."""
     windows: Array
     """int32[2, window pages + 1]: the page that names it (0: none), and a mark."""
     users: Array
@@ -148,6 +150,7 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
 FINISH, ABORT, ARRIVE, CREATE, RESULT = map(ACTIONS.index, ("finish", "abort", "arrive", "create", "result"))
+AN_INSERT = ACTIONS.index("insert")
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 
@@ -161,7 +164,9 @@ LARGEST_MOVES = 8
 NUMBERS_OF_A_MOVE = 4
 
 # Rows of pages and windows, columns of tables and turns.
-OWNER, PINS, WINDOW_OF, MARK = range(4)
+OWNER, PINS, WINDOW_OF, MARK, ABOVE, BEHIND_IT, HASH = range(7)
+"""Above: the page that a page of the tree continues, ROOT or UNKNOWN; behind it: how many pages are known to continue it; hash:
+of the tokens up to its end, 0 if none was told. All three are 0 where a page is not the tree's."""
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
@@ -212,6 +217,7 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
+PREFIX_HASH_SEEN = COLUMNS["param_prefix_hash"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
@@ -221,6 +227,6 @@ FOLLOWED = SETTINGS_AT["window_followed"]
 SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
 # What an entry of the journal is about: a row of pages (their numbers), one of windows, a place of the row's page table; or
 # many at once: the owners or the pins of the pages in such places, the owners of a run of pages.
-JOURNAL_WINDOWS, JOURNAL_ARENA, JOURNAL_OWNERS, JOURNAL_PINS, JOURNAL_RUN = 4, 6, 7, 8, 9
+JOURNAL_WINDOWS, JOURNAL_ARENA, JOURNAL_OWNERS, JOURNAL_PINS, JOURNAL_RUN = 7, 9, 10, 11, 12
 JOURNAL_WHAT, JOURNAL_TIMES = 15, 4
 """The bits that say so; above them stands how many."""

@@ -7,7 +7,7 @@ is not as it must be the stroke ends, and what was done up to it is what the jou
 from __future__ import annotations
 
 from kvproof.conformance.compiled import layout as at
-from kvproof.conformance.compiled.book import name_window, note_all, release_window
+from kvproof.conformance.compiled.book import name_window, note_all, release_window, set_page
 from kvproof.conformance.compiled.layout import Array
 
 
@@ -84,17 +84,31 @@ def release_windows(
 
 
 def hand_to_tree(
-    arena: Array, start: int, first: int, last: int, ledger: int, pages: Array, journal: Array, counts: Array
+    arena: Array,
+    start: int,
+    first: int,
+    last: int,
+    before: int,
+    ledger: int,
+    pages: Array,
+    journal: Array,
+    counts: Array,
 ) -> bool:
-    """The row's own pages in these places are the tree's from now on."""
+    """The row's own pages in these places are the tree's from now on, the first of them behind the page `before`."""
     owner = ledger + at.OWNED_FROM
     with_window = 0
     place = first
+    if first < last and before > 0:
+        set_page(pages, journal, counts, before, at.BEHIND_IT, pages[at.BEHIND_IT, before] + 1)
     while place < last:
         page = arena[start + place]
         if pages[at.OWNER, page] != owner:
             break
         pages[at.OWNER, page] = at.OWNED_BY_TREE
+        pages[at.ABOVE, page] = before
+        pages[at.HASH, page] = 0
+        pages[at.BEHIND_IT, page] = int(place + 1 < last)
+        before = page
         if pages[at.WINDOW_OF, page] != 0:
             with_window += 1
         place += 1
@@ -128,6 +142,8 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
     page = first
     while page < last and pages[at.OWNER, page] == at.OWNED_BY_TREE and pages[at.PINS, page] <= 0:
         pages[at.OWNER, page] = at.OWNED_BY_NONE
+        if pages[at.ABOVE, page] > 0:
+            pages[at.BEHIND_IT, pages[at.ABOVE, page]] -= 1
         if pages[at.WINDOW_OF, page] != 0:
             counts[at.WINDOW_TREE_COUNT] -= 1
             gone += release_window(pages, windows, journal, counts, page)
@@ -136,3 +152,10 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
     counts[at.TREE_COUNT] -= page - first
     counts[at.FREE_COUNT] += page - first
     return page == last, gone
+
+
+def left_the_tree(first: int, last: int, pages: Array) -> None:
+    """Nothing is known any more of the prefixes of a run of evicted pages."""
+    for page in range(first, last):
+        pages[at.ABOVE, page] = 0
+        pages[at.HASH, page] = 0

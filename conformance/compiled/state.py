@@ -26,6 +26,7 @@ from kvproof.model.compiled.assembly import page_shift
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
+from kvproof.spec.tree import ROOT, UNKNOWN
 
 MOST_PAGES = 2**26
 """Pages of a pool for which arrays are made; and rows."""
@@ -78,7 +79,7 @@ class State:
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
         self.tables: Array = _no_tables(64)
         self.arena: Array = np.zeros(1024, np.int32)
-        self.pages: Array = np.zeros((4, pool_pages + 1), np.int32)
+        self.pages: Array = np.zeros((7, pool_pages + 1), np.int32)
         self.windows: Array = np.zeros((2, window_pages + 1), np.int32)
         self.users: Array = np.zeros(64, np.int32)
         self.turns: Array = np.zeros((64, 3), np.int32)
@@ -190,6 +191,9 @@ class State:
         book._counts = Counter({FREE: free, **Counter(book._owners.values())})
         book._pins = Counter(dict(_nonzero(self.pages[at.PINS])))
         book.protected = int(self.counts[at.PROTECTED_COUNT])
+        in_tree = np.flatnonzero((self.pages[at.OWNER] == at.OWNED_BY_TREE) & (self.pages[at.ABOVE] != UNKNOWN))
+        above = dict(zip(in_tree.tolist(), self.pages[at.ABOVE, in_tree].tolist(), strict=True))
+        book.prefixes.set_known(above, dict(_nonzero(self.pages[at.HASH])))
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
         in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
         book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
@@ -258,6 +262,12 @@ class State:
             self.pages[at.WINDOW_OF, page] = window
         for window, page in book.window._behind.items():
             self.windows[at.BEHIND, window] = page
+        self.pages[at.ABOVE, self.pages[at.OWNER] == at.OWNED_BY_TREE] = UNKNOWN
+        for page, above in book.prefixes.known():
+            self.pages[at.ABOVE, page] = above
+            self.pages[at.BEHIND_IT, above] += above != ROOT
+        for page, told in book.prefixes.hashes():
+            self.pages[at.HASH, page] = told
         has_window = self.pages[at.WINDOW_OF, 1:] != 0
         in_tree = self.pages[at.OWNER, 1:] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)

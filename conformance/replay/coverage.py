@@ -46,7 +46,7 @@ OF_LATE_RESULTS = "I17"
 LATE_RESULTS = ("late_result", "result_of_ended")
 """That these change nothing is the invariant itself; its sentence on the ledger only ever compares zeros."""
 OF_A_CHECK = ("I2", "I13")
-OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES = ("I1", "I11"), ("I6", "I10")
+OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES = ("I1", "I11", "I13"), ("I6", "I10")
 """What the page book checks beside the rules: at a memory check with terms, and where the tree evicts."""
 
 

@@ -100,6 +100,14 @@ def with_an_eviction(records: list[dict[str, Any]], chance: random.Random) -> li
     return [*kept, evicted, {"record": "end", "events": len(kept)}]
 
 
+def with_prefix_hashes(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each event that shows pages of the tree tells a hash of their tokens. In a run of the model no page leaves the tree."""
+    for record in records:
+        if record.get("shared"):
+            record.setdefault("params", {})["prefix_hash"] = 100 + record["shared"][-1]
+    return records
+
+
 def one_of_each_kind(records: list[dict[str, Any]], chance: random.Random) -> list[Place]:
     """For each event and each field of it (list entries are one field), one place where it stands."""
     kinds: dict[tuple[Any, ...], list[Place]] = {}

@@ -220,4 +220,21 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     assert fresh.book.protected == whole.book.protected
     assert +fresh.book._pins == +whole.book._pins and +fresh.book._counts == +whole.book._counts
     assert vars(fresh.book.window) == vars(whole.book.window)
+    assert vars(fresh.book.prefixes) == vars(whole.book.prefixes)
     assert whole.ledgers or not config, "something was remembered"
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
+def test_prefixes_that_an_older_kvproof_did_not_write_are_unknown_not_wrong(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    path = some_trace(tmp_path / "t.jsonl", 5, **config)
+    whole, fresh = (Replayer(read_trace(path), []) for _ in range(2))
+    events = list(read_trace(path))[:-1]
+    for line, event in events[:60]:
+        assert whole.feed(line, event) is None
+    state = state_as_data(whole)
+    assert state.pop("prefixes") or not config.get("tree", True), "the tree had pages"
+    restore_state(fresh, state)
+    for line, event in events[60:]:
+        assert fresh.feed(line, event) is None

@@ -99,13 +99,14 @@ def test_a_check_and_an_eviction_exercise_what_the_page_book_compares(checker: s
 
     def evict(records: Records) -> None:
         events = len(records) - 2
-        records.insert(-1, {"record": "event", "seq": events, "action": "evict", "free": [1]})
+        records.insert(-1, {"record": "event", "seq": events, "action": "evict", "free": [3]})
         records[-1]["events"] = events + 1
 
     before = replay(edited(path, evict), checker=Chosen(checker))
     assert before.verdict == CONFORMS
     assert before.actions["evict"] == 1
     assert before.coverage.invariants["I11"] > 0
+    assert before.coverage.invariants["I13"] == 2, "the check and the eviction"
 
 
 # --- only what the trace shows is checked ---------------------------------------------------------------------------------
