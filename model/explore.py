@@ -214,11 +214,22 @@ class Compiled(Search):
     def _taken_again(self, d: Integers, found: Reached, invariant: str | None) -> tuple[Taken, ...]:
         """The run to where a search stopped, and the first step from there that breaks the invariant (None: any)."""
         oracle, state, steps = Oracle(d, self.actions), self.machine.start(d), list[Taken]()
+
+        def is_broken(outcome: Outcome) -> bool:
+            broken = outcome.broken(d, self.machine.invariants)
+            return bool(broken) if invariant is None else invariant in broken
+
         for row in found.path()[1:]:
-            steps.append(next(t for t in successors(oracle, state) if found.layout.row_of(t.outcome.after) == row))
+            steps.append(_step_of(oracle, state, lambda o, row=row: found.layout.row_of(o.after) == row))  # type: ignore[misc]
             state = steps[-1].outcome.after
-        last = ((step, step.outcome.broken(d, self.machine.invariants)) for step in successors(oracle, state))
-        return (*steps, next(step for step, broken in last if (broken if invariant is None else invariant in broken)))
+        return (*steps, _step_of(oracle, state, is_broken))
+
+
+def _step_of(oracle: Oracle, state: Any, is_wanted: Callable[[Outcome], bool]) -> Taken:
+    """The first wanted step from a state. Raises AssertionError if there is none: then machine code and rules disagree."""
+    step = next((step for step in successors(oracle, state) if is_wanted(step.outcome)), None)
+    assert step is not None, f"the compiled rules take a step that the rules do not take, from {state}"
+    return step
 
 
 def the_search(actions: Mapping[str, Action] = ACTIONS, machine: Machine = LEDGER) -> Search:

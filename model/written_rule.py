@@ -22,6 +22,8 @@ from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger
 
 MOST_VALUES = 20_000
 """Of one rule; the largest of the specification has a few hundred."""
+MOST_CONSTANT = 2**31
+"""It is compiled to a number of 64 bits."""
 EFFECTS: dict[str, Callable[..., Effect]] = {kind.__name__: kind for kind in get_args(Effect)}
 NUMBERS = ("zero", "one", "row_width", "drafts", "window", "overlap", "spec_v1", "spec_v2", "windowed", "tree")
 """What a rule may read of its domain."""
@@ -203,8 +205,8 @@ def _check_values(values: Sequence[Value], params: Mapping[str, str]) -> None:
             if name not in known.get(str(space), ()):
                 raise NotARuleError(f"nothing to read is named {space}.{name}")
         elif operator == "constant":
-            if len(arguments) != 1 or not isinstance(arguments[0], int):
-                raise NotARuleError("a constant is a number or a flag")
+            if len(arguments) != 1 or not isinstance(arguments[0], int) or abs(arguments[0]) > MOST_CONSTANT:
+                raise NotARuleError(f"a constant is a flag or a number up to {MOST_CONSTANT:,}")
         elif operator not in OPERATIONS:
             raise NotARuleError(f"no operation is named {operator!r}")
         else:

@@ -85,6 +85,8 @@ def test_every_step_is_taken_in_the_same_order() -> None:
 def test_an_operator_that_is_printed_wrongly_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(assembly.OF_NUMBERS, "less_or_equal", "icmp slt i64 {}, {}")
     assert steps_differ(Integers(2, 3, **EVERYTHING)) != []
+    with pytest.raises(AssertionError, match="the compiled rules take a step that the rules do not take"):
+        Compiled().shortest(Integers(2, 3, **EVERYTHING))
 
 
 def sent(action: Action) -> Action:
