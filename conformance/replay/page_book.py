@@ -143,9 +143,9 @@ class PageBook:
             self._tables[moves.key] = moves.table
             self._users[moves.table.row] = moves.key
             self._pin(moves.table.pages[: moves.table.tree_end], 1)
+        self.prefixes.commit(moves.prefixes)
         for page, owner in moves.owners.items():
             self._own(page, owner)
-        self.prefixes.commit(moves.prefixes)
         self.window.commit(moves.window)
 
     def evict(self, event: Event, still_needs: Callable[[str, int], bool]) -> list[Problem]:
@@ -210,7 +210,7 @@ class PageBook:
 
     def _own(self, page: int, owner: str) -> None:
         before = self.owner(page)
-        if before == TREE:
+        if before == TREE != owner:
             self.prefixes.remove(page)
         self._counts[before] -= 1
         self._counts[owner] += 1

@@ -55,8 +55,8 @@ def test_a_page_that_takes_the_place_of_another_has_its_continuations() -> None:
     tree, moves = tree_of((1, 2, 3), (1, 2, 4)), PrefixMoves()
     tree.replace(moves, 7, 2, before=1)
     assert tree.show(moves, 3, 7) == "", "within the same event"
-    tree.remove(2)
     tree.commit(moves)
+    tree.remove(2)
     assert shown(tree, 1, 7, 3) == shown(tree, 1, 7, 4) == ""
     assert (tree.behind(7), tree.behind(2), tree.behind(1)) == (2, 0, 1)
 
@@ -64,8 +64,8 @@ def test_a_page_that_takes_the_place_of_another_has_its_continuations() -> None:
 def test_where_it_is_not_known_which_page_was_replaced_its_continuations_are_not_known_any_more() -> None:
     tree, moves = tree_of((1, 2, 3)), PrefixMoves()
     tree.replace(moves, 7, 2, before=5)
-    tree.remove(2)
     tree.commit(moves)
+    tree.remove(2)
     assert dict(tree.known()) == {1: ROOT, 7: 5}
     assert shown(tree, 1, 3) == ""
 
