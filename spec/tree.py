@@ -150,7 +150,7 @@ def is_of_tokens(known: int, told: int) -> bool:
 
     The matched pages of another prompt are a path, too. The request then reads what another one wrote.
 
-    `known`: the hash that an event told before of the tokens up to the prefix's last page, 0 if none did; `told`: of the row's.
+    `known`: the number that an event told before of the prefix that ends with this page, 0 if none did; `told`: of the row's.
     """
     return known in (told, 0)
 

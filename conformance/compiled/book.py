@@ -97,7 +97,7 @@ def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]
                 pages[at.OWNER, arena[place]] = value
                 pages[at.ABOVE, arena[place]] = 0  # it was not the tree's
                 pages[at.BEHIND_IT, arena[place]] = 0
-                pages[at.HASH, arena[place]] = 0
+                pages[at.PREFIX_ID, arena[place]] = 0
         elif what == at.JOURNAL_PINS:
             for place in range(start + first, start + last):
                 pages[at.PINS, arena[place]] -= value
@@ -146,15 +146,15 @@ def is_in_path(pages: Array, journal: Array, counts: Array, page: int, before: i
     return True
 
 
-def has_hash(pages: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
-    """The tokens of a row up to the end of this page of the tree have this hash: whether they may. It is known then."""
+def has_prefix_id(pages: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
+    """The tokens of a row up to the end of this page of the tree have this number: whether they may. It is known then."""
     if told == at.ABSENT or page <= 0:
         return True
-    known = pages[at.HASH, page]
+    known = pages[at.PREFIX_ID, page]
     if not is_of_tokens(known, told):
         return False
     if known == 0:
-        set_page(pages, journal, counts, page, at.HASH, told)
+        set_page(pages, journal, counts, page, at.PREFIX_ID, told)
     return True
 
 

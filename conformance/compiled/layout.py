@@ -164,9 +164,9 @@ LARGEST_MOVES = 8
 NUMBERS_OF_A_MOVE = 4
 
 # Rows of pages and windows, columns of tables and turns.
-OWNER, PINS, WINDOW_OF, MARK, ABOVE, BEHIND_IT, HASH = range(7)
-"""Above: the page that a page of the tree continues, ROOT or UNKNOWN; behind it: how many pages are known to continue it; hash:
-of the tokens up to its end, 0 if none was told. All three are 0 where a page is not the tree's."""
+OWNER, PINS, WINDOW_OF, MARK, ABOVE, BEHIND_IT, PREFIX_ID = range(7)
+"""Above: the page that a page of the tree continues, ROOT or UNKNOWN; behind it: how many pages are known to continue it; the
+number of the prefix that ends with it, 0 if none was told. All three are 0 where a page is not the tree's."""
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
@@ -217,7 +217,7 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
-PREFIX_HASH_SEEN = COLUMNS["param_prefix_hash"]
+PREFIX_ID_SEEN = COLUMNS["param_prefix_id"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))

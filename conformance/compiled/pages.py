@@ -8,7 +8,7 @@ from __future__ import annotations
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import (
     clear_window,
-    has_hash,
+    has_prefix_id,
     holds_page,
     is_in_path,
     length_of,
@@ -54,7 +54,7 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
         arena[start + position] = page
         before = page
     pin(arena, start, 0, length, 1, pages, state.journal, counts)
-    return has_hash(pages, state.journal, counts, before, events.table[at.PREFIX_HASH_SEEN, event])
+    return has_prefix_id(pages, state.journal, counts, before, events.table[at.PREFIX_ID_SEEN, event])
 
 
 def is_in_tree(page: int, pages: Array) -> bool:
@@ -195,7 +195,7 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             if not hand_to_tree(arena, start, same, first, before, ledger, pages, journal, counts):
                 return False
             last_in_tree = int(arena[start + first - 1]) if same < first else before
-            if not has_hash(pages, journal, counts, last_in_tree, table[at.PREFIX_HASH_SEEN, event]):
+            if not has_prefix_id(pages, journal, counts, last_in_tree, table[at.PREFIX_ID_SEEN, event]):
                 return False
             if table[at.ACTION, event] == at.AN_INSERT and not shows_row(arena, start, length, n_shared, scratch):
                 return False

@@ -106,7 +106,7 @@ def hand_to_tree(
             break
         pages[at.OWNER, page] = at.OWNED_BY_TREE
         pages[at.ABOVE, page] = before
-        pages[at.HASH, page] = 0
+        pages[at.PREFIX_ID, page] = 0
         pages[at.BEHIND_IT, page] = int(place + 1 < last)
         before = page
         if pages[at.WINDOW_OF, page] != 0:
@@ -158,4 +158,4 @@ def left_the_tree(first: int, last: int, pages: Array) -> None:
     """Nothing is known any more of the prefixes of a run of evicted pages."""
     for page in range(first, last):
         pages[at.ABOVE, page] = 0
-        pages[at.HASH, page] = 0
+        pages[at.PREFIX_ID, page] = 0

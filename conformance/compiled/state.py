@@ -193,7 +193,7 @@ class State:
         book.protected = int(self.counts[at.PROTECTED_COUNT])
         in_tree = np.flatnonzero((self.pages[at.OWNER] == at.OWNED_BY_TREE) & (self.pages[at.ABOVE] != UNKNOWN))
         above = dict(zip(in_tree.tolist(), self.pages[at.ABOVE, in_tree].tolist(), strict=True))
-        book.prefixes.set_known(above, dict(_nonzero(self.pages[at.HASH])))
+        book.prefixes.set_known(above, dict(_nonzero(self.pages[at.PREFIX_ID])))
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
         in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
         book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
@@ -266,8 +266,8 @@ class State:
         for page, above in book.prefixes.known():
             self.pages[at.ABOVE, page] = above
             self.pages[at.BEHIND_IT, above] += above != ROOT
-        for page, told in book.prefixes.hashes():
-            self.pages[at.HASH, page] = told
+        for page, told in book.prefixes.ids():
+            self.pages[at.PREFIX_ID, page] = told
         has_window = self.pages[at.WINDOW_OF, 1:] != 0
         in_tree = self.pages[at.OWNER, 1:] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)

@@ -159,8 +159,8 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     if action.event == "insert":
         compared.append(("shared", None, event.shared, event.shared))
     if action.event in ("extend", "insert"):
-        told = params.get("prefix_hash")
-        compared.append(("prefix_hash", None, told, told))
+        told = params.get("prefix_id")
+        compared.append(("prefix_id", None, told, told))
     return compared
 
 

@@ -53,7 +53,7 @@ class Limits:
             Limit("row", OF_A_LEDGER, f"rows {config.rows}", 0, config.rows),
             Limit("param_last", OF_A_LEDGER, "no chunked_prefill_size, so each prefill is the last", int(whole), 1),
             Limit("shared", SHARING),
-            Limit("param_prefix_hash", SHARING, "format 1, in which no hash is 0", 1),
+            Limit("param_prefix_id", SHARING, "format 1, in which numbers of prefixes begin with 1", 1),
             Limit("free_list", CHECK),
             Limit("terms_total", CHECK, f"pool_pages {config.pool_pages}", config.pool_pages, config.pool_pages),
             Limit("window_terms_total", CHECK, named, config.window_pages, config.window_pages)
@@ -94,7 +94,7 @@ def value_of(event: Event, column: str) -> int | None:
     match column:
         case "row":
             return event.row
-        case "param_last" | "param_prefix_hash":
+        case "param_last" | "param_prefix_id":
             return event.params.get(column.removeprefix("param_"))
         case "terms_total":
             return None if event.terms is None else event.terms.total

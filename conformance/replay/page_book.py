@@ -143,9 +143,9 @@ class PageBook:
             self._tables[moves.key] = moves.table
             self._users[moves.table.row] = moves.key
             self._pin(moves.table.pages[: moves.table.tree_end], 1)
+        self.prefixes.commit(moves.prefixes)
         for page, owner in moves.owners.items():
             self._own(page, owner)
-        self.prefixes.commit(moves.prefixes)
         self.window.commit(moves.window)
 
     def evict(self, event: Event, still_needs: Callable[[str, int], bool]) -> list[Problem]:
@@ -210,7 +210,7 @@ class PageBook:
 
     def _own(self, page: int, owner: str) -> None:
         before = self.owner(page)
-        if before == TREE:
+        if before == TREE != owner:
             self.prefixes.remove(page)
         self._counts[before] -= 1
         self._counts[owner] += 1
@@ -308,7 +308,7 @@ class PageBook:
                     self._adopt(moves, position, kept, before)
                 before = kept or UNKNOWN
         moves.table.tree_end = insert.pages
-        self._show_hash(moves, before, event)
+        self._show_id(moves, before, event)
         if event.action == "insert":
             self._compare_row(moves, event.shared or ())
 
@@ -357,12 +357,12 @@ class PageBook:
                 moves.problems.append(Problem("I12", f"the shared prefix is not a path of the tree: {wrong}"))
                 return
             before = page
-        self._show_hash(moves, before, event)
+        self._show_id(moves, before, event)
 
-    def _show_hash(self, moves: Moves, last: int, event: Event) -> None:
+    def _show_id(self, moves: Moves, last: int, event: Event) -> None:
         """What the event tells of the tokens up to the last page of its row's prefix of the tree."""
-        told = event.params.get("prefix_hash")
-        if wrong := self.prefixes.show_hash(moves.prefixes, last, told):
+        told = event.params.get("prefix_id")
+        if wrong := self.prefixes.show_id(moves.prefixes, last, told):
             moves.problems.append(Problem("I12", f"the row's prefix is not the request's: {wrong}"))
 
     def _compare_row(self, moves: Moves, shown: Iterable[int]) -> None:

@@ -5,8 +5,8 @@ path. An insert tells the path: the leading pages of its row, with the tree's ow
 page of the tree for a duplicate, as at the end of a request, the page behind it continues one that is unknown, until a later
 event shows it. What is unknown agrees with everything. The rules are those of `spec/tree.py`.
 
-What a path holds is not known from pages: the matched pages of another prompt are a path, too. A recorder may tell a hash of the
-tokens of a prefix (`prefix_hash`). Then all that events tell of one prefix must agree.
+What a path holds is not known from pages: the matched pages of another prompt are a path, too. A recorder may number
+prefixes by their tokens (`prefix_id`). Then all that events tell of one prefix must agree.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class PrefixMoves:
     """Page -> the page that it continues."""
     replaced: dict[int, int] = field(default_factory=dict)
     """Page that left the tree -> the page that stands there now; UNKNOWN: one of several."""
-    hashes: dict[int, int] = field(default_factory=dict)
-    """Page -> the hash of the tokens up to its end."""
+    ids: dict[int, int] = field(default_factory=dict)
+    """Page -> the number of the prefix that ends with it."""
 
 
 class PrefixTree:
@@ -38,26 +38,26 @@ class PrefixTree:
         """A page of the tree that is not in it continues one that is unknown."""
         self._behind: Counter[int] = Counter()
         """Page -> how many pages of the tree are known to continue it."""
-        self._hashes: dict[int, int] = {}
-        """Page of the tree -> the hash of the tokens up to its end, if an event told one."""
+        self._ids: dict[int, int] = {}
+        """Page of the tree -> the number of the prefix that ends with it, if an event told one."""
 
     def copy(self) -> PrefixTree:
         """Another tree of the same state, which may go on by itself."""
         other = PrefixTree()
-        other._above, other._behind, other._hashes = self._above.copy(), self._behind.copy(), self._hashes.copy()
+        other._above, other._behind, other._ids = self._above.copy(), self._behind.copy(), self._ids.copy()
         return other
 
     def known(self) -> Iterable[tuple[int, int]]:
         """Each page of which it is known with the page that it continues."""
         return self._above.items()
 
-    def hashes(self) -> Iterable[tuple[int, int]]:
-        """Each page of which an event told it, with the hash of the tokens up to its end."""
-        return self._hashes.items()
+    def ids(self) -> Iterable[tuple[int, int]]:
+        """Each page of which an event told it, with the number of the prefix that ends with it."""
+        return self._ids.items()
 
-    def set_known(self, above: Mapping[int, int], hashes: Mapping[int, int]) -> None:
+    def set_known(self, above: Mapping[int, int], ids: Mapping[int, int]) -> None:
         """Begin with this."""
-        self._above, self._hashes = dict(above), dict(hashes)
+        self._above, self._ids = dict(above), dict(ids)
         self._behind = Counter(page for page in self._above.values() if page != ROOT)
 
     def above(self, moves: PrefixMoves, page: int) -> int:
@@ -79,15 +79,13 @@ class PrefixTree:
             self.add(moves, page, before)
         return ""
 
-    def show_hash(self, moves: PrefixMoves, page: int, told: int | None) -> str:
-        """The tokens of a row, up to the end of this page of the tree, have this hash; what is wrong with that, as a sentence."""
+    def show_id(self, moves: PrefixMoves, page: int, told: int | None) -> str:
+        """A row's prefix that ends with this page of the tree has this number; what is wrong with that, as a sentence."""
         if told is None or page <= ROOT:
             return ""
-        if not is_of_tokens(self._hashes.get(page, 0), told):
-            return (
-                f"the tokens up to page {page} of the tree have the hash {self._hashes[page]}, those of the row {told}"
-            )
-        moves.hashes[page] = told
+        if not is_of_tokens(self._ids.get(page, 0), told):
+            return f"the prefix that ends with page {page} is number {self._ids[page]} in the tree, and number {told} in the row"
+        moves.ids[page] = told
         return ""
 
     def add(self, moves: PrefixMoves, page: int, before: int) -> None:
@@ -108,21 +106,17 @@ class PrefixTree:
         if moves.replaced:
             for page, above in [(p, a) for p, a in self._above.items() if a in moves.replaced]:
                 self._put(page, moves.replaced[above])
-            self._hashes.update(
-                {
-                    new: self._hashes.pop(old)
-                    for old, new in moves.replaced.items()
-                    if new != UNKNOWN and old in self._hashes
-                }
+            self._ids.update(
+                {new: self._ids.pop(old) for old, new in moves.replaced.items() if new != UNKNOWN and old in self._ids}
             )
         for page, above in moves.above.items():
             self._put(page, above)
-        self._hashes.update(moves.hashes)
+        self._ids.update(moves.ids)
 
     def remove(self, page: int) -> None:
         """The page left the tree."""
         self._put(page, UNKNOWN)
-        self._hashes.pop(page, None)
+        self._ids.pop(page, None)
 
     def behind(self, page: int) -> int:
         """How many pages of the tree are known to continue it."""

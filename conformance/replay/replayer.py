@@ -231,7 +231,7 @@ class Replayer:
             event,
             ledger="tree",
             action="evict",
-            rule="the tree evicts pages that no row's protected prefix holds",
+            rule="the tree evicts pages that no row's protected prefix holds, each with all that continue it",
             pages=tuple(p.sentence for p in problems),
             invariants={p.invariant: p.sentence for p in problems},
             explained_by=tuple(faults_behind_eviction(problems)),

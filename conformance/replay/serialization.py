@@ -35,7 +35,7 @@ def state_as_data(replayer: Replayer) -> Data:
         "tables": [[key, t.row, t.tree_end, t.pages] for key, t in book._tables.items()],
         # Absent in what an older kvproof wrote: then nothing is known of the tree's pages but that they are the tree's.
         "prefixes": [list(pair) for pair in book.prefixes.known()],
-        "prefix_hashes": [list(pair) for pair in book.prefixes.hashes()],
+        "prefix_ids": [list(pair) for pair in book.prefixes.ids()],
         "windows": [list(pair) for pair in book.window._window_of.items()],
     }
 
@@ -61,7 +61,7 @@ def _restore_book(book: PageBook, data: Data) -> None:
         book._pin(table.pages[: table.tree_end], 1)
     book.window._window_of = {_page(book, page): _window(book, window) for page, window in data["windows"]}
     above = {_page(book, page): _above(book, before) for page, before in data.get("prefixes", ())}
-    book.prefixes.set_known(above, {_page(book, page): _hash(told) for page, told in data.get("prefix_hashes", ())})
+    book.prefixes.set_known(above, {_page(book, page): _prefix_id(told) for page, told in data.get("prefix_ids", ())})
     book.window._behind = {window: page for page, window in book.window._window_of.items()}
 
 
@@ -75,9 +75,9 @@ def _above(book: PageBook, page: Any) -> int:
     return ROOT if page == ROOT else _page(book, page)
 
 
-def _hash(told: Any) -> int:
+def _prefix_id(told: Any) -> int:
     if not 1 <= whole_number(told) <= LARGEST_NUMBER:
-        raise ValueError(f"{told} is no hash of a prefix")
+        raise ValueError(f"{told} is no number of a prefix")
     return int(told)
 
 

@@ -34,7 +34,7 @@ NUMBER_PARAMS = (
     "tokens",
     "pre_len",
     "finished_len",
-    "prefix_hash",
+    "prefix_id",
 )
 FLAGS_AFTER = tuple(name for name, field in Observed.model_fields.items() if bool in get_args(field.annotation))
 NUMBERS_AFTER = tuple(name for name in Observed.model_fields if name not in FLAGS_AFTER)

@@ -100,11 +100,11 @@ def with_an_eviction(records: list[dict[str, Any]], chance: random.Random) -> li
     return [*kept, evicted, {"record": "end", "events": len(kept)}]
 
 
-def with_prefix_hashes(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each event that shows pages of the tree tells a hash of their tokens. In a run of the model no page leaves the tree."""
+def with_prefix_ids(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each event that shows pages of the tree tells the number of their prefix. In a run of the model no page leaves the tree."""
     for record in records:
         if record.get("shared"):
-            record.setdefault("params", {})["prefix_hash"] = 100 + record["shared"][-1]
+            record.setdefault("params", {})["prefix_id"] = 100 + record["shared"][-1]
     return records
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -73,8 +72,7 @@ class Capture:
         self.trace = LiveTrace(path, rank_of(scheduler), header)
         self._handover = self.trace.handover
         step = partial(STEP, scheduler)
-        key = secrets.token_bytes(32)  # kept nowhere else
-        self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail, hash_key=key)
+        self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail)
         self._handover.page_ids = self._recorder.page_ids
 
     @property

@@ -20,9 +20,8 @@ from kvproof.conformance.adapters.sglang.window_pool import window_pool
 
 
 class Observer(RowPages):
-    def __init__(self, release: Release, scheduler: Any, rounds: Rounds | None = None, hash_key: bytes = b"") -> None:
-        device = str(scheduler.device)
-        super().__init__(scheduler, has_window=scheduler.is_hybrid_swa, device=device, hash_key=hash_key)
+    def __init__(self, release: Release, scheduler: Any, rounds: Rounds | None = None) -> None:
+        super().__init__(scheduler, has_window=scheduler.is_hybrid_swa, device=str(scheduler.device))
         self._release = release
         self._lengths = release.lengths if rounds is None else rounds.lengths
         self.has_drafts = speculation_of(scheduler) > 0

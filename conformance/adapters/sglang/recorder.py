@@ -36,8 +36,6 @@ class Recorder:
 
     Without `on_error` an error of the recorder is raised where it happens. With it the first one is handed over, nothing is
     recorded from then on, and the scheduler never notices.
-
-    `hash_key`: of the hashes of prefixes. With a secret one nobody can try texts until one fits.
     """
 
     def __init__(
@@ -48,14 +46,13 @@ class Recorder:
         *,
         step: Callable[[], int],
         on_error: OnError | None = None,
-        hash_key: bytes = b"",
     ) -> None:
         self.release = release
         self.hooks = MethodHooks(on_error)
         self._scheduler = scheduler
         speculation = speculation_of(scheduler)
         self._rounds = Rounds(release) if speculation == 2 else None
-        self._observe = Observer(release, scheduler, self._rounds, hash_key)
+        self._observe = Observer(release, scheduler, self._rounds)
         self.events = EventRecords(self._observe, put, step)
         self._actions = SchedulerActions(self.events.event)
         self._moves = PageMoves(scheduler, self._observe, self._actions)

@@ -84,7 +84,7 @@ class Turns:
             is_first = req in without_row
             shared = self._observe.pages_of_row(row, 0, prefix_len) if is_first else None
             last = seq_len >= len(req.origin_input_ids) + len(req.output_ids)
-            told = self._observe.prefix_hash(req, prefix_len) if is_first else {}
+            told = self._observe.prefix_id(req, prefix_len) if is_first else {}
             self._events.turn_event(
                 "extend",
                 req,
@@ -114,7 +114,7 @@ class Turns:
             if key_len != after["kv_committed_len"]:  # with overlap the next step is prepared already
                 params["key_len"] = key_len
             if not is_chunk:  # the whole prompt comes
-                params.update(self._observe.prefix_hash(req, after["cache_protected_len"]))
+                params.update(self._observe.prefix_id(req, after["cache_protected_len"]))
             if windows:  # behind the insert: it left the cursor where the first of them found it
                 after["swa_evicted_seqlen"] = windows[0].cursor_before
             self._events.turn_event(
@@ -185,7 +185,7 @@ class Turns:
             if action.inserted is not None:
                 if (key_len := self._key_len(action, whole)) != whole:
                     params["key_len"] = key_len
-                params.update(self._observe.prefix_hash(req, key_len))
+                params.update(self._observe.prefix_id(req, key_len))
         if session is not None and _is_aborted(req):
             self._events.turn_event("abort", req, session, turn_ended=True, params=params, **fields)
             return result

@@ -20,7 +20,7 @@ from checker_runs import (
     one_of_each_kind,
     read_records,
     with_an_eviction,
-    with_prefix_hashes,
+    with_prefix_ids,
     write_records,
 )
 from model_runs import UNTOLD_DUPLICATE
@@ -37,7 +37,7 @@ KINDS = {
     layout.WINDOW_OF: "the window page behind a page",
     layout.ABOVE: "the page that a page continues",
     layout.BEHIND_IT: "the pages that continue a page",
-    layout.HASH: "the hash of a prefix",
+    layout.PREFIX_ID: "the number of a prefix",
     layout.JOURNAL_WINDOWS + layout.BEHIND: "the page behind a window page",
     layout.JOURNAL_WINDOWS + layout.WINDOW_MARK: "the mark of a window page",
     layout.JOURNAL_ARENA: "a page of a row",
@@ -102,7 +102,7 @@ def test_an_event_that_is_not_clean_changes_nothing(tmp_path: Path) -> None:
     runs = [trace_of_walk(tmp_path / f"{seed}.jsonl", 70, 21 + seed, **config) for seed, config in enumerate(CONFIGS)]
     runs.append(trace_of_steps(tmp_path / "steps.jsonl", 2, 8, *UNTOLD_DUPLICATE))
     for seed, run in enumerate(runs):
-        records, chance = with_prefix_hashes(read_records(run)), random.Random(seed)
+        records, chance = with_prefix_ids(read_records(run)), random.Random(seed)
         of_lists = [p for p in one_of_each_kind(records, chance) if {*PAGE_LISTS} & {*p}]
         for place in of_lists:
             for shorter in (True, False):

@@ -30,7 +30,7 @@ from checker_runs import (
     stops_at,
     with_an_eviction,
     with_one_change,
-    with_prefix_hashes,
+    with_prefix_ids,
     write_records,
 )
 
@@ -213,7 +213,7 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}
     assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
-    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_hashes"}
+    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_ids"}
 
 
 def test_the_loop_run_by_python_gives_the_same(path: Path) -> None:
@@ -272,18 +272,18 @@ def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(path: Path)
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
-def test_any_other_hash_of_a_prefix_gets_the_same_answer(
+def test_any_other_number_of_a_prefix_gets_the_same_answer(
     config: dict[str, Any], path: Path, judge: build.Judge
 ) -> None:
-    records = with_prefix_hashes(read_records(trace_of_walk(path, 120, 8, **config)))
+    records = with_prefix_ids(read_records(trace_of_walk(path, 120, 8, **config)))
     assert_both_say(CONFORMS, write_records(path, records))
     assert stops_at(path, judge) is None
-    told, verdicts = [record["params"] for record in records if "prefix_hash" in record.get("params", {})], set()
+    told, verdicts = [record["params"] for record in records if "prefix_id" in record.get("params", {})], set()
     for params in told[:: max(1, len(told) // 8)]:
-        for other in (0, params["prefix_hash"] + 1000):
-            was, params["prefix_hash"] = params["prefix_hash"], other
+        for other in (0, params["prefix_id"] + 1000):
+            was, params["prefix_id"] = params["prefix_id"], other
             report = assert_same(write_records(path, records))
-            params["prefix_hash"] = was
+            params["prefix_id"] = was
             assert isinstance(report, Report)
             verdicts.add(report.verdict)
     assert VIOLATES in verdicts or not config.get("tree", True)

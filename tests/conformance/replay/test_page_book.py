@@ -109,16 +109,14 @@ def test_a_shared_prefix_is_a_path_of_the_tree(name: str) -> None:
     assert problems == ([Problem("I12", sentence)] if wrong else [])
 
 
-def test_the_whole_prefix_of_another_prompt_is_found_by_its_hash() -> None:
+def test_the_whole_prefix_of_another_prompt_is_found_by_its_number() -> None:
     book = book_of(tree=(3, 5))
-    first = book.foresee("request b", (ROW, Share(True, 2)), event(row=0, shared=(3, 5), params={"prefix_hash": 7}))
+    first = book.foresee("request b", (ROW, Share(True, 2)), event(row=0, shared=(3, 5), params={"prefix_id": 7}))
     book.commit(first)
     shared = {"row": 1, "shared": (3, 5)}
-    assert (
-        named(book, Share(True, 2), **shared, params={"prefix_hash": 7}) == named(book, Share(True, 2), **shared) == []
-    )
-    (problem,) = book.foresee("a", (ROW, Share(True, 2)), event(**shared, params={"prefix_hash": 8})).problems
-    wrong = "the tokens up to page 5 of the tree have the hash 7, those of the row 8"
+    assert named(book, Share(True, 2), **shared, params={"prefix_id": 7}) == named(book, Share(True, 2), **shared) == []
+    (problem,) = book.foresee("a", (ROW, Share(True, 2)), event(**shared, params={"prefix_id": 8})).problems
+    wrong = "the prefix that ends with page 5 is number 7 in the tree, and number 8 in the row"
     assert problem == Problem("I12", f"the row's prefix is not the request's: {wrong}")
 
 

@@ -55,8 +55,8 @@ def test_a_page_that_takes_the_place_of_another_has_its_continuations() -> None:
     tree, moves = tree_of((1, 2, 3), (1, 2, 4)), PrefixMoves()
     tree.replace(moves, 7, 2, before=1)
     assert tree.show(moves, 3, 7) == "", "within the same event"
-    tree.remove(2)
     tree.commit(moves)
+    tree.remove(2)
     assert shown(tree, 1, 7, 3) == shown(tree, 1, 7, 4) == ""
     assert (tree.behind(7), tree.behind(2), tree.behind(1)) == (2, 0, 1)
 
@@ -64,8 +64,8 @@ def test_a_page_that_takes_the_place_of_another_has_its_continuations() -> None:
 def test_where_it_is_not_known_which_page_was_replaced_its_continuations_are_not_known_any_more() -> None:
     tree, moves = tree_of((1, 2, 3)), PrefixMoves()
     tree.replace(moves, 7, 2, before=5)
-    tree.remove(2)
     tree.commit(moves)
+    tree.remove(2)
     assert dict(tree.known()) == {1: ROOT, 7: 5}
     assert shown(tree, 1, 3) == ""
 
@@ -78,25 +78,25 @@ def test_a_copy_goes_on_by_itself() -> None:
 
 def told(tree: PrefixTree, page: int, number: int | None) -> str:
     moves = PrefixMoves()
-    wrong = tree.show_hash(moves, page, number)
+    wrong = tree.show_id(moves, page, number)
     tree.commit(moves)
     return wrong
 
 
-def test_all_that_is_told_of_the_tokens_of_one_prefix_agrees() -> None:
+def test_all_that_is_told_of_one_prefix_agrees() -> None:
     tree = tree_of((1, 2))
     assert [told(tree, 2, number) for number in (None, 77, None, 77)] == [""] * 4
-    assert told(tree, 2, 78) == "the tokens up to page 2 of the tree have the hash 77, those of the row 78"
+    assert told(tree, 2, 78) == "the prefix that ends with page 2 is number 77 in the tree, and number 78 in the row"
     assert told(tree, 1, 78) == "", "that prefix is another one, and nothing was told of it"
     assert told(tree, ROOT, 5) == told(tree, UNKNOWN, 5) == ""
-    assert dict(tree.hashes()) == {2: 77, 1: 78}
+    assert dict(tree.ids()) == {2: 77, 1: 78}
 
 
-def test_a_hash_stays_with_the_place_in_the_tree_and_goes_with_the_page() -> None:
+def test_a_number_stays_with_the_place_in_the_tree_and_goes_with_the_page() -> None:
     tree, moves = tree_of((1, 2)), PrefixMoves()
     told(tree, 2, 77)
     tree.replace(moves, 7, 2, before=1)
     tree.commit(moves)
-    assert dict(tree.hashes()) == {7: 77}
+    assert dict(tree.ids()) == {7: 77}
     tree.remove(7)
     assert told(tree, 7, 78) == ""
