@@ -41,6 +41,7 @@ _COMMON: Told = {
     **_rules("extend", "stash", "insert", told=_SESSION | _PREFILL),
     **_rules("evict_window", "retract", "retract_plain", told=_SESSION | _TURN),
     "verify": _SESSION | _RUN,
+    "finish_plain": frozenset(("finished_len",)),
     "check": frozenset(("terms",)),
 }
 OF_REFERENCE: Told = {
@@ -64,6 +65,7 @@ OF_SGLANG_JAX: Told = {
     **_rules("evict_window", "retract_plain", told=_TURN - _NOT_OF_EVERY_CHECKOUT),
     "decode": _RUN - _NOT_OF_EVERY_CHECKOUT,
     **_rules("result", "chunk_result", told=frozenset(("output_len",))),
+    "finish_plain": frozenset(("finished_len",)),
     "check": frozenset(("terms",)),
 }
 OF_TARGETS: Mapping[str, Told] = {"reference": OF_REFERENCE, "sglang-jax": OF_SGLANG_JAX}

@@ -20,7 +20,7 @@ from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import FIELDS, Ledger
 from kvproof.spec.trace import Observed
 
-COMPARED_PARAMS = ("admitted", "inserted", "fill_len")
+COMPARED_PARAMS = ("admitted", "inserted", "fill_len", "tokens", "finished_len")
 """Parameters that are compared like a field of `after`."""
 TERMS = "terms"
 """The counts that a memory check read."""

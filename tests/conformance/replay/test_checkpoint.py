@@ -134,7 +134,7 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(begun: tup
     ("change", "sentence"),
     [
         ({"spec": "0"}, "written for specification '0'"),
-        ({"kvproof_checkpoint": 99}, "not a checkpoint of format 3"),
+        ({"kvproof_checkpoint": 99}, "not a checkpoint of format 4"),
         ({"state": {}}, "not a checkpoint as kvproof writes it"),
         ({"state": {"ledgers": {"request r": {"__class__": "os.system"}}}}, "not a checkpoint as kvproof writes it"),
         ({"report": 7}, "not a checkpoint as kvproof writes it"),
