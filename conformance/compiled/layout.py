@@ -221,7 +221,7 @@ SEQ_LEN, BUSY = COLUMNS["param_seq_len"], COLUMNS["param_busy"]
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
-FOLLOWED, LONGEST_CHUNK = SETTINGS_AT["window_followed"], SETTINGS_AT["longest_chunk"]
+FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
 # Fields of a ledger that the loop itself reads; a turn in a phase from LIVE_FROM on has a row.
 PHASE, PREFIX_LEN, PENDING = (FIELDS[name] for name in ("phase", "prefix_len", "pending"))
 LIVE_FROM = PREFILL

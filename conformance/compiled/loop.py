@@ -195,6 +195,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 turns[turn, at.LATE] -= 1
             elif (at.KINDS_THAT_LEAVE >> kind) & 1 == 1 and is_another == 0:
                 turns[turn, at.LATE] += old[at.PENDING]
+            elif kind == at.EXTEND and settings[at.OVERLAP] != 0:
+                turns[turn, at.LATE] += old[at.PENDING] + 1 - new[at.PENDING]
             counts[at.LIVE_TURNS] += int(new[at.PHASE] >= at.LIVE_FROM) - int(old[at.PHASE] >= at.LIVE_FROM)
             for place in range(new.shape[0]):
                 old[place] = new[place]

@@ -164,10 +164,10 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     takes_nothing = action.event in ENDS and "inserted" not in action.params
     if takes_nothing and d.floor_pages(outcome.before.kv_committed_len) >= 1:
         compared.append(("inserted", None, False, params.get("inserted")))
-    if action.event == "result" and "tokens" not in action.params:
-        # They are no one's: a chunk's are none, a late result's are dropped.
-        most = most_tokens(d) if action.name in LATE_RESULTS else d.zero
-        compared += _at_most(d, "tokens", most, params.get("tokens"))
+    if action.name in LATE_RESULTS:  # they are dropped
+        compared += _at_most(d, "tokens", most_tokens(d), params.get("tokens"))
+    elif action.event == "result" and "tokens" not in action.params:
+        compared.append(("tokens", None, outcome.after.output_len - outcome.before.output_len, params.get("tokens")))
     if action.event == "finish" and "finished_len" not in action.params:
         compared += _at_most(d, "finished_len", outcome.before.output_len, params.get("finished_len"))
     if not action.of_another:

@@ -25,7 +25,7 @@ def left_open(replayer: Replayer) -> str:
     turns = {key: name for name, key in open_turns(replayer)}
     left = [
         words
-        for key, ledger in replayer.ledgers.items()
+        for key, ledger in sorted(replayer.ledgers.items())
         if rank(replayer.d, ledger) != 0
         for words in _words(key, turns.get(key), ledger)
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, LARGEST_NUMBER, NUMBER_PARAMS
 from kvproof.spec.state import Ledger
@@ -90,7 +91,8 @@ class Limits:
     def too_long_a_chunk(self, event: Event, before: Ledger) -> Iterator[str]:
         """What is wrong with the tokens that a prefill runs, as a sentence. `before`: the state before it, by the rules."""
         if event.action == "extend" and self.longest_chunk:
-            tokens = (event.params.get("seq_len") or 0) - before.prefix_len
+            start: Any = before.prefix_len
+            tokens = (event.params.get("seq_len") or 0) - start
             if tokens > self.longest_chunk:
                 yield f"a prefill of {tokens} tokens: the header says chunked_prefill_size {self.longest_chunk}"
 

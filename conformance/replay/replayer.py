@@ -88,7 +88,7 @@ class Replayer:
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
         self.late: dict[str, int] = {}
-        """Of turns that no longer run, the steps whose results are not known: so many may still come."""
+        """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
         self.limits = Limits(config)
         self.report = Report(
             self.path,
@@ -166,10 +166,10 @@ class Replayer:
         return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
 
     def _from_nowhere(self, event: Event, action: Action) -> tuple[str, ...]:
-        """A late result is that of a step which was in flight when its turn left the batch (I17), each once."""
+        """A late result is that of a step which was launched (I17), each once."""
         if action.name not in LATE_RESULTS or (event.turn is not None and self.late.get(event.turn)):
             return ()
-        return (f"all results of turn {event.turn} are known: none of its steps was in flight any more",)
+        return (f"all results of turn {event.turn} are known: it launched no other step",)
 
     def ledger_of(self, event: Event) -> str | None:
         """The ledger that an event was about which was judged; None: that of no session or request."""
@@ -203,8 +203,10 @@ class Replayer:
             self.ledgers[key] = after
 
     def _count_late(self, turn: str, event: str, outcome: Outcome) -> None:
-        if event in LEAVES and not outcome.action.of_another:
-            left = self.late.get(turn, 0) + outcome.before.pending
+        """A launch whose result the ledger does not await: of a turn that leaves, or of the chunk before the last one."""
+        launched = outcome.before.pending + (event == "extend")
+        if (event in LEAVES or (event == "extend" and self.d.overlap)) and not outcome.action.of_another:
+            left = self.late.get(turn, 0) + launched - outcome.after.pending
         elif outcome.action.name in LATE_RESULTS:
             left = self.late.get(turn, 0) - 1
         else:
