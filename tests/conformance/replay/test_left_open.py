@@ -18,7 +18,12 @@ TURN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("create", {"origin_len": 3, "too_long": False, "logprob": False}),
     ("match_tree", {"matched_len": 0}),
 )
-RUNS = (*TURN, ("extend", {"seq_len": 3, "last": True}), ("result", {"tokens": 1}), ("insert", {"dup_len": 0, "key_len": 3}))
+RUNS = (
+    *TURN,
+    ("extend", {"seq_len": 3, "last": True}),
+    ("result", {"tokens": 1}),
+    ("insert", {"dup_len": 0, "key_len": 3}),
+)
 ENDS = (*RUNS, ("finish", {"finished_len": 1}), ("close", {}))
 WAITS = "turn turn-1 of session session-1 waits"
 DECODES = "turn turn-1 of session session-1 runs"
