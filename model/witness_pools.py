@@ -22,6 +22,8 @@ class Holder:
     session: str | None = None
     turn: str | None = None
     refused: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """Turns that left the batch, one for each of their steps whose result is not known."""
     row: int | None = None
     pages: list[int] = field(default_factory=list)
     tree_end: int = 0

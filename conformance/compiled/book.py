@@ -72,7 +72,7 @@ def note_all(journal: Array, counts: Array, what: int, first: int, last: int, be
     note(journal, counts, what + ((last - first) << at.JOURNAL_TIMES), first, before)
 
 
-def totals(counts: Array) -> tuple[int, int, int, int, int]:
+def totals(counts: Array) -> tuple[int, int, int, int, int, int]:
     """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
     return (
         counts[at.FREE_COUNT],
@@ -80,14 +80,16 @@ def totals(counts: Array) -> tuple[int, int, int, int, int]:
         counts[at.PROTECTED_COUNT],
         counts[at.WINDOW_FREE_COUNT],
         counts[at.WINDOW_TREE_COUNT],
+        counts[at.WINDOW_PROTECTED_COUNT],
     )
 
 
-def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]) -> None:
+def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int, int]) -> None:
     """Put back what the journal holds, newest first, and the totals. Places are those of the ledger's page table."""
     counts, journal, pages, arena = state.counts, state.journal, state.pages, state.arena
     counts[at.FREE_COUNT], counts[at.TREE_COUNT], counts[at.PROTECTED_COUNT] = before[0], before[1], before[2]
     counts[at.WINDOW_FREE_COUNT], counts[at.WINDOW_TREE_COUNT] = before[3], before[4]
+    counts[at.WINDOW_PROTECTED_COUNT] = before[5]
     start = state.tables[ledger, at.START]
     for n in range(counts[at.JOURNAL] - 1, -1, -1):
         what, first, value = journal[n, 0] & at.JOURNAL_WHAT, journal[n, 1], journal[n, 2]
@@ -132,6 +134,7 @@ def name_window(pages: Array, windows: Array, journal: Array, counts: Array, pag
     counts[at.WINDOW_FREE_COUNT] -= 1
     if pages[at.OWNER, page] == at.OWNED_BY_TREE:
         counts[at.WINDOW_TREE_COUNT] += 1
+        counts[at.WINDOW_PROTECTED_COUNT] += int(pages[at.PINS, page] > 0)
 
 
 def is_in_path(pages: Array, journal: Array, counts: Array, page: int, before: int) -> bool:
@@ -167,6 +170,7 @@ def clear_window(pages: Array, windows: Array, journal: Array, counts: Array, pa
         counts[at.WINDOW_FREE_COUNT] += 1
         if pages[at.OWNER, page] == at.OWNED_BY_TREE:
             counts[at.WINDOW_TREE_COUNT] -= 1
+            counts[at.WINDOW_PROTECTED_COUNT] -= int(pages[at.PINS, page] > 0)
     return window
 
 

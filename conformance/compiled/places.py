@@ -122,14 +122,18 @@ def pin(
     arena: Array, start: int, first: int, last: int, change: int, pages: Array, journal: Array, counts: Array
 ) -> None:
     """The row's protected prefix names the pages in these places, or (change -1) does so no more."""
-    protected = 0
+    protected, with_window = 0, 0
     for place in range(start + first, start + last):
         page = arena[place]
         times = pages[at.PINS, page]
         pages[at.PINS, page] = times + change
-        protected += int(times + change > 0) - int(times > 0)
+        more = int(times + change > 0) - int(times > 0)
+        protected += more
+        if pages[at.WINDOW_OF, page] != 0:
+            with_window += more
     note_all(journal, counts, at.JOURNAL_PINS, first, last, change)
     counts[at.PROTECTED_COUNT] += protected
+    counts[at.WINDOW_PROTECTED_COUNT] += with_window
 
 
 def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Array, counts: Array) -> tuple[bool, int]:

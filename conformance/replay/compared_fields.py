@@ -20,7 +20,7 @@ from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import FIELDS, Ledger
 from kvproof.spec.trace import Observed
 
-COMPARED_PARAMS = ("admitted", "inserted", "fill_len", "prefix_id")
+COMPARED_PARAMS = ("admitted", "inserted", "fill_len", "tokens", "finished_len", "prefix_id")
 """Parameters that are compared like a field of `after`."""
 SHARED = "shared"
 """The pages of a row that are the tree's after an insert."""

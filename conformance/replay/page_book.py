@@ -89,6 +89,11 @@ class PageBook:
         """Each page that is not free, with its owner in words."""
         return self._owners.items()
 
+    def windows_of_tree(self) -> tuple[int, int]:
+        """Window pages behind pages of the tree, and how many of these pages are in the protected prefix of a row."""
+        pages = [page for page in self.window.mapped() if self.owner(page) == TREE]
+        return len(pages), sum(self._pins[page] > 0 for page in pages)
+
     def is_free(self, page: int) -> bool:
         return page not in self._owners and self._is_in_pool(page)
 

@@ -30,6 +30,7 @@ def state_as_data(replayer: Replayer) -> Data:
         "of_turn": dict(replayer.of_turn),
         "elsewhere": sorted(replayer.elsewhere),
         "ended_in": dict(replayer.ended_in),
+        "late": dict(replayer.late),
         "owned": owned,
         # In the order in which they were touched last: it is the order in which readers of a page are named.
         "tables": [[key, t.row, t.tree_end, t.pages] for key, t in book._tables.items()],
@@ -46,6 +47,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.of_turn = {str(turn): str(key) for turn, key in data["of_turn"].items()}
     replayer.elsewhere = set(map(str, data["elsewhere"]))
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
+    replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
     _restore_book(replayer.book, data)
 
 

@@ -63,9 +63,9 @@ def test_a_window_exercises_the_invariants_about_it(tmp_path: Path) -> None:
 
 
 def test_late_results_exercise_what_is_said_of_them(tmp_path: Path) -> None:
-    aborted = (*RUNS, ("abort_first", {}), ("late_result", {}))
+    retracted = (("result", {"tokens": 1}), ("decode", {}), ("retract", {}), ("late_result", {}))
     session = (("open", {}), ("create", {"origin_len": 3, "too_long": False, "logprob": False}), *RUNS[1:])
-    report = replayed(tmp_path / "t.jsonl", 2, *session, *aborted[len(RUNS) :], overlap=True)
+    report = replayed(tmp_path / "t.jsonl", 2, *session, *retracted, overlap=True)
     assert report.coverage.invariants["I17"] == 1
 
 
