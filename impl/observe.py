@@ -5,7 +5,10 @@ The field names are those of docs/events.md. Lengths are in tokens, pages are pa
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from kvproof.impl.chunk_cache import Inserted
@@ -49,6 +52,8 @@ class Reporter:
         self._observer = observer
         self._cache = cache
         self._moves = moves
+        self._prefixes: dict[bytes, int] = {}
+        """Digest of the tokens of a prefix -> its number, in order of appearance."""
 
     def open(self, session: Session) -> None:
         self._report("open", session)
@@ -77,6 +82,8 @@ class Reporter:
 
     def extend(self, req: Request, *, seq_len: int, shared: Pages | None) -> None:
         params: Observed = {"seq_len": seq_len, "last": seq_len == len(req.fill_ids)}
+        if shared:
+            params["prefix_id"] = self._prefix_id(req.fill_ids[: req.cache_protected_len])
         self._report_row("extend", req, _prefill_lengths(req), params, shared)
 
     def stash(self, req: Request) -> None:
@@ -87,6 +94,8 @@ class Reporter:
         params: Observed = {"dup_len": inserted.dup_len}
         if inserted.key_len != req.kv_committed_len:
             params["key_len"] = inserted.key_len
+        if req.cache_protected_len:
+            params["prefix_id"] = self._prefix_id(req.fill_ids[: req.cache_protected_len])
         self._report_row("insert", req, _prefill_lengths(req), params, shared)
 
     def decode(self, req: Request) -> None:
@@ -117,6 +126,11 @@ class Reporter:
             "dup_len": 0 if inserted is None else inserted.dup_len,
             "inserted": inserted is not None,
         }
+        key_len = 0 if inserted is None else inserted.key_len - inserted.key_len % self._cache.page_size
+        if (
+            0 < key_len <= len(req.origin_input_ids) + len(req.output_ids)
+        ):  # more: a round overshot, and that was cut off
+            params["prefix_id"] = self._prefix_id((req.origin_input_ids + req.output_ids)[:key_len])
         self._report("finish", None, req, params=params)
 
     def retract(self, req: Request) -> None:
@@ -179,6 +193,11 @@ class Reporter:
             )
         )
 
+    def _prefix_id(self, token_ids: Sequence[int]) -> int:
+        """The same number for the same tokens: an onlooker is told no token."""
+        digest = blake2b(array("q", token_ids).tobytes(), digest_size=16).digest()
+        return self._prefixes.setdefault(digest, len(self._prefixes) + 1)
+
     def _session_state(self, session: Session) -> Observed:
         state: Observed = {
             "inflight": session.inflight,
@@ -218,6 +237,9 @@ class Unheard(Reporter):
 
     def _report(self, action: str, *_: object, **__: object) -> None:
         pass
+
+    def _prefix_id(self, token_ids: Sequence[int]) -> int:
+        return 0
 
 
 def _kv_lengths(req: Request) -> Observed:

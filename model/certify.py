@@ -179,7 +179,7 @@ def shows(action: Action, posed: Posed, label: Label) -> bool:
     well_before = all(i.holds(oracle.d, before) for i in machine.all_invariants.values())
     if not well_before or not action.applies(oracle.d, before):
         return False
-    outcome = oracle.step(action, before, params)
+    outcome = oracle.asked_step(action, before, params)
     return not outcome.failed_guards and _fails(machine, oracle.d, outcome, label)
 
 
@@ -228,7 +228,7 @@ def runs_as_said(run: Run, actions: Mapping[str, Action], machine: Machine = LED
         action = actions[taken.outcome.action.name]
         if not action.applies(oracle.d, state):
             return False
-        outcome = oracle.step(action, state, taken.params)
+        outcome = oracle.asked_step(action, state, taken.params)
         if outcome.failed_guards or outcome.after != taken.outcome.after:
             return False
         broken = outcome.broken(oracle.d, machine.invariants)

@@ -22,6 +22,7 @@ from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action, Run, Step
 from kvproof.spec.domain import Domain, floor_align, larger, minus
 from kvproof.spec.effects import (
+    AskClose,
     Begin,
     DropRow,
     Effect,
@@ -38,6 +39,7 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
+from kvproof.spec.events import asked_of_event
 from kvproof.spec.faults.fault import with_parts
 from kvproof.spec.state import Ledger
 
@@ -79,12 +81,12 @@ def _pose(found: Twin, pose: Callable[[Action], Posed]) -> Posed:
 
 
 def conditions_without_a_twin() -> list[str]:
-    """Conditions that effects state, and that neither a lemma on pages nor a twin needs."""
+    """Conditions that effects and events state, and that neither a lemma on pages nor a twin needs."""
     needed = {found.breaks for found in TWINS}
     needed |= {_label(name) for effect in EFFECTS for name in conditions(Universe(), effect)}
     return [
         f"nothing needs '{sentence}' ({invariant})"
-        for invariant, sentence in stated()
+        for invariant, sentence in dict.fromkeys(stated())
         if (invariant, sentence) not in needed
     ]
 
@@ -95,13 +97,18 @@ def _label(name: str) -> Label:
 
 
 def stated() -> Iterator[Label]:
-    """All conditions of effects."""
+    """All conditions of effects and of events."""
     d = Symbols()
+    before, after = d.arbitrary(Ledger), d.arbitrary(Ledger, "'")
     for effect in typing.get_args(Effect):
         sorts = {field.name: str(field.type).lower() for field in dataclasses.fields(effect)}
         given = {name: d.variable(sort, f"@{name}") for name, sort in sorts.items()}
-        _, asked = effect(**given).apply(d, d.arbitrary(Ledger), d.arbitrary(Ledger, "'"))
+        _, asked = effect(**given).apply(d, before, after)
         yield from ((c.invariant, c.sentence) for c in asked)
+    for action in ACTIONS.values():
+        params = d.parameters(action.params)
+        of_event = asked_of_event(d, action, before, action.run(d, before, params), after, params)
+        yield from ((c.invariant, c.sentence) for c in of_event)
 
 
 # --- Rules ----------------------------------------------------------------------------------------------------------
@@ -125,12 +132,17 @@ def chunk_gives_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return _and(_right("chunk_result", d, s, p), Generate(d.one))
 
 
+@twin("result", "I22", "no more is accepted than was drafted")
+def accepts_whatever_comes(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return dataclasses.replace(_right("result", d, s, p), guards=())
+
+
 @twin("finish", "I14", "a turn that finishes keeps tokens that it has")
 def checkpoint_beyond_the_tokens(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("finish", d, s, p), Succeed, tokens=s.origin_len + s.output_len + d.one)
 
 
-@twin("finish", "I14", "a turn that finishes has more tokens than the one before")
+@twin("finish", "I14", "a turn that finishes keeps tokens that it generated")
 def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_parts(_right("finish", d, s, p), Succeed, tokens=s.checkpoint_len)
 
@@ -138,6 +150,11 @@ def checkpoint_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("defer_close", "I15", "a session ends when it has no turn in flight")
 def busy_session_ends(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s, effects=(EndSession(),))
+
+
+@twin("close", "I15", "a close waits only for a turn in flight")
+def close_of_an_idle_session_waits(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(closing=d.true), effects=(AskClose(),))
 
 
 @twin("stash", "I5", "a ledger has at most one row")
@@ -225,3 +242,43 @@ def terms_are_wrong_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @twin("stash", "X4", "a rule writes no ghost itself")
 def says_that_the_tree_owns_all(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(_right("stash", d, s, p).after.but(tree_end=s.row_end))
+
+
+@twin("create", "I22", "a turn begins with the input that came")
+def begins_with_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return with_parts(_right("create", d, s, p), Begin, tokens=p.origin_len + d.one)
+
+
+@twin("result", "I22", "a turn is given the tokens of the result")
+def gives_a_token_more(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return with_parts(_right("result", d, s, p), Generate, tokens=p.tokens + d.one)
+
+
+@twin("insert", "I16", "every copy of what the tree has is freed")
+def keeps_the_copies(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return with_parts(_right("insert", d, s, p), Insert, duplicates=d.floor_pages(s.cache_protected_len))
+
+
+@twin("prepare_round", "I1", "every position that a round may write has a page")
+def reserves_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return dataclasses.replace(_right("prepare_round", d, s, p), guards=())
+
+
+@twin("check", "I2", "the memory check reads its terms")
+def check_reads_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s)
+
+
+@twin("check", "I2", "the memory check changes nothing")
+def check_ends_the_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return dataclasses.replace(_right("check", d, s, p), after=s.but(matched=d.false))
+
+
+@twin("late_result", "I17", "a result that comes too late changes nothing")
+def late_result_ends_the_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(matched=d.false))
+
+
+@twin("refuse", "I15", "a turn that is refused changes nothing")
+def refused_turn_forgets_a_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(matched=d.false))

@@ -9,7 +9,8 @@ from typing import Any
 
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
-from kvproof.spec.effects import Condition, Effect, apply_effects
+from kvproof.spec.effects import Applied, Condition, Effect, apply_effects
+from kvproof.spec.events import take
 from kvproof.spec.invariants import INVARIANTS, Invariant
 from kvproof.spec.state import Ledger
 
@@ -54,20 +55,31 @@ class Oracle:
         return next((a for a in rules if a.applies(self.d, s)), None)
 
     def step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
-        return self.outcome(action, s, action.run(self.d, s, SimpleNamespace(**params)))
+        step = action.run(self.d, s, SimpleNamespace(**params))
+        return _outcome(action, s, step, apply_effects(self.d, step.after, step.effects))
+
+    def asked_step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome:
+        """The step, and of a ledger's also what is asked of its event (`spec/events.py`), as in the proof."""
+        given = SimpleNamespace(**params)
+        return self._asked(action, s, action.run(self.d, s, given), given)
 
     def allowed_step(self, action: Action, s: Any, params: Mapping[str, Value]) -> Outcome | None:
-        """The step, or None where a guard fails: a search asks most of these, and leaves out the work of their effects."""
-        step = action.run(self.d, s, SimpleNamespace(**params))
-        return self.outcome(action, s, step) if all(g.holds for g in step.guards) else None
+        """That, or None where a guard fails: a search asks most of these, and leaves out the work of their effects."""
+        given = SimpleNamespace(**params)
+        step = action.run(self.d, s, given)
+        return self._asked(action, s, step, given) if all(g.holds for g in step.guards) else None
 
-    def outcome(self, action: Action, s: Any, step: Step) -> Outcome:
-        after, conditions = apply_effects(self.d, step.after, step.effects)
-        return Outcome(
-            action,
-            s,
-            after,
-            step.effects,
-            tuple(g for g in step.guards if not g.holds),
-            tuple(c for c in conditions if not c.holds),
-        )
+    def _asked(self, action: Action, s: Any, step: Step, given: SimpleNamespace) -> Outcome:
+        return _outcome(action, s, step, take(self.d, action, s, step, given))
+
+
+def _outcome(action: Action, s: Any, step: Step, applied: Applied) -> Outcome:
+    after, conditions = applied
+    return Outcome(
+        action,
+        s,
+        after,
+        step.effects,
+        tuple(g for g in step.guards if not g.holds),
+        tuple(c for c in conditions if not c.holds),
+    )

@@ -18,6 +18,7 @@ from typing import Any
 import z3
 from pydantic import TypeAdapter
 
+from kvproof.model.accepted_events import prove_accepted_events
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import EXPLORED, Explored, explored, unmet_in
@@ -29,7 +30,8 @@ from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, 
 from kvproof.model.small_instances import Instances
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.effects import Condition, apply_effects, leaves_ghosts
+from kvproof.spec.effects import Condition
+from kvproof.spec.events import take
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
@@ -140,6 +142,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.vacuous.extend(_effects_that_cannot_fail(asker))
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
+        proof.lemmas.extend(prove_accepted_events(asker, {}))
         states, not_whole = all_states_of(explored_whole(), asker, progress)
         proof.reachable.extend(found for found, _ in states)
         proof.vacuous.extend([*not_whole, *unmet_in(states)])
@@ -214,9 +217,7 @@ def _pose_step(machine: Machine, action: Action) -> Posed:
     d, before, invariants = _assumed(machine.state, tuple(machine.all_invariants.values()))
     params = d.parameters(action.params)
     step = action.run(d, before, params)
-    after, conditions = apply_effects(d, step.after, step.effects)
-    if machine is LEDGER:
-        conditions += (leaves_ghosts(d, before, step.after),)
+    after, conditions = take(d, action, before, step, params)
     facts = d.domain_facts(before, params, action.params)
     taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
     goals: dict[Label, Any] = {}

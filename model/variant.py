@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import z3
 
+from kvproof.model.accepted_events import EVENTS, prove_accepted_events
 from kvproof.model.certify import numbers
 from kvproof.model.expectations import unmet_in
 from kvproof.model.explore import (
@@ -139,8 +140,9 @@ def prove_variant(
         changes = _changes(built_in, proof)
         kept = [o for o in built_in.obligations if o.action not in variant.replaced]
         proof.obligations = [*kept, *proof.obligations]
-        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect != LIVENESS]
+        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect not in (LIVENESS, EVENTS)]
         proof.lemmas += prove_liveness(asker, variant.actions)
+        proof.lemmas += prove_accepted_events(asker, variant.replaced)
         if all(o.verdict == PROVED for o in proof.obligations):
             proof.vacuous.extend(_what_is_missing(variant, built_in, proof, show, asker))
         else:
@@ -189,7 +191,7 @@ def _inductive_states(action: Action, cells: list[Obligation]) -> Iterator[Induc
         solver.add(*posed.assumptions, z3.Not(posed.goals[cell.invariant, cell.sentence]))
         if checked(solver, small) == "sat" or checked(solver) == "sat":
             oracle, before, params = numbers(LEDGER, action, solver.model())
-            taken = Taken(params, oracle.step(action, before, params))
+            taken = Taken(params, oracle.asked_step(action, before, params))
             yield InductiveState(cell.invariant, cell.sentence, oracle.d, taken)
 
 

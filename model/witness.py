@@ -12,7 +12,7 @@ Pages are handed out by `model/witness_pools.py`. Nothing here is shared with th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,14 @@ from kvproof.model.explore import Run, Taken
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.model.witness_pools import Holder, Pools
 from kvproof.spec.effects import Report
-from kvproof.spec.state import FIELDS, NONE, fill_len, pristine
+from kvproof.spec.state import FIELDS, NONE, WAITING, fill_len, pristine
 from kvproof.spec.trace import Config, Event, Observed, Terms
 
 NEW_STEP = frozenset({"match", "stash", "decode"})
 WITH_ROW = frozenset({"extend", "stash", "insert", "decode"})
 NOT_OF_THE_TURN = frozenset({"open", "create", "arrive", "close"})
+LEAVES = frozenset({"finish", "abort", "retract"})
+LATE_RESULTS = frozenset({"late_result", "result_of_ended"})
 SEEN_ELSEWHERE = frozenset({"matched_len", "lingering", "allocated_len"})
 """Parameters of rules that no event carries: what they say is seen elsewhere in it."""
 _SEEN = {
@@ -64,7 +66,7 @@ def _refusals_wanted(steps: list[tuple[str, Taken]]) -> list[int]:
         if taken.outcome.action.name == "open":
             opening[key] = len(wanted)
             wanted.append(0)
-        elif taken.outcome.action.of_another and taken.outcome.before.is_open:
+        elif taken.outcome.action.event == "match" and taken.outcome.action.of_another and taken.outcome.before.is_open:
             wanted[opening[key]] += 1
     return wanted
 
@@ -80,20 +82,25 @@ class Scribe:
         self._holders: dict[str, Holder] = {}
         self._ledgers: dict[str, Any] = {}
         self._names: Counter[str] = Counter()
-        self._largest_chunk: int | None = None
+        self._longest_prefill, self._has_chunks = 0, False
         self._events: list[tuple[dict[str, Any], dict[str, dict[str, int]] | None]] = []
         self._step = 0
 
     def write(self, key: str, taken: Taken) -> None:
         """One step of one ledger, with what has to come before and after it."""
         outcome = taken.outcome
-        in_tree = ("matched_len", "dup_len") if taken.params.get("inserted", True) else ("matched_len",)
-        self.fill_tree(max(int(taken.params.get(name, 0)) for name in in_tree))
         holder = self._holders.setdefault(key, Holder())
+        if _changes_nothing_late(outcome) and self._late_turn(holder, outcome) is None:
+            return  # the result of no step that was launched: a rule allows it, no trace tells it
+        self.fill_tree(int(taken.params.get("matched_len", 0)), holder.prefix)
+        if taken.params.get("inserted", True):
+            self.fill_tree(int(taken.params.get("dup_len", 0)), holder.pages[: holder.tree_end])
         self._step += outcome.action.event in NEW_STEP
         self._name(holder, outcome)
         self._ledgers[key] = outcome.after
         self._tell(key, holder, taken)
+        if outcome.action.event in LEAVES and holder.turn is not None:
+            holder.late += [holder.turn] * outcome.before.pending
         if outcome.after == pristine(self._d):
             self._holders[key] = Holder()
         if outcome.action.event == "open":
@@ -118,7 +125,7 @@ class Scribe:
             pool_pages=pool_pages,
             rows=max(1, self._pools.rows.highest),
             row_width=self._d.row_width,
-            chunked_prefill_size=self._largest_chunk,
+            chunked_prefill_size=self._longest_prefill if self._has_chunks else None,
             overlap=self._d.overlap,
             speculation=self._d.speculation,  # type: ignore[arg-type]
             drafts=self._d.drafts,
@@ -154,12 +161,16 @@ class Scribe:
 
     # -- what a run takes for granted --
 
-    def fill_tree(self, length: int) -> None:
-        """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there."""
-        pages, held = self._d.floor_pages(length), len(self._pools.tree)
+    def fill_tree(self, length: int, prefix: Sequence[int] = ()) -> None:
+        """An ordinary request has left `length` tokens in the tree, whole pages, before anyone finds them there.
+
+        `prefix`: the pages of the tree that they begin with, where these are not those of all requests.
+        """
+        pages, held = self._d.floor_pages(length), len(self._pools.path(prefix))
         if pages <= held:
             return
         end, key = self._d.tokens(pages), self._new_name("before")
+        self._holders[key] = Holder(prefix=prefix)
         had = self._d.tokens(held)
         self.act(key, "arrive", origin_len=end)
         self.act(key, "match_tree", matched_len=had)
@@ -196,9 +207,11 @@ class Scribe:
         outcome, name = taken.outcome, taken.outcome.action.event
         row_before = holder.row
         moves = self._pools.move(holder, outcome)
-        if name == "extend" and outcome.after.kv_committed_len < fill_len(outcome.after):
-            chunk = outcome.after.kv_committed_len - outcome.before.prefix_len
-            self._largest_chunk = max(self._largest_chunk or 0, chunk)
+        if name == "extend":
+            self._longest_prefill = max(
+                self._longest_prefill, outcome.after.kv_committed_len - outcome.before.prefix_len
+            )
+            self._has_chunks |= bool(outcome.after.kv_committed_len < fill_len(outcome.after))
         fields: dict[str, Any] = {"action": name, "step": self._step, "params": _params(taken)}
         if name != "check":
             fields.update(session=holder.session, turn=self._turn(holder, outcome), after=_observed(holder, outcome))
@@ -220,12 +233,23 @@ class Scribe:
                 return None
             case "create" if not _is_admitted(outcome):
                 return holder.refused[-1]
+            case "result" if (late := self._late_turn(holder, outcome)) is not None:
+                holder.late.remove(late)
+                return late
             case _ if outcome.action.of_another and holder.session is None:
                 return self._new_name("ended")
             case _ if outcome.action.of_another:
                 return holder.refused.pop(0)
             case _:
                 return holder.turn
+
+    def _late_turn(self, holder: Holder, outcome: Outcome) -> str | None:
+        """The turn whose result may come late by this rule; None if all are known."""
+        if outcome.action.name not in LATE_RESULTS:
+            return None
+        is_queued = outcome.before.phase == WAITING
+        turns = (t for t in holder.late if (is_queued and t == holder.turn) != outcome.action.of_another)
+        return next(turns, None)
 
     def _terms(self, key: str, outcome: Outcome) -> dict[str, dict[str, int]]:
         """The memory check over all ledgers: the one that the step is about by its own rule, the others by the right one."""
@@ -264,6 +288,10 @@ def _as_terms(counted: dict[str, int], pool_pages: int) -> Terms:
     return Terms(available=pool_pages - counted["used"], total=pool_pages, **counts)
 
 
+def _changes_nothing_late(outcome: Outcome) -> bool:
+    return outcome.action.name in LATE_RESULTS and outcome.after == outcome.before and not outcome.effects
+
+
 def _is_admitted(outcome: Outcome) -> bool:
     return bool(outcome.after.turns > outcome.before.turns)
 
@@ -280,8 +308,7 @@ def _params(taken: Taken) -> dict[str, int | bool | None]:
             known: Any = fill_len(before)
             return {**params, "fill_len": known}
         case "result":
-            late = outcome.action.name in ("late_result", "result_of_ended")
-            tokens = 1 if late else outcome.after.output_len - before.output_len
+            tokens = 1 if outcome.action.name in LATE_RESULTS else outcome.after.output_len - before.output_len
             return {"tokens": tokens, **params}
         case "finish":
             return {"finished_len": before.output_len, **params}

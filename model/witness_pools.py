@@ -6,11 +6,13 @@ They follow the effects of a step as it was taken, faulty ones included.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Outcome
 from kvproof.spec.effects import DropRow, Free, FreeByLoc, FreeWindow, Insert, Share, Take, TakeRow
+from kvproof.spec.tree import ROOT
 
 
 @dataclass
@@ -20,9 +22,13 @@ class Holder:
     session: str | None = None
     turn: str | None = None
     refused: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """Turns that left the batch, one for each of their steps whose result is not known."""
     row: int | None = None
     pages: list[int] = field(default_factory=list)
     tree_end: int = 0
+    prefix: Sequence[int] = ()
+    """Pages of the tree with whose tokens its input begins, where it is not the input of all requests."""
 
 
 @dataclass
@@ -59,16 +65,24 @@ class Ids:
 
 
 class Pools:
-    """Rows, pages, window pages, and the tree's pages of the longest prefix that all requests begin with."""
+    """Rows, pages, window pages, and the pages of the tree. All requests begin with the tokens of its oldest path."""
 
     def __init__(self, d: Integers) -> None:
         self._d = d
         self.full, self.rows, self.windows = Ids(), Ids(), Ids()
         self.window_of: dict[int, int] = {}
         """The full->window map, by page."""
-        self.tree: list[int] = []
+        self._behind: dict[int, int] = {}
+        """Page of the tree, or ROOT -> the first page that continued it."""
         self.tree_pages = 0
-        """All pages of the tree, also those beside the longest prefix."""
+        """All pages of the tree."""
+
+    def path(self, prefix: Sequence[int] = ()) -> list[int]:
+        """The oldest path of the tree that begins with these pages."""
+        path = list(prefix)
+        while (page := self._behind.get(path[-1] if path else ROOT)) is not None:
+            path.append(page)
+        return path
 
     def move(self, holder: Holder, outcome: Outcome) -> Moves:
         """The effects, on page ids."""
@@ -82,7 +96,7 @@ class Pools:
                         self.rows.give(holder.row)
                     holder.row, holder.pages, holder.tree_end = None, [], 0
                 case Share(when=True, pages=pages):
-                    holder.pages, holder.tree_end = self.tree[:pages], pages
+                    holder.pages, holder.tree_end = self.path(holder.prefix)[:pages], pages
                     moves.shared = list(holder.pages)
                 case Take(first=first, last=last) if first < last:
                     fresh = [self.full.take() for _ in range(last - first)]
@@ -105,16 +119,16 @@ class Pools:
 
     def _insert(self, holder: Holder, insert: Insert, moves: Moves) -> None:
         """Copies of what the tree has are freed, and the row names the tree's own; the rest becomes the tree's."""
+        in_tree = self.path(holder.pages[: holder.tree_end])
         for position in range(holder.tree_end, insert.pages):
             if position < insert.duplicates:
                 if position >= insert.freed_from:
-                    self._keep_window(holder.pages[position], self.tree[position])
+                    self._keep_window(holder.pages[position], in_tree[position])
                     self._free([holder.pages[position]], moves)
-                holder.pages[position] = self.tree[position]
+                holder.pages[position] = in_tree[position]
             else:
                 self.tree_pages += 1
-                if position == len(self.tree):
-                    self.tree.append(holder.pages[position])
+                self._behind.setdefault(holder.pages[position - 1] if position else ROOT, holder.pages[position])
         holder.tree_end = insert.pages
         moves.shared = holder.pages[: insert.pages]
 

@@ -174,9 +174,13 @@ def action_of(name: str, rule: WrittenRule, applies: WrittenFlag | None) -> Acti
             raise NotARuleError(f"{ghost} is a ghost field: only effects write it")
     for kind, parts in rule.effects:
         _check_effect(rule.values, kind, parts)
+    of_fields = (number for name, number in rule.after.items() if name not in GHOSTS)
+    of_effects = (number for _, parts in rule.effects for number in parts.values())
+    _check_reads(rule.values, [*of_fields, *of_effects, *(number for _, number in rule.guards)])
     if applies is not None:
         _check_values(applies.values, {})
         _check_numbers(applies.values, [applies.holds])
+        _check_reads(applies.values, [applies.holds])
     found = Action(
         name,
         action.event,
@@ -207,6 +211,17 @@ def _check_values(values: Sequence[Value], params: Mapping[str, str]) -> None:
             raise NotARuleError(f"no operation is named {operator!r}")
         else:
             _check_numbers(values[:number], arguments)
+
+
+def _check_reads(values: Sequence[Value], results: Iterable[int]) -> None:
+    """No implementation has the ghost fields, so none could follow a rule that reads one. They are handed on as they were."""
+    used: set[Any] = {
+        number for operator, numbers in values if operator not in ("read", "constant") for number in numbers
+    }
+    for number in sorted({*results, *used}):
+        operator, arguments = values[number]
+        if operator == "read" and arguments[1] in GHOSTS:
+            raise NotARuleError(f"{arguments[1]} is a ghost field: no server has it, so no rule reads it")
 
 
 def _check_numbers(values: Sequence[Value], numbers: Iterable[Any]) -> None:

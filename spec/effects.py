@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvproof.spec.domain import Count, Domain, Flag, Length, implies, is_aligned, larger, smaller
-from kvproof.spec.state import GHOSTS, RUNNING, Ledger, is_live, owner_is_slot
+from kvproof.spec.state import RUNNING, Ledger, is_live, owner_is_slot
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Begin:
             implies(d, self.of_session, d.no(s.close_asked)),
             "no turn is admitted while a close waits for the one in flight",
         )
-        return s.but(turns=s.turns + d.where(self.of_session, 1, 0), tokens_len=self.tokens), (last,)
+        return s.but(turns=s.turns + d.where(self.of_session, 1, 0), input_len=self.tokens), (last,)
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,11 @@ class Generate:
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
         ends_input = implies(d, d.one <= self.tokens, after.phase == RUNNING)
-        whole = Condition("I22", ends_input, "a chunk that does not end the input gives no token")
-        return s.but(tokens_len=s.tokens_len + self.tokens), (whole,)
+        conditions = (
+            Condition("I22", ends_input, "a chunk that does not end the input gives no token"),
+            Condition("I22", self.tokens <= most_of_a_result(d), "no more is accepted than was drafted"),
+        )
+        return s.but(generated_len=s.generated_len + self.tokens), conditions
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,10 @@ class Succeed:
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
         conditions = (
-            Condition("I14", self.tokens <= s.tokens_len, "a turn that finishes keeps tokens that it has"),
-            Condition("I14", s.success_len < self.tokens, "a turn that finishes has more tokens than the one before"),
+            Condition(
+                "I14", self.tokens <= s.input_len + s.generated_len, "a turn that finishes keeps tokens that it has"
+            ),
+            Condition("I14", s.input_len < self.tokens, "a turn that finishes keeps tokens that it generated"),
         )
         return s.but(success_len=self.tokens), conditions
 
@@ -78,7 +83,8 @@ class End:
     of_session: Flag
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
-        return s.but(turns=s.turns - d.where(self.of_session, 1, 0), tokens_len=d.zero), ()
+        turns = s.turns - d.where(self.of_session, 1, 0)
+        return s.but(turns=turns, input_len=d.zero, generated_len=d.zero), ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ class AskClose:
     """A close is asked for while a turn is in flight: the session ends when the turn has."""
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
-        return s.but(close_asked=d.true), ()
+        busy = Condition("I15", s.turns == 1, "a close waits only for a turn in flight")
+        return s.but(close_asked=d.true), (busy,)
 
 
 @dataclass(frozen=True)
@@ -337,8 +344,8 @@ class Report:
     window_uncached: Count
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
-        full = counted_once(d, self.session_held, self.uncached, true_pages(s))
-        window = counted_once(d, self.window_held, self.window_uncached, true_window_pages(d, s))
+        full = counted_once(d, after, self.session_held, self.uncached, true_pages(s))
+        window = counted_once(d, after, self.window_held, self.window_uncached, true_window_pages(d, s))
         return s, (
             Condition("I2", full, "one term of the memory check counts each owned page once"),
             Condition("I2", implies(d, d.windowed, window), "and one counts each owned page of the window pool once"),
@@ -368,6 +375,11 @@ Effect = (
 )
 
 
+def most_of_a_result(d: Domain) -> Length:
+    """Tokens that one result may give: the one that is sampled, and all drafts of a round."""
+    return d.one + d.where(d.some(d.spec_v1, d.spec_v2), d.drafts, d.zero)
+
+
 def true_pages(s: Ledger) -> Count:
     """Pages that were taken for this ledger's row and are neither free nor the tree's."""
     return s.row_end - s.tree_end + s.orphans
@@ -378,15 +390,13 @@ def true_window_pages(d: Domain, s: Ledger) -> Count:
     return s.row_end - larger(d, s.tree_end, s.window_start) + s.orphans
 
 
-def counted_once(d: Domain, held: Count, uncached: Count, pages: Count) -> Flag:
-    """One of the two terms counts all pages, the other none. Terms that only add up to them could both be wrong."""
-    return d.some(d.every(held == pages, uncached == 0), d.every(held == 0, uncached == pages))
+def counted_once(d: Domain, s: Ledger, held: Count, uncached: Count, pages: Count) -> Flag:
+    """One of the two terms counts all pages, the other none. Terms that only add up to them could both be wrong.
 
-
-def leaves_ghosts(d: Domain, before: Ledger, after: Ledger) -> Condition:
-    """Of a rule's own successor. A rule that writes what is true of rows and pages could claim anything."""
-    same = d.every(*(getattr(after, name) == getattr(before, name) for name in sorted(GHOSTS)))
-    return Condition("X4", same, "a rule writes no ghost itself")
+    Nothing is held for an ordinary request, and nothing is uncached of who does not run.
+    """
+    once = d.some(d.every(held == pages, uncached == 0), d.every(held == 0, uncached == pages))
+    return d.every(once, d.some(d.no(s.plain), held == 0), d.some(is_live(d, s), uncached == 0))
 
 
 def apply_effects(d: Domain, after: Ledger, effects: tuple[Effect, ...]) -> Applied:

@@ -6,6 +6,9 @@ A gap weakens a verdict, so a trace cannot make one up: whoever reads the verdic
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+from kvproof.spec.trace import Observed
 
 UNKNOWN_RELEASE = "SGLang {release} is not among the releases that were looked at; it is driven by what it has"
 WINDOW_MAP = "the map from full to window pages"
@@ -25,20 +28,33 @@ PROTECTED_LEN_OF_RETRACTED = (
 NO_LENGTHS = "kv_committed_len, kv_allocated_len and cache_protected_len: this checkout's requests do not keep them"
 NO_PROTECTED_LEN = "cache_protected_len: on a chunk cache the tree owns nothing, and nothing reads the value"
 
-GAPS: tuple[str, ...] = (
-    UNKNOWN_RELEASE,
-    WINDOW_MAP,
-    WINDOW_PAGES,
-    BUSY_CHECK,
-    CHECK_TERMS,
-    INFLIGHT,
-    CLOSING,
-    ONE_RECORD,
-    CHECKPOINT_WHILE_RUNNING,
-    PROTECTED_LEN_OF_RETRACTED,
-    NO_LENGTHS,
-    NO_PROTECTED_LEN,
-)
+
+class Unseen(NamedTuple):
+    """What a gap leaves out of a trace."""
+
+    values: frozenset[str] = frozenset()
+    """Fields of `Observed`, or the `terms` of a check; none: what is no single value of an event."""
+    events: frozenset[str] = frozenset()
+    """After which events; none: after any."""
+    is_on_the_slot: bool = False
+    """Only while a turn runs on the slot."""
+
+
+_OF_THE_SLOT = frozenset(name for name in Observed.model_fields if name.startswith("slot_"))
+GAPS: dict[str, Unseen] = {
+    UNKNOWN_RELEASE: Unseen(),
+    WINDOW_MAP: Unseen(),
+    WINDOW_PAGES: Unseen(),
+    BUSY_CHECK: Unseen(),
+    CHECK_TERMS: Unseen(frozenset(("terms",)), frozenset(("check",))),
+    INFLIGHT: Unseen(frozenset(("inflight",))),
+    CLOSING: Unseen(frozenset(("closing",))),
+    ONE_RECORD: Unseen(_OF_THE_SLOT, is_on_the_slot=True),
+    CHECKPOINT_WHILE_RUNNING: Unseen(frozenset(("checkpoint_len",))),
+    PROTECTED_LEN_OF_RETRACTED: Unseen(frozenset(("cache_protected_len",)), frozenset(("retract",))),
+    NO_LENGTHS: Unseen(frozenset(("kv_committed_len", "kv_allocated_len", "cache_protected_len"))),
+    NO_PROTECTED_LEN: Unseen(frozenset(("cache_protected_len",))),
+}
 _KNOWN = re.compile("|".join(re.escape(gap).replace(r"\{release\}", r"[\w.+-]{1,40}") for gap in GAPS))
 
 

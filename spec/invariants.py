@@ -84,8 +84,8 @@ def terms_are_true(d: Domain, s: Ledger) -> Flag:
     A term that counts a lent slot twice, or does not round up, raises false alarms and hides true ones.
     """
     terms = report(d, s)
-    full = counted_once(d, terms.session_held, terms.uncached, true_pages(s))
-    window = counted_once(d, terms.window_held, terms.window_uncached, true_window_pages(d, s))
+    full = counted_once(d, s, terms.session_held, terms.uncached, true_pages(s))
+    window = counted_once(d, s, terms.window_held, terms.window_uncached, true_window_pages(d, s))
     return d.every(full, implies(d, d.windowed, window))
 
 
@@ -304,7 +304,7 @@ def lengths_have_one_unit(d: Domain, s: Ledger) -> Flag:
     # C counts tokens with KV, O + out tokens known; they differ by the last sampled one and the steps in flight.
     in_flight = d.where(s.pending == 0, d.zero, d.where(s.pending == 1, d.one, d.one + d.one))
     of_running = implies(d, s.phase == RUNNING, s.kv_committed_len + d.one == fill_len(s) + in_flight)
-    return d.every(of_running, fill_len(s) == s.tokens_len)
+    return d.every(of_running, s.origin_len == s.input_len, s.output_len == s.generated_len)
 
 
 def _has_no_turn(d: Domain, s: Ledger) -> Flag:

@@ -15,7 +15,8 @@ from kvproof.spec.state import FIELDS
 from kvproof.spec.trace import Observed
 
 Told = Mapping[str, frozenset[str]]
-"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `terms` of a check."""
+"""Of each rule the values that its events show: fields of `Observed`, parameters that are compared, `shared` of an insert,
+`terms` of a check."""
 
 _SESSION = (
     frozenset(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot")) & Observed.model_fields.keys()
@@ -26,6 +27,7 @@ _DECODE = _LENGTHS | {"output_len"}
 _RUN = _TURN | {"output_len"}
 _PREFILL = _RUN | {"prefix_len"}
 _MATCH = _TURN | {"prefix_len", "fill_len", "lent"}
+_RESULT = frozenset(("output_len", "tokens"))
 _ABORTS = ("abort_first", "abort_nth", "abort_queued", "abort_retracted")
 
 
@@ -33,21 +35,26 @@ def _rules(*names: str, told: frozenset[str]) -> dict[str, frozenset[str]]:
     return dict.fromkeys(names, told)
 
 
+_LATE = _rules("late_result", "result_of_ended", told=frozenset(("tokens",)))
 _COMMON: Told = {
     **_rules("create", "refuse", told=_SESSION | {"admitted", "attached"}),
     **_rules("open", "defer_close", "finish", *_ABORTS, told=_SESSION),
     **_rules("match_tree", "match_slot", told=_SESSION | _MATCH | {"attached"}),
     **_rules("pass_by", told=_SESSION | {"attached"}),
-    **_rules("extend", "stash", "insert", told=_SESSION | _PREFILL),
+    **_rules("extend", "stash", told=_SESSION | _PREFILL),
+    "insert": _SESSION | _PREFILL | {"shared"},
     **_rules("evict_window", "retract", "retract_plain", told=_SESSION | _TURN),
     "verify": _SESSION | _RUN,
+    "finish_plain": frozenset(("finished_len",)),
     "check": frozenset(("terms",)),
 }
 OF_REFERENCE: Told = {
     **_COMMON,
     "close": _SESSION,
     "detach": _SESSION | {"attached", "fill_len"},
-    **_rules("decode", "prepare_round", "result", "chunk_result", told=_SESSION | _RUN),
+    **_rules("decode", "prepare_round", told=_SESSION | _RUN),
+    **_rules("result", "chunk_result", told=_SESSION | _RUN | _RESULT),
+    **_LATE,
 }
 OF_SGLANG: Told = {
     **_COMMON,
@@ -55,7 +62,8 @@ OF_SGLANG: Told = {
     "detach": _SESSION | {"attached", "lent", "fill_len"},
     # Many at once: of the session only what an event since the last one may have changed.
     **_rules("decode", "prepare_round", told=_DECODE),
-    **_rules("result", "chunk_result", told=frozenset(("output_len",))),
+    **_rules("result", "chunk_result", told=_RESULT),
+    **_LATE,
 }
 _NOT_OF_EVERY_CHECKOUT = frozenset(("cache_protected_len",))
 OF_SGLANG_JAX: Told = {
@@ -63,7 +71,9 @@ OF_SGLANG_JAX: Told = {
     **_rules("extend", "stash", "insert", told=_PREFILL - _NOT_OF_EVERY_CHECKOUT),
     **_rules("evict_window", "retract_plain", told=_TURN - _NOT_OF_EVERY_CHECKOUT),
     "decode": _RUN - _NOT_OF_EVERY_CHECKOUT,
-    **_rules("result", "chunk_result", told=frozenset(("output_len",))),
+    **_rules("result", "chunk_result", told=_RESULT),
+    **_LATE,
+    "finish_plain": frozenset(("finished_len",)),
     "check": frozenset(("terms",)),
 }
 OF_TARGETS: Mapping[str, Told] = {"reference": OF_REFERENCE, "sglang-jax": OF_SGLANG_JAX}

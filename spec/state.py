@@ -76,7 +76,8 @@ class Ledger(State):
     # Ghosts.
     turns: Count = described("count", "ghost", "admitted turns that have not ended")
     success_len: Length = described("length", "ghost", "tokens of the last turn that really finished with success")
-    tokens_len: Length = described("length", "ghost", "tokens of the turn: its input, and what results gave it")
+    input_len: Length = described("length", "ghost", "tokens that the turn came with, earlier turns included")
+    generated_len: Length = described("length", "ghost", "tokens that results gave the turn")
     close_asked: Flag = described("flag", "ghost", "a close was asked for, and the session is still open")
     rows: Count = described("count", "ghost", "rows taken for this ledger and not returned")
     locks: Count = described("count", "ghost", "tree locks acquired for this ledger and not undone")

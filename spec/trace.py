@@ -145,11 +145,20 @@ class Event(_Strict):
     )
 
 
+FINISHED, STOPPED = "finished", "stopped"
+"""Reasons of an end record after which nothing is missing: all turns are over; or the recorded server was told to stop, turns or
+not. Any other reason is how the run broke off."""
+
+
 class End(_Strict):
     record: Literal["end"] = "end"
     events: int = Field(ge=0, description="number of events written")
     dropped: int = Field(default=0, ge=0, description="events that the recorder had to drop")
-    reason: str = "finished"
+    reason: str = Field(
+        default=FINISHED,
+        description=f"{FINISHED}: every turn is over, and no close waits; {STOPPED}: the server was told to stop, whatever ran; "
+        "else how the run broke off",
+    )
     actions: dict[str, int] | None = Field(
         default=None, description="number of events of each action; absent: it is not shown that the trace is complete"
     )

@@ -129,6 +129,42 @@ def recount(d: Domain, s: Node, unlocked: Flag) -> tuple[Count, Count]:
     return s.rest_evictable + free, s.rest_protected + locked
 
 
+ROOT, UNKNOWN = 0, -1
+"""What a page of the tree continues, where it is no page: the first of a prefix the root (the padding page, which no tree
+holds); and what a trace does not tell."""
+
+
+def is_continued(above: int, before: int) -> bool:
+    """I12, of the pages that a row shares with the tree: each stands behind the page that it continues in the tree.
+
+    So a shared prefix is a path of the tree from the root. A row that names other pages of the tree, or the same in another
+    order, reads the KV of tokens that its request does not have.
+
+    `above`: the page that it continues in the tree; `before`: the page before it in the row; ROOT, or UNKNOWN, which may be any.
+    """
+    return above == before or above < 0 or before < 0
+
+
+def is_of_tokens(known: int, told: int) -> bool:
+    """I12, of a prefix that a row shares with the tree, or leaves to it: a prefix of the tree has one content.
+
+    The matched pages of another prompt are a path, too. The request then reads what another one wrote.
+
+    `known`: the number that an event told before of the prefix that ends with this page, 0 if none did; `told`: of the row's.
+    """
+    return known in (told, 0)
+
+
+def may_be_evicted(behind: int) -> bool:
+    """I13, of a page that left the tree: no page stays behind it that continues it.
+
+    No match reaches a page whose prefix is gone, and the counters go on counting it.
+
+    `behind`: the pages that the tree still holds and that are known to continue it.
+    """
+    return behind == 0
+
+
 INVARIANTS = InvariantTable()
 invariant = INVARIANTS.invariant
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
+from kvproof.spec.tree import is_continued, is_of_tokens
 
 
 def where(flag: bool, then: Any, otherwise: Any) -> Any:
@@ -71,7 +72,7 @@ def note_all(journal: Array, counts: Array, what: int, first: int, last: int, be
     note(journal, counts, what + ((last - first) << at.JOURNAL_TIMES), first, before)
 
 
-def totals(counts: Array) -> tuple[int, int, int, int, int]:
+def totals(counts: Array) -> tuple[int, int, int, int, int, int]:
     """The numbers of pages by owner. They stand in no journal: whoever may undo a move takes them before it."""
     return (
         counts[at.FREE_COUNT],
@@ -79,14 +80,16 @@ def totals(counts: Array) -> tuple[int, int, int, int, int]:
         counts[at.PROTECTED_COUNT],
         counts[at.WINDOW_FREE_COUNT],
         counts[at.WINDOW_TREE_COUNT],
+        counts[at.WINDOW_PROTECTED_COUNT],
     )
 
 
-def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]) -> None:
+def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int, int]) -> None:
     """Put back what the journal holds, newest first, and the totals. Places are those of the ledger's page table."""
     counts, journal, pages, arena = state.counts, state.journal, state.pages, state.arena
     counts[at.FREE_COUNT], counts[at.TREE_COUNT], counts[at.PROTECTED_COUNT] = before[0], before[1], before[2]
     counts[at.WINDOW_FREE_COUNT], counts[at.WINDOW_TREE_COUNT] = before[3], before[4]
+    counts[at.WINDOW_PROTECTED_COUNT] = before[5]
     start = state.tables[ledger, at.START]
     for n in range(counts[at.JOURNAL] - 1, -1, -1):
         what, first, value = journal[n, 0] & at.JOURNAL_WHAT, journal[n, 1], journal[n, 2]
@@ -94,12 +97,17 @@ def undo(state: StateArrays, ledger: int, before: tuple[int, int, int, int, int]
         if what == at.JOURNAL_OWNERS:
             for place in range(start + first, start + last):
                 pages[at.OWNER, arena[place]] = value
+                pages[at.ABOVE, arena[place]] = 0  # it was not the tree's
+                pages[at.BEHIND_IT, arena[place]] = 0
+                pages[at.PREFIX_ID, arena[place]] = 0
         elif what == at.JOURNAL_PINS:
             for place in range(start + first, start + last):
                 pages[at.PINS, arena[place]] -= value
         elif what == at.JOURNAL_RUN:
             for page in range(first, last):
                 pages[at.OWNER, page] = value
+                if pages[at.ABOVE, page] > 0:
+                    pages[at.BEHIND_IT, pages[at.ABOVE, page]] += 1
         elif what == at.JOURNAL_ARENA:
             arena[start + first] = value
         elif what >= at.JOURNAL_WINDOWS:
@@ -126,6 +134,31 @@ def name_window(pages: Array, windows: Array, journal: Array, counts: Array, pag
     counts[at.WINDOW_FREE_COUNT] -= 1
     if pages[at.OWNER, page] == at.OWNED_BY_TREE:
         counts[at.WINDOW_TREE_COUNT] += 1
+        counts[at.WINDOW_PROTECTED_COUNT] += int(pages[at.PINS, page] > 0)
+
+
+def is_in_path(pages: Array, journal: Array, counts: Array, page: int, before: int) -> bool:
+    """A row names a page of the tree behind the page `before`: whether it may. What was unknown of it is known then."""
+    above = pages[at.ABOVE, page]
+    if not is_continued(above, before):
+        return False
+    if above == at.UNKNOWN and before != at.UNKNOWN:
+        set_page(pages, journal, counts, page, at.ABOVE, before)
+        if before > 0:
+            set_page(pages, journal, counts, before, at.BEHIND_IT, pages[at.BEHIND_IT, before] + 1)
+    return True
+
+
+def has_prefix_id(pages: Array, journal: Array, counts: Array, page: int, told: int) -> bool:
+    """The tokens of a row up to the end of this page of the tree have this number: whether they may. It is known then."""
+    if told == at.ABSENT or page <= 0:
+        return True
+    known = pages[at.PREFIX_ID, page]
+    if not is_of_tokens(known, told):
+        return False
+    if known == 0:
+        set_page(pages, journal, counts, page, at.PREFIX_ID, told)
+    return True
 
 
 def clear_window(pages: Array, windows: Array, journal: Array, counts: Array, page: int) -> int:
@@ -137,6 +170,7 @@ def clear_window(pages: Array, windows: Array, journal: Array, counts: Array, pa
         counts[at.WINDOW_FREE_COUNT] += 1
         if pages[at.OWNER, page] == at.OWNED_BY_TREE:
             counts[at.WINDOW_TREE_COUNT] -= 1
+            counts[at.WINDOW_PROTECTED_COUNT] -= int(pages[at.PINS, page] > 0)
     return window
 
 

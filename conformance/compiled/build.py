@@ -29,6 +29,7 @@ from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.tree import is_continued, is_of_tokens, may_be_evicted
 
 Fill = Callable[..., tuple[bool, int]]
 Waits = Callable[[str], None]
@@ -87,7 +88,7 @@ def loads(width, kind):
 
 byte_at, number_at, wide_number_at = loads(8, types.uint8), loads(32, types.int32), loads(64, types.int64)
 """
-LOOP = (rule_calls.ask, book, places, pages, loop)
+LOOP = (rule_calls.ask, is_continued, is_of_tokens, may_be_evicted, book, places, pages, loop)
 """What the loop is made of: functions, and modules with all of theirs."""
 SECONDS = 12
 """About how long it takes to compile the loop, once on a machine."""

@@ -91,7 +91,7 @@ class CompiledChecker:
         for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in, *replayer.book._tables):
             kind, _, name = key.partition(" ")
             (names.of_session if kind == "session" else names.of_turn)(name)
-        for turn in (*replayer.of_turn, *replayer.elsewhere):
+        for turn in (*replayer.of_turn, *replayer.elsewhere, *replayer.late):
             names.of_turn(turn)
         self._in_arrays = self._state.take_back(replayer)
         self._left = 0 if self._in_arrays else MOST_INTERPRETED

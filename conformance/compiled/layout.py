@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
-from kvproof.conformance.replay.judge import WITH_ROW
+from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
 from kvproof.conformance.traces import columnar_schema
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.spec.actions import ACTIONS as RULES
@@ -32,7 +32,9 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
-from kvproof.spec.state import FIELD_NAMES
+from kvproof.spec.state import FIELD_NAMES, PREFILL
+from kvproof.spec.tree import ROOT as ROOT
+from kvproof.spec.tree import UNKNOWN as UNKNOWN
 
 Array = Any
 
@@ -79,14 +81,14 @@ class StateArrays(NamedTuple):
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
-    """int32[4, pool pages + 1]: each kind of thing by itself, so that a run of pages touches few cache lines."""
+    """int32[7, pool pages + 1]: each kind of thing by itself, so that a run of pages touches few cache lines."""
     windows: Array
     """int32[2, window pages + 1]: the page that names it (0: none), and a mark."""
     users: Array
     """int32[rows]: the ledger that has the row, + 1."""
     turns: Array
-    """int32[turns, 3]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
-    or is over."""
+    """int32[turns, 4]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
+    or is over, how many results may come late."""
     counts: Array
     """int64[COUNTS]: numbers of the whole replay."""
     rules: Array
@@ -127,6 +129,7 @@ SETTINGS = (
     "window",
     "tree",
     "window_followed",
+    "longest_chunk",
 )
 """The configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
 
@@ -147,7 +150,11 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
-FINISH, ABORT, ARRIVE, CREATE, RESULT = map(ACTIONS.index, ("finish", "abort", "arrive", "create", "result"))
+FINISH, ABORT, ARRIVE, CREATE = map(ACTIONS.index, ("finish", "abort", "arrive", "create"))
+EXTEND, AN_INSERT = ACTIONS.index("extend"), ACTIONS.index("insert")
+KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
+KINDS_THAT_LEAVE = sum(1 << ACTIONS.index(name) for name in LEAVES)
+RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
 
@@ -161,7 +168,9 @@ LARGEST_MOVES = 8
 NUMBERS_OF_A_MOVE = 4
 
 # Rows of pages and windows, columns of tables and turns.
-OWNER, PINS, WINDOW_OF, MARK = range(4)
+OWNER, PINS, WINDOW_OF, MARK, ABOVE, BEHIND_IT, PREFIX_ID = range(7)
+"""Above: the page that a page of the tree continues, ROOT or UNKNOWN; behind it: how many pages are known to continue it; the
+number of the prefix that ends with it, 0 if none was told. All three are 0 where a page is not the tree's."""
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
@@ -170,13 +179,13 @@ NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""
 NEVER_ENDED = -(2**63)
-OWN_LEDGER, LEDGER_OF, ELSEWHERE = range(3)
+OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE = range(4)
 
 # Places in counts.
-FREE_COUNT, TREE_COUNT, PROTECTED_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT = range(5)
-SESSION_HELD, UNCACHED, WINDOW_HELD, WINDOW_UNCACHED = range(5, 9)
-EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS = range(9, 16)
-FREE_BLOCKS = 16
+FREE_COUNT, TREE_COUNT, PROTECTED_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT, WINDOW_PROTECTED_COUNT = range(6)
+SESSION_HELD, UNCACHED, WINDOW_HELD, WINDOW_UNCACHED = range(6, 10)
+EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS, LIVE_TURNS = range(10, 18)
+FREE_BLOCKS = 18
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -212,15 +221,20 @@ ALL_JUDGED, NOT_CLEAN, NEEDS_ROOM = range(3)
 # Columns and lists that the loop itself reads.
 ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "session", "turn"))
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
+PREFIX_ID_SEEN = COLUMNS["param_prefix_id"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
+SEQ_LEN, BUSY = COLUMNS["param_seq_len"], COLUMNS["param_busy"]
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
-FOLLOWED = SETTINGS_AT["window_followed"]
+FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
+# Fields of a ledger that the loop itself reads; a turn in a phase from LIVE_FROM on has a row.
+PHASE, PREFIX_LEN, PENDING = (FIELDS[name] for name in ("phase", "prefix_len", "pending"))
+LIVE_FROM = PREFILL
 # Rows of scratch.
 SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
 # What an entry of the journal is about: a row of pages (their numbers), one of windows, a place of the row's page table; or
 # many at once: the owners or the pins of the pages in such places, the owners of a run of pages.
-JOURNAL_WINDOWS, JOURNAL_ARENA, JOURNAL_OWNERS, JOURNAL_PINS, JOURNAL_RUN = 4, 6, 7, 8, 9
+JOURNAL_WINDOWS, JOURNAL_ARENA, JOURNAL_OWNERS, JOURNAL_PINS, JOURNAL_RUN = 7, 9, 10, 11, 12
 JOURNAL_WHAT, JOURNAL_TIMES = 15, 4
 """The bits that say so; above them stands how many."""

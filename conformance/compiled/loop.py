@@ -35,6 +35,8 @@ def bring_terms_up_to_date(events: EventArrays, state: StateArrays) -> None:
 def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The terms that the implementation read, and its free lists, are the true ones."""
     table, settings, counts = events.table, state.settings, state.counts
+    if table[at.BUSY, event] == 0 and counts[at.LIVE_TURNS] > 0:
+        return False
     if table[at.TERMS_SEEN, event] != at.ABSENT:
         bring_terms_up_to_date(events, state)
         if ask(state, at.TERMS_ARE_RIGHT, 0, 0, events, event) == 0:
@@ -143,9 +145,10 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 is_another = int(kind != at.CREATE and turn >= 0 and turns[turn, at.ELSEWHERE] != 0)
                 if kind != at.CREATE and turn >= 0 and is_another == 0:
                     whose = turns[turn, at.LEDGER_OF] - 1
-                    is_unknown_result = whose < 0 and kind == at.RESULT
-                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER] and not is_unknown_result:
+                    if whose != ledger and whose != turns[turn, at.OWN_LEDGER]:
                         return at.NOT_CLEAN, event
+                if turn < 0 and (at.KINDS_OF_NO_TURN >> kind) & 1 == 0:
+                    return at.NOT_CLEAN, event
             elif turn < 0:
                 return at.NOT_CLEAN, event
             elif kind == at.ARRIVE or turns[turn, at.LEDGER_OF] == 0:
@@ -156,6 +159,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if is_another == 0 and row_before != at.NO_ROW and row_seen != at.ABSENT and row_seen != row_before:
                 return at.NOT_CLEAN, event
             old = state.ledgers[ledger]
+            if kind == at.EXTEND and 0 < settings[at.LONGEST_CHUNK] < table[at.SEQ_LEN, event] - old[at.PREFIX_LEN]:
+                return at.NOT_CLEAN, event
             for place in range(new.shape[0]):
                 new[place] = old[place]
             if tables[ledger, at.EXERCISED] == at.NOT_KNOWN:
@@ -164,6 +169,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             answer[at.EXERCISES] = tables[ledger, at.EXERCISED]
             rule = ask(state, at.JUDGE, 2 * kind + is_another, ledger, events, event)
             if rule < 0:
+                return at.NOT_CLEAN, event
+            is_late = (at.RULES_OF_LATE_RESULTS >> rule) & 1 == 1
+            if is_late and turns[turn, at.LATE] == 0:
                 return at.NOT_CLEAN, event
             exercised, shown = answer[at.EXERCISES], answer[at.SHOWS]
             checked = answer[at.SEEN] | (exercised & answer[at.CONCERNS])
@@ -183,6 +191,13 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 with_row and tables[ledger, at.ROW] != at.NO_ROW and table[at.ROW_SEEN, event] != tables[ledger, at.ROW]
             ):
                 return at.NOT_CLEAN, event
+            if is_late:
+                turns[turn, at.LATE] -= 1
+            elif (at.KINDS_THAT_LEAVE >> kind) & 1 == 1 and is_another == 0:
+                turns[turn, at.LATE] += old[at.PENDING]
+            elif kind == at.EXTEND and settings[at.OVERLAP] != 0:
+                turns[turn, at.LATE] += old[at.PENDING] + 1 - new[at.PENDING]
+            counts[at.LIVE_TURNS] += int(new[at.PHASE] >= at.LIVE_FROM) - int(old[at.PHASE] >= at.LIVE_FROM)
             for place in range(new.shape[0]):
                 old[place] = new[place]
             tables[ledger, at.EXERCISED] = exercised

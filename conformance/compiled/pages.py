@@ -8,7 +8,9 @@ from __future__ import annotations
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import (
     clear_window,
+    has_prefix_id,
     holds_page,
+    is_in_path,
     length_of,
     lists_marked_windows,
     lists_what_goes_back,
@@ -25,12 +27,14 @@ from kvproof.conformance.compiled.places import (
     evict_run,
     give_back,
     hand_to_tree,
+    left_the_tree,
     pin,
     release_windows,
     take_pages,
     take_windows,
 )
 from kvproof.conformance.compiled.rule_calls import ask
+from kvproof.spec.tree import may_be_evicted
 
 
 def share_pages(ledger: int, length: int, event: int, events: EventArrays, state: StateArrays) -> bool:
@@ -42,13 +46,15 @@ def share_pages(ledger: int, length: int, event: int, events: EventArrays, state
     make_room(tables, arena, counts, ledger, 0, length)
     start = tables[ledger, at.START]
     write_out(events, at.SHARED, event, shared)
+    before = at.ROOT
     for position in range(length):
         page = int(shared[position])
-        if not is_in_tree(page, pages):
+        if not is_in_tree(page, pages) or not is_in_path(pages, state.journal, counts, page, before):
             return False
         arena[start + position] = page
+        before = page
     pin(arena, start, 0, length, 1, pages, state.journal, counts)
-    return True
+    return has_prefix_id(pages, state.journal, counts, before, events.table[at.PREFIX_ID_SEEN, event])
 
 
 def is_in_tree(page: int, pages: Array) -> bool:
@@ -70,10 +76,13 @@ def take_new_pages(ledger: int, first: int, last: int, taken: int, state: StateA
     )
 
 
-def give_up_duplicate(ledger: int, position: int, event: int, events: EventArrays, state: StateArrays) -> int:
+def give_up_duplicate(
+    ledger: int, position: int, before: int, event: int, events: EventArrays, state: StateArrays
+) -> int:
     """A page of the row goes back because the tree has its tokens; how many window pages go back with it, -1 if it cannot.
 
-    The tree's page takes its place in the row if the event lists one. It takes over the window page if it has none.
+    The tree's page, which continues the page `before`, takes its place in the row if the event lists one. It takes over the
+    window page if it has none.
     """
     arena, pages, windows, counts, journal = state.arena, state.pages, state.windows, state.counts, state.journal
     start, shared = state.tables[ledger, at.START], state.scratch[at.SCRATCH_SHARED]
@@ -83,7 +92,7 @@ def give_up_duplicate(ledger: int, position: int, event: int, events: EventArray
     if position >= length_of(events, at.SHARED, event):
         return release_window(pages, windows, journal, counts, page)
     kept, window = int(shared[position]), int(pages[at.WINDOW_OF, page])
-    if not is_in_tree(kept, pages):
+    if not is_in_tree(kept, pages) or not is_in_path(pages, journal, counts, kept, before):
         return -1
     released = 0
     if window != 0 and pages[at.WINDOW_OF, kept] == 0 and not holds_page(events, at.WINDOW_FREED, event, window):
@@ -94,6 +103,14 @@ def give_up_duplicate(ledger: int, position: int, event: int, events: EventArray
     note(journal, counts, at.JOURNAL_ARENA, position, page)
     arena[start + position] = kept
     return released
+
+
+def shows_row(arena: Array, start: int, length: int, shown: int, scratch: Array) -> bool:
+    """The pages that an insert shows, as many as there are, are those of its row."""
+    same = True
+    for position in range(min(length, shown)):
+        same = same and scratch[at.SCRATCH_SHARED, position] == arena[start + position]
+    return same
 
 
 def settle_row(ledger: int, row: int, length: int, tree_end: int, state: StateArrays) -> None:
@@ -118,7 +135,8 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
     row, length, tree_end = tables[ledger, at.ROW], tables[ledger, at.LENGTH], tables[ledger, at.TREE_END]
     n_alloc = length_of(events, at.ALLOC, event)
     n_window = length_of(events, at.WINDOW_ALLOC, event) if followed else n_alloc
-    if max(n_alloc, n_window, length_of(events, at.SHARED, event)) > scratch.shape[1]:
+    n_shared = length_of(events, at.SHARED, event)
+    if max(n_alloc, n_window, n_shared) > scratch.shape[1]:
         return False
     write_out(events, at.ALLOC, event, scratch[at.SCRATCH_ALLOC])
     if followed:
@@ -164,15 +182,22 @@ def move_pages(ledger: int, with_row: bool, event: int, events: EventArrays, sta
             same = min(max(duplicates, tree_end), first)
             if first < tree_end or first > length or (tree_end < same and tree_end < freed_from):
                 return False
-            if tree_end < same:
+            if n_shared > 0:
                 write_out(events, at.SHARED, event, scratch[at.SCRATCH_SHARED])
+            before = int(arena[start + tree_end - 1]) if tree_end > 0 else at.ROOT
             for position in range(tree_end, same):
-                released = give_up_duplicate(ledger, position, event, events, state)
+                released = give_up_duplicate(ledger, position, before, event, events, state)
                 if released < 0:
                     return False
                 freed += 1
                 window_freed += released
-            if not hand_to_tree(arena, start, same, first, ledger, pages, journal, counts):
+                before = int(arena[start + position]) if position < n_shared else at.UNKNOWN
+            if not hand_to_tree(arena, start, same, first, before, ledger, pages, journal, counts):
+                return False
+            last_in_tree = int(arena[start + first - 1]) if same < first else before
+            if not has_prefix_id(pages, journal, counts, last_in_tree, table[at.PREFIX_ID_SEEN, event]):
+                return False
+            if table[at.ACTION, event] == at.AN_INSERT and not shows_row(arena, start, length, n_shared, scratch):
                 return False
             pin(arena, start, tree_end, first, 1, pages, journal, counts)
             tree_end = first
@@ -207,7 +232,7 @@ def is_read(page: int, events: EventArrays, event: int, state: StateArrays) -> b
 
 
 def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
-    """The tree frees pages that no row's protected prefix holds, and window pages that no row's window reaches."""
+    """The tree frees pages that no row's protected prefix holds and none of its others continues, and window pages."""
     pages, windows, counts, journal = state.pages, state.windows, state.counts, state.journal
     followed = state.settings[at.FOLLOWED] != 0
     gone = 0
@@ -217,8 +242,20 @@ def evict_pages(event: int, events: EventArrays, state: StateArrays) -> bool:
         if not could:
             return False
         gone += windows_gone
-    if not followed:
-        return True
+    for run in range(events.begins[at.FREED, event], events.ends[at.FREED, event]):
+        for page in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
+            if not may_be_evicted(pages[at.BEHIND_IT, page]):
+                return False
+    if followed and not evict_windows(gone, event, events, state):
+        return False
+    for run in range(events.begins[at.FREED, event], events.ends[at.FREED, event]):
+        left_the_tree(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1]), pages)
+    return True
+
+
+def evict_windows(gone: int, event: int, events: EventArrays, state: StateArrays) -> bool:
+    """The event lists the window pages that went with its pages, `gone` of them, and others that no row's window reaches."""
+    pages, windows, counts, journal = state.pages, state.windows, state.counts, state.journal
     for run in range(events.begins[at.WINDOW_FREED, event], events.ends[at.WINDOW_FREED, event]):
         for window in range(int(events.runs[run, 0]), int(events.runs[run, 0]) + int(events.runs[run, 1])):
             if window < 1 or window >= windows.shape[1]:

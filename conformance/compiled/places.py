@@ -7,7 +7,7 @@ is not as it must be the stroke ends, and what was done up to it is what the jou
 from __future__ import annotations
 
 from kvproof.conformance.compiled import layout as at
-from kvproof.conformance.compiled.book import name_window, note_all, release_window
+from kvproof.conformance.compiled.book import name_window, note_all, release_window, set_page
 from kvproof.conformance.compiled.layout import Array
 
 
@@ -84,17 +84,31 @@ def release_windows(
 
 
 def hand_to_tree(
-    arena: Array, start: int, first: int, last: int, ledger: int, pages: Array, journal: Array, counts: Array
+    arena: Array,
+    start: int,
+    first: int,
+    last: int,
+    before: int,
+    ledger: int,
+    pages: Array,
+    journal: Array,
+    counts: Array,
 ) -> bool:
-    """The row's own pages in these places are the tree's from now on."""
+    """The row's own pages in these places are the tree's from now on, the first of them behind the page `before`."""
     owner = ledger + at.OWNED_FROM
     with_window = 0
     place = first
+    if first < last and before > 0:
+        set_page(pages, journal, counts, before, at.BEHIND_IT, pages[at.BEHIND_IT, before] + 1)
     while place < last:
         page = arena[start + place]
         if pages[at.OWNER, page] != owner:
             break
         pages[at.OWNER, page] = at.OWNED_BY_TREE
+        pages[at.ABOVE, page] = before
+        pages[at.PREFIX_ID, page] = 0
+        pages[at.BEHIND_IT, page] = int(place + 1 < last)
+        before = page
         if pages[at.WINDOW_OF, page] != 0:
             with_window += 1
         place += 1
@@ -108,14 +122,18 @@ def pin(
     arena: Array, start: int, first: int, last: int, change: int, pages: Array, journal: Array, counts: Array
 ) -> None:
     """The row's protected prefix names the pages in these places, or (change -1) does so no more."""
-    protected = 0
+    protected, with_window = 0, 0
     for place in range(start + first, start + last):
         page = arena[place]
         times = pages[at.PINS, page]
         pages[at.PINS, page] = times + change
-        protected += int(times + change > 0) - int(times > 0)
+        more = int(times + change > 0) - int(times > 0)
+        protected += more
+        if pages[at.WINDOW_OF, page] != 0:
+            with_window += more
     note_all(journal, counts, at.JOURNAL_PINS, first, last, change)
     counts[at.PROTECTED_COUNT] += protected
+    counts[at.WINDOW_PROTECTED_COUNT] += with_window
 
 
 def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Array, counts: Array) -> tuple[bool, int]:
@@ -128,6 +146,8 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
     page = first
     while page < last and pages[at.OWNER, page] == at.OWNED_BY_TREE and pages[at.PINS, page] <= 0:
         pages[at.OWNER, page] = at.OWNED_BY_NONE
+        if pages[at.ABOVE, page] > 0:
+            pages[at.BEHIND_IT, pages[at.ABOVE, page]] -= 1
         if pages[at.WINDOW_OF, page] != 0:
             counts[at.WINDOW_TREE_COUNT] -= 1
             gone += release_window(pages, windows, journal, counts, page)
@@ -136,3 +156,10 @@ def evict_run(first: int, last: int, pages: Array, windows: Array, journal: Arra
     counts[at.TREE_COUNT] -= page - first
     counts[at.FREE_COUNT] += page - first
     return page == last, gone
+
+
+def left_the_tree(first: int, last: int, pages: Array) -> None:
+    """Nothing is known any more of the prefixes of a run of evicted pages."""
+    for page in range(first, last):
+        pages[at.ABOVE, page] = 0
+        pages[at.PREFIX_ID, page] = 0

@@ -295,19 +295,6 @@ def report_source(actions: Mapping[str, Action]) -> str:
     return written.function("report_ledger", "i64", "0", linkage="")
 
 
-class _OwnedByTree:
-    """Answers for all pages that have a window page: how many of them belong to the tree."""
-
-    def __init__(self, count: Term) -> None:
-        self.count = count
-
-    def __eq__(self, other: object) -> Any:
-        assert other == TREE
-        return self.count
-
-    __hash__ = object.__hash__
-
-
 def check_source() -> str:
     """`terms_are_right`: whether the terms that a check read are the true counts, as `memory_check` compares them."""
     d = Tracing()
@@ -315,13 +302,12 @@ def check_source() -> str:
     window = SimpleNamespace(
         is_followed=d.read("d.window_followed", is_flag=True),
         free_count=lambda: d.read("c.WINDOW_FREE_COUNT"),
-        mapped=lambda: [None],
     )
     book: Any = SimpleNamespace(
         count=counted.get,
         protected=d.read("c.PROTECTED_COUNT"),
         window=window,
-        owner=lambda _: _OwnedByTree(d.read("c.WINDOW_TREE_COUNT")),
+        windows_of_tree=lambda: (d.read("c.WINDOW_TREE_COUNT"), d.read("c.WINDOW_PROTECTED_COUNT")),
     )
     true = Report(*(d.read(f"c.{f.name.upper()}") for f in dataclasses.fields(Report)))
 

@@ -22,10 +22,12 @@ from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, 
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar_schema import ACTIONS as EVENTS
+from kvproof.conformance.traces.columnar_schema import LARGEST_NUMBER
 from kvproof.model.compiled.assembly import page_shift
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, pristine
+from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, is_live, pristine
+from kvproof.spec.tree import ROOT, UNKNOWN
 
 MOST_PAGES = 2**26
 """Pages of a pool for which arrays are made; and rows."""
@@ -54,8 +56,12 @@ def arrays_of(limits: Limits) -> tuple[Array, Array]:
     return np.array(numbers, np.int64), np.array([bits(limit.actions) for limit in limits.lists], np.int64)
 
 
-def settings_of(d: Integers, window_pages: int) -> Array:
-    derived = {"page_shift": page_shift(d.page_size), "window_followed": int(window_pages > 0)}
+def settings_of(d: Integers, window_pages: int, longest_chunk: int) -> Array:
+    derived = {
+        "page_shift": page_shift(d.page_size),
+        "window_followed": int(window_pages > 0),
+        "longest_chunk": longest_chunk,
+    }
     return np.array([int(derived[n]) if n in derived else int(getattr(d, n)) for n in at.SETTINGS], np.int64)
 
 
@@ -72,16 +78,16 @@ class State:
     ) -> None:
         assert not any(vars(pristine(d)).values()), "a row of zeros is the pristine ledger"
         self.d = d
-        self.settings = settings_of(d, window_pages)
+        self.settings = settings_of(d, window_pages, limits.longest_chunk)
         self.limits, self.list_limits = arrays_of(limits)
         self.names = Names()
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
         self.tables: Array = _no_tables(64)
         self.arena: Array = np.zeros(1024, np.int32)
-        self.pages: Array = np.zeros((4, pool_pages + 1), np.int32)
+        self.pages: Array = np.zeros((7, pool_pages + 1), np.int32)
         self.windows: Array = np.zeros((2, window_pages + 1), np.int32)
         self.users: Array = np.zeros(64, np.int32)
-        self.turns: Array = np.zeros((64, 3), np.int32)
+        self.turns: Array = np.zeros((64, 4), np.int32)
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
@@ -174,8 +180,10 @@ class State:
         replayer.ledgers = {keys[n]: _ledger(self.ledgers[n].tolist()) for n in used}
         turns = self.turns[: len(self.names.turns)]
         of_turn, elsewhere = turns[:, at.LEDGER_OF].tolist(), turns[:, at.ELSEWHERE].tolist()
+        late = turns[:, at.LATE].tolist()
         replayer.of_turn = {turn: keys[of_turn[n] - 1] for turn, n in self.names.turns.items() if of_turn[n]}
         replayer.elsewhere = {turn for turn, n in self.names.turns.items() if elsewhere[n]}
+        replayer.late = {turn: late[n] for turn, n in self.names.turns.items() if late[n]}
         ended = np.flatnonzero(self.tables[:, at.ENDED_IN] != at.NEVER_ENDED).tolist()
         steps = self.tables[:, at.ENDED_IN]
         replayer.ended_in = {keys[n]: None if steps[n] == at.ABSENT else int(steps[n]) for n in ended}
@@ -190,6 +198,9 @@ class State:
         book._counts = Counter({FREE: free, **Counter(book._owners.values())})
         book._pins = Counter(dict(_nonzero(self.pages[at.PINS])))
         book.protected = int(self.counts[at.PROTECTED_COUNT])
+        in_tree = np.flatnonzero((self.pages[at.OWNER] == at.OWNED_BY_TREE) & (self.pages[at.ABOVE] != UNKNOWN))
+        above = dict(zip(in_tree.tolist(), self.pages[at.ABOVE, in_tree].tolist(), strict=True))
+        book.prefixes.set_known(above, dict(_nonzero(self.pages[at.PREFIX_ID])))
         in_rows = np.flatnonzero(self.tables[:, at.ROW] != at.NO_ROW).tolist()
         in_rows.sort(key=lambda n: self.tables[n, at.TOUCHED])
         book._tables = {self.names.keys[n]: self._table(n) for n in in_rows}
@@ -215,7 +226,9 @@ class State:
             return False
         if any(key not in names.ledgers for key in (*owners, *book._tables)):
             return False  # a state that was read from a file may say anything
-        if not (replayer.of_turn.keys() | replayer.elsewhere) <= names.turns.keys():
+        if any(steps > LARGEST_NUMBER for steps in replayer.late.values()):
+            return False
+        if not (replayer.of_turn.keys() | replayer.elsewhere | replayer.late.keys()) <= names.turns.keys():
             return False
         self._make_room_for_names()  # an event that stands in no column may have brought some
         self.ledgers[:], self.reports[:], self.tables[:] = 0, 0, _no_tables(len(self.tables))
@@ -223,11 +236,13 @@ class State:
             self.ledgers[names.ledgers[key]] = [int(getattr(ledger, f.name)) for f in FIELDS]
         for key, step in replayer.ended_in.items():
             self.tables[names.ledgers[key], at.ENDED_IN] = at.ABSENT if step is None else step
-        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE]] = 0
+        self.turns[:, [at.LEDGER_OF, at.ELSEWHERE, at.LATE]] = 0
         for turn, key in replayer.of_turn.items():
             self.turns[names.turns[turn], at.LEDGER_OF] = names.ledgers[key] + 1
         for turn in replayer.elsewhere:
             self.turns[names.turns[turn], at.ELSEWHERE] = 1
+        for turn, steps in replayer.late.items():
+            self.turns[names.turns[turn], at.LATE] = steps
         self.counts[:] = 0
         self._count_what_is_reported(replayer)
         self._take_back_pages(book)
@@ -244,6 +259,7 @@ class State:
         self.dirty[: len(changed)] = changed
         self.tables[changed, at.DIRTY] = 1
         counts[at.DIRTY_LEDGERS] = len(changed)
+        counts[at.LIVE_TURNS] = sum(is_live(self.d, ledger) for ledger in replayer.ledgers.values())
 
     def _take_back_pages(self, book: PageBook) -> None:
         ledgers = self.names.ledgers
@@ -258,12 +274,20 @@ class State:
             self.pages[at.WINDOW_OF, page] = window
         for window, page in book.window._behind.items():
             self.windows[at.BEHIND, window] = page
+        self.pages[at.ABOVE, self.pages[at.OWNER] == at.OWNED_BY_TREE] = UNKNOWN
+        for page, above in book.prefixes.known():
+            self.pages[at.ABOVE, page] = above
+            self.pages[at.BEHIND_IT, above] += above != ROOT
+        for page, told in book.prefixes.ids():
+            self.pages[at.PREFIX_ID, page] = told
         has_window = self.pages[at.WINDOW_OF, 1:] != 0
         in_tree = self.pages[at.OWNER, 1:] == at.OWNED_BY_TREE
         self.counts[at.FREE_COUNT], self.counts[at.TREE_COUNT] = book.count(FREE), book.count(TREE)
         self.counts[at.PROTECTED_COUNT] = book.protected
         self.counts[at.WINDOW_FREE_COUNT] = book.window.free_count()
+        is_pinned = self.pages[at.PINS, 1:] > 0
         self.counts[at.WINDOW_TREE_COUNT] = int((has_window & in_tree).sum())
+        self.counts[at.WINDOW_PROTECTED_COUNT] = int((has_window & in_tree & is_pinned).sum())
         self._take_back_tables(book)
 
     def _take_back_tables(self, book: PageBook) -> None:

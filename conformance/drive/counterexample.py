@@ -15,7 +15,7 @@ from kvproof.model.witness import Witness
 from kvproof.model.witness_machines import witness_of_fault
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.faults import Fault
-from kvproof.spec.trace import Header, Producer
+from kvproof.spec.trace import STOPPED, Header, Producer
 
 
 def save_counterexample(run: Run | None, fault: Fault, path: str | Path) -> int:
@@ -43,4 +43,5 @@ def write_witness(witness: Witness, path: str | Path, extra: Mapping[str, Any]) 
     with write_trace(path, header) as writer:
         for event in witness.events:
             writer.event(**{name: getattr(event, name) for name in event.model_fields_set if name != "seq"})
+        writer.close(STOPPED)  # a run of the model may end anywhere
     return len(witness.events)

@@ -26,7 +26,7 @@ from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.impl.config import ConfigError, EngineConfig
-from kvproof.spec.trace import Event
+from kvproof.spec.trace import FINISHED, STOPPED, Event
 
 if TYPE_CHECKING:
     from kvproof.impl.hand_driven_scheduler import HandDrivenScheduler
@@ -104,7 +104,7 @@ def _why_incomplete(reader: TraceReader) -> str:
         return "it breaks off: there is no terminal record"
     if reader.end.dropped:
         return f"its recorder dropped {reader.end.dropped} events"
-    return "" if reader.end.reason == "finished" else f"the run ended early: {reader.end.reason}"
+    return "" if reader.end.reason in (FINISHED, STOPPED) else f"the run ended early: {reader.end.reason}"
 
 
 def engine_config(reader: TraceReader, faults: Sequence[str]) -> EngineConfig:

@@ -85,8 +85,9 @@ class Renaming:
 
 
 def _of_rules(event: Event) -> dict[str, object]:
-    """The parameters that a rule has. `busy` is none: it also tells of results in flight, which need not be in a trace."""
-    return {name: value for name, value in event.params.items() if name != "busy"}
+    """The parameters that a rule has. Not `busy`, which also tells of results in flight, which need not be in a trace; and not
+    `prefix_id`: the two runs have other tokens."""
+    return {name: value for name, value in event.params.items() if name not in ("busy", "prefix_id")}
 
 
 def _of_both(expected: Mapping[str, object], seen: Mapping[str, object]) -> list[Difference]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from kvproof.conformance.replay.left_open import open_turns
 from kvproof.conformance.replay.page_book import FREE, TREE
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
@@ -11,19 +12,11 @@ from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
 
 def standstill(replayer: Replayer, unfinished: Sequence[str]) -> list[str]:
     """A line for each request that is not over, then who holds the pages and the rows."""
-    known = dict(_requests(replayer))
+    known = dict(open_turns(replayer))
     lines = [_request(replayer, name, key, replayer.ledgers[key]) for name, key in known.items()]
     unheard = [name for name in unfinished if not _is_among(name, known)]
     lines += [f"{name}: no event told of it" for name in unheard]
     return [*lines, _pages(replayer), *_window_pages(replayer), _rows(replayer)]
-
-
-def _requests(replayer: Replayer) -> Iterator[tuple[str, str]]:
-    """Requests that are not over, with their ledgers."""
-    for name, key in replayer.of_turn.items():
-        ledger = replayer.ledgers.get(key)
-        if ledger is not None and ledger.phase != NONE and name not in replayer.elsewhere:
-            yield name, key
 
 
 def _is_among(name: str, known: dict[str, str]) -> bool:

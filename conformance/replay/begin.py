@@ -17,7 +17,7 @@ from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.slices import Slice
 from kvproof.spec import SPEC_VERSION
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 
 
 def replayer_of(

@@ -28,7 +28,7 @@ from kvproof.conformance.traces.json_lines import Place, TraceReader
 from kvproof.conformance.traces.records import line_of
 from kvproof.spec import SPEC_VERSION
 
-FORMAT = 3
+FORMAT = 4
 EVERY_SECONDS = 30.0
 _PART = 2**22
 

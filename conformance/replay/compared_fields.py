@@ -20,11 +20,13 @@ from kvproof.spec.invariants import Invariant
 from kvproof.spec.state import FIELDS, Ledger
 from kvproof.spec.trace import Observed
 
-COMPARED_PARAMS = ("admitted", "inserted", "fill_len")
+COMPARED_PARAMS = ("admitted", "inserted", "fill_len", "tokens", "finished_len", "prefix_id")
 """Parameters that are compared like a field of `after`."""
+SHARED = "shared"
+"""The pages of a row that are the tree's after an insert."""
 TERMS = "terms"
 """The counts that a memory check read."""
-SHOWN = (*Observed.model_fields, *COMPARED_PARAMS, TERMS)
+SHOWN = (*Observed.model_fields, *COMPARED_PARAMS, SHARED, TERMS)
 """All values that an event may show, by name."""
 OF_A_SESSION = frozenset(
     ("attached", *(f.name for f in FIELDS if f.metadata["group"] in ("session", "slot") and f.name in SHOWN))
@@ -36,7 +38,7 @@ OF_A_SESSION = frozenset(
 class TracedComparison:
     """One value that an event of an action may show, as terms of the ledger before (`s`) and after (`t`).
 
-    `is_due`: when it is compared, if it was seen at all. `seen`: a read of `after_NAME` or `param_NAME`.
+    `is_due`: when it is compared, if it was seen at all. `seen`: a read of `after_NAME`, `param_NAME` or SHARED.
     """
 
     is_due: Any
@@ -60,6 +62,7 @@ def traced_comparisons(d: Tracing, action: Action) -> dict[str, TracedComparison
     event: Any = SimpleNamespace(
         action=action.event,
         params={name: d.read(f"param_{name}") for name in COMPARED_PARAMS},
+        shared=d.read(SHARED),
         after=SimpleNamespace(**{name: d.read(f"after_{name}") for name in Observed.model_fields}),
     )
     paths: list[Path[dict[str, Any]]] = d.every_path(

@@ -80,7 +80,8 @@ class BadEvent:
             broken = self.under(fault).outcome.broken(self.oracle.d)
             found = {**broken, **found} or {i: fault.machine.invariants[i].statement for i in fault.breaks}
         else:
-            about = dict.fromkeys(ABOUT[d.name] for d in self.right.differences)
+            rule, differences = self.right.outcome.action.name, self.right.differences
+            about = dict.fromkeys(ABOUT.get(f"{rule}.{d.name}") or ABOUT[d.name] for d in differences)
             found = {**{i: INVARIANTS[i].statement for i in about}, **found}
         failed = self.right.outcome.failed_guards
         return {**found, **{f"guard of {self.event.action}": guard.sentence for guard in failed}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,12 +17,20 @@ from kvproof.conformance.replay.window_book import WindowMoves
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
+from kvproof.spec.actions.decode import most_tokens
+from kvproof.spec.domain import larger, smaller
 from kvproof.spec.effects import Report
 from kvproof.spec.state import FIELDS, GHOSTS, Ledger
 from kvproof.spec.trace import Event
 
 ENDS = ("finish", "abort")
 """Events after which a turn is over."""
+OF_NO_TURN = ("open", "close")
+"""Events of a session alone."""
+LEAVES = (*ENDS, "retract")
+"""Events after which a turn no longer runs. The results of its steps in flight come late, if at all."""
+LATE_RESULTS = ("late_result", "result_of_ended")
+"""Rules of a result that comes for a turn which no longer runs."""
 # Events that always name the row of their turn.
 WITH_ROW = ("extend", "stash", "insert", "decode")
 TURN_FIELDS = frozenset(f.name for f in FIELDS if f.metadata["group"] == "turn")
@@ -50,7 +58,7 @@ class Difference:
     seen: Shown
 
 
-# The invariant that a value is about: what is named when no rule of the catalogue predicts what was seen.
+# The invariant that a value is about, or that of one rule: what is named when no rule of the catalogue predicts what was seen.
 ABOUT = {
     "inflight": "I15",
     "closing": "I15",
@@ -71,6 +79,10 @@ ABOUT = {
     "swa_evicted_seqlen": "I9",
     "slot_swa_evicted_seqlen": "I9",
     "output_len": "I17",
+    "tokens": "I22",
+    "late_result.tokens": "I17",
+    "result_of_ended.tokens": "I17",
+    "finished_len": "I14",
     "row": "I5",
     "freed pages": "I16",
     "freed window pages": "I10",
@@ -152,10 +164,28 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     takes_nothing = action.event in ENDS and "inserted" not in action.params
     if takes_nothing and d.floor_pages(outcome.before.kv_committed_len) >= 1:
         compared.append(("inserted", None, False, params.get("inserted")))
+    if action.name in LATE_RESULTS:  # they are dropped
+        compared += _at_most(d, "tokens", most_tokens(d), params.get("tokens"))
+    elif action.event == "result" and "tokens" not in action.params:
+        compared.append(("tokens", None, outcome.after.output_len - outcome.before.output_len, params.get("tokens")))
+    if action.event == "finish" and "finished_len" not in action.params:
+        compared += _at_most(d, "finished_len", outcome.before.output_len, params.get("finished_len"))
     if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len
         compared.append(("fill_len", None, known, params.get("fill_len")))
+    # Of these two only whether they are told: the page book compares them.
+    if action.event == "insert":
+        compared.append(("shared", None, event.shared, event.shared))
+    if action.event in ("extend", "insert"):
+        told = params.get("prefix_id")
+        compared.append(("prefix_id", None, told, told))
     return compared
+
+
+def _at_most(d: Integers, name: str, most: Any, seen: Any) -> Iterator[Compared]:
+    """A number of tokens that no rule reads is compared with the nearest one that may be."""
+    if seen is not None:
+        yield name, None, larger(d, d.zero, smaller(d, seen, most)), seen
 
 
 def _row(book: PageBook, moves: Moves, event: Event, of_another: bool) -> list[Difference]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAG_PARAMS, LARGEST_NUMBER, NUMBER_PARAMS
+from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Config, Event
 
 CHECK = ("check",)
@@ -49,10 +51,13 @@ class Limits:
         window, named = f"window {config.window}", f"window_pages {config.window_pages}"
         whole = (config.chunked_prefill_size or 0) < 1
         self.overlap = config.overlap
+        self.longest_chunk = 0 if whole else config.chunked_prefill_size or 0
+        """Tokens; 0: any."""
         self.numbers = (
             Limit("row", OF_A_LEDGER, f"rows {config.rows}", 0, config.rows),
             Limit("param_last", OF_A_LEDGER, "no chunked_prefill_size, so each prefill is the last", int(whole), 1),
             Limit("shared", SHARING),
+            Limit("param_prefix_id", SHARING, "format 1, in which numbers of prefixes begin with 1", 1),
             Limit("free_list", CHECK),
             Limit("terms_total", CHECK, f"pool_pages {config.pool_pages}", config.pool_pages, config.pool_pages),
             Limit("window_terms_total", CHECK, named, config.window_pages, config.window_pages)
@@ -84,6 +89,14 @@ class Limits:
         elif event.cause is not None and not 0 <= event.cause < event.seq:
             yield f"this is the late result of event {event.cause}, which does not stand before it"
 
+    def too_long_a_chunk(self, event: Event, before: Ledger) -> Iterator[str]:
+        """What is wrong with the tokens that a prefill runs, as a sentence. `before`: the state before it, by the rules."""
+        if event.action == "extend" and self.longest_chunk:
+            start: Any = before.prefix_len
+            tokens = (event.params.get("seq_len") or 0) - start
+            if tokens > self.longest_chunk:
+                yield f"a prefill of {tokens} tokens: the header says chunked_prefill_size {self.longest_chunk}"
+
 
 PARAMS = frozenset((*FLAG_PARAMS, *NUMBER_PARAMS))
 
@@ -93,8 +106,8 @@ def value_of(event: Event, column: str) -> int | None:
     match column:
         case "row":
             return event.row
-        case "param_last":
-            return event.params.get("last")
+        case "param_last" | "param_prefix_id":
+            return event.params.get(column.removeprefix("param_"))
         case "terms_total":
             return None if event.terms is None else event.terms.total
         case "window_terms_total":

@@ -15,19 +15,29 @@ from kvproof.spec.trace import Event, Terms
 
 OF_THE_TREE, PROTECTED = "evictable + protected", "protected"
 """Differences of the tree's counters: of all its pages, and of those in a row's protected prefix."""
+WINDOW_PROTECTED = f"window {PROTECTED}"
 MAX_NAMED = 8
 """Pages of a wrong free list that are named one by one."""
 
 
 def wrong_terms(event: Event, book: PageBook, true: Report) -> Iterator[Difference]:
-    """The terms that the check read and that are not the true counts."""
+    """The terms that the check read and that are not the true counts.
+
+    How many window pages the tree protects depends on where its nodes begin: those of no row's prefix are none of them.
+    """
     if event.terms is not None:
         yield from _wrong("", event.terms, book.count(FREE), book.count(TREE), true.session_held, true.uncached)
         if event.terms.protected != book.protected:
             yield Difference(PROTECTED, None, book.protected, event.terms.protected)
     if event.window_terms is not None and book.window.is_followed:
-        free, in_tree = book.window.free_count(), sum(book.owner(page) == TREE for page in book.window.mapped())
+        free, (in_tree, in_prefixes) = book.window.free_count(), book.windows_of_tree()
         yield from _wrong("window ", event.window_terms, free, in_tree, true.window_held, true.window_uncached)
+        if event.window_terms.protected > in_prefixes:
+            yield Difference(WINDOW_PROTECTED, None, in_prefixes, event.window_terms.protected)
+    if event.window_terms is not None:
+        for name, count in (("evictable", event.window_terms.evictable), (PROTECTED, event.window_terms.protected)):
+            if count < 0:
+                yield Difference(f"window {name}", None, 0, count)
 
 
 def _wrong(pool: str, terms: Terms, free: int, tree: int, held: int, uncached: int) -> Iterator[Difference]:
@@ -56,7 +66,7 @@ def recounted(event: Event, wrong: Iterable[Difference], book: PageBook, true: R
         counts = (book.count(FREE), book.count(TREE), book.protected, true.session_held, true.uncached)
         new["terms"] = terms("", *counts, event.terms.total)
     if event.window_terms is not None:
-        in_tree = sum(book.owner(page) == TREE for page in book.window.mapped())
+        in_tree, _ = book.windows_of_tree()
         counts = (book.window.free_count(), in_tree, 0, true.window_held, true.window_uncached)
         new["window_terms"] = terms("window ", *counts, event.window_terms.total)
     return event.model_copy(update=new)
@@ -75,7 +85,7 @@ def counts_of(terms: Terms) -> dict[str, int]:
 
 def invariant_of(difference: Difference) -> str:
     """What it is about: a counter of locked pages that is no recount of them, or a count of an owner's pages."""
-    return "I13" if difference.name == PROTECTED else "I2"
+    return "I13" if difference.name in (PROTECTED, WINDOW_PROTECTED) else "I2"
 
 
 def is_about_holders(difference: Difference) -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from kvproof.conformance.replay.prefix_tree import PrefixMoves, PrefixTree
 from kvproof.conformance.replay.window_book import WindowBook, WindowMoves
 from kvproof.model.integers import Integers
 from kvproof.spec.effects import DropRow, Effect, Free, FreeByLoc, FreeWindow, Insert, Share, Take, TakeRow
 from kvproof.spec.trace import Event
+from kvproof.spec.tree import ROOT, UNKNOWN, may_be_evicted
 
 FREE = "free list"
 TREE = "tree"
@@ -56,15 +58,17 @@ class Moves:
     wanted: int = 0
     problems: list[Problem] = field(default_factory=list)
     window: WindowMoves = field(default_factory=WindowMoves)
+    prefixes: PrefixMoves = field(default_factory=PrefixMoves)
 
 
 class PageBook:
-    """Owners of all pages, the page tables of all rows in use, by ledger, and the map to the window pool."""
+    """Owners of all pages, the page tables of all rows in use, by ledger, the map to the window pool, the tree's prefixes."""
 
     def __init__(self, pool_pages: int, d: Integers, window_pages: int = 0) -> None:
         self.d = d
         self.pool_pages = pool_pages
         self.window = WindowBook(window_pages)
+        self.prefixes = PrefixTree()
         self._owners: dict[int, str] = {}
         """Of each page that is not free: a large pool takes no memory before it is used."""
         self._tables: dict[str, RowTable] = {}
@@ -85,6 +89,11 @@ class PageBook:
         """Each page that is not free, with its owner in words."""
         return self._owners.items()
 
+    def windows_of_tree(self) -> tuple[int, int]:
+        """Window pages behind pages of the tree, and how many of these pages are in the protected prefix of a row."""
+        pages = [page for page in self.window.mapped() if self.owner(page) == TREE]
+        return len(pages), sum(self._pins[page] > 0 for page in pages)
+
     def is_free(self, page: int) -> bool:
         return page not in self._owners and self._is_in_pool(page)
 
@@ -96,7 +105,7 @@ class PageBook:
         other = copy.copy(self)
         for name in ("_owners", "_tables", "_users", "_pins", "_counts"):
             setattr(other, name, getattr(self, name).copy())
-        other.window = self.window.copy()
+        other.window, other.prefixes = self.window.copy(), self.prefixes.copy()
         return other
 
     def foresee(self, key: str, effects: Iterable[Effect], event: Event) -> Moves:
@@ -139,12 +148,13 @@ class PageBook:
             self._tables[moves.key] = moves.table
             self._users[moves.table.row] = moves.key
             self._pin(moves.table.pages[: moves.table.tree_end], 1)
+        self.prefixes.commit(moves.prefixes)
         for page, owner in moves.owners.items():
             self._own(page, owner)
         self.window.commit(moves.window)
 
     def evict(self, event: Event, still_needs: Callable[[str, int], bool]) -> list[Problem]:
-        """The tree frees pages of its own; none may be in the protected prefix of a row.
+        """The tree frees pages of its own; none may be in the protected prefix of a row, or have pages behind it that stay.
 
         It may also free window pages alone and keep the page itself: those that no row's window reaches any more.
         `still_needs`: whether the row of a ledger reads the window page at a position (in pages).
@@ -177,7 +187,7 @@ class PageBook:
     def _readers(self, page: int) -> list[str]:
         return [key for key, t in self._tables.items() if page in t.pages[: t.tree_end]]
 
-    def _evict_pages(self, pages: Iterable[int]) -> list[Problem]:
+    def _evict_pages(self, pages: Collection[int]) -> list[Problem]:
         problems = []
         for page in pages:
             if self.owner(page) != TREE:
@@ -189,6 +199,12 @@ class PageBook:
                 problems.append(Problem("I11", sentence, page, f"{TREE}, read by {readers}", FREE))
             else:
                 self._own(page, FREE)
+        for page in () if problems else pages:
+            if not may_be_evicted(self.prefixes.behind(page)):
+                left = ", ".join(map(str, self.prefixes.pages_behind(page)))
+                problems.append(
+                    Problem("I13", f"evicted page {page} is continued by page {left}, which stays in the tree")
+                )
         return problems
 
     def _pin(self, pages: Iterable[int], times: int) -> None:
@@ -198,7 +214,10 @@ class PageBook:
             self.protected += (self._pins[page] > 0) - was
 
     def _own(self, page: int, owner: str) -> None:
-        self._counts[self.owner(page)] -= 1
+        before = self.owner(page)
+        if before == TREE != owner:
+            self.prefixes.remove(page)
+        self._counts[before] -= 1
         self._counts[owner] += 1
         if owner == FREE:
             self._owners.pop(page, None)
@@ -228,6 +247,7 @@ class PageBook:
             if (owner := self._now(moves, page)) != TREE:
                 sentence = f"shared page {page} belongs to {owner}"
                 moves.problems.append(Problem("I1", sentence, page, owner, f"{owner}, read by {moves.key}"))
+        self._show_path(moves, shared, event)
         if moves.table is not None:
             moves.table.pages, moves.table.tree_end = shared, pages
 
@@ -263,18 +283,22 @@ class PageBook:
         if moves.table is None:
             return
         last = min(insert.pages, len(moves.table.pages))
+        before = moves.table.pages[moves.table.tree_end - 1] if moves.table.tree_end else ROOT
         has_duplicates = max(moves.table.tree_end, insert.freed_from) < min(insert.duplicates, last)
         returned = set(event.free) if has_duplicates else set()
         given_up = [page for page in event.free if self._now(moves, page) == TREE] if has_duplicates else []
         for position in range(moves.table.tree_end, last):
             page = moves.table.pages[position]
+            told = event.shared[position] if event.shared is not None and position < len(event.shared) else None
+            kept = told or None  # where a request ends, 0 for those of which nothing is known
             if position >= insert.duplicates:
                 moves.owners[page] = TREE
+                self.prefixes.add(moves.prefixes, page, before)
+                before = page
             elif position >= insert.freed_from:
-                told = event.shared[position] if event.shared is not None and position < len(event.shared) else None
-                kept = told or None  # where a request ends, 0 for those of which nothing is known
                 if given_up and page not in returned and kept in (None, page) and self.window.is_behind(page):
-                    self._exchange(moves, page, given_up.pop(0))
+                    self._exchange(moves, page, self._given_up_at(moves, before, given_up), before)
+                    before = page
                     continue
                 moves.freed.append(page)
                 moves.owners[page] = FREE
@@ -282,15 +306,31 @@ class PageBook:
                     self.window.release(moves.window, [page])
                 else:
                     self.window.hand_on(moves.window, page, kept, event.window_free)
-                    self._adopt(moves, position, kept)
+                    self._adopt(moves, position, kept, before)
+                before = kept or UNKNOWN
+            else:  # a known fault keeps a duplicate, which the row does not name any more
+                if kept is not None:
+                    self._adopt(moves, position, kept, before)
+                before = kept or UNKNOWN
         moves.table.tree_end = insert.pages
+        self._show_id(moves, before, event)
+        if event.action == "insert":
+            self._compare_row(moves, event.shared or ())
 
-    def _exchange(self, moves: Moves, page: int, given_up: int) -> None:
+    def _given_up_at(self, moves: Moves, before: int, given_up: list[int]) -> int:
+        """Of the tree's pages that go back the one that stood behind the page `before`; the first where that is not known."""
+        stood_there = (page for page in given_up if self.prefixes.above(moves.prefixes, page) == before)
+        found = next(stood_there, given_up[0])
+        given_up.remove(found)
+        return found
+
+    def _exchange(self, moves: Moves, page: int, given_up: int, before: int) -> None:
         """The tree takes the row's page, which has a window page, in place of its own, which has lost its window page.
 
         So SGLang's tree for sliding windows repairs a path whose window pages were evicted. Its own page goes back, and must be
         nobody else's by then.
         """
+        self.prefixes.replace(moves.prefixes, page, given_up, before)
         moves.owners[page], moves.owners[given_up] = TREE, FREE
         moves.freed.append(given_up)
         if self.window.is_behind(given_up):
@@ -303,9 +343,38 @@ class PageBook:
             )
             moves.problems.append(Problem("I11", sentence, given_up, f"{TREE}, read by {readers}", FREE))
 
-    def _adopt(self, moves: Moves, position: int, page: int) -> None:
+    def _adopt(self, moves: Moves, position: int, page: int, before: int) -> None:
         """The row now names the tree's own copy instead of its duplicate."""
         if self._now(moves, page) != TREE:
             moves.problems.append(Problem("I12", f"duplicate replaced by page {page} of {self._now(moves, page)}"))
+        elif wrong := self.prefixes.show(moves.prefixes, page, before):
+            moves.problems.append(Problem("I12", f"duplicate replaced by a page of another prefix: {wrong}"))
         assert moves.table is not None
         moves.table.pages[position] = page
+
+    def _show_path(self, moves: Moves, shared: list[int], event: Event) -> None:
+        """The tree's pages that a row begins with; of a wrong path the first page that stands in a wrong place is told."""
+        before = ROOT
+        for page in shared:
+            if self._now(moves, page) != TREE:
+                return
+            if wrong := self.prefixes.show(moves.prefixes, page, before):
+                moves.problems.append(Problem("I12", f"the shared prefix is not a path of the tree: {wrong}"))
+                return
+            before = page
+        self._show_id(moves, before, event)
+
+    def _show_id(self, moves: Moves, last: int, event: Event) -> None:
+        """What the event tells of the tokens up to the last page of its row's prefix of the tree."""
+        told = event.params.get("prefix_id")
+        if wrong := self.prefixes.show_id(moves.prefixes, last, told):
+            moves.problems.append(Problem("I12", f"the row's prefix is not the request's: {wrong}"))
+
+    def _compare_row(self, moves: Moves, shown: Iterable[int]) -> None:
+        """The pages that an insert shows are those of the row."""
+        assert moves.table is not None
+        for position, (page, own) in enumerate(zip(shown, moves.table.pages, strict=False)):
+            if page != own:
+                sentence = f"the insert shows page {page} at position {position} of the row, which has page {own} there"
+                moves.problems.append(Problem("I12", sentence))
+                return

@@ -11,17 +11,20 @@ from pathlib import Path
 
 from kvproof.conformance.replay.begin import begin_with_state, replayer_of
 from kvproof.conformance.replay.checkpoint import Checkpoints
+from kvproof.conformance.replay.left_open import left_open
 from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.unseen_overlap import FEW, steps_in_turn
 from kvproof.conformance.replay.untold import why_untold
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_evict import with_evicts_blamed
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
-from kvproof.spec.trace import End, Event
+from kvproof.spec.trace import FINISHED, STOPPED, End, Event
 
 __all__ = ["CONFORMS", "INCOMPLETE", "VIOLATES", "Finding", "Replayer", "Report", "replay", "replayer_of"]
 
 MAY_LACK_EVENTS = "whether events were left out: the end record, of an older recorder, states no sha256"
+NO_OVERLAP = "none of {steps} decode steps was prepared before the result of the one before it"
 Progress = Callable[[int, float | None], None]
 """Is told the events so far and the share of the file that they are, where that is known."""
 Pause = Callable[[Callable[[], None]], None]
@@ -110,12 +113,12 @@ def follow(
     if is_cut and not report.findings:
         report.why = f"{reader.path}: judged up to event {until}, as asked; the verdict of the whole is open"
         return report
-    return conclude(report, reader)
+    return conclude(replayer, reader)
 
 
-def conclude(report: Report, reader: TraceReader) -> Report:
-    """The verdict over a trace that was followed as far as it goes."""
-    end = reader.end
+def conclude(replayer: Replayer, reader: TraceReader) -> Report:
+    """The verdict over a trace that was followed as far as it goes. The replayer has the state of its last event."""
+    report, end = replayer.report, reader.end
     if report.findings:
         report.verdict = VIOLATES
     elif reader.broken_off is not None:
@@ -124,12 +127,20 @@ def conclude(report: Report, reader: TraceReader) -> Report:
         report.why = f"{report.path}: no terminal record: the recorder did not finish"
     elif end.dropped:
         report.why = f"{report.path}: the recorder dropped {end.dropped} events"
-    elif end.reason != "finished":
+    elif end.reason not in (FINISHED, STOPPED):
         report.why = f"{report.path}: the run ended early: {end.reason}"
+    elif (left := left_open(replayer)) and end.reason == FINISHED:
+        report.why = f"{report.path}: the end record says {FINISHED!r}, and {left}"
     elif missing := why_untold(report.coverage, reader.header):
         report.why = f"{report.path}: {missing}"
+    elif (steps := steps_in_turn(report.coverage, replayer.oracle.actions) if replayer.d.overlap else 0) > FEW:
+        report.why = f"{report.path}: the header says overlap, and {NO_OVERLAP.format(steps=steps)}"
     else:
         report.verdict = CONFORMS
+        if steps:
+            report.gaps += (f"overlap, which the header says: {NO_OVERLAP.format(steps=steps)}",)
+        if left:
+            report.gaps += (f"what comes of it: the server was stopped while {left}",)
         if end.sha256 is None and MAY_LACK_EVENTS not in report.gaps:
             report.gaps += (MAY_LACK_EVENTS,)
     return report

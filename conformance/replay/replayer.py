@@ -14,7 +14,17 @@ from typing import Any, Protocol
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.coverage import Counting
 from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
-from kvproof.conformance.replay.judge import ENDS, Difference, Judgement, check_terms, judge, parameters
+from kvproof.conformance.replay.judge import (
+    ENDS,
+    LATE_RESULTS,
+    LEAVES,
+    OF_NO_TURN,
+    Difference,
+    Judgement,
+    check_terms,
+    judge,
+    parameters,
+)
 from kvproof.conformance.replay.limits import Limits
 from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
@@ -22,8 +32,8 @@ from kvproof.conformance.replay.page_book import PageBook
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
 from kvproof.model.integers import Integers
-from kvproof.model.oracle import Oracle
-from kvproof.spec.actions import ACTIONS
+from kvproof.model.oracle import Oracle, Outcome
+from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import Fault
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.profiles import Profile
@@ -77,6 +87,8 @@ class Replayer:
         self.elsewhere: set[str] = set()
         """Turns that are no longer, or never were, their session's: refused, or over."""
         self.ended_in: dict[str, int | None] = {}
+        self.late: dict[str, int] = {}
+        """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
         self.limits = Limits(config)
         self.report = Report(
             self.path,
@@ -105,7 +117,8 @@ class Replayer:
         before = self.ledgers.get(key, pristine(self.d))
         is_another = event.session is not None and event.action != "create" and event.turn in self.elsewhere
         if wrong := self._wrong_turn(event, key, is_another):
-            return self._contradiction(line, event, wrong, key, self._missing_before(event, key, before))
+            cause = self._missing_before(event, key, before)
+            return self._contradiction(line, event, wrong, key, cause=cause)
         action = self.oracle.applicable(event.action, before, is_another)
         if action is None:
             self.report.actions[event.action] += 1
@@ -117,6 +130,11 @@ class Replayer:
             raise UserError(f"{at(self.path, line)}: {error.message}") from error
         self._counting.step(event, before, given, judgement)
         if self._is_clean(judgement):
+            if wrong := self._from_nowhere(event, action):
+                invariants = {"I17": every_invariant()["I17"].statement}
+                return self._contradiction(line, event, wrong, key, invariants=invariants)
+            if wrong := tuple(self.limits.too_long_a_chunk(event, before)):
+                return self._contradiction(line, event, wrong, key)
             self._advance(key, judgement, event)
             return None
         return self._deviation(line, event, key, before, judgement)
@@ -137,16 +155,21 @@ class Replayer:
         return key
 
     def _wrong_turn(self, event: Event, key: str, is_another: bool) -> tuple[str, ...]:
-        """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence.
-
-        A result may come for a turn that was over before the trace says anything of it.
-        """
+        """A turn is of the session that it was created in, until it leaves that; what is wrong with it, as a sentence."""
+        if event.turn is None and event.action not in OF_NO_TURN:
+            return (f"it names no turn of {key}",)
         if event.session is None or event.turn is None or event.action == "create" or is_another:
             return ()
         whose = self.of_turn.get(event.turn)
-        if whose in (key, f"request {event.turn}") or (whose is None and event.action == "result"):
+        if whose in (key, f"request {event.turn}"):
             return ()
         return (f"turn {event.turn} is of {whose}" if whose else f"turn {event.turn} was not created in {key}",)
+
+    def _from_nowhere(self, event: Event, action: Action) -> tuple[str, ...]:
+        """A late result is that of a step which was launched (I17), each once."""
+        if action.name not in LATE_RESULTS or (event.turn is not None and self.late.get(event.turn)):
+            return ()
+        return (f"all results of turn {event.turn} are known: it launched no other step",)
 
     def ledger_of(self, event: Event) -> str | None:
         """The ledger that an event was about which was judged; None: that of no session or request."""
@@ -172,10 +195,26 @@ class Replayer:
             self.elsewhere.add(event.turn)
         if event.action in ENDS:
             self.ended_in[key] = event.step
+        if event.turn is not None:
+            self._count_late(event.turn, event.action, judgement.outcome)
         if after == pristine(self.d):
             self.ledgers.pop(key, None)
         else:
             self.ledgers[key] = after
+
+    def _count_late(self, turn: str, event: str, outcome: Outcome) -> None:
+        """A launch whose result the ledger does not await: of a turn that leaves, or of the chunk before the last one."""
+        launched = outcome.before.pending + (event == "extend")
+        if (event in LEAVES or (event == "extend" and self.d.overlap)) and not outcome.action.of_another:
+            left = self.late.get(turn, 0) + launched - outcome.after.pending
+        elif outcome.action.name in LATE_RESULTS:
+            left = self.late.get(turn, 0) - 1
+        else:
+            return
+        if left > 0:
+            self.late[turn] = left
+        else:
+            self.late.pop(turn, None)
 
     def _deviation(self, line: int, event: Event, key: str, before: Ledger, right: Judgement) -> Finding | None:
         """The rule does not allow what was seen. A known deviation of the release is followed; else it is a finding."""
@@ -210,11 +249,9 @@ class Replayer:
     def _finding(self, line: int, event: Event, **found: Any) -> Finding:
         return Finding(path=self.path, line=line, event=event, profile=self.report.profile, **found)
 
-    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str, cause: str = "") -> Finding:
+    def _contradiction(self, line: int, event: Event, wrong: tuple[str, ...], ledger: str, **found: Any) -> Finding:
         """The event shows what it may not show under the header of its trace, or after the events before it."""
-        return self._finding(
-            line, event, ledger=ledger, action=event.action, rule=CONTRADICTS, pages=wrong, cause=cause
-        )
+        return self._finding(line, event, ledger=ledger, action=event.action, rule=CONTRADICTS, pages=wrong, **found)
 
     def _out_of_order(self, line: int, event: Event, key: str, before: Ledger) -> Finding:
         rules = ", ".join(a.name for a in self.oracle.actions.values() if a.event == event.action)
@@ -231,7 +268,7 @@ class Replayer:
             event,
             ledger="tree",
             action="evict",
-            rule="the tree evicts pages that no row's protected prefix holds",
+            rule="the tree evicts pages that no row's protected prefix holds, each with all that continue it",
             pages=tuple(p.sentence for p in problems),
             invariants={p.invariant: p.sentence for p in problems},
             explained_by=tuple(faults_behind_eviction(problems)),
@@ -241,6 +278,8 @@ class Replayer:
     def _check(self, line: int, event: Event) -> Finding | None:
         """The implementation's own terms against the true counts. It changes nothing, so the replay may go on."""
         differences = [*wrong_terms(event, self.book, check_terms(self.oracle, self.ledgers, frozenset()))]
+        if event.params.get("busy") is False and any(is_live(self.d, ledger) for ledger in self.ledgers.values()):
+            differences.append(Difference("busy", None, True, False))
         lines = wrong_free_pages(event, self.book)
         if lines:
             differences.append(Difference("free list", None, "as the trace's own moves say", lines[0]))

@@ -11,7 +11,9 @@ from kvproof.conformance.replay.kept_types import ledger_from_data
 from kvproof.conformance.replay.page_book import FREE, PageBook, RowTable
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import Report
+from kvproof.conformance.traces.columnar_schema import LARGEST_NUMBER
 from kvproof.conformance.traces.data_file import count, whole_number
+from kvproof.spec.tree import ROOT
 
 Data = dict[str, Any]
 REPORT = TypeAdapter(Report)
@@ -28,9 +30,13 @@ def state_as_data(replayer: Replayer) -> Data:
         "of_turn": dict(replayer.of_turn),
         "elsewhere": sorted(replayer.elsewhere),
         "ended_in": dict(replayer.ended_in),
+        "late": dict(replayer.late),
         "owned": owned,
         # In the order in which they were touched last: it is the order in which readers of a page are named.
         "tables": [[key, t.row, t.tree_end, t.pages] for key, t in book._tables.items()],
+        # Absent in what an older kvproof wrote: then nothing is known of the tree's pages but that they are the tree's.
+        "prefixes": [list(pair) for pair in book.prefixes.known()],
+        "prefix_ids": [list(pair) for pair in book.prefixes.ids()],
         "windows": [list(pair) for pair in book.window._window_of.items()],
     }
 
@@ -41,6 +47,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.of_turn = {str(turn): str(key) for turn, key in data["of_turn"].items()}
     replayer.elsewhere = set(map(str, data["elsewhere"]))
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
+    replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
     _restore_book(replayer.book, data)
 
 
@@ -55,6 +62,8 @@ def _restore_book(book: PageBook, data: Data) -> None:
         book._users[table.row] = str(key)
         book._pin(table.pages[: table.tree_end], 1)
     book.window._window_of = {_page(book, page): _window(book, window) for page, window in data["windows"]}
+    above = {_page(book, page): _above(book, before) for page, before in data.get("prefixes", ())}
+    book.prefixes.set_known(above, {_page(book, page): _prefix_id(told) for page, told in data.get("prefix_ids", ())})
     book.window._behind = {window: page for page, window in book.window._window_of.items()}
 
 
@@ -62,6 +71,16 @@ def _page(book: PageBook, page: Any) -> int:
     if not book._is_in_pool(whole_number(page)):
         raise ValueError(f"page {page} is not one of the pool")
     return int(page)
+
+
+def _above(book: PageBook, page: Any) -> int:
+    return ROOT if page == ROOT else _page(book, page)
+
+
+def _prefix_id(told: Any) -> int:
+    if not 1 <= whole_number(told) <= LARGEST_NUMBER:
+        raise ValueError(f"{told} is no number of a prefix")
+    return int(told)
 
 
 def _window(book: PageBook, window: Any) -> int:

@@ -25,7 +25,17 @@ ACTIONS: tuple[str, ...] = get_args(EventName)
 """The dictionary of column `action` in every block, so an index into it means the same in all of them."""
 
 FLAG_PARAMS = ("admitted", "too_long", "logprob", "last", "inserted", "busy", "own_check_ok")
-NUMBER_PARAMS = ("origin_len", "fill_len", "seq_len", "dup_len", "key_len", "tokens", "pre_len", "finished_len")
+NUMBER_PARAMS = (
+    "origin_len",
+    "fill_len",
+    "seq_len",
+    "dup_len",
+    "key_len",
+    "tokens",
+    "pre_len",
+    "finished_len",
+    "prefix_id",
+)
 FLAGS_AFTER = tuple(name for name, field in Observed.model_fields.items() if bool in get_args(field.annotation))
 NUMBERS_AFTER = tuple(name for name in Observed.model_fields if name not in FLAGS_AFTER)
 TERMS = tuple(Terms.model_fields)

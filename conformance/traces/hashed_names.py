@@ -12,10 +12,10 @@ from hashlib import blake2b
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.slices import PLACE
-from kvproof.spec.trace import Event, Header
+from kvproof.spec.trace import FINISHED, STOPPED, Event, Header
 
 HASH_BYTES = 8
-FINISHED, OTHERWISE = "finished", "ended early"
+OTHERWISE = "ended early"
 
 
 class HashedNames:
@@ -43,7 +43,7 @@ class HashedNames:
     @staticmethod
     def reason(reason: str) -> str:
         """An end may quote what the server raised."""
-        return FINISHED if reason == FINISHED else OTHERWISE
+        return reason if reason in (FINISHED, STOPPED) else OTHERWISE
 
     def _of(self, field: str, name: str | None) -> dict[str, str]:
         if name is None:

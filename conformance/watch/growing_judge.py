@@ -154,8 +154,9 @@ class LiveJudge:
 
     def conclude(self) -> Report:
         """The verdict over what is there."""
-        self._write_report()
-        report = conclude(self.report, cast(TraceReader, self.source))
+        if self._compiled is not None:
+            self._compiled.bring_up_to_date()
+        report = conclude(self.replayer, cast(TraceReader, self.source))
         report.why = self.why_not or report.why
         return report
 

@@ -21,7 +21,7 @@ from kvproof.model.integers import Integers
 from kvproof.model.small_instances import values_of
 from kvproof.model.tracing import Term, Tracing, reads_of
 from kvproof.spec.actions import Action
-from kvproof.spec.effects import apply_effects
+from kvproof.spec.events import take
 from kvproof.spec.invariants import Invariant
 
 ARGUMENTS = "ptr %old, ptr %new, ptr %settings, ptr %search"
@@ -160,8 +160,9 @@ class TracedStep:
     def of(cls, action: Action, state: type) -> TracedStep:
         d = Tracing()
         before = d.arbitrary(state)
-        step = action.run(d, before, d.parameters(action.params))
-        after, conditions = apply_effects(d, step.after, step.effects)
+        params = d.parameters(action.params)
+        step = action.run(d, before, params)
+        after, conditions = take(d, action, before, step, params)
         failed: dict[str, Any] = {}
         for c in conditions:
             failed[c.invariant] = d.some(failed.get(c.invariant, d.false), d.no(c.holds))

@@ -19,6 +19,12 @@ from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, is_live
 
 DECODE_ACTIONS = ActionTable()
 action = DECODE_ACTIONS.action
+AT_MOST_ONE_IS_LATE = "no more than one result is late"
+
+
+def most_tokens(d: Domain) -> Length:
+    """Tokens that the result of one step gives at most: one, and with speculation v2 each draft that is accepted."""
+    return d.where(d.spec_v2, d.drafts + d.one, d.one)
 
 
 def _results_are_in(d: Domain, s: Ledger) -> Flag:
@@ -26,7 +32,7 @@ def _results_are_in(d: Domain, s: Ledger) -> Flag:
 
 
 def _at_most_one_in_flight(d: Domain, s: Ledger) -> Guard:
-    return Guard("no more than one result is late", d.some(s.pending == 0, d.every(d.overlap, s.pending == 1)))
+    return Guard(AT_MOST_ONE_IS_LATE, d.some(s.pending == 0, d.every(d.overlap, s.pending == 1)))
 
 
 def _claim_next(d: Domain, s: Ledger, allocated: Length, guards: tuple[Guard, ...]) -> Step:
@@ -84,7 +90,7 @@ def result(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         Guard("a step was prepared", s.pending >= 1),
         Guard("a step gives at least one token", d.one <= p.tokens),
         Guard("only speculation gives more than one", d.some(d.spec_v2, p.tokens == d.one)),
-        Guard("no more is accepted than was drafted", p.tokens <= d.drafts + d.one),
+        Guard("no more is accepted than was drafted", p.tokens <= most_tokens(d)),
         Guard("accepted drafts have positions", s.kv_committed_len + more <= s.kv_allocated_len),
     )
     committed = s.kv_committed_len + more

@@ -53,7 +53,7 @@ def duplicates_are_freed_from_the_prefix(d: Domain, s: Ledger, p: SimpleNamespac
     of="late_result",
     needs="overlap",
     source="sglang-jax #994",
-    breaks=("I6", "I1", "I2", "I16"),
+    breaks=("I6", "I1", "I2", "I16", "I17"),
     config={"overlap": True},
 )
 def late_result_frees_its_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:

@@ -121,7 +121,7 @@ def refused_turn_clears_the_marker(d: Domain, s: Ledger, p: SimpleNamespace) -> 
 )
 def refused_turn_stays(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A refused turn stays the session's while it has no slot: its end runs the session's abort path."""
-    return Step(s, effects=(Begin(s.tokens_len, d.true),))
+    return Step(s, effects=(Begin(s.origin_len, d.true),))
 
 
 @fault("S0517a", of="finish", needs="speculation v2", source="seen in sglang 0.5.17", breaks=("I8",), config=V2)

@@ -56,4 +56,4 @@ def create_moves_the_checkpoint(d: Domain, s: Ledger, p: SimpleNamespace) -> Ste
 @fault("F22790e", of="refuse", needs="concurrent turns", source="sglang #22790", breaks=("I15", "I5"))
 def second_turn_is_admitted(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """No in-flight marker: a second turn on a busy session is admitted and shares the row."""
-    return Step(s, effects=(Begin(s.tokens_len, d.true),))
+    return Step(s, effects=(Begin(s.origin_len, d.true),))

@@ -16,7 +16,7 @@ from kvproof.conformance.compiled.checker import CompiledChecker
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.compiled.columns import batches
 from kvproof.conformance.errors import UserError
-from kvproof.conformance.replay.replay import CONFORMS, VIOLATES, Report, replay
+from kvproof.conformance.replay.replay import Report, conclude, replay
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS as LISTS
 from kvproof.conformance.traces.columnar_schema import PAGE_LISTS_OR_NULL
@@ -100,6 +100,14 @@ def with_an_eviction(records: list[dict[str, Any]], chance: random.Random) -> li
     return [*kept, evicted, {"record": "end", "events": len(kept)}]
 
 
+def with_prefix_ids(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each event that shows pages of the tree tells the number of their prefix. In a run of the model no page leaves the tree."""
+    for record in records:
+        if record.get("shared"):
+            record.setdefault("params", {})["prefix_id"] = 100 + record["shared"][-1]
+    return records
+
+
 def one_of_each_kind(records: list[dict[str, Any]], chance: random.Random) -> list[Place]:
     """For each event and each field of it (list entries are one field), one place where it stands."""
     kinds: dict[tuple[Any, ...], list[Place]] = {}
@@ -139,9 +147,10 @@ def stops_at(path: Path, judge: Callable[..., Any], profile: Profile | None = No
 
 
 def answer_of(path: Path, judge: Callable[..., Any]) -> Report:
-    """The report of a loop of one's own, but for its verdict, which is that of `replay`."""
+    """The report of a loop of one's own, with the verdict of `replay`."""
     reader = read_trace(path)
     replayer = Replayer(reader, [])
-    CompiledChecker(replayer, judge).follow(batches(reader), lambda _: None)
-    replayer.report.verdict = VIOLATES if replayer.report.findings else CONFORMS
-    return replayer.report
+    checker = CompiledChecker(replayer, judge)
+    checker.follow(batches(reader), lambda _: None)
+    checker.bring_up_to_date()
+    return conclude(replayer, reader)

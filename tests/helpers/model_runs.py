@@ -107,3 +107,15 @@ DUPLICATES = (
     ("insert", {"dup_len": 4, "key_len": 5}),
 )
 """Pages 1 and 2 of the request are duplicates of pages 4 and 5, which another one left to the tree."""
+
+UNTOLD_DUPLICATE = (
+    ("arrive", {"origin_len": 5}),
+    ("match_tree", {"matched_len": 0}),
+    ("extend", {"seq_len": 5, "last": True}),
+    ("result", {"tokens": 1}),
+    ("finish_plain", {"finished_len": 1, "dup_len": 2, "inserted": True}),
+    ("arrive", {"origin_len": 5}),
+    ("match_tree", {"matched_len": 4}),
+    ("extend", {"seq_len": 5, "last": True}),
+)
+"""The request's first page is a duplicate, and no event says of which page; its second one stays. The next one shows both."""

@@ -86,13 +86,13 @@ def test_more_states_than_a_search_goes_through_end_it(kind: type[Search], monke
 
 def test_a_number_without_end_ends_the_search(kind: type[Search]) -> None:
     """Only this rule is there. A state with 128 is no state."""
-    counts = dataclasses.replace(ACTIONS["check"], run=lambda d, s, p: Step(s.but(pending=s.pending + 1)))
+    counts = dataclasses.replace(ACTIONS["open"], run=lambda d, s, p: Step(s.but(pending=s.pending + 1)))
     with pytest.raises(TooManyStatesError, match="a number beyond 127"):
-        kind({"check": counts}, NOTHING_IS_WRONG).whole(SMALLEST)
+        kind({"open": counts}, NOTHING_IS_WRONG).whole(SMALLEST)
     again = dataclasses.replace(
-        ACTIONS["check"], run=lambda d, s, p: Step(s.but(pending=d.where(s.pending == 127, 0, s.pending + 1)))
+        ACTIONS["open"], run=lambda d, s, p: Step(s.but(pending=d.where(s.pending == 127, 0, s.pending + 1)))
     )
-    assert kind({"check": again}, NOTHING_IS_WRONG).whole(SMALLEST).states == 128
+    assert kind({"open": again}, NOTHING_IS_WRONG).whole(SMALLEST).states == 128
 
 
 def test_a_rule_that_breaks_an_invariant_ends_the_search(kind: type[Search]) -> None:

@@ -70,6 +70,14 @@ CHANGES: dict[str, Callable[[WrittenRule], dict[str, Any]]] = {
     "the rule has 20,0": lambda r: {"values": r.values * (MOST_VALUES // len(r.values) + 1)},
     "the state after the step has other fields": lambda r: {"after": {"is_open": 0}},
     "row_end is a ghost field: only effects write it": lambda r: {"after": {**r.after, "row_end": 0}},
+    "kv_valid is a ghost field: no server has it": lambda r: {
+        "values": (*r.values, ("read", ("s", "kv_valid"))),
+        "after": {**r.after, "prefix_len": LAST},
+    },
+    "turns is a ghost field: no server has it": lambda r: {
+        "values": (*r.values, ("read", ("s", "turns")), ("equal", (LAST, LAST))),
+        "guards": (("none runs", LAST + 1),),
+    },
     "no effect is named Steal; valid: Begin": lambda r: {"effects": (("Steal", {}),)},
     "Free has other parts than these: start": lambda r: {"effects": (("Free", {"start": 0}),)},
     "it does not run: ": lambda r: {"values": (*r.values, ("floor_pages", (r.after["is_open"],)))},

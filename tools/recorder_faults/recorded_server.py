@@ -179,7 +179,7 @@ class Reference:
                     scheduler.step()
                     board.add_step(time.perf_counter() - before, time.thread_time() - cpu_before)
         board[ENDING_SECONDS] = -time.monotonic()
-        observer.end("finished" if scheduler.is_idle else "interrupted while requests ran")
+        observer.end("finished" if scheduler.is_idle else "stopped")
         board[ENDING_SECONDS] += time.monotonic()
 
     def handover(self) -> Any:

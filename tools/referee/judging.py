@@ -90,7 +90,8 @@ class Judge:
         verdict = OF_PROVE.get(code, UNKNOWN)
         if verdict in (REFUTED, NOT_PROVED):
             proof = json.loads(said.read_text(encoding="utf-8"))
-            return Verdict(verdict, _shortened("; ".join([*proof["broken"], *proof["vacuous"]])))
+            lost = [lemma["lemma"] for lemma in proof["effects"] if lemma["verdict"] != "proved"]
+            return Verdict(verdict, _shortened("; ".join([*proof["broken"], *proof["vacuous"], *lost])))
         return Verdict(verdict, "" if verdict == PROVED else message)
 
     def _refuted_by_induction(self, path: Path) -> list[str]:

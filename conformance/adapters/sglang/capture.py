@@ -21,6 +21,7 @@ from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.header import header_of
 from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.releases import installed_release
+from kvproof.spec.trace import FINISHED, STOPPED
 
 # An idle check lists the free pages of pools up to this size; of larger ones it would be most of the trace.
 LISTED_PAGES = 4096
@@ -99,12 +100,12 @@ class Capture:
     def end(self, reason: str | None = None) -> None:
         """The event loop is over. Without a reason it was left regularly, or interrupted, as a server in a terminal is."""
         if self.trace.has_ended:
-            self.trace.end(reason or "finished")
+            self.trace.end(reason or FINISHED)
             return
         try:
             self._recorder.stop()
             if reason is None:
-                reason = "finished" if is_idle(self._scheduler) else "interrupted while requests ran"
+                reason = FINISHED if is_idle(self._scheduler) else STOPPED
             self.trace.end(reason, dropped=self._recorder.stray_frees)
         except Exception as error:
             logger.warning("kvproof could not close %s: %s", self.path, sentence(error))

@@ -81,13 +81,16 @@ class Turns:
         for req, prefix_len, seq_len in zip(batch.reqs, batch.prefix_lens, batch.seq_lens_cpu.tolist(), strict=True):
             row = row_of(req)
             self._observe.borrows(req)
-            shared = self._observe.pages_of_row(row, 0, prefix_len) if req in without_row else None
+            is_first = req in without_row
+            shared = self._observe.pages_of_row(row, 0, prefix_len) if is_first else None
+            last = seq_len >= len(req.origin_input_ids) + len(req.output_ids)
+            told = self._observe.prefix_id(req, prefix_len) if is_first else {}
             self._events.turn_event(
                 "extend",
                 req,
                 session_of(req),
                 row=row,
-                params={"seq_len": seq_len, "last": seq_len >= len(req.origin_input_ids) + len(req.output_ids)},
+                params={"seq_len": seq_len, "last": last, **told},
                 alloc=self._observe.new_pages(row, prefix_len, seq_len),
                 window_alloc=self._observe.new_window_pages(row, prefix_len, seq_len),
                 shared=shared,
@@ -110,6 +113,8 @@ class Turns:
             key_len = self._key_len(action, release.kept_len(req))
             if key_len != after["kv_committed_len"]:  # with overlap the next step is prepared already
                 params["key_len"] = key_len
+            if not is_chunk:  # the whole prompt comes
+                params.update(self._observe.prefix_id(req, after["cache_protected_len"]))
             if windows:  # behind the insert: it left the cursor where the first of them found it
                 after["swa_evicted_seqlen"] = windows[0].cursor_before
             self._events.turn_event(
@@ -177,8 +182,10 @@ class Turns:
         if session is None or action.inserted is not None:
             params["inserted"] = action.inserted is not None
             params["dup_len"] = action.inserted.prefix_len if action.inserted is not None else 0
-            if action.inserted is not None and (key_len := self._key_len(action, whole)) != whole:
-                params["key_len"] = key_len
+            if action.inserted is not None:
+                if (key_len := self._key_len(action, whole)) != whole:
+                    params["key_len"] = key_len
+                params.update(self._observe.prefix_id(req, key_len))
         if session is not None and _is_aborted(req):
             self._events.turn_event("abort", req, session, turn_ended=True, params=params, **fields)
             return result

@@ -119,7 +119,7 @@ def account_of(finding: Finding, report: Report, subject: Subject, header: Heade
 
 
 def _facts_of(finding: Finding) -> Iterator[Fact]:
-    """Where it is, whose, which rule, what it breaks, and the fault that does the same."""
+    """Where it is, whose, which rule, what it breaks, the fault that does the same, and what it comes from."""
     e = finding.event
     turn = f", turn {e.turn}" if e.turn else ""
     row = f", row {e.row} of req_to_token" if e.row is not None else ""
@@ -131,7 +131,9 @@ def _facts_of(finding: Finding) -> Iterator[Fact]:
     for fault in finding.explained_by:
         yield Fact("fault", f" {fault_in_words(fault)}", fault.id)
         yield Fact("", f"with {fault.id} on, the model accepts this event")
-    if not finding.explained_by:
+    if finding.cause:
+        yield Fact("cause", finding.cause)
+    elif not finding.explained_by:
         yield Fact("fault", f"{NO_FAULT} does this: it is new, or another rule than the model's")
 
 

@@ -129,6 +129,7 @@ def _with_finding(check: Check, found: Found) -> Check:
         *(f"page: {line}" for line in page_lines(found.pages)),
         *(f"{invariant}: {sentence}" for invariant, sentence in found.invariants.items()),
         *(f"explained by {name}: {fault_in_words(FAULTS[name])}" for name in found.explained_by),
+        *([f"cause: {found.cause}"] if found.cause else ()),
         f"again: {replay_command(found.path, profile=found.profile)}",
         path=found.path,
         line=found.line,

@@ -79,6 +79,9 @@ class Found(_Said):
         default={}, description="what it breaks, each in a sentence; the first is the worst"
     )
     explained_by: tuple[str, ...] = Field(default=(), description="faults of the catalogue that do exactly this")
+    cause: str = Field(
+        default="", description="an event that was left out, or an earlier one, that it probably comes from"
+    )
     profile: str | None = Field(default=None, description="the release whose rules judged; null: the model's own")
 
 

@@ -353,6 +353,7 @@ RULES = {
     "raise MemoryError": "my_fix.py:8: MemoryError",
     "import os; os._exit(0)": "my_fix.py: its process ended without an answer, with exit code 0 (limits: ",
     "return Step(s.but(orphans=0))": "my_fix.py:7: orphans is a ghost field: only effects write it",
+    "return Step(s.but(checkpoint_len=s.success_len))": "my_fix.py:7: success_len is a ghost field: no server has it",
     "return Step(s.but(is_open=7))": "my_fix.py:7: it does not run: ",
     "return Step(s, effects=(type('Mine', (Free,), {})(d.zero, d.one),))": "my_fix.py:7: no effect is named Mine",
 }

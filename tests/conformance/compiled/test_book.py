@@ -14,8 +14,17 @@ import pytest
 pytest.importorskip("numba")
 pytest.importorskip("pyarrow")
 
-from checker_runs import PAGE_LISTS, changed_at, one_of_each_kind, read_records, with_an_eviction, write_records
-from run_traces import trace_of_walk
+from checker_runs import (
+    PAGE_LISTS,
+    changed_at,
+    one_of_each_kind,
+    read_records,
+    with_an_eviction,
+    with_prefix_ids,
+    write_records,
+)
+from model_runs import UNTOLD_DUPLICATE
+from run_traces import trace_of_steps, trace_of_walk
 
 from kvproof.conformance.compiled import build, layout
 from kvproof.conformance.compiled.checker import CompiledChecker
@@ -26,6 +35,9 @@ from kvproof.conformance.traces.open_trace import read_trace
 
 KINDS = {
     layout.WINDOW_OF: "the window page behind a page",
+    layout.ABOVE: "the page that a page continues",
+    layout.BEHIND_IT: "the pages that continue a page",
+    layout.PREFIX_ID: "the number of a prefix",
     layout.JOURNAL_WINDOWS + layout.BEHIND: "the page behind a window page",
     layout.JOURNAL_WINDOWS + layout.WINDOW_MARK: "the mark of a window page",
     layout.JOURNAL_ARENA: "a page of a row",
@@ -42,8 +54,14 @@ def everything(checker: CompiledChecker) -> tuple[Any, ...]:
     state, replayer = checker._state, checker.replayer
     book = replayer.book
     arrays = (state.pages, state.windows, state.users, state.counts[: layout.EVENTS], state.ledgers)
-    held = (replayer.ledgers, replayer.of_turn, replayer.elsewhere, replayer.ended_in, vars(book) | {"window": None})
-    return copy.deepcopy((held, vars(book.window), [array.tolist() for array in arrays]))
+    held = (
+        replayer.ledgers,
+        replayer.of_turn,
+        replayer.elsewhere,
+        replayer.ended_in,
+        vars(book) | dict.fromkeys(("window", "prefixes")),
+    )
+    return copy.deepcopy((held, vars(book.window), vars(book.prefixes), [array.tolist() for array in arrays]))
 
 
 class Undone:
@@ -81,8 +99,10 @@ class Undone:
 
 def test_an_event_that_is_not_clean_changes_nothing(tmp_path: Path) -> None:
     undone, path = Undone(), tmp_path / "t.jsonl"
-    for seed, config in enumerate(CONFIGS):
-        records, chance = read_records(trace_of_walk(path, 70, 21 + seed, **config)), random.Random(seed)
+    runs = [trace_of_walk(tmp_path / f"{seed}.jsonl", 70, 21 + seed, **config) for seed, config in enumerate(CONFIGS)]
+    runs.append(trace_of_steps(tmp_path / "steps.jsonl", 2, 8, *UNTOLD_DUPLICATE))
+    for seed, run in enumerate(runs):
+        records, chance = with_prefix_ids(read_records(run)), random.Random(seed)
         of_lists = [p for p in one_of_each_kind(records, chance) if {*PAGE_LISTS} & {*p}]
         for place in of_lists:
             for shorter in (True, False):

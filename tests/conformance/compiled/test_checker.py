@@ -30,6 +30,7 @@ from checker_runs import (
     stops_at,
     with_an_eviction,
     with_one_change,
+    with_prefix_ids,
     write_records,
 )
 
@@ -209,9 +210,10 @@ def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None
     handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
     fixed = {"path", "known", "d", "oracle", "limits", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
-    owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window"}
+    owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}
     assert set(vars(replayer.book)) == owned | {"d", "pool_pages"}
     assert set(vars(replayer.book.window)) == {"_window_of", "_behind", "pool_pages"}
+    assert set(vars(replayer.book.prefixes)) == {"_above", "_behind", "_ids"}
 
 
 def test_the_loop_run_by_python_gives_the_same(path: Path) -> None:
@@ -267,6 +269,24 @@ def test_any_page_named_in_place_of_a_duplicate_gets_the_same_answer(path: Path)
         assert isinstance(report, Report)
         verdicts.add(report.verdict)
     assert verdicts == {CONFORMS, VIOLATES}
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS)
+def test_any_other_number_of_a_prefix_gets_the_same_answer(
+    config: dict[str, Any], path: Path, judge: build.Judge
+) -> None:
+    records = with_prefix_ids(read_records(trace_of_walk(path, 120, 8, **config)))
+    assert_both_say(CONFORMS, write_records(path, records))
+    assert stops_at(path, judge) is None
+    told, verdicts = [record["params"] for record in records if "prefix_id" in record.get("params", {})], set()
+    for params in told[:: max(1, len(told) // 8)]:
+        for other in (0, params["prefix_id"] + 1000):
+            was, params["prefix_id"] = params["prefix_id"], other
+            report = assert_same(write_records(path, records))
+            params["prefix_id"] = was
+            assert isinstance(report, Report)
+            verdicts.add(report.verdict)
+    assert VIOLATES in verdicts or not config.get("tree", True)
 
 
 def test_an_event_that_stands_in_no_column_is_judged_as_an_event(path: Path) -> None:

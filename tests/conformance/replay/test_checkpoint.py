@@ -15,7 +15,7 @@ import command_line
 import pytest
 from many_traces import broken
 from model_runs import CONFIGURATIONS
-from run_traces import refused, trace_of_walk
+from run_traces import edited, records_of, refused, trace_of_walk
 from trace_events import copied
 
 from kvproof.conformance.compiled.choose import Chosen
@@ -121,7 +121,8 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(begun: tup
     path, checkpoint = begun
     other = some_trace(tmp_path / "other.jsonl", window=1)
     assert "of another trace" in refused(goes_on, other, checkpoint)
-    same_header = some_trace(tmp_path / "same.jsonl", seed=4)
+    header = records_of(path)[0]
+    same_header = edited(some_trace(tmp_path / "same.jsonl", seed=4), lambda records: records.__setitem__(0, header))
     assert "another file than when it was written, or it was changed" in refused(goes_on, same_header, checkpoint)
     assert "without --strict" in refused(goes_on, path, checkpoint, strict=True)
     assert "leave --resume out" in refused(goes_on, path, tmp_path / "none.json")
@@ -134,7 +135,7 @@ def test_what_does_not_belong_to_the_trace_is_refused_with_a_sentence(begun: tup
     ("change", "sentence"),
     [
         ({"spec": "0"}, "written for specification '0'"),
-        ({"kvproof_checkpoint": 99}, "not a checkpoint of format 3"),
+        ({"kvproof_checkpoint": 99}, "not a checkpoint of format 4"),
         ({"state": {}}, "not a checkpoint as kvproof writes it"),
         ({"state": {"ledgers": {"request r": {"__class__": "os.system"}}}}, "not a checkpoint as kvproof writes it"),
         ({"report": 7}, "not a checkpoint as kvproof writes it"),
@@ -220,4 +221,21 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     assert fresh.book.protected == whole.book.protected
     assert +fresh.book._pins == +whole.book._pins and +fresh.book._counts == +whole.book._counts
     assert vars(fresh.book.window) == vars(whole.book.window)
+    assert vars(fresh.book.prefixes) == vars(whole.book.prefixes)
     assert whole.ledgers or not config, "something was remembered"
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=str)
+def test_prefixes_that_an_older_kvproof_did_not_write_are_unknown_not_wrong(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    path = some_trace(tmp_path / "t.jsonl", 5, **config)
+    whole, fresh = (Replayer(read_trace(path), []) for _ in range(2))
+    events = list(read_trace(path))[:-1]
+    for line, event in events[:60]:
+        assert whole.feed(line, event) is None
+    state = state_as_data(whole)
+    assert state.pop("prefixes") or not config.get("tree", True), "the tree had pages"
+    restore_state(fresh, state)
+    for line, event in events[60:]:
+        assert fresh.feed(line, event) is None

@@ -63,9 +63,9 @@ def test_a_window_exercises_the_invariants_about_it(tmp_path: Path) -> None:
 
 
 def test_late_results_exercise_what_is_said_of_them(tmp_path: Path) -> None:
-    aborted = (*RUNS, ("abort_first", {}), ("late_result", {}))
+    retracted = (("result", {"tokens": 1}), ("decode", {}), ("retract", {}), ("late_result", {}))
     session = (("open", {}), ("create", {"origin_len": 3, "too_long": False, "logprob": False}), *RUNS[1:])
-    report = replayed(tmp_path / "t.jsonl", 2, *session, *aborted[len(RUNS) :], overlap=True)
+    report = replayed(tmp_path / "t.jsonl", 2, *session, *retracted, overlap=True)
     assert report.coverage.invariants["I17"] == 1
 
 
@@ -99,13 +99,14 @@ def test_a_check_and_an_eviction_exercise_what_the_page_book_compares(checker: s
 
     def evict(records: Records) -> None:
         events = len(records) - 2
-        records.insert(-1, {"record": "event", "seq": events, "action": "evict", "free": [1]})
+        records.insert(-1, {"record": "event", "seq": events, "action": "evict", "free": [3]})
         records[-1]["events"] = events + 1
 
     before = replay(edited(path, evict), checker=Chosen(checker))
     assert before.verdict == CONFORMS
     assert before.actions["evict"] == 1
     assert before.coverage.invariants["I11"] > 0
+    assert before.coverage.invariants["I13"] == 2, "the check and the eviction"
 
 
 # --- only what the trace shows is checked ---------------------------------------------------------------------------------

@@ -73,6 +73,10 @@ def of_no_create(records: Records) -> None:
     next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))["turn"] = "another"
 
 
+def of_no_turn(records: Records) -> None:
+    del next(r for r in records[1:-1] if r["action"] == "decode" and r.get("session"))["turn"]
+
+
 def late_result_of_a_later_event(records: Records) -> None:
     config(overlap=True)(records)
     first("result", cause=10**4)(records)
@@ -104,6 +108,7 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
         "the header says window_pages 0",
     ),
     "chunks where there are none": ("chunked", config(chunked_prefill_size=None), "no chunked_prefill_size"),
+    "shorter chunks": ("chunked", config(chunked_prefill_size=4), "the header says chunked_prefill_size 4"),
     "pages taken by a check": ("retract", first("check", alloc=[9]), "alloc at an event 'check'"),
     "pages freed by a check": ("retract", first("check", free=[9]), "free at an event 'check'"),
     "pages taken by an eviction": ("pressure", first("evict", alloc=[9]), "alloc at an event 'evict'"),
@@ -114,6 +119,7 @@ CONTRADICTIONS: dict[str, tuple[str, Change, str]] = {
     "a late result without overlap": ("chunked", first("result", cause=1), "the header says overlap false"),
     "a late result of a later event": ("retract", late_result_of_a_later_event, "which does not stand before it"),
     "a turn of another session": ("many-sessions", of_another_session, "is of session"),
+    "a step of no turn": ("many-sessions", of_no_turn, "it names no turn of session"),
     "a turn that was not created": ("many-sessions", of_no_create, "turn another was not created in session"),
 }
 
@@ -127,6 +133,15 @@ def test_an_event_that_contradicts_the_header_or_what_was_before_violates(
     assert report.verdict == VIOLATES and report.first is not None
     assert report.first.rule == CONTRADICTS
     assert any(sentence in line for line in report.first.pages), report.first.pages
+
+
+def test_an_ordinary_request_keeps_no_more_than_was_generated(recorded: dict[str, Path], tmp_path: Path) -> None:
+    def longer(records: Records) -> None:
+        of_no_session = (r for r in records if r.get("action") == "finish" and "session" not in r)
+        next(of_no_session)["params"]["finished_len"] += 5
+
+    report = by_both(edited(recorded["many-sessions"], longer, tmp_path / "t.jsonl"))
+    assert report.first is not None and [*report.first.invariants] == ["I14"]
 
 
 def twice(field: str) -> Change:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from golden import GOLDEN
@@ -14,12 +14,13 @@ from trace_events import copied, write_records
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.replay.compared_fields import OF_A_SESSION, SHOWN
 from kvproof.conformance.replay.replay import replay
-from kvproof.conformance.replay.untold import Gap
+from kvproof.conformance.replay.untold import leaves_out
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, Report
 from kvproof.spec import gaps
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.profiles import told_by
 from kvproof.spec.recorded_values import OF_TARGETS, WHERE_NO_TURN_IS_ON_THE_SLOT
+from kvproof.spec.trace import EventName
 
 CHECKERS = ["interpreted", "compiled"]
 RECORDED = sorted(GOLDEN.rglob("*.jsonl.gz"))
@@ -119,13 +120,19 @@ def test_memory_checks_without_their_terms_are_missed(tmp_path: Path) -> None:
     assert report.verdict == INCOMPLETE and "check: terms (6 times)" in report.why
 
 
-def test_a_gap_names_values_events_and_when() -> None:
-    gap = Gap.parsed(
-        "slot_held and slot_* while a turn runs on the slot: both share one record, shown as the turn's lengths"
-    )
-    assert gap.covers("decode", "slot_kv_committed_len") and gap.covers("extend", "slot_held")
-    assert not gap.covers("finish", "slot_held") and not gap.covers("decode", "kv_committed_len")
-    assert not Gap.parsed("pages of the window pool: the trace has the cursor and the terms of the check").values
+def test_a_gap_leaves_out_values_of_events_and_when() -> None:
+    assert leaves_out(gaps.ONE_RECORD, "decode", "slot_kv_committed_len")
+    assert leaves_out(gaps.ONE_RECORD, "extend", "slot_held")
+    assert not leaves_out(gaps.ONE_RECORD, "finish", "slot_held")
+    assert not leaves_out(gaps.ONE_RECORD, "decode", "kv_committed_len")
+    assert leaves_out(gaps.PROTECTED_LEN_OF_RETRACTED, "retract_plain", "cache_protected_len")
+    assert not leaves_out(gaps.PROTECTED_LEN_OF_RETRACTED, "finish", "cache_protected_len")
+    assert not leaves_out(gaps.UNKNOWN_RELEASE.replace("{release}", "0.5.99"), "decode", "output_len")
+
+
+def test_each_gap_names_values_and_events_that_there_are() -> None:
+    for unseen in gaps.GAPS.values():
+        assert unseen.values <= set(SHOWN) and unseen.events <= set(get_args(EventName))
 
 
 @pytest.mark.parametrize("target", ["sglang 0.5.10.post1", "sglang 0.5.14", "sglang 0.5.23", *OF_TARGETS])

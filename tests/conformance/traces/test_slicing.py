@@ -112,11 +112,11 @@ def test_a_slice_of_everything_ends_as_the_trace_does(trace: Path) -> None:
     "state",
     [
         {"ledgers": {}},
-        {"kvproof_state": 1, "spec": SPEC_VERSION},
-        {"kvproof_state": 1, "spec": SPEC_VERSION, "state": []},
-        {"kvproof_state": 1, "spec": SPEC_VERSION, "state": {"ledgers": {"session s": {"phase": 0}}}},
-        {"kvproof_state": 2, "spec": SPEC_VERSION, "state": {}},
-        {"kvproof_state": 1, "spec": "0", "state": {}},
+        {"kvproof_state": 2, "spec": SPEC_VERSION},
+        {"kvproof_state": 2, "spec": SPEC_VERSION, "state": []},
+        {"kvproof_state": 2, "spec": SPEC_VERSION, "state": {"ledgers": {"session s": {"phase": 0}}}},
+        {"kvproof_state": 3, "spec": SPEC_VERSION, "state": {}},
+        {"kvproof_state": 2, "spec": "0", "state": {}},
     ],
 )
 def test_a_state_of_another_shape_is_refused(trace: Path, state: dict[str, Any]) -> None:

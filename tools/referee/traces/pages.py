@@ -46,6 +46,19 @@ def shared_of_another_prompt(t: Trace) -> None:
     raise LookupError("the tree has no other pages")
 
 
+@PAGES.wrong("storm", must="I12: a prefix of the tree has one content")
+def shared_is_the_whole_prefix_of_another_prompt(t: Trace) -> None:
+    """All matched pages are those of another prompt, from its first page on: a user reads what another one wrote."""
+    for event in t.all("extend", where=has("shared")):
+        tree, own = set(_in_tree(t, event)), event["shared"]
+        for insert in (e for e in t.events[: t.place(event)] if e["action"] == "insert"):
+            other = insert.get("shared") or []
+            if len(other) == len(own) and tree.issuperset(other) and not set(own) & set(other):
+                event["shared"] = list(other)
+                return
+    raise LookupError("the tree has no other prefix of that length")
+
+
 @PAGES.wrong("sglang 0.5.11 window", must="I12: a shared prefix is a path of the tree")
 def real_pages_in_another_order(t: Trace) -> None:
     """A real server's matched pages in reverse: a radix match that concatenates its nodes from leaf to root."""

@@ -11,13 +11,16 @@ from unittest.mock import Mock
 import jsonschema
 import pytest
 from command_line import PROGRAM, UNTIL_FOUND, refusal
+from command_line import run as invoke
+from golden import GOLDEN
 from junitparser import JUnitXml
 from lxml import etree
 from many_traces import broken
 from reports import Reports, reported
 from repository import DOCS, VARIANTS
-from run_traces import edited
+from run_traces import Records, edited
 from sarif_pydantic import Sarif
+from trace_events import copied
 
 from kvproof.conformance.report.formats.run_events import RUN_EVENT, schema
 
@@ -58,6 +61,27 @@ def test_a_violation_is_a_failure_a_result_and_a_found_event(tmp_path: Path, vio
     assert place["physicalLocation"]["region"] == {"startLine": 9}
     assert place["physicalLocation"]["artifactLocation"] == {"uri": violating.as_uri()}
     assert place["logicalLocations"] == [{"name": "event 7: match_slot", "kind": "element"}]
+
+
+def test_what_a_finding_comes_from_is_said_in_every_format(tmp_path: Path) -> None:
+    """A decode step was left out of a trace: its result is the finding."""
+
+    def without_a_decode(records: Records) -> None:
+        del records[next(n for n, record in enumerate(records) if record.get("action") == "decode")]
+        for seq, record in enumerate(records[1:-1]):
+            record["seq"] = seq
+        records[-1]["events"] -= 1
+
+    path = edited(copied(GOLDEN / "sglang-0.5.11-cpu" / "basic.jsonl.gz", tmp_path / "t.jsonl"), without_a_decode)
+    run = valid(tmp_path, 1, "replay", path)
+    (found,) = run.of("found")
+    assert "decode" in found["cause"]
+    (failure,) = run.cases[0].findall("failure")
+    (result,) = run.results
+    assert f"cause: {found['cause']}" in failure.text
+    assert f"cause: {found['cause']}" in result["message"]["text"]
+    explained = invoke("explain", path)
+    assert " ".join(found["cause"].split()) in " ".join(explained.stdout.split())
 
 
 def test_the_same_run_says_the_same(tmp_path: Path, violating: Path) -> None:

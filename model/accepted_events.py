@@ -1,0 +1,124 @@
+"""Which events a table of rules takes: never by two rules, and, of a changed one, whatever comes that the built-in one takes.
+
+A changed rule may ask for more than the built-in one where the implementation chooses: how much of a match it uses, how far
+ahead it reserves, when it evicts. What users and the model bring it must take: a turn of any length, any number of accepted
+drafts, an abort and a close in every state. Inserts and chunks are left to the implementation; that a prefill ends is asked by
+`model/liveness.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import z3
+
+from kvproof.model.page_lemmas import Lemma
+from kvproof.model.questions import BROKEN, PROVED, UNKNOWN, Asker, Posed, Question
+from kvproof.model.symbolic import Symbols
+from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.domain import ceil_align, floor_align, larger
+from kvproof.spec.invariants import ALL_INVARIANTS
+from kvproof.spec.state import RUNNING, Ledger
+
+EVENTS = "events"
+LEFT_TO_THE_IMPLEMENTATION = ("extend", "insert", "stash")
+AFTER_RESULTS = ("abort", "retract")
+"""What an implementation may put off until the results in flight are in."""
+
+Choices = Callable[[Symbols, Ledger], Sequence[Any]]
+
+
+def _reserves(d: Symbols, s: Ledger) -> Sequence[Any]:
+    """As sglang 0.5.11 does; as far as the round may write; whole pages; the rest of the row."""
+    needed = s.kv_committed_len + d.one + d.drafts + d.drafts
+    ahead = larger(d, s.kv_allocated_len, needed + d.one + d.one)
+    return ahead, larger(d, s.kv_allocated_len, needed), ceil_align(d, ahead), d.row_width
+
+
+CHOSEN: Mapping[str, Choices] = {
+    "matched_len": lambda d, s: (d.zero,),
+    "finished_len": lambda d, s: (s.output_len,),
+    "allocated_len": _reserves,
+    "pre_len": lambda d, s: (s.kv_committed_len, floor_align(d, s.kv_committed_len)),
+    "inserted": lambda d, s: (d.false, d.true),
+}
+"""Parameters that the implementation chooses, and choices of which it must have one. The others come from outside."""
+ADDED: Mapping[str, Choices] = {
+    "key_len": lambda d, s: (s.kv_committed_len,),
+    "dup_len": lambda d, s: (s.cache_protected_len,),
+}
+"""Of a parameter that the built-in rule does not have: an abort that inserts, a finish that inserts less."""
+
+
+def prove_accepted_events(asker: Asker, replaced: Mapping[str, Action]) -> Iterator[Lemma]:
+    """What a table with these rules takes; of the built-in table alone, whether its rules exclude each other."""
+    table = {**ACTIONS, **replaced}
+    of_interest = {_key(action) for action in (replaced or ACTIONS).values()}
+    for key, rules in itertools.groupby(sorted(table.values(), key=_key), _key):
+        among = {rule.name: rule for rule in rules}
+        if key in of_interest and len(among) > 1:
+            yield _lemma(asker, f"{key[0]}: no two rules judge one event", partial(_pose_exclusive, among))
+    for name in replaced:
+        if ACTIONS[name].event not in LEFT_TO_THE_IMPLEMENTATION:
+            among = {rule.name: rule for rule in table.values() if _key(rule) == _key(ACTIONS[name])}
+            yield _lemma(asker, f"{name}: taken wherever the built-in rule can be", partial(_pose_taken, name, among))
+
+
+def _key(action: Action) -> tuple[str, bool]:
+    return action.event, action.of_another
+
+
+def _lemma(asker: Asker, what: str, pose: Callable[[], Posed]) -> Lemma:
+    answers = asker.answers(Question(f"events: {what}", pose)).values()
+    worst = next(v for v in (BROKEN, UNKNOWN, PROVED) if v in {answer.verdict for answer in answers})
+    return Lemma(EVENTS, what, worst, sum(answer.seconds for answer in answers))
+
+
+def _assumed(d: Symbols, s: Ledger) -> tuple[Any, ...]:
+    return (*d.domain_facts(s, SimpleNamespace(), {}), *(i.holds(d, s) for i in ALL_INVARIANTS.values()))
+
+
+def _pose_exclusive(rules: Mapping[str, Action]) -> Posed:
+    d = Symbols()
+    s = d.arbitrary(Ledger)
+    applies = {name: rule.applies(d, s) for name, rule in rules.items()}
+    goals = {
+        (EVENTS, f"{one} and {other}"): z3.Not(z3.And(applies[one], applies[other]))
+        for one, other in itertools.combinations(applies, 2)
+    }
+    return Posed(_assumed(d, s), goals)
+
+
+def _pose_taken(name: str, rules: Mapping[str, Action]) -> Posed:
+    """The first choice is the built-in rule's; it is one with which the others can be taken, too."""
+    d = Symbols()
+    s = d.arbitrary(Ledger)
+    right = ACTIONS[name]
+    given = vars(d.parameters(right.params))
+    well_formed = [d.is_well_formed(sort, given[param]) for param, sort in right.params.items()]
+    first = {param: CHOSEN[param](d, s)[0] for param in given if param in CHOSEN}
+    every_way = (
+        _enabled(d, rule, s, {**given, **chosen}) for rule in rules.values() for chosen in _choices(d, rule, right, s)
+    )
+    taken = z3.Or(*every_way)
+    may_wait = right.event in AFTER_RESULTS
+    known = z3.Implies(s.phase == RUNNING, s.pending == 0) if may_wait else z3.BoolVal(True)
+    return Posed(
+        (*_assumed(d, s), *well_formed, known, _enabled(d, right, s, {**given, **first})), {(EVENTS, name): taken}
+    )
+
+
+def _choices(d: Symbols, rule: Action, right: Action, s: Ledger) -> Iterator[dict[str, Any]]:
+    choices = {**{param: of for param, of in ADDED.items() if param not in right.params}, **CHOSEN}
+    of_rule = {param: choices[param](d, s) for param in rule.params if param in choices}
+    return (dict(zip(of_rule, values, strict=True)) for values in itertools.product(*of_rule.values()))
+
+
+def _enabled(d: Symbols, rule: Action, s: Ledger, given: Mapping[str, Any]) -> Any:
+    params = {**vars(d.parameters(rule.params)), **given}
+    step = rule.run(d, s, SimpleNamespace(**params))
+    return z3.And(rule.applies(d, s), *(guard.holds for guard in step.guards))

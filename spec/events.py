@@ -1,0 +1,61 @@
+"""What an event is in the world, whatever the rule says that it does: the input that came, the copies that the tree has.
+
+A rule states its effects itself. So a rule that left one out, or that stated another number than the event's, could pass. What
+is asked here is asked of every step of the ledger, by its event and its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.spec.actions.action import Action, Step
+from kvproof.spec.domain import Domain, Flag, implies
+from kvproof.spec.effects import Applied, Begin, Condition, Generate, Insert, Report, apply_effects
+from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger, is_live
+
+
+def take(d: Domain, action: Action, before: Any, step: Step, p: SimpleNamespace) -> Applied:
+    """The successor with its ghosts brought up to date, and all that is asked of the step: of its effects and of its event."""
+    after, conditions = apply_effects(d, step.after, step.effects)
+    if isinstance(before, Ledger):
+        conditions += tuple(asked_of_event(d, action, before, step, after, p))
+    return after, conditions
+
+
+def asked_of_event(
+    d: Domain, action: Action, before: Ledger, step: Step, after: Ledger, p: SimpleNamespace
+) -> Iterator[Condition]:
+    """What a step of the ledger must keep beside the conditions of its effects."""
+    given = vars(p)
+    ghosts = _same(d, before, step.after, sorted(GHOSTS))
+    yield Condition("X4", ghosts, "a rule writes no ghost itself")
+    for effect in step.effects:
+        if isinstance(effect, Begin) and "origin_len" in given:
+            yield Condition("I22", effect.tokens == p.origin_len, "a turn begins with the input that came")
+        if isinstance(effect, Generate) and "tokens" in given:
+            yield Condition("I22", effect.tokens == p.tokens, "a turn is given the tokens of the result")
+        if isinstance(effect, Insert) and "dup_len" in given:
+            told = implies(d, effect.when, effect.duplicates == d.floor_pages(p.dup_len))
+            yield Condition("I16", told, "every copy of what the tree has is freed")
+    if action.event == "decode":
+        in_flight = d.where(before.pending == 0, d.zero, d.drafts)
+        written = after.kv_committed_len + d.drafts + in_flight
+        positions = implies(d, d.spec_v2, d.ceil_pages(written) <= after.row_end)
+        yield Condition("I1", positions, "every position that a round may write has a page")
+    if action.event == "check":
+        reads = d.true if any(isinstance(effect, Report) for effect in step.effects) else d.false
+        yield Condition("I2", reads, "the memory check reads its terms")
+        yield Condition("I2", _same(d, before, after), "the memory check changes nothing")
+    if action.event == "result":
+        late = d.true if action.of_another else d.no(is_live(d, before))
+        yield Condition(
+            "I17", implies(d, late, _same(d, before, after)), "a result that comes too late changes nothing"
+        )
+    elif action.of_another or (action.event == "create" and not any(isinstance(e, Begin) for e in step.effects)):
+        yield Condition("I15", _same(d, before, after), "a turn that is refused changes nothing")
+
+
+def _same(d: Domain, before: Ledger, after: Ledger, fields: tuple[str, ...] | list[str] = FIELD_NAMES) -> Flag:
+    return d.every(*(getattr(after, name) == getattr(before, name) for name in fields))
