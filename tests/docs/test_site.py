@@ -27,7 +27,7 @@ DRAWN = {
     "faults": [name.lower() for name in FAULTS],
 }
 FIGURES = {
-    "prove.md": ("241,254", "2,493"),
+    "prove.md": ("81,320", "239,932"),
     "replay.md": ("7.12", "5,934"),
     "fuzz.md": ("26.0 s", "1.7 s", "2.7 s"),
 }
