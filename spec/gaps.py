@@ -29,7 +29,6 @@ NO_LENGTHS = "kv_committed_len, kv_allocated_len and cache_protected_len: this c
 NO_PROTECTED_LEN = "cache_protected_len: on a chunk cache the tree owns nothing, and nothing reads the value"
 
 
-
 class Unseen(NamedTuple):
     """What a gap leaves out of a trace."""
 

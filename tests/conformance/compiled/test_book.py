@@ -42,7 +42,14 @@ def everything(checker: CompiledChecker) -> tuple[Any, ...]:
     state, replayer = checker._state, checker.replayer
     book = replayer.book
     arrays = (state.pages, state.windows, state.users, state.counts[: layout.EVENTS], state.ledgers)
-    held = (replayer.ledgers, replayer.of_turn, replayer.elsewhere, replayer.ended_in, vars(book) | {"window": None})
+    held = (
+        replayer.ledgers,
+        replayer.of_turn,
+        replayer.elsewhere,
+        replayer.ended_in,
+        replayer.late,
+        vars(book) | {"window": None},
+    )
     return copy.deepcopy((held, vars(book.window), [array.tolist() for array in arrays]))
 
 
