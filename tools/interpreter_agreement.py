@@ -132,6 +132,7 @@ def _state(replayer: Replayer) -> dict[str, Any]:
         "ledgers": replayer.ledgers,
         "turns": {turn: key for turn, key in replayer.of_turn.items() if turn not in replayer.elsewhere},
         "ended": replayer.ended_in,
+        "late": replayer.late,
         "owners": [book.owner(page) for page in pages],
         "tables": {key: book.table(key) for key in replayer.ledgers},
         "locked": book.protected,

@@ -150,10 +150,11 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 
 # Events by what the loop does with them.
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
-FINISH, ABORT, ARRIVE, CREATE = map(ACTIONS.index, ("finish", "abort", "arrive", "create"))
-EXTEND, AN_INSERT = ACTIONS.index("extend"), ACTIONS.index("insert")
+FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
+EXTEND, RESULT, AN_INSERT = (ACTIONS.index(name) for name in ("extend", "result", "insert"))
 KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
-KINDS_THAT_LEAVE = sum(1 << ACTIONS.index(name) for name in LEAVES)
+KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
+"""Bit of each event that brings a turn into the batch or takes it out."""
 RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""

@@ -170,7 +170,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             rule = ask(state, at.JUDGE, 2 * kind + is_another, ledger, events, event)
             if rule < 0:
                 return at.NOT_CLEAN, event
-            is_late = (at.RULES_OF_LATE_RESULTS >> rule) & 1 == 1
+            is_late = kind == at.RESULT and (at.RULES_OF_LATE_RESULTS >> rule) & 1 == 1
             if is_late and turns[turn, at.LATE] == 0:
                 return at.NOT_CLEAN, event
             exercised, shown = answer[at.EXERCISES], answer[at.SHOWS]
@@ -193,11 +193,12 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 return at.NOT_CLEAN, event
             if is_late:
                 turns[turn, at.LATE] -= 1
-            elif (at.KINDS_THAT_LEAVE >> kind) & 1 == 1 and is_another == 0:
-                turns[turn, at.LATE] += old[at.PENDING]
-            elif kind == at.EXTEND and settings[at.OVERLAP] != 0:
-                turns[turn, at.LATE] += old[at.PENDING] + 1 - new[at.PENDING]
-            counts[at.LIVE_TURNS] += int(new[at.PHASE] >= at.LIVE_FROM) - int(old[at.PHASE] >= at.LIVE_FROM)
+            elif (at.KINDS_THAT_JOIN_OR_LEAVE >> kind) & 1 == 1:
+                counts[at.LIVE_TURNS] += int(new[at.PHASE] >= at.LIVE_FROM) - int(old[at.PHASE] >= at.LIVE_FROM)
+                if kind != at.EXTEND and is_another == 0:
+                    turns[turn, at.LATE] += old[at.PENDING]
+                elif kind == at.EXTEND and settings[at.OVERLAP] != 0:
+                    turns[turn, at.LATE] += old[at.PENDING] + 1 - new[at.PENDING]
             for place in range(new.shape[0]):
                 old[place] = new[place]
             tables[ledger, at.EXERCISED] = exercised

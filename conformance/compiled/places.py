@@ -123,13 +123,14 @@ def pin(
 ) -> None:
     """The row's protected prefix names the pages in these places, or (change -1) does so no more."""
     protected, with_window = 0, 0
+    may_have_window = counts[at.WINDOW_TREE_COUNT] != 0  # the pages are the tree's
     for place in range(start + first, start + last):
         page = arena[place]
         times = pages[at.PINS, page]
         pages[at.PINS, page] = times + change
         more = int(times + change > 0) - int(times > 0)
         protected += more
-        if pages[at.WINDOW_OF, page] != 0:
+        if may_have_window and pages[at.WINDOW_OF, page] != 0:
             with_window += more
     note_all(journal, counts, at.JOURNAL_PINS, first, last, change)
     counts[at.PROTECTED_COUNT] += protected

@@ -59,6 +59,7 @@ def everything(checker: CompiledChecker) -> tuple[Any, ...]:
         replayer.of_turn,
         replayer.elsewhere,
         replayer.ended_in,
+        replayer.late,
         vars(book) | dict.fromkeys(("window", "prefixes")),
     )
     return copy.deepcopy((held, vars(book.window), vars(book.prefixes), [array.tolist() for array in arrays]))

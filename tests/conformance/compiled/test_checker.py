@@ -50,6 +50,7 @@ from kvproof.spec.effects import Free
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import LEDGER
+from kvproof.spec.trace import STOPPED
 
 FAULTS_OF_LEDGERS = [id for id in SHOWN if FAULTS[id].machine is LEDGER]
 SOME_FAULTS = ("F22862b", "F20070", "F12224", "F22213", "S0511d")
@@ -209,7 +210,7 @@ def test_the_state_goes_over_and_comes_back(tmp_path: Path, judge: build.Judge, 
 def test_no_state_of_the_interpreted_checker_is_left_behind(small: Path) -> None:
     """What it remembers is in the arrays, too. With something new here, `state.py` and the loop have to follow."""
     replayer = Replayer(read_trace(small), [])
-    handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "book", "report"}
+    handed_over = {"ledgers", "of_turn", "elsewhere", "ended_in", "late", "book", "report"}
     fixed = {"path", "known", "d", "oracle", "limits", "_counting"}
     assert set(vars(replayer)) == handed_over | fixed
     owned = {"_owners", "_tables", "_users", "_pins", "protected", "_counts", "window", "prefixes"}
@@ -370,4 +371,5 @@ def test_names_beyond_the_first_arrays_get_room(path: Path) -> None:
         for n in range(300):
             writer.event(action="arrive", turn=f"r{n}", params={"origin_len": 1})
             writer.event(action="open", session=f"s{n}")
+        writer.close(STOPPED)
     assert_both_say(CONFORMS, path)

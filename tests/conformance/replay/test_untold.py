@@ -46,8 +46,8 @@ def without(records: Records, event: str, value: str) -> Records:
         if record.get("action") == event:
             part: Any = "params" if value in ("admitted", "fill_len") else "after"
             record = {**record, part: {name: v for name, v in record.get(part, {}).items() if name != value}}
-            if value == "terms":
-                record.pop("terms", None)
+            if value in ("terms", "shared"):
+                record.pop(value, None)
         changed.append(record)
     return changed
 
