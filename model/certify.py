@@ -1,6 +1,6 @@
-"""The second opinion: cvc5 answers every question from its SMT-LIB text, and the oracle runs every counterexample again.
+"""The second opinion: Z3 and cvc5 answer every question from one SMT-LIB text, and the oracle runs every counterexample again.
 
-A proof is as good as its solver. Here two must agree, of which the second never sees a Z3 term, only text. A counterexample of
+A proof is as good as its solver. Here two must agree, which read the same text and nothing else. A counterexample of
 the induction is a model of Z3's: its numbers are put into the oracle, which must find the invariants true before the step,
 the step allowed, and the goal false after it. A shortest run is run again from the empty pool.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import z3
 
@@ -24,6 +24,7 @@ from kvproof.model.questions import (
     OF_GOAL,
     OF_POSSIBLE,
     POSSIBLE,
+    RLIMIT,
     UNKNOWN,
     Answer,
     Answers,
@@ -31,7 +32,6 @@ from kvproof.model.questions import (
     Label,
     Posed,
     Question,
-    ask_z3,
     checked,
     z3_solver,
 )
@@ -40,13 +40,40 @@ from kvproof.spec.actions import Action
 from kvproof.spec.machine import LEDGER, Machine, machine_of
 
 CVC5_RLIMIT = 4_000_000
-"""cvc5's resource units for one check, twelve times what the hardest question needs: the load does not matter."""
+"""cvc5's resource units for one question, twelve times what the hardest needs: the load does not matter."""
 
 INSTALL = "python -m pip install 'kvproof[certify]'"
 
 
 class SolverMissing(Exception):
     """cvc5 is not installed; the message says how to."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A solver's word for one text: sat, unsat, or anything else, which counts as unknown.
+
+    What it took: resource units, the same on every run, and seconds. The proof of an unsat where one was asked for.
+    """
+
+    word: str
+    rlimit: int = 0
+    seconds: float = 0.0
+    proof: str = ""
+
+    def verdict(self, label: Label) -> str:
+        """What the word means for the goal."""
+        return (OF_POSSIBLE if label == POSSIBLE else OF_GOAL).get(self.word, UNKNOWN)
+
+
+Solver = Callable[[str], Said]
+"""Answers one text of SMT-LIB. May raise RuntimeError where it cannot read or answer it."""
+
+
+class Keep(Protocol):
+    """Is given each text with what Z3 and cvc5 say of it."""
+
+    def __call__(self, question: Question, label: Label, text: str, first: Said, second: Said) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -93,26 +120,32 @@ class Certificate:
 class Certifying(Asker):
     """Asks Z3 and cvc5 each question, neither from a cache; answers with Z3's word and keeps both."""
 
-    def __init__(self, second: Callable[[str, Posed], Answers] | None = None) -> None:
-        self._second = second or cvc5_reader()
+    def __init__(self, second: Solver | None = None, keep: Keep | None = None) -> None:
+        self._second, self._keep = second or cvc5_solver(proofs=keep is not None), keep
         self.certificate = Certificate((f"z3 {z3.get_version_string()}", f"cvc5 {cvc5_version()}"))
 
     def answers(self, question: Question) -> Answers:
         posed = question.pose()
-        first = ask_z3(posed)
-        begin = time.perf_counter()
-        try:
-            second = self._second(posed.script, posed)
-        except RuntimeError as error:  # cvc5 cannot read or answer the text: all of it counts as unknown
-            second = {}
-            self.certificate.errors.append(f"{question.name}: cvc5: {' '.join(str(error).split())}")
-        self.certificate.seconds += time.perf_counter() - begin
-        for label, answer in first.items():
-            said = second[label].verdict if label in second else UNKNOWN
-            self.certificate.opinions.append(Opinion(question.name, label, answer.verdict, said))
-            if answer.verdict == BROKEN and question.action is not None and label != POSSIBLE:
+        found: Answers = {}
+        for label in posed.labels:
+            text = posed.script(label)
+            first = z3_of_text(text)
+            second = self._said_by_the_second(question, text)
+            found[label] = Answer(first.verdict(label), first.seconds)
+            self.certificate.seconds += second.seconds
+            self.certificate.opinions.append(Opinion(question.name, label, found[label].verdict, second.verdict(label)))
+            if self._keep is not None:
+                self._keep(question, label, text, first, second)
+            if found[label].verdict == BROKEN and question.action is not None and label != POSSIBLE:
                 self._judge(f"{question.name}: {label[0]}: {label[1]}", shows(question.action, posed, label))
-        return first
+        return found
+
+    def _said_by_the_second(self, question: Question, text: str) -> Said:
+        try:
+            return self._second(text)
+        except RuntimeError as error:  # cvc5 cannot read or answer the text
+            self.certificate.errors.append(f"{question.name}: cvc5: {' '.join(str(error).split())}")
+            return Said(UNKNOWN)
 
     def confirm_run(self, run: Run, actions: Mapping[str, Action], machine: Machine = LEDGER) -> None:
         """The run of a counterexample, step by step in a fresh oracle."""
@@ -132,37 +165,54 @@ def cvc5_version() -> str:
         return "?"
 
 
-def cvc5_reader() -> Callable[[str, Posed], Answers]:
-    """The function that lets cvc5 read a script. Raises SolverMissing where cvc5 is not installed."""
+def z3_of_text(text: str, rlimit: int = RLIMIT) -> Said:
+    """Z3's word for a text, which it reads in a context of its own."""
+    solver = z3_solver(rlimit, z3.Context())
+    begin = time.perf_counter()
+    solver.from_string(text)
+    word = checked(solver)
+    return Said(word, solver.statistics().get_key_value("rlimit count"), time.perf_counter() - begin)
+
+
+def cvc5_solver(*, proofs: bool = False) -> Solver:
+    """cvc5's word for a text, with a proof of each unsat if asked. Raises SolverMissing where cvc5 is not installed."""
     try:
         import cvc5
     except ImportError as error:
         raise SolverMissing(f"--certify needs the solver cvc5, which is not installed: {INSTALL}") from error
 
-    def read(script: str, posed: Posed) -> Answers:
+    def of_text(text: str) -> Said:
         solver = cvc5.Solver(cvc5.TermManager())
-        solver.setOption("incremental", "true")
-        solver.setOption("rlimit-per", str(CVC5_RLIMIT))
+        options = {"rlimit": str(CVC5_RLIMIT)} | (OF_PROOFS if proofs else {})
+        for option, value in options.items():
+            solver.setOption(option, value)
+        begin = time.perf_counter()
         parser = cvc5.InputParser(solver)
-        parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "question")
+        parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, text, "question")
         symbols = parser.getSymbolManager()
-        said: list[tuple[str, float]] = []
+        word = ""
         while not (command := parser.nextCommand()).isNull():
-            begin = time.perf_counter()
-            if result := str(command.invoke(solver, symbols)).strip():
-                said.append((result, time.perf_counter() - begin))
-        return labelled(posed, said)
+            word += str(command.invoke(solver, symbols)).strip()
+        proof = solver.proofToString(solver.getProof()[0], cvc5.ProofFormat.CPC) if proofs and word == "unsat" else b""
+        seconds = time.perf_counter() - begin
+        used = solver.getStatistics().get(True, True)["resource::resourceUnitsUsed"]["value"]
+        return Said(word, used, seconds, unwrapped(proof.decode()))
 
-    return read
+    return of_text
 
 
-def labelled(posed: Posed, said: list[tuple[str, float]]) -> Answers:
-    """One word of a solver for each label; anything but sat and unsat (a limit reached, an error) is unknown."""
-    answers: Answers = {}
-    for label, (word, seconds) in zip(posed.labels, said, strict=False):
-        meaning = OF_POSSIBLE if label == POSSIBLE else OF_GOAL
-        answers[label] = Answer(meaning.get(word, UNKNOWN), seconds)
-    return answers
+OF_PROOFS = {
+    "produce-proofs": "true",
+    "proof-format-mode": "cpc",
+    "proof-granularity": "dsl-rewrite",
+    "proof-print-reference": "true",
+}
+"""Proofs in the calculus of cvc5, with each rewrite as a rule of its own, that name the terms of the question's file."""
+
+
+def unwrapped(proof: str) -> str:
+    """A checker reads the commands without the parentheses that cvc5 prints around them."""
+    return proof.strip().removeprefix("(").removesuffix(")").strip()
 
 
 # --- counterexamples ------------------------------------------------------------------------------------------------

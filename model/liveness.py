@@ -46,9 +46,9 @@ def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:
         given = {**vars(d.parameters(action.params)), **params(d, before)}
         step = action.run(d, before, SimpleNamespace(**given))
         after, _ = apply_effects(d, step.after, step.effects)
-        taken = z3.And(action.applies(d, before), *(guard.holds for guard in step.guards))
+        taken = d.every(action.applies(d, before), *(guard.holds for guard in step.guards))
         can.append(taken)
         goals[stage.waits_for, f"{name} leads on"] = z3.Implies(taken, rank(d, after) < rank(d, before))
-    goals[stage.waits_for, GOES_ON] = z3.Or(*can)
+    goals[stage.waits_for, GOES_ON] = d.some(*can)
     facts = d.domain_facts(before, SimpleNamespace(), {})
     return Posed((*facts, *invariants, stage.holds(d, before)), goals)

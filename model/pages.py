@@ -59,7 +59,8 @@ class Universe:
 
     def inside(self, *values: Any) -> Any:
         """Rows and pages are numbered from 0."""
-        return z3.And(*(v >= 0 if self.size is None else z3.And(v >= 0, v < self.size) for v in values))
+        each = [v >= 0 if self.size is None else z3.And(v >= 0, v < self.size) for v in values]
+        return z3.And(*each) if len(each) > 1 else each[0]  # SMT-LIB has no conjunction of one
 
 
 def state(suffix: str) -> SimpleNamespace:

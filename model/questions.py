@@ -54,31 +54,34 @@ class Posed:
     def text(self) -> str:
         """All terms of the question, each once and with its number, the sorts of what is declared, and the labels.
 
-        It is the same on every run, which an SMT-LIB text is not: there Z3 names a term twice or writes it twice, as other
-        questions have it or not. Two texts are the same only when their answers mean the same.
+        Two texts are the same only when their answers mean the same.
         """
-        terms = _numbered(z3.And(*self.assumptions, *self.goals.values()))
-        sorts = sorted(line for line in self._facts.splitlines() if line.startswith("(declare"))
+        whole = (*self.assumptions, *self.goals.values())
+        sorts = sorted(line for line in in_smt_lib(*whole).splitlines() if line.startswith("(declare"))
         counts = f"{len(self.assumptions)} assumptions, possible: {self.possible}"
-        return "\n".join([counts, *map(json.dumps, self.labels), *sorts, terms])
+        return "\n".join([counts, *map(json.dumps, self.labels), *sorts, _numbered(z3.And(*whole))])
 
-    @cached_property
-    def _facts(self) -> str:
-        """The assumptions in SMT-LIB 2.6, and each goal denied by a flag of its own."""
-        solver = z3.Solver()
-        solver.add(*self.assumptions)
-        denials = [z3.Bool(f"denied!{number}") for number in range(len(self.goals))]
-        solver.add(*(z3.Implies(d, z3.Not(goal)) for d, goal in zip(denials, self.goals.values(), strict=True)))
-        return str(solver.to_smt2().replace("(check-sat)\n", ""))
+    def script(self, label: Label) -> str:
+        """What is asked about one label in SMT-LIB 2.6, whole, and the same on every run. It is `expected` to be sat or unsat."""
+        return in_smt_lib(*self.assumptions, *(() if label == POSSIBLE else (z3.Not(self.goals[label]),)))
 
-    @property
-    def script(self) -> str:
-        """The question in SMT-LIB 2.6: one `check-sat` for each label, in their order."""
-        denials = [f"denied!{number}" for number in range(len(self.goals))]
-        asked = ["(check-sat)"] if self.possible else []
-        asked += [f"(check-sat-assuming ({denied}))" for denied in denials]
-        checks = [f"; {json.dumps(label)}\n{check}" for label, check in zip(self.labels, asked, strict=True)]
-        return "\n".join(["(set-logic ALL)", self._facts, *checks, ""])
+
+def expected(label: Label) -> str:
+    """The solver's word that shows a goal: no model of its denial, or one of the assumptions."""
+    return "sat" if label == POSSIBLE else "unsat"
+
+
+def in_smt_lib(*terms: Any) -> str:
+    """Declarations, assertions and `check-sat`, as Z3 prints them: it is asked to simplify nothing.
+
+    Z3 names the parts of a term by what it made before, so the terms are printed in a context of their own.
+    """
+    given, alone = z3.Solver(), z3.Context()
+    given.add(*terms)
+    printer = z3.Solver(ctx=alone)
+    printer.add(*(term.translate(alone) for term in given.assertions()))
+    _, _, text = printer.to_smt2().partition("(set-info :status unknown)\n")
+    return f"(set-logic ALL)\n{text}"
 
 
 TERM = re.compile(r"#\d+")
@@ -144,9 +147,9 @@ def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:
     return found
 
 
-def z3_solver(rlimit: int = RLIMIT) -> z3.Solver:
+def z3_solver(rlimit: int = RLIMIT, context: z3.Context | None = None) -> z3.Solver:
     """A solver that gives up, with `unknown`, after so many resource units a check: the same on every run."""
-    solver = z3.Solver()
+    solver = z3.Solver(ctx=context)
     solver.set("rlimit", rlimit)
     solver.set("random_seed", 0)
     leave_signals_alone(solver)

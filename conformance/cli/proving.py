@@ -15,6 +15,7 @@ from kvproof.conformance.drive.counterexample import save_counterexample, write_
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report import show_proof
+from kvproof.conformance.report.certificate_folder import CertificateFolder
 from kvproof.conformance.report.formats.itf import itf_of_run
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.stream import Stream
@@ -38,13 +39,15 @@ from kvproof.spec.profiles import PROFILES
 WIDEST_TABLE = 120
 
 
-def asker_of(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
+def asker_of(
+    folder: Path | None, *, no_cache: bool, certify: bool, certificate: CertificateFolder | None = None
+) -> Asker:
     """Who answers: a cache and Z3, Z3 alone, or Z3 and cvc5 (which never look into the cache)."""
     if folder is not None and (no_cache or certify):
         raise UserError(f"--cache has no meaning with {'--no-cache' if no_cache else '--certify'}: leave one out")
     if certify:
         try:
-            return Certifying()
+            return Certifying(keep=certificate.keep if certificate else None)
         except SolverMissing as error:
             raise UserError(str(error)) from error
     if no_cache:
@@ -57,8 +60,10 @@ def asker_of(folder: Path | None, *, no_cache: bool, certify: bool) -> Asker:
 class Proving:
     """One proof: `of_built_in`, `of_file` or `of_profile`, then `conclude`."""
 
-    def __init__(self, asker: Asker, stream: Stream, out_file: Path | None) -> None:
-        self._asker, self._stream, self._out_file = asker, stream, out_file
+    def __init__(
+        self, asker: Asker, stream: Stream, out_file: Path | None, certificate: CertificateFolder | None = None
+    ) -> None:
+        self._asker, self._stream, self._out_file, self._certificate = asker, stream, out_file, certificate
         if not is_installed():
             missing = " and ".join(NEEDED)
             note(f"without {missing} only the smallest instances are searched, slowly: pip install 'kvproof[scale]'")
@@ -182,6 +187,9 @@ class Proving:
             return verdict
         say_lines(show_proof.certificate_lines(asker.certificate))
         self._for_machines["certificate"] = certificates.as_json(asker.certificate)
+        if (folder := self._certificate) is not None:
+            manifest = folder.conclude(self._of, verdict, asker.certificate)
+            say_lines(show_proof.manifest_lines(manifest, folder))
         if asker.certificate.verdict == "disagree":
             return "disputed"
         return "unknown" if asker.certificate.verdict == "unknown" and verdict == "proved" else verdict

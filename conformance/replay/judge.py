@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -165,11 +165,11 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     if takes_nothing and d.floor_pages(outcome.before.kv_committed_len) >= 1:
         compared.append(("inserted", None, False, params.get("inserted")))
     if action.name in LATE_RESULTS:  # they are dropped
-        compared += _at_most(d, "tokens", most_tokens(d), params.get("tokens"))
+        compared.append(_at_most(d, "tokens", most_tokens(d), params.get("tokens")))
     elif action.event == "result" and "tokens" not in action.params:
         compared.append(("tokens", None, outcome.after.output_len - outcome.before.output_len, params.get("tokens")))
     if action.event == "finish" and "finished_len" not in action.params:
-        compared += _at_most(d, "finished_len", outcome.before.output_len, params.get("finished_len"))
+        compared.append(_at_most(d, "finished_len", outcome.before.output_len, params.get("finished_len")))
     if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len
         compared.append(("fill_len", None, known, params.get("fill_len")))
@@ -182,10 +182,9 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     return compared
 
 
-def _at_most(d: Integers, name: str, most: Any, seen: Any) -> Iterator[Compared]:
+def _at_most(d: Integers, name: str, most: Any, seen: Any) -> Compared:
     """A number of tokens that no rule reads is compared with the nearest one that may be."""
-    if seen is not None:
-        yield name, None, larger(d, d.zero, smaller(d, seen, most)), seen
+    return name, None, most if seen is None else larger(d, d.zero, smaller(d, seen, most)), seen
 
 
 def _row(book: PageBook, moves: Moves, event: Event, of_another: bool) -> list[Difference]:

@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
+from kvproof.conformance.report.certificate_folder import CertificateFolder, Manifest
+from kvproof.conformance.report.check_certificate import MANIFEST
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.run_events import Cell, LemmaSaid
 from kvproof.conformance.report.show_effects import all_in_words
@@ -208,7 +210,7 @@ def certificate_lines(certificate: Certificate) -> Iterator[Text]:
     asked, disputed = len(certificate.opinions), certificate.disputed
     yield Text(
         f"{first} and {second} agree on {asked - len(disputed)} of {asked} questions "
-        f"({second} from the SMT-LIB text, {certificate.seconds:.1f} s)",
+        f"(each from its SMT-LIB text, {certificate.seconds:.1f} s by {second})",
         "red" if disputed or not asked else "",
     )
     for o in disputed:
@@ -227,6 +229,16 @@ def certificate_lines(certificate: Certificate) -> Iterator[Text]:
         "unknown": ("NOT CERTIFIED: a solver gave no answer", "bold yellow"),
     }[certificate.verdict]
     yield Text(word, style)
+
+
+def manifest_lines(manifest: Manifest, folder: CertificateFolder) -> Iterator[Text]:
+    """What a folder holds, what nobody checked, and the digest to publish with it."""
+    style = "red" if manifest.covered < manifest.asked else ""
+    yield Text(f"{folder.folder}: {manifest.covered} of {manifest.asked} questions covered by both solvers", style)
+    holes = f", {manifest.proofs_with_holes} WITH HOLES" if manifest.proofs_with_holes else ", none with holes"
+    yield Text(f"{manifest.proofs} proofs by cvc5{holes}; not checked by a third tool", "yellow")
+    yield Text(f"not covered: {', '.join(manifest.not_covered)} ({MANIFEST} says why)")
+    yield Text(f"sha256 of {MANIFEST}: {folder.digest()}")
 
 
 def as_json(proof: Proof) -> dict[str, Any]:

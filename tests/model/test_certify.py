@@ -13,12 +13,11 @@ import z3
 
 pytest.importorskip("cvc5")
 
-from kvproof.model.certify import Certifying, cvc5_reader, labelled, runs_as_said, shows
+from kvproof.model.certify import Certifying, Said, Solver, cvc5_solver, runs_as_said, shows, z3_of_text
 from kvproof.model.explore import Run, Taken, counterexample
 from kvproof.model.oracle import Oracle
-from kvproof.model.page_lemmas import lemma_questions
 from kvproof.model.prove import base_case, induction_step, step_question
-from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answer, Answers, Posed, Question, ask_z3
+from kvproof.model.questions import BROKEN, POSSIBLE, UNKNOWN, Posed, Question, ask_z3
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS, actions_with
 from kvproof.spec.state import pristine
@@ -29,57 +28,76 @@ HOLDS = Posed([X > 1], {GOAL: X > 0})
 FAILS = Posed([X > 1], {GOAL: X > 2})
 
 
-def second_says(verdict: str) -> Certifying:
-    """A certificate whose second solver says one thing about everything."""
-
-    def read(script: str, posed: Posed) -> Answers:
-        return {label: Answer(verdict, 0.0) for label in posed.labels}
-
-    return Certifying(read)
+def second_says(word: str) -> Certifying:
+    """A certificate whose second solver says one word about everything."""
+    return Certifying(lambda text: Said(word))
 
 
 def of(posed: Posed) -> Question:
     return Question("a question", lambda: posed)
 
 
-@pytest.mark.parametrize("question", [base_case(), *lemma_questions().values()], ids=lambda q: q.name)
-def test_the_text_asks_as_many_questions_as_it_has_answers(question: Question) -> None:
-    posed = question.pose()
-    assert list(cvc5_reader()(posed.script, posed)) == list(posed.labels)
-
-
-def test_the_second_solver_denies_what_is_false_and_sees_contradictions() -> None:
-    read = cvc5_reader()
-    assert {k: a.verdict for k, a in read(FAILS.script, FAILS).items()} == {POSSIBLE: PROVED, GOAL: BROKEN}
+@pytest.mark.parametrize("solver", [z3_of_text, cvc5_solver(), cvc5_solver(proofs=True)])
+def test_a_text_alone_says_what_is_true_and_what_is_false(solver: Solver) -> None:
     absurd = Posed([X > 1, X < 1], {GOAL: X > 0})
-    assert read(absurd.script, absurd)[POSSIBLE].verdict == BROKEN
+    said = [[solver(posed.script(label)).word for label in posed.labels] for posed in (HOLDS, FAILS, absurd)]
+    assert said == [["sat", "unsat"], ["sat", "sat"], ["unsat", "unsat"]]
 
 
-@pytest.mark.parametrize(("said", "verdict"), [(BROKEN, "disagree"), (UNKNOWN, "unknown"), (PROVED, "agree")])
-def test_only_agreement_is_a_certificate(said: str, verdict: str) -> None:
-    asker = second_says(said)
-    asker.answers(of(HOLDS))
+@pytest.mark.parametrize("solver", [z3_of_text, cvc5_solver()])
+def test_what_an_answer_took_is_the_same_each_time(solver: Solver) -> None:
+    text = base_case().pose().script(POSSIBLE)
+    assert solver(text).rlimit == solver(text).rlimit > 0
+
+
+def test_beyond_the_limit_nothing_is_said() -> None:
+    pigeons = [z3.Or(*(z3.Bool(f"{p} in {h}") for h in range(9))) for p in range(10)]
+    alone = [
+        z3.Not(z3.And(z3.Bool(f"{p} in {h}"), z3.Bool(f"{q} in {h}")))
+        for h in range(9)
+        for p in range(10)
+        for q in range(p)
+    ]
+    text = Posed([*pigeons, *alone], {}).script(POSSIBLE)
+    assert z3_of_text(text, rlimit=1000).verdict(POSSIBLE) == UNKNOWN
+
+
+def test_cvc5_proves_only_what_is_unsat() -> None:
+    solve = cvc5_solver(proofs=True)
+    assert solve(HOLDS.script(POSSIBLE)).proof == ""
+    proof = solve(HOLDS.script(GOAL)).proof
+    assert proof.startswith(("(define ", "(assume "))
+    assert proof.splitlines()[-1].startswith("(step ") and " false " in proof.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("word", "verdict"), [("sat", "disagree"), ("unknown", "unknown"), ("timeout", "unknown"), ("", "unknown")]
+)
+def test_only_agreement_is_a_certificate(word: str, verdict: str) -> None:
+    asker = second_says(word)
+    asker.answers(of(Posed([X > 1], {GOAL: X > 0}, possible=False)))
     assert asker.certificate.verdict == verdict
-    assert bool(asker.certificate.disputed) == (verdict != "agree")
+    assert asker.certificate.disputed
+
+
+def test_agreement_is_one() -> None:
+    asker = second_says("unsat")
+    asker.answers(of(Posed([X > 1], {GOAL: X > 0}, possible=False)))
+    assert asker.certificate.verdict == "agree"
 
 
 def test_nothing_asked_is_no_certificate() -> None:
-    assert second_says(PROVED).certificate.verdict == "unknown"
-
-
-def test_an_answer_that_is_missing_is_unknown() -> None:
-    assert labelled(HOLDS, [("sat", 0.0)]) == {POSSIBLE: Answer(PROVED, 0.0)}
-    assert {a.verdict for a in labelled(HOLDS, [("timeout", 0.0), ("(error)", 0.0)]).values()} == {UNKNOWN}
+    assert second_says("unsat").certificate.verdict == "unknown"
 
 
 def test_a_text_that_the_second_solver_cannot_read_is_said_and_certifies_nothing() -> None:
-    def read(script: str, posed: Posed) -> Answers:
+    def solve(text: str) -> Said:
         raise RuntimeError("Parse Error: question:1.1: what is this")
 
-    asker = Certifying(read)
+    asker = Certifying(solve)
     asker.answers(of(HOLDS))
     assert asker.certificate.verdict == "unknown"
-    assert asker.certificate.errors == ["a question: cvc5: Parse Error: question:1.1: what is this"]
+    assert set(asker.certificate.errors) == {"a question: cvc5: Parse Error: question:1.1: what is this"}
 
 
 @pytest.mark.parametrize("fault_id", FAULTS)

@@ -7,12 +7,15 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import z3
 
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
-from kvproof.model.prove import Interrupted, _goals, induction_step, prove
+from kvproof.model.liveness import pose
+from kvproof.model.page_lemmas import lemma_questions, twin_questions
+from kvproof.model.prove import Interrupted, _goals, induction_step, prove, step_question
 from kvproof.model.questions import (
     BROKEN,
     POSSIBLE,
@@ -30,6 +33,7 @@ from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Guard
 from kvproof.spec.effects import Condition
 from kvproof.spec.invariants import INVARIANTS
+from kvproof.spec.liveness import STAGES
 from kvproof.spec.state import pristine
 
 X = z3.Int("x")
@@ -53,6 +57,28 @@ def pigeons(holes: int) -> list[z3.BoolRef]:
 def test_each_goal_is_taken_alone() -> None:
     posed = Posed([X > 1], {("I1", "a"): X > 2, ("I1", "b"): X < 3, ("I1", "c"): X > 0})
     assert [a.verdict for a in ask_z3(posed).values()] == [PROVED, BROKEN, BROKEN, PROVED]
+
+
+def of_one_part(*terms: z3.ExprRef) -> list[z3.ExprRef]:
+    """Conjunctions and disjunctions of fewer than two, which SMT-LIB does not have."""
+    seen, left, found = set(), list(terms), []
+    while left:
+        term = left.pop()
+        if term.get_id() not in seen:
+            seen.add(term.get_id())
+            left += [term.body()] if z3.is_quantifier(term) else term.children()
+            if (z3.is_and(term) or z3.is_or(term)) and term.num_args() < 2:
+                found.append(term)
+    return found
+
+
+def test_every_solver_can_read_what_is_asked() -> None:
+    assert len(of_one_part(z3.ForAll([X], z3.Not(z3.And(X > 1))))) == 1
+    stages = [Question(stage.waits_for, partial(pose, stage, ACTIONS)) for stage in STAGES]
+    twins = [question for _, question in twin_questions()]
+    for question in (*stages, *twins, *lemma_questions().values(), *map(step_question, ACTIONS.values())):
+        posed = question.pose()
+        assert of_one_part(*posed.assumptions, *posed.goals.values()) == [], question.name
 
 
 def test_contradicting_assumptions_are_seen() -> None:

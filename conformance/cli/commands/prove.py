@@ -41,6 +41,14 @@ ProfileName = Annotated[
 Certify = Annotated[
     bool, typer.Option("--certify", help="Ask a second solver (cvc5) too, and evaluate every counterexample again.")
 ]
+CertificateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificate",
+        metavar="DIR",
+        help="With --certify: save each question, both answers and cvc5's proofs, for others to check.",
+    ),
+]
 TraceFile = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Save the shortest run of a changed rule as a trace."),
@@ -72,6 +80,7 @@ def prove(
     html: HtmlFile = None,
     schedules: SchedulesFolder = None,
     certify: Certify = False,
+    certificate: CertificateDir = None,
     out_file: TraceFile = None,
     json_file: JsonFile = None,
     itf: ItfFile = None,
@@ -94,6 +103,7 @@ def prove(
     Example: [bold]kvproof prove --fault F22862b[/bold]
     """
     from kvproof.conformance.cli.proving import Proving, asker_of  # needs z3, which takes longer to load than all help
+    from kvproof.conformance.report.certificate_folder import CertificateFolder
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
@@ -119,9 +129,12 @@ def prove(
         if not changed:
             raise UserError("--itf saves the shortest run of a changed rule: --fault, --variant or --profile")
         require_writable_file(itf)
-    asker = asker_of(cache, no_cache=no_cache, certify=certify)
+    if certificate is not None and not certify:
+        raise UserError("--certificate saves what two solvers say: give --certify as well")
+    folder = CertificateFolder(certificate) if certificate is not None else None
+    asker = asker_of(cache, no_cache=no_cache, certify=certify, certificate=folder)
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
-        proving = Proving(asker, stream, out_file)
+        proving = Proving(asker, stream, out_file, folder)
         if variant is not None:
             proving.of_file(variant)
         elif profile is not None:
@@ -132,7 +145,7 @@ def prove(
 
 
 def _require_only_code(context: typer.Context, cache: Path | None, *, no_cache: bool) -> None:
-    others = {"fault": "fault", "variant": "variant", "certify": "certify", "out_file": "out", "itf": "itf"}
+    others = {"out_file": "out"} | {name: name for name in ("fault", "variant", "certify", "certificate", "itf")}
     if given := [f"--{option}" for name, option in others.items() if context.params.get(name)]:
         raise UserError(f"--code proves functions, not rules: leave out {', '.join(given)}")
     if cache is not None and no_cache:

@@ -78,6 +78,8 @@ def assert_both_say(verdict: str, path: Path, strict: bool = False) -> None:
 def check_a_walk_and_its_corruptions(path: Path, **of_walk: Any) -> None:
     assert_both_say(CONFORMS, trace_of_draw(path, **of_walk))
     records, chance = read_records(path), random.Random(of_walk["seed"])
+    if len(records) == 2:
+        return  # late results alone, of no step, are no events
     for change in (with_one_change, with_one_change, with_one_change, with_an_eviction, with_an_eviction):
         write_records(path, change(records, chance))
         assert_same(path)

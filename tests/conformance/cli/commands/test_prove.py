@@ -13,7 +13,8 @@ from command_line import completed, of_its_own, refusal, require_exit, run
 from typer.testing import Result
 
 from kvproof.model import certify
-from kvproof.model.questions import Answer, Asker, Posed
+from kvproof.model.certify import Said
+from kvproof.model.questions import Asker
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.profiles import PROFILES
 
@@ -51,6 +52,8 @@ def test_what_is_broken_gives_exit_code_1_and_a_run_in_small_numbers(changed: st
         (("--fault", "F22790d", "--variant", "x.py"), "choose one"),
         (("--cache", "here", "--no-cache"), "--cache has no meaning with --no-cache"),
         (("--cache", "here", "--certify"), "--cache has no meaning with --certify"),
+        (("--certificate", "c"), "give --certify as well"),
+        (("--code", "x", "--certify", "--certificate", "c"), "leave out --certify, --certificate"),
         (("--out", "t.jsonl"), "--out saves the shortest run of a changed rule"),
         (("--itf", "t.itf.json"), "--itf saves the shortest run of a changed rule"),
     ],
@@ -127,25 +130,34 @@ def test_the_counterexamples_of_a_fault_are_evaluated_by_the_oracle() -> None:
     assert result.stdout.splitlines()[-2:] == ["CERTIFIED", "BROKEN"]
 
 
+def test_a_certificate_in_a_folder_says_what_nobody_checked(tmp_path: Path) -> None:
+    pytest.importorskip("cvc5")
+    folder = tmp_path / "certificate"
+    result = require_exit(1, "prove", "--certify", "--fault", "F994e", "--certificate", folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["rules"], manifest["verdict"], manifest["proof_verdict"]) == ("F994e", "agree", "broken")
+    assert 0 < manifest["covered"] < manifest["asked"] == len(manifest["files"])
+    assert f"{manifest['covered']} of {manifest['asked']} questions covered by both solvers" in result.stdout
+    assert f"{manifest['proofs']} proofs by cvc5, none with holes; not checked by a third tool" in result.stdout
+    assert f"{folder}: is not empty" in refusal("prove", "--certify", "--certificate", folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "code", "word", "line"),
     [
-        ("broken", 1, "DISPUTED", "NOT CERTIFIED: the solvers"),
+        ("sat", 1, "DISPUTED", "NOT CERTIFIED: the solvers"),
         ("unknown", 3, "UNKNOWN", "NOT CERTIFIED: a solver gave"),
     ],
 )
 def test_what_the_second_solver_does_not_confirm_is_no_pass(
     said: str, code: int, word: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(script: str, posed: Posed) -> dict:
-        return {label: Answer(said, 0.0) for label in posed.labels}
-
-    monkeypatch.setattr(certify, "cvc5_reader", lambda: read)
+    monkeypatch.setattr(certify, "cvc5_solver", lambda **_: lambda text: Said(said))
     result = prove("--certify", "-q")
     assert result.exit_code == code
     assert line in result.stdout
-    assert f"cvc5 {certify.cvc5_version()}: {said}" in result.stdout
+    assert f"cvc5 {certify.cvc5_version()}: {'broken' if said == 'sat' else said}" in result.stdout
     assert result.stdout.splitlines()[-1] == word
 
 
