@@ -1,7 +1,7 @@
 """The domain of terms: a rule is run once, on names instead of numbers, and what it computes is written down.
 
 A rule is straight-line over its domain (`spec/domain.py`): all choices are `d.where`. So one run of it on terms is the whole
-rule, and the terms can be printed as the source of a function that computes the same (`conformance/compiled/`). Equal terms
+rule, and the terms can be printed as the source of a function that computes the same (`model/compiled/`). Equal terms
 are one object, so what a rule computes twice is computed once.
 
 Code around the rules (what a replay reads off an event) does branch on values. `every_path` runs such code once for each way

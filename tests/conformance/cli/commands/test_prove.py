@@ -44,6 +44,20 @@ def test_what_is_broken_gives_exit_code_1_and_a_run_in_small_numbers(changed: st
     assert [part for part in said if part not in result.stdout] == []
 
 
+def test_without_a_compiler_it_is_said_once_that_less_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_compiler = require_exit(1, "prove", "--fault", "F22862b")
+    for module in ("conformance.cli.proving", "model.explore"):
+        monkeypatch.setattr(f"kvproof.{module}.is_installed", lambda: False)
+    without = require_exit(1, "prove", "--fault", "F22862b")
+    assert without.stderr.count("note: without llvmlite and numpy only the smallest instances are searched") == 1
+    assert "llvmlite" not in with_compiler.stderr
+
+    def run_of(result: Result) -> str:
+        return result.stdout.partition("8 match_slot()")[2]
+
+    assert run_of(with_compiler) == run_of(without) != ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
