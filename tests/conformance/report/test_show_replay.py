@@ -10,7 +10,7 @@ import pytest
 from command_line import run
 from golden import of_sglang_0523
 from repository import GOLDEN
-from run_traces import trace_of_walk
+from run_traces import trace_of_steps
 
 from kvproof.spec.gaps import ONE_RECORD
 
@@ -60,5 +60,5 @@ def test_every_file_that_a_tool_reads_says_it(weak: Path, tmp_path: Path) -> Non
 
 
 def test_of_a_trace_without_any_nothing_is_said(tmp_path: Path) -> None:
-    shown = run("replay", trace_of_walk(tmp_path / "t.jsonl", 60, 5)).stdout
+    shown = run("replay", trace_of_steps(tmp_path / "t.jsonl", 2, 8, ("open", {}), ("close", {}))).stdout
     assert shown.startswith("CONFORMS") and "allows" not in shown and "not checked" not in shown
