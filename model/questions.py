@@ -130,9 +130,14 @@ class Asker:
 
 
 def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:
-    """Deny each goal in turn."""
-    solver = z3_solver(rlimit)
-    solver.add(*posed.assumptions)
+    """Deny each goal in turn.
+
+    In a context of its own: how far Z3 gets with quantifiers depends on the terms that a context made before, and an answer
+    must not depend on what was asked before.
+    """
+    alone = z3.Context()
+    solver = z3_solver(rlimit, alone)
+    solver.add(*(assumption.translate(alone) for assumption in posed.assumptions))
     found: Answers = {}
     for label in posed.labels:
         begin = time.perf_counter()
@@ -140,7 +145,7 @@ def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:
             verdict = OF_POSSIBLE[checked(solver)]
         else:
             solver.push()
-            solver.add(z3.Not(posed.goals[label]))
+            solver.add(z3.Not(posed.goals[label].translate(alone)))
             verdict = OF_GOAL[checked(solver)]
             solver.pop()
         found[label] = Answer(verdict, time.perf_counter() - begin)

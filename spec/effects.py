@@ -55,7 +55,7 @@ class Generate:
         ends_input = implies(d, d.one <= self.tokens, after.phase == RUNNING)
         conditions = (
             Condition("I22", ends_input, "a chunk that does not end the input gives no token"),
-            Condition("I22", self.tokens <= most_of_a_result(d), "no more is accepted than was drafted"),
+            Condition("I22", self.tokens <= most_tokens(d), "no more is accepted than was drafted"),
         )
         return s.but(generated_len=s.generated_len + self.tokens), conditions
 
@@ -375,7 +375,7 @@ Effect = (
 )
 
 
-def most_of_a_result(d: Domain) -> Length:
+def most_tokens(d: Domain) -> Length:
     """Tokens that one result may give: the one that is sampled, and all drafts of a round."""
     return d.one + d.where(d.some(d.spec_v1, d.spec_v2), d.drafts, d.zero)
 

@@ -17,9 +17,8 @@ from kvproof.conformance.replay.window_book import WindowMoves
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.spec.actions import Action
-from kvproof.spec.actions.decode import most_tokens
 from kvproof.spec.domain import larger, smaller
-from kvproof.spec.effects import Report
+from kvproof.spec.effects import Report, most_tokens
 from kvproof.spec.state import FIELDS, GHOSTS, Ledger
 from kvproof.spec.trace import Event
 

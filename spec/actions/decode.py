@@ -14,17 +14,12 @@ from kvproof.spec.domain import (
     orphan_start,
     window_keep_from,
 )
-from kvproof.spec.effects import Free, FreeWindow, Generate, Write
+from kvproof.spec.effects import Free, FreeWindow, Generate, Write, most_tokens
 from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, is_live
 
 DECODE_ACTIONS = ActionTable()
 action = DECODE_ACTIONS.action
 AT_MOST_ONE_IS_LATE = "no more than one result is late"
-
-
-def most_tokens(d: Domain) -> Length:
-    """Tokens that the result of one step gives at most: one, and with speculation v2 each draft that is accepted."""
-    return d.where(d.spec_v2, d.drafts + d.one, d.one)
 
 
 def _results_are_in(d: Domain, s: Ledger) -> Flag:
@@ -119,7 +114,7 @@ def verify(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     guards = (
         Guard("the previous result is known", _results_are_in(d, s)),
         Guard("a round gives at least one token", d.one <= p.tokens),
-        Guard("no more is accepted than was drafted", p.tokens <= d.drafts + d.one),
+        Guard("no more is accepted than was drafted", p.tokens <= most_tokens(d)),
         Guard("a row is wide enough", room <= d.row_width),
     )
     after = s.but(kv_committed_len=committed, kv_allocated_len=committed, output_len=s.output_len + p.tokens)
