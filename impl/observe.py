@@ -127,10 +127,9 @@ class Reporter:
             "inserted": inserted is not None,
         }
         key_len = 0 if inserted is None else inserted.key_len - inserted.key_len % self._cache.page_size
-        if (
-            0 < key_len <= len(req.origin_input_ids) + len(req.output_ids)
-        ):  # more: a round overshot, and that was cut off
-            params["prefix_id"] = self._prefix_id((req.origin_input_ids + req.output_ids)[:key_len])
+        tokens = req.origin_input_ids + req.output_ids
+        if 0 < key_len <= len(tokens):  # more: a round overshot, and that was cut off
+            params["prefix_id"] = self._prefix_id(tokens[:key_len])
         self._report("finish", None, req, params=params)
 
     def retract(self, req: Request) -> None:
@@ -218,6 +217,9 @@ class Unheard(Reporter):
     """Nobody listens: no event is made."""
 
     def __init__(self) -> None:
+        pass
+
+    def finish_ordinary(self, req: Request, inserted: Inserted | None) -> None:
         pass
 
     def decode(self, req: Request) -> None:

@@ -19,6 +19,7 @@ INTEGRATION = {
     "conformance/cli": ("ctrl_c", "full_disk"),
     "conformance/cli/commands": ("prove_code",),
     "conformance/compiled": ("checker_by_profile",),
+    "conformance/replay": ("late_results",),
     "conformance/report/formats": ("pictures", "reports"),
     "conformance/traces": (
         "columnar_damage",

@@ -262,7 +262,7 @@ def take_accepted(data: bytes, folder: Path) -> None:
 
 def an_answer(_: Path) -> bytes:
     answer = {"page_size": 1, "row_width": 3, "config": {"tree": True}, "states": 3, "depth": 2}
-    return json.dumps([answer | {"taken": {"open": 2}, "stuck": 0}, {"x": 0}]).encode()
+    return json.dumps([[answer | {"taken": {"open": 2}, "stuck": 0}, {"x": 0}], "not whole"]).encode()
 
 
 def take_answer(data: bytes, folder: Path) -> None:

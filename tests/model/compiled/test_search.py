@@ -38,7 +38,9 @@ def test_all_states_of_an_instance_are_found_with_the_same_counts(at: Instance) 
     assert Compiled().whole(domain(at), situations) == Interpreted().whole(domain(at), situations)
 
 
-@pytest.mark.parametrize("fault_id", SEVERAL_FAULTS)
+@pytest.mark.parametrize(
+    "fault_id", [f if f in SEVERAL_FAULTS else pytest.param(f, marks=pytest.mark.slow) for f in FAULTS]
+)
 def test_the_shortest_run_of_a_fault_is_the_same_run(fault_id: str) -> None:
     fault = FAULTS[fault_id]
     actions, d = actions_with(fault, fault.machine), Integers(*fault.smallest, **fault.config)
@@ -47,12 +49,6 @@ def test_the_shortest_run_of_a_fault_is_the_same_run(fault_id: str) -> None:
         assert run is not None
         assert run == Interpreted(actions, fault.machine).shortest(d, invariant)
     assert Compiled(actions, fault.machine).shortest(d, "I0") is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault_id", FAULTS)
-def test_the_shortest_run_of_each_fault_is_the_same_run(fault_id: str) -> None:
-    test_the_shortest_run_of_a_fault_is_the_same_run(fault_id)
 
 
 def steps_differ(d: Integers) -> list[Any]:
