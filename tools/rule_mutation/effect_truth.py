@@ -173,6 +173,10 @@ def _report(row: Row, effect: Any, after: Ledger) -> None:
     in_window = len(row.own_window_pages()) + row.lost
     if row.windowed:
         row.demand({effect.window_held, effect.window_uncached} == {in_window, 0}, "and those of the window pool")
+    of_turn = [effect.uncached] + [effect.window_uncached] * row.windowed
+    row.demand(after.phase in (PREFILL, RUNNING) or not any(of_turn), "pages of who does not run count as a turn's")
+    of_slot = [effect.session_held] + [effect.window_held] * row.windowed
+    row.demand(not after.plain or not any(of_slot), "pages of an ordinary request count as a session's")
 
 
 TRUTH: dict[str, Callable[[Row, Any, Ledger], None]] = {
@@ -263,6 +267,7 @@ def _afters(d: Integers) -> Iterator[Ledger]:
         yield from (slot.but(phase=phase) for phase in (NONE, WAITING))
         turn = pristine(d).but(phase=RUNNING, kv_committed_len=tokens, origin_len=tokens + 1)
         yield from (turn, turn.but(phase=PREFILL), turn.but(origin_len=tokens - 1, kv_committed_len=tokens))
+        yield turn.but(plain=True)
         yield turn.but(slot_held=True, lent=True, slot_kv_committed_len=PAGES * d.page_size)
 
 
