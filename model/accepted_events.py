@@ -16,12 +16,12 @@ from typing import Any
 
 import z3
 
-from kvproof.model.page_lemmas import Lemma
-from kvproof.model.questions import BROKEN, PROVED, UNKNOWN, Asker, Posed, Question
+from kvproof.model.arbitrary_step import any_state
+from kvproof.model.page_lemmas import Lemma, as_one_lemma
+from kvproof.model.questions import Asker, Posed
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.domain import ceil_align, floor_align, larger
-from kvproof.spec.invariants import ALL_INVARIANTS
 from kvproof.spec.state import RUNNING, Ledger
 
 EVENTS = "events"
@@ -61,42 +61,33 @@ def prove_accepted_events(asker: Asker, replaced: Mapping[str, Action]) -> Itera
     for key, rules in itertools.groupby(sorted(table.values(), key=_key), _key):
         among = {rule.name: rule for rule in rules}
         if key in of_interest and len(among) > 1:
-            yield _lemma(asker, f"{key[0]}: no two rules judge one event", partial(_pose_exclusive, among))
+            yield as_one_lemma(
+                asker, EVENTS, f"{key[0]}: no two rules judge one event", partial(_pose_exclusive, among)
+            )
     for name in replaced:
         if ACTIONS[name].event not in LEFT_TO_THE_IMPLEMENTATION:
             among = {rule.name: rule for rule in table.values() if _key(rule) == _key(ACTIONS[name])}
-            yield _lemma(asker, f"{name}: taken wherever the built-in rule can be", partial(_pose_taken, name, among))
+            what = f"{name}: taken wherever the built-in rule can be"
+            yield as_one_lemma(asker, EVENTS, what, partial(_pose_taken, name, among))
 
 
 def _key(action: Action) -> tuple[str, bool]:
     return action.event, action.of_another
 
 
-def _lemma(asker: Asker, what: str, pose: Callable[[], Posed]) -> Lemma:
-    answers = asker.answers(Question(f"events: {what}", pose)).values()
-    worst = next(v for v in (BROKEN, UNKNOWN, PROVED) if v in {answer.verdict for answer in answers})
-    return Lemma(EVENTS, what, worst, sum(answer.seconds for answer in answers))
-
-
-def _assumed(d: Symbols, s: Ledger) -> tuple[Any, ...]:
-    return (*d.domain_facts(s, SimpleNamespace(), {}), *(i.holds(d, s) for i in ALL_INVARIANTS.values()))
-
-
 def _pose_exclusive(rules: Mapping[str, Action]) -> Posed:
-    d = Symbols()
-    s = d.arbitrary(Ledger)
+    d, s, assumed = any_state()
     applies = {name: rule.applies(d, s) for name, rule in rules.items()}
     goals = {
         (EVENTS, f"{one} and {other}"): z3.Not(z3.And(applies[one], applies[other]))
         for one, other in itertools.combinations(applies, 2)
     }
-    return Posed(_assumed(d, s), goals)
+    return Posed(assumed, goals)
 
 
 def _pose_taken(name: str, rules: Mapping[str, Action]) -> Posed:
     """The first choice is the built-in rule's; it is one with which the others can be taken, too."""
-    d = Symbols()
-    s = d.arbitrary(Ledger)
+    d, s, assumed = any_state()
     right = ACTIONS[name]
     given = vars(d.parameters(right.params))
     well_formed = [d.is_well_formed(sort, given[param]) for param, sort in right.params.items()]
@@ -107,9 +98,7 @@ def _pose_taken(name: str, rules: Mapping[str, Action]) -> Posed:
     taken = z3.Or(*every_way)
     may_wait = right.event in AFTER_RESULTS
     known = z3.Implies(s.phase == RUNNING, s.pending == 0) if may_wait else z3.BoolVal(True)
-    return Posed(
-        (*_assumed(d, s), *well_formed, known, _enabled(d, right, s, {**given, **first})), {(EVENTS, name): taken}
-    )
+    return Posed((*assumed, *well_formed, known, _enabled(d, right, s, {**given, **first})), {(EVENTS, name): taken})
 
 
 def _choices(d: Symbols, rule: Action, right: Action, s: Ledger) -> Iterator[dict[str, Any]]:

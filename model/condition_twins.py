@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import z3
 
+from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.page_lemmas import EFFECTS, Universe, conditions
 from kvproof.model.questions import Label, Posed, Question
 from kvproof.model.symbolic import Symbols
@@ -66,18 +67,18 @@ def twin(of: str, breaks: str, *sentences: str) -> Callable[[Run], Run]:
     return add
 
 
-def twin_questions_of_conditions(pose: Callable[[Action], Posed]) -> Iterator[tuple[str, Question]]:
-    """What it would mean that a twin breaks nothing, and whether it breaks its condition. `pose`: the induction of an action."""
+def twin_questions_of_conditions() -> Iterator[tuple[str, Question]]:
+    """What it would mean that a twin breaks nothing, and whether it breaks its condition."""
     for found in TWINS:
         sentence = found.breaks[1]
         said = f"{found.action.name}: no wrong rule breaks '{sentence}'"
-        yield said, Question(f"twin: {sentence}", partial(_pose, found, pose))
+        yield said, Question(f"twin: {sentence}", partial(_pose, found))
 
 
-def _pose(found: Twin, pose: Callable[[Action], Posed]) -> Posed:
-    posed = pose(found.action)
-    goal = posed.goals.get(found.breaks, z3.BoolVal(True))
-    return Posed((*posed.assumptions, z3.Not(goal)), {})
+def _pose(found: Twin) -> Posed:
+    step = arbitrary_step(found.action)
+    failing = [z3.Not(c.holds) for c in step.conditions if (c.invariant, c.sentence) == found.breaks]
+    return Posed((*step.assumptions, step.d.some(*failing)), {})
 
 
 def conditions_without_a_twin() -> list[str]:

@@ -12,14 +12,12 @@ from types import SimpleNamespace
 
 import z3
 
-from kvproof.model.page_lemmas import Lemma
-from kvproof.model.questions import BROKEN, PROVED, UNKNOWN, Asker, Posed, Question
-from kvproof.model.symbolic import Symbols
+from kvproof.model.arbitrary_step import any_state
+from kvproof.model.page_lemmas import Lemma, as_one_lemma
+from kvproof.model.questions import Asker, Posed
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.liveness import STAGES, Stage, rank
-from kvproof.spec.machine import LEDGER
-from kvproof.spec.state import Ledger
 
 LIVENESS = "liveness"
 GOES_ON = "a rule can be taken"
@@ -30,16 +28,11 @@ def prove_liveness(
 ) -> Iterator[Lemma]:
     """One lemma for each stage, as bad as its worst goal."""
     for stage in stages:
-        answers = asker.answers(Question(f"liveness: {stage.waits_for}", partial(pose, stage, actions))).values()
-        verdicts = {answer.verdict for answer in answers}
-        worst = next(verdict for verdict in (BROKEN, UNKNOWN, PROVED) if verdict in verdicts)
-        yield Lemma(LIVENESS, stage.waits_for, worst, sum(answer.seconds for answer in answers))
+        yield as_one_lemma(asker, LIVENESS, stage.waits_for, partial(pose, stage, actions))
 
 
 def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:
-    d = Symbols()
-    before = d.arbitrary(Ledger)
-    invariants = [invariant.holds(d, before) for invariant in LEDGER.all_invariants.values()]
+    d, before, assumed = any_state()
     can, goals = [], {}
     for name, params in stage.ways.items():
         action = actions[name]
@@ -50,5 +43,4 @@ def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:
         can.append(taken)
         goals[stage.waits_for, f"{name} leads on"] = z3.Implies(taken, rank(d, after) < rank(d, before))
     goals[stage.waits_for, GOES_ON] = d.some(*can)
-    facts = d.domain_facts(before, SimpleNamespace(), {})
-    return Posed((*facts, *invariants, stage.holds(d, before)), goals)
+    return Posed((*assumed, stage.holds(d, before)), goals)

@@ -6,7 +6,7 @@ condition dropped, on a small finite instance, that must be satisfiable: a proof
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -31,7 +31,7 @@ from kvproof.model.pages import (
     state,
     unpinned,
 )
-from kvproof.model.questions import Asker, Posed, Question
+from kvproof.model.questions import BROKEN, PROVED, UNKNOWN, Asker, Posed, Question
 from kvproof.model.symbolic import Symbols
 from kvproof.model.window_map import MAP_EFFECTS, WINDOW_MAP, map_is_true, window_state
 from kvproof.spec.effects import DropRow, Effect, Free, FreeWindow, Insert, Share, Take
@@ -53,6 +53,14 @@ class Lemma:
     goal: str
     verdict: str
     seconds: float
+
+
+def as_one_lemma(asker: Asker, effect: str, goal: str, pose: Callable[[], Posed]) -> Lemma:
+    """All goals of a question as one lemma: as bad as its worst goal."""
+    answers = asker.answers(Question(f"{effect}: {goal}", pose)).values()
+    verdicts = {answer.verdict for answer in answers}
+    worst = next(verdict for verdict in (BROKEN, UNKNOWN, PROVED) if verdict in verdicts)
+    return Lemma(effect, goal, worst, sum(answer.seconds for answer in answers))
 
 
 def holds_before(u: Universe) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ import z3
 from pydantic import TypeAdapter
 
 from kvproof.model.accepted_events import prove_accepted_events
+from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import EXPLORED, Explored, explored, unmet_in
@@ -31,7 +32,6 @@ from kvproof.model.small_instances import Instances
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import Condition
-from kvproof.spec.events import take
 from kvproof.spec.faults import Fault
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, machine_of
@@ -214,24 +214,12 @@ def step_question(action: Action, machine: Machine | None = None) -> Question:
 
 
 def _pose_step(machine: Machine, action: Action) -> Posed:
-    d, before, invariants = _assumed(machine.state, tuple(machine.all_invariants.values()))
-    params = d.parameters(action.params)
-    step = action.run(d, before, params)
-    after, conditions = take(d, action, before, step, params)
-    facts = d.domain_facts(before, params, action.params)
-    taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
+    step = arbitrary_step(action, machine)
     goals: dict[Label, Any] = {}
     for invariant in machine.all_invariants.values():
-        goals.update({(invariant.id, text): goal for text, goal in _goals(d, invariant, after, conditions).items()})
-    return Posed((*facts, *invariants, *taken), goals)
-
-
-@cache
-def _assumed(state: type, invariants: tuple[Invariant, ...]) -> tuple[Symbols, Any, tuple[Any, ...]]:
-    """The invariants of an arbitrary state: the same terms for every action, so they are built once."""
-    d = Symbols()
-    before = d.arbitrary(state)
-    return d, before, tuple(invariant.holds(d, before) for invariant in invariants)
+        of_invariant = _goals(step.d, invariant, step.after, step.conditions)
+        goals.update({(invariant.id, text): goal for text, goal in of_invariant.items()})
+    return Posed(step.assumptions, goals)
 
 
 def _goals(d: Symbols, invariant: Invariant, after: Any, conditions: tuple[Condition, ...]) -> dict[str, Any]:
@@ -270,7 +258,6 @@ def _pose_initial(machine: Machine) -> Posed:
 def _effects_that_cannot_fail(asker: Asker) -> Iterator[str]:
     """Each twin must have a model: an effect as it is, a broken J once a side condition is dropped, and each wrong rule."""
     yield from conditions_without_a_twin()
-    of_rules = twin_questions_of_conditions(partial(_pose_step, LEDGER))
-    for what, question in (*twin_questions(), *of_rules):
+    for what, question in (*twin_questions(), *twin_questions_of_conditions()):
         if asker.answers(question)[POSSIBLE].verdict != PROVED:
             yield what

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -57,7 +57,7 @@ class Posed:
         Two texts are the same only when their answers mean the same.
         """
         whole = (*self.assumptions, *self.goals.values())
-        sorts = sorted(line for line in in_smt_lib(*whole).splitlines() if line.startswith("(declare"))
+        sorts = sorted(line for line in _printed(whole).splitlines() if line.startswith("(declare"))
         counts = f"{len(self.assumptions)} assumptions, possible: {self.possible}"
         return "\n".join([counts, *map(json.dumps, self.labels), *sorts, _numbered(z3.And(*whole))])
 
@@ -76,12 +76,15 @@ def in_smt_lib(*terms: Any) -> str:
 
     Z3 names the parts of a term by what it made before, so the terms are printed in a context of their own.
     """
-    given, alone = z3.Solver(), z3.Context()
-    given.add(*terms)
-    printer = z3.Solver(ctx=alone)
-    printer.add(*(term.translate(alone) for term in given.assertions()))
-    _, _, text = printer.to_smt2().partition("(set-info :status unknown)\n")
+    alone = z3.Context()
+    _, _, text = _printed([term.translate(alone) for term in terms], alone).partition("(set-info :status unknown)\n")
     return f"(set-logic ALL)\n{text}"
+
+
+def _printed(terms: Iterable[Any], context: z3.Context | None = None) -> str:
+    printer = z3.Solver(ctx=context)
+    printer.add(*terms)
+    return str(printer.to_smt2())
 
 
 TERM = re.compile(r"#\d+")

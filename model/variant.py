@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import z3
 
 from kvproof.model.accepted_events import EVENTS, prove_accepted_events
+from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.certify import numbers
 from kvproof.model.expectations import unmet_in
 from kvproof.model.explore import (
@@ -232,7 +233,7 @@ def _with_large_pages(action: Action, asker: Asker) -> str:
     """Whether the invariants allow the action in some state with large pages."""
 
     def pose() -> Posed:
-        return Posed((*step_question(action).pose().assumptions, Symbols().page_size > LARGE_PAGE), {})
+        return Posed((*arbitrary_step(action).assumptions, Symbols().page_size > LARGE_PAGE), {})
 
     return asker.answers(Question(f"large pages: {action.name}", pose, action))[POSSIBLE].verdict
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ import pytest
 from kvproof.model import condition_twins
 from kvproof.model.condition_twins import TWINS, conditions_without_a_twin, stated, twin_questions_of_conditions
 from kvproof.model.page_lemmas import lemma_questions
-from kvproof.model.prove import _pose_step
 from kvproof.model.questions import POSSIBLE, PROVED, Label, ask_z3
 from kvproof.spec import effects, events
 from kvproof.spec.effects import Applied, Condition
 from kvproof.spec.events import asked_of_event
-from kvproof.spec.machine import LEDGER
 
 LITTLE = 200_000
 """Resource units for a lemma that has no proof any more."""
@@ -54,7 +51,7 @@ def lose(monkeypatch: pytest.MonkeyPatch, sentence: str) -> None:
 
 
 def without_model() -> list[str]:
-    asked = twin_questions_of_conditions(partial(_pose_step, LEDGER))
+    asked = twin_questions_of_conditions()
     return [what for what, question in asked if ask_z3(question.pose())[POSSIBLE].verdict != PROVED]
 
 
