@@ -158,7 +158,7 @@ def result_asks_in_another_order(d: Domain, s: Ledger, p: SimpleNamespace) -> St
 
 @HARMLESS.right("verify")
 def verify_takes_in_two_parts(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The room of a round is taken for the bonus token first, then for the drafts."""
+    """The pages of a round are taken for the bonus token first, then for the drafts."""
     right = built_in("verify", d, s, p)
     first, last = d.ceil_pages(s.kv_allocated_len), d.ceil_pages(s.kv_allocated_len + d.drafts + d.one)
     middle = d.ceil_pages(s.kv_allocated_len + d.one)

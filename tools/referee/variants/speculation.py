@@ -77,7 +77,7 @@ def commit_every_draft(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @SPECULATION.wrong("verify", must="I1, I3")
 def verify_without_the_bonus(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The room counts the drafts and not the bonus token: its KV has no page."""
+    """The pages count the drafts and not the bonus token: its KV has no page."""
     right = built_in("verify", d, s, p)
     room = s.kv_allocated_len + d.drafts
     effects = (
@@ -97,7 +97,7 @@ def verify_accepts_more_than_was_drafted(d: Domain, s: Ledger, p: SimpleNamespac
 
 @SPECULATION.wrong("verify", must="X3")
 def verify_keeps_its_reserve(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A stays at the end of the room whose tail was freed: the next release frees it again."""
+    """A stays at the end of the pages whose tail was freed: the next release frees it again."""
     return with_fields(built_in("verify", d, s, p), kv_allocated_len=s.kv_allocated_len + d.drafts + d.one)
 
 

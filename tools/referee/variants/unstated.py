@@ -75,7 +75,7 @@ def round_is_not_charged(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @UNSTATED.wrong("verify", must="I18")
 def verify_is_not_charged(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """No charge is stated for the room of the drafts: it may not be there in the middle of a batch."""
+    """No charge is stated for the pages of the drafts: they may not be there in the middle of a batch."""
     return not_charged(built_in("verify", d, s, p), d)
 
 
