@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import Action
+from kvproof.spec.actions import Action, Step
 from kvproof.spec.effects import Condition
 from kvproof.spec.events import take
 from kvproof.spec.invariants import Invariant
@@ -17,9 +17,14 @@ from kvproof.spec.machine import LEDGER, Machine
 
 @dataclass(frozen=True)
 class ArbitraryStep:
-    """`assumptions`: the invariants before it, and that it can be taken; `conditions`: what is asked of it."""
+    """`assumptions`: the invariants before it, and that it can be taken; `conditions`: what is asked of it.
+
+    `step` is what the rule says, `after` its successor with the ghosts brought up to date.
+    """
 
     d: Symbols
+    before: Any
+    step: Step
     after: Any
     conditions: tuple[Condition, ...]
     assumptions: tuple[Any, ...]
@@ -32,7 +37,7 @@ def arbitrary_step(action: Action, machine: Machine = LEDGER) -> ArbitraryStep:
     after, conditions = take(d, action, before, step, params)
     well_formed = (d.is_well_formed(sort, getattr(params, name)) for name, sort in action.params.items())
     taken = (action.applies(d, before), *(guard.holds for guard in step.guards))
-    return ArbitraryStep(d, after, conditions, (*assumed, *well_formed, *taken))
+    return ArbitraryStep(d, before, step, after, conditions, (*assumed, *well_formed, *taken))
 
 
 def any_state(machine: Machine = LEDGER) -> tuple[Symbols, Any, tuple[Any, ...]]:

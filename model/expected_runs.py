@@ -236,6 +236,22 @@ tree: a split keeps the locks, one page is enough for a part
 tree: the last holder makes the pages evictable, and they are evicted
     run: locked_twice; tree_unlock; tree_unlock; tree_evict
     then: present=False pages=0 lock_ref=0 holders=0 evictable=0 protected=0
+pool: what is charged is taken from the free list first, the rest is evicted
+    run: pool_give_back pages=1; pool_unlock pages=2; pool_admit charge=2 locked=0; pool_take pages=2
+    then: free=0 evictable=1 charge=0
+    refused: pool_take pages=1; pool_admit charge=2 locked=0
+pool: what an admission locks it cannot be charged
+    run: pool_unlock pages=2
+    refused: pool_admit charge=1 locked=2; pool_admit charge=0 locked=3; pool_admit charge=0 locked=-1
+pool: what was charged stays, and no more is taken
+    run: pool_give_back pages=2; pool_admit charge=1 locked=0; pool_charge_others others=1
+    then: free=2 charge=1 others=1
+    refused: pool_take pages=2; pool_take pages=-1; pool_admit charge=0 locked=0; pool_charge_others others=2
+    refused: pool_elsewhere free=0 evictable=1; pool_elsewhere free=3 evictable=-1; pool_elsewhere free=-1 evictable=3
+    refused: pool_give_back pages=-1; pool_unlock pages=-1
+pool: others free and lock as long as what was charged stays
+    run: pool_give_back pages=2; pool_admit charge=1 locked=0; pool_elsewhere free=0 evictable=1
+    then: free=0 evictable=1 charge=1
 tree: other nodes have pages or none
     run: tree_elsewhere evictable_pages=2 protected_pages=1; tree_elsewhere evictable_pages=0 protected_pages=0
     then: rest_evictable=0 rest_protected=0 evictable=0 protected=0
@@ -248,6 +264,10 @@ DENIED_STATES = """
 admission: a lock that no admission holds: locks=1 held=1
 admission: a row that no admission holds: rows=1 held=1
 admission: pages that no admission holds: pages=1 held=1
+pool: a charge for which there is nothing: charge=1
+pool: a charge of others for which there is nothing: others=1
+pool: fewer pages than none on the free list: free=-1 evictable=1
+pool: fewer pages than none in the tree: free=1 evictable=-1
 tree: a node without pages: present=True
 tree: pages of a node that is not there: pages=1
 tree: pages without a node: pages=1 evictable=1

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from kvproof.model.accepted_events import prove_accepted_events
 from kvproof.model.arbitrary_step import arbitrary_step
+from kvproof.model.composed import prove_shared_prefix, questions_that_fail
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
 from kvproof.model.expectations import EXPLORED, Explored, explored, unmet_in
@@ -143,6 +144,8 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
         proof.lemmas.extend(prove_accepted_events(asker, {}))
+        progress("what rows share with the tree")
+        proof.lemmas.extend(prove_shared_prefix(asker))
         states, not_whole = all_states_of(explored_whole(), asker, progress)
         proof.reachable.extend(found for found, _ in states)
         proof.vacuous.extend([*not_whole, *unmet_in(states)])
@@ -180,7 +183,7 @@ def steps_of(fault: Fault | None = None) -> int:
     """How often a proof says what it does next, if nothing goes wrong."""
     if fault is not None:
         return len(fault.deviations) + 1
-    return sum(len(machine.actions) for machine in MACHINES) + len(explored_whole()) + 3
+    return sum(len(machine.actions) for machine in MACHINES) + len(explored_whole()) + 4
 
 
 def _what_never_happens(found: list[Reachable]) -> Iterator[str]:
@@ -258,6 +261,6 @@ def _pose_initial(machine: Machine) -> Posed:
 def _effects_that_cannot_fail(asker: Asker) -> Iterator[str]:
     """Each twin must have a model: an effect as it is, a broken J once a side condition is dropped, and each wrong rule."""
     yield from conditions_without_a_twin()
-    for what, question in (*twin_questions(), *twin_questions_of_conditions()):
+    for what, question in (*twin_questions(), *twin_questions_of_conditions(), *questions_that_fail()):
         if asker.answers(question)[POSSIBLE].verdict != PROVED:
             yield what

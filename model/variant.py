@@ -20,6 +20,7 @@ import z3
 from kvproof.model.accepted_events import EVENTS, prove_accepted_events
 from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.certify import numbers
+from kvproof.model.composed import SHARED_PREFIX, prove_shared_prefix
 from kvproof.model.expectations import unmet_in
 from kvproof.model.explore import (
     INSTANCES,
@@ -141,9 +142,10 @@ def prove_variant(
         changes = _changes(built_in, proof)
         kept = [o for o in built_in.obligations if o.action not in variant.replaced]
         proof.obligations = [*kept, *proof.obligations]
-        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect not in (LIVENESS, EVENTS)]
+        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect not in (LIVENESS, EVENTS, SHARED_PREFIX)]
         proof.lemmas += prove_liveness(asker, variant.actions)
         proof.lemmas += prove_accepted_events(asker, variant.replaced)
+        proof.lemmas += prove_shared_prefix(asker, variant.actions)
         if all(o.verdict == PROVED for o in proof.obligations):
             proof.vacuous.extend(_what_is_missing(variant, built_in, proof, show, asker))
         else:

@@ -165,7 +165,7 @@ class Take:
             ),
             Condition(
                 "I18",
-                implies(d, some, d.tokens(self.last - self.first) <= self.charge),
+                implies(d, some, covers(d, self.charge, self.last - self.first)),
                 "the charge covers what the allocator takes",
             ),
         )
@@ -314,9 +314,10 @@ class Insert:
 
 @dataclass(frozen=True)
 class Lock:
-    """The tree node at the end of the protected prefix is locked (inc_lock_ref)."""
+    """The nodes of the tree that hold the first `pages` pages of the prefix are locked, up to the root (inc_lock_ref)."""
 
     when: Flag
+    pages: Count
 
     def apply(self, d: Domain, s: Ledger, after: Ledger) -> Applied:
         return s.but(locks=s.locks + d.where(self.when, 1, 0)), ()
@@ -372,6 +373,11 @@ Effect = (
     | Unlock
     | Report
 )
+
+
+def covers(d: Domain, charge: Length, pages: Count) -> Flag:
+    """What an admission was charged is enough for what the allocator takes, whole pages (I18)."""
+    return d.tokens(pages) <= charge
 
 
 def most_tokens(d: Domain) -> Length:

@@ -1,8 +1,9 @@
 """A machine: a state, the actions on it, the invariants of it. The specification is a few of them, each proven by itself.
 
 The *ledger* (`spec/state.py`) is the large one: a session, its slot, its turn. The others are small and hold what no ledger
-sees: a node of the radix tree with its lock and counters (`spec/tree.py`), an admission that may fail half-way and a free that
-waits (`spec/staging.py`), a request that is retracted again and again (`spec/progress.py`).
+sees: a node of the radix tree with its lock and counters (`spec/tree.py`), the pool's pages and what was charged for them
+(`spec/pool.py`), an admission that may fail half-way and a free that waits (`spec/staging.py`), a request that is retracted again
+and again (`spec/progress.py`). `spec/shared_prefix.py` composes the ledger and the node.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.spec import progress, staging, tree
+from kvproof.spec import pool, progress, staging, tree
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.domain import Domain
 from kvproof.spec.invariants import AUXILIARY, INVARIANTS, Invariant
@@ -69,7 +70,15 @@ DEFERRED = Machine(
     staging.DEFERRED_INVARIANTS,
     {},
 )
-
+POOL = Machine(
+    "pool",
+    "the pool's pages, and what admitted requests were charged",
+    pool.Pool,
+    pool.empty,
+    pool.ACTIONS,
+    pool.INVARIANTS,
+    {},
+)
 PROGRESS = Machine(
     "progress",
     "a request that is retracted again and again",
@@ -80,7 +89,7 @@ PROGRESS = Machine(
     {},
 )
 
-MACHINES: tuple[Machine, ...] = (LEDGER, TREE, ADMISSION, DEFERRED, PROGRESS)
+MACHINES: tuple[Machine, ...] = (LEDGER, TREE, POOL, ADMISSION, DEFERRED, PROGRESS)
 
 
 def machine_of(action: str) -> Machine:

@@ -15,6 +15,7 @@ from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.run_events import Cell, LemmaSaid
 from kvproof.conformance.report.show_effects import all_in_words
 from kvproof.model.certify import Certificate
+from kvproof.model.composed import SHARED_PREFIX
 from kvproof.model.explore import Run, Taken
 from kvproof.model.integers import Integers
 from kvproof.model.liveness import LIVENESS
@@ -34,6 +35,12 @@ SCOPE = (
 
 # What a verdict means for the question whether the assumptions have a model.
 POSSIBLE_WORDS = {"proved": "satisfiable", "broken": "contradictory", "unknown": "unknown"}
+
+SAID_OF = {
+    LIVENESS: "liveness: every turn, and every close that waits, can end, for every P >= 1",
+    SHARED_PREFIX: "tree: what a row shares is in the tree, and locked whenever pages are taken, for every order of steps",
+}
+"""What is printed of lemmas that are not of an effect, once all of them are proved."""
 
 
 def matrix(proof: Proof, machine: Machine) -> Table:
@@ -75,9 +82,10 @@ def summary(proof: Proof) -> list[str]:
         f"{len(every_invariant())} invariants, {auxiliary} auxiliary (X: what induction needed)",
         SCOPE,
     ]
-    stages = [lemma.verdict for lemma in proof.lemmas if lemma.effect == LIVENESS]
-    if stages and set(stages) == {PROVED}:
-        lines.append("liveness: every turn, and every close that waits, can end, for every P >= 1")
+    for group, said in SAID_OF.items():
+        verdicts = {lemma.verdict for lemma in proof.lemmas if lemma.effect == group}
+        if verdicts == {PROVED}:
+            lines.append(said)
     if proof.reachable:
         states = sum(r.states for r in proof.reachable)
         sizes = ", ".join(dict.fromkeys(f"P={r.page_size} row width {r.row_width}" for r in proof.reachable))

@@ -114,10 +114,11 @@ def extend(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
         pending=d.where(p.last, 1, d.where(d.overlap, s.pending + 1, 0)),
         chunk_known=d.every(s.chunk_known, d.no(p.last)),
     )
+    shared = d.floor_pages(s.prefix_len)
     effects = (
         TakeRow(first),
-        Lock(first),
-        Share(first, d.floor_pages(s.prefix_len)),
+        Lock(first, shared),
+        Share(first, shared),
         take(d, s.prefix_len, p.seq_len),
         Write(s.prefix_len, p.seq_len),
     )

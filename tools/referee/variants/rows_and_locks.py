@@ -6,8 +6,9 @@ import dataclasses
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
-from kvproof.spec.domain import Domain
-from kvproof.spec.effects import DropRow, Lock, TakeRow, Unlock
+from kvproof.spec.domain import Domain, minus
+from kvproof.spec.effects import DropRow, Free, Lock, Share, Take, TakeRow, Unlock, Write
+from kvproof.spec.faults.fault import with_parts
 from kvproof.spec.state import WAITING, Ledger
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_effects, with_fields, without
@@ -69,8 +70,7 @@ def extend_locks_nothing(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def every_chunk_locks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Each chunk locks the prefix, one unlock undoes one: it can never be evicted again."""
     right = built_in("extend", d, s, p)
-    effects = tuple(Lock(d.true) if isinstance(e, Lock) else e for e in right.effects)
-    return dataclasses.replace(right, effects=effects)
+    return with_parts(right, Lock, when=d.true)
 
 
 @ROWS_AND_LOCKS.wrong("close", must="I11")
@@ -94,4 +94,43 @@ def finish_unlocks_the_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 @ROWS_AND_LOCKS.wrong("match_slot", must="I11")
 def match_locks_again(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Each match of a rejected turn locks once more (sglang #20476)."""
-    return with_effects(built_in("match_slot", d, s, p), Lock(d.true))
+    return with_effects(built_in("match_slot", d, s, p), Lock(d.true, d.floor_pages(s.slot_cache_protected_len)))
+
+
+def _in_order(step: Step, *kinds: type) -> Step:
+    """The same step, its effects of these kinds last, in this order."""
+    moved = sorted((e for e in step.effects if isinstance(e, kinds)), key=lambda e: kinds.index(type(e)))
+    return dataclasses.replace(step, effects=(*(e for e in step.effects if not isinstance(e, kinds)), *moved))
+
+
+@ROWS_AND_LOCKS.wrong("extend", must="what is shared is locked when pages are taken")
+def extend_locks_too_late(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The prefix is locked after the pages were taken: they may have been evicted from it."""
+    return _in_order(built_in("extend", d, s, p), Share, Take, Write, Lock)
+
+
+@ROWS_AND_LOCKS.wrong("extend", must="the lock goes through all that is shared")
+def extend_locks_a_part(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """The lock leaves the last page of the prefix out: the tree evicts it while the request reads it."""
+    return with_parts(built_in("extend", d, s, p), Lock, pages=d.floor_pages(minus(d, s.prefix_len, d.one)))
+
+
+@ROWS_AND_LOCKS.wrong("extend", must="what is shared is locked when pages are taken")
+def chunk_is_unlocked_while_pages_are_taken(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Each chunk after the first undoes the lock, takes its pages, and locks again: in between the prefix is evicted."""
+    right = built_in("extend", d, s, p)
+    again = d.no(s.phase == WAITING)
+    lock = Lock(again, d.floor_pages(s.cache_protected_len))
+    return dataclasses.replace(right, effects=(Unlock(again), *right.effects, lock))
+
+
+@ROWS_AND_LOCKS.right("extend")
+def extend_shares_and_then_locks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Nothing is evicted between the two, because no page is taken."""
+    return _in_order(built_in("extend", d, s, p), Share, Lock, Take, Write)
+
+
+@ROWS_AND_LOCKS.right("abort_first")
+def row_is_returned_before_the_lock(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """Row, pages and lock all go back in one step, in which no page is taken."""
+    return _in_order(built_in("abort_first", d, s, p), Free, DropRow, Unlock)

@@ -225,7 +225,7 @@ class JaxScene:
         """The same node stands for the one that was matched and for the one that was locked before."""
         if node is not self.node:
             raise NotUnderstoodError("another node than the one that was matched is locked")
-        self.effects.append(Lock(z3.BoolVal(True)))
+        self.effects.append(Lock(z3.BoolVal(True), self.d.floor_pages(self.s.cache_protected_len)))
 
     def unlocks_nothing(self) -> None:
         """Where there is no tree, the lock of the specification is nothing, and goes with the row."""
