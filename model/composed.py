@@ -37,8 +37,9 @@ Asked = list[tuple[Label, Any]]
 
 def prove_shared_prefix(asker: Asker, actions: Mapping[str, Action] = ACTIONS) -> Iterator[Lemma]:
     """What is asked of each of these rules of the ledger, and of each of the tree's, by which anyone else changes it."""
-    posed = {action.name: partial(_pose, action) for action in (*actions.values(), *TREE.actions.values())}
-    for name, pose in {"(initial)": _pose_initial, **posed}.items():
+    posed: dict[str, Callable[[], Posed]] = {"(initial)": _pose_initial}
+    posed |= {action.name: partial(_pose, action) for action in (*actions.values(), *TREE.actions.values())}
+    for name, pose in posed.items():
         for (_, sentence), answer in asker.answers(Question(f"{SHARED_PREFIX}: {name}", pose)).items():
             yield Lemma(SHARED_PREFIX, f"{name}: {sentence}", answer.verdict, answer.seconds)
 

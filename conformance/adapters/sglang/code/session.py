@@ -82,7 +82,7 @@ class SessionScene:
         self.row, self.node = Row(), Opaque("the tree node")
         self.pool = RowPool(run, self.row, self.effects)
         self.allocator = self.allocator_kind(run, self.effects, s)
-        self.lock = Lock(self.node, self._lock_fields())
+        self.lock = Lock(self.node, self._lock_fields(), run.d.floor_pages(s.cache_protected_len))
         self.inner = InnerCache(run, self.pool, self.allocator, self.lock, self.effects)
         self.session_id = Name("the session's id")
         self.session = self._session()

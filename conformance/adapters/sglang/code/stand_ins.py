@@ -272,10 +272,10 @@ def of_the_row(indices: Any) -> Indices:
 
 
 class Lock:
-    """The tree lock of a session. `fields`: what a holder keeps to undo it, by the name of its attribute."""
+    """The tree lock of a session, which goes through `pages`. `fields`: what a holder keeps to undo it, by attribute."""
 
-    def __init__(self, node: Any, fields: dict[str, Any]) -> None:
-        self.node, self.fields = node, fields
+    def __init__(self, node: Any, fields: dict[str, Any], pages: Any) -> None:
+        self.node, self.fields, self.pages = node, fields, pages
 
     def is_undone_by(self, params: Any, skip_swa: Any) -> bool:
         """Whether an unlock gives back what the lock took: the tree node alone, or the window's lock with it."""
@@ -340,7 +340,7 @@ class InnerCache(StandIn):
     def inc_lock_ref(self, node: Any) -> Any:
         if node is not self.lock.node:
             raise NotUnderstoodError("another node than the turn's is locked")
-        self.effects.append(LockEffect(z3.BoolVal(True)))
+        self.effects.append(LockEffect(z3.BoolVal(True), self.lock.pages))
         return Opaque("the result of a lock")
 
     def match_prefix(self, params: Any) -> Any:
