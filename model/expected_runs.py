@@ -246,12 +246,23 @@ pool: what an admission locks it cannot be charged
 pool: what was charged stays, and no more is taken
     run: pool_give_back pages=2; pool_admit charge=1 locked=0; pool_charge_others others=1
     then: free=2 charge=1 others=1
-    refused: pool_take pages=2; pool_take pages=-1; pool_admit charge=0 locked=0; pool_charge_others others=2
+    refused: pool_take pages=2; pool_admit charge=0 locked=0; pool_charge_others others=2
     refused: pool_elsewhere free=0 evictable=1; pool_elsewhere free=3 evictable=-1; pool_elsewhere free=-1 evictable=3
     refused: pool_give_back pages=-1; pool_unlock pages=-1
 pool: others free and lock as long as what was charged stays
     run: pool_give_back pages=2; pool_admit charge=1 locked=0; pool_elsewhere free=0 evictable=1
     then: free=0 evictable=1 charge=1
+batch: what a step in flight uses goes to the next batch, not to its own
+    run: batch_give; batch_give_back
+    then: given=False used=1 launches=1
+    refused: batch_give
+batch: who got it behind a step in flight is launched once in each batch
+    run: batch_give; batch_give_back; batch_next; batch_give
+    then: given=True batch=2 used=2 launches=1
+    refused: batch_launch
+batch: a turn keeps it from batch to batch
+    run: batch_give; batch_next; batch_launch
+    then: given=True batch=2 used=2 launches=1
 tree: other nodes have pages or none
     run: tree_elsewhere evictable_pages=2 protected_pages=1; tree_elsewhere evictable_pages=0 protected_pages=0
     then: rest_evictable=0 rest_protected=0 evictable=0 protected=0
@@ -264,6 +275,11 @@ DENIED_STATES = """
 admission: a lock that no admission holds: locks=1 held=1
 admission: a row that no admission holds: rows=1 held=1
 admission: pages that no admission holds: pages=1 held=1
+batch: two launches of one batch: launches=2 used=1
+batch: a launch of no batch: launches=1
+batch: fewer launches than none: launches=-1 used=1
+batch: used by a batch that comes later: used=2
+batch: a batch without a number: batch=0
 pool: a charge for which there is nothing: charge=1
 pool: a charge of others for which there is nothing: others=1
 pool: fewer pages than none on the free list: free=-1 evictable=1

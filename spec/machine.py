@@ -2,8 +2,9 @@
 
 The *ledger* (`spec/state.py`) is the large one: a session, its slot, its turn. The others are small and hold what no ledger
 sees: a node of the radix tree with its lock and counters (`spec/tree.py`), the pool's pages and what was charged for them
-(`spec/pool.py`), an admission that may fail half-way and a free that waits (`spec/staging.py`), a request that is retracted again
-and again (`spec/progress.py`). `spec/shared_prefix.py` composes the ledger and the node.
+(`spec/pool.py`), a row or a page that steps in flight use (`spec/batch.py`), an admission that may fail half-way and a free that
+waits (`spec/staging.py`), a request that is retracted again and again (`spec/progress.py`). `spec/shared_prefix.py` puts the
+ledger and the node side by side.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvproof.spec import pool, progress, staging, tree
+from kvproof.spec import batch, pool, progress, staging, tree
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.domain import Domain
 from kvproof.spec.invariants import AUXILIARY, INVARIANTS, Invariant
@@ -79,6 +80,15 @@ POOL = Machine(
     pool.INVARIANTS,
     {},
 )
+BATCH = Machine(
+    "batch",
+    "a row or a page, and the batches that use it",
+    batch.Used,
+    batch.unused,
+    batch.ACTIONS,
+    batch.INVARIANTS,
+    {},
+)
 PROGRESS = Machine(
     "progress",
     "a request that is retracted again and again",
@@ -89,7 +99,7 @@ PROGRESS = Machine(
     {},
 )
 
-MACHINES: tuple[Machine, ...] = (LEDGER, TREE, POOL, ADMISSION, DEFERRED, PROGRESS)
+MACHINES: tuple[Machine, ...] = (LEDGER, TREE, POOL, BATCH, ADMISSION, DEFERRED, PROGRESS)
 
 
 def machine_of(action: str) -> Machine:

@@ -59,10 +59,7 @@ def pool_take(d: Domain, s: Pool, p: SimpleNamespace) -> Step:
 
     From the free list; what is missing there is evicted.
     """
-    guards = (
-        Guard(HAS_PAGES, 0 <= p.pages),
-        Guard("the charge covers what the allocator takes", covers(d, s.charge, p.pages)),
-    )
+    guards = (Guard("the charge covers what the allocator takes", covers(d, s.charge, p.pages)),)
     evicted = larger(d, p.pages - s.free, 0)
     return Step(s.but(free=s.free + evicted - p.pages, evictable=s.evictable - evicted, charge=d.zero), guards)
 

@@ -118,7 +118,7 @@ def test_each_cell_of_a_proof_is_a_case(tmp_path: Path) -> None:
     assert run.run["invocations"][0]["executionSuccessful"]
     cells = [case for case in run.cases if case.get("classname").startswith("kvproof.proof.ledger.")]
     assert {case.get("name") for case in cells} >= {"I1", "I22", "X1"}
-    assert len(run.of("cell")) == 717
+    assert len(run.of("cell")) == 722
     assert not etree.parse(str(run.junit)).findall(".//failure")
 
 
