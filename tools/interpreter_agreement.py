@@ -133,6 +133,8 @@ def _state(replayer: Replayer) -> dict[str, Any]:
         "turns": {turn: key for turn, key in replayer.of_turn.items() if turn not in replayer.elsewhere},
         "ended": replayer.ended_in,
         "late": replayer.late,
+        # The loop has noted what a turn lets go of before it finds that the event is wrong, and nothing follows then.
+        "batch": None if report.findings else replayer.batch,
         "owners": [book.owner(page) for page in pages],
         "tables": {key: book.table(key) for key in replayer.ledgers},
         "locked": book.protected,

@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.conformance.compiled import book, filler, layout, loop, pages, places, rule_calls
+from kvproof.conformance.compiled import book, filler, in_flight, layout, loop, pages, places, rule_calls
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, rules_source
 from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.batch import may_be_given
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.tree import is_continued, is_of_tokens, may_be_evicted
 
@@ -88,7 +89,18 @@ def loads(width, kind):
 
 byte_at, number_at, wide_number_at = loads(8, types.uint8), loads(32, types.int32), loads(64, types.int64)
 """
-LOOP = (rule_calls.ask, is_continued, is_of_tokens, may_be_evicted, book, places, pages, loop)
+LOOP = (
+    rule_calls.ask,
+    is_continued,
+    is_of_tokens,
+    may_be_evicted,
+    may_be_given,
+    book,
+    places,
+    pages,
+    in_flight,
+    loop,
+)
 """What the loop is made of: functions, and modules with all of theirs."""
 SECONDS = 12
 """About how long it takes to compile the loop, once on a machine."""

@@ -133,6 +133,7 @@ class CompiledChecker:
     def _judge_in_arrays(self, events: EventBatch, first: int, last: int) -> int:
         """Judge from `first` on as long as events are clean. The event that is not is left to the interpreted checker."""
         state, at = self._state, first
+        state.counts[layout.FIRST_SEQ] = events.first_seq
         status = layout.NEEDS_ROOM
         while status == layout.NEEDS_ROOM:
             status, at = self._judge(at, last, events.arrays, state.arrays())

@@ -206,6 +206,7 @@ class EventBatch:
     """There may be room for more than are there."""
     longest_list: int
     """At least the pages of the longest list."""
+    first_seq: int
     events: Callable[[int, int], Iterator[Event]]
     """Some of them, from the first to before the last."""
 
@@ -229,11 +230,14 @@ def arrays_of(batch: Any, names: Names) -> EventBatch:
         stored = batch.batch() if isinstance(batch, EventColumns) else batch
         return events_of(stored.slice(first, last - first))
 
-    return EventBatch(len(batch), names.room.arrays(), _longest_list(names.room), events)
+    return EventBatch(len(batch), names.room.arrays(), _longest_list(names.room), first_seq(batch), events)
 
 
 def first_seq(batch: Any) -> int:
-    return int(batch.column("seq")[0].as_py())
+    """The seq of the first event of a record batch, or of `EventColumns`; 0 if there is none."""
+    if len(batch) == 0:
+        return 0
+    return batch.first_seq if isinstance(batch, EventColumns) else int(batch.column("seq")[0].as_py())
 
 
 def events_in(batch: Any, first: int = 0) -> Iterator[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from kvproof.conformance.replay.batch_in_flight import GIVE_UP, LAUNCHES, OF_REUSE
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
@@ -86,6 +87,10 @@ class StateArrays(NamedTuple):
     """int32[2, window pages + 1]: the page that names it (0: none), and a mark."""
     users: Array
     """int32[rows]: the ledger that has the row, + 1."""
+    launched: Array
+    """int64[rows]: the launch that reads and writes the row while its result is not known, as a number of an event (0: none)."""
+    given_up: Array
+    """int64[pool pages + 1], with overlap: the event at which a row let go of the page while its step ran (0: none did)."""
     turns: Array
     """int32[turns, 4]: its own ledger, the ledger that its events are about + 1 (0: none yet), whether it was refused
     or is over, how many results may come late."""
@@ -155,6 +160,8 @@ EXTEND, RESULT, AN_INSERT = (ACTIONS.index(name) for name in ("extend", "result"
 KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
 KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
 """Bit of each event that brings a turn into the batch or takes it out."""
+KINDS_THAT_LAUNCH = sum(1 << ACTIONS.index(name) for name in LAUNCHES)
+KINDS_THAT_GIVE_UP = sum(1 << ACTIONS.index(name) for name in GIVE_UP)
 RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
 """Bit of each event that names the row of its turn."""
@@ -186,7 +193,10 @@ OWN_LEDGER, LEDGER_OF, ELSEWHERE, LATE = range(4)
 FREE_COUNT, TREE_COUNT, PROTECTED_COUNT, WINDOW_FREE_COUNT, WINDOW_TREE_COUNT, WINDOW_PROTECTED_COUNT = range(6)
 SESSION_HELD, UNCACHED, WINDOW_HELD, WINDOW_UNCACHED = range(6, 10)
 EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS, LIVE_TURNS = range(10, 18)
-FREE_BLOCKS = 18
+FIRST_SEQ, BATCH_STEP, BATCH_FIRST, BATCH_BEFORE, LAST_GIVEN_UP = range(18, 23)
+"""The seq of the first event in the arrays; of the batch that was launched last its step and its first launch, and that of the
+batch before it; when pages were given up last while their step ran. An event's number is its seq, and one more."""
+FREE_BLOCKS = 23
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -195,6 +205,7 @@ PLANES = 48
 _BITS = {name: 1 << place for place, name in enumerate(COUNTED)}
 SEEN_BY_CHECK = sum(_BITS[name] for name in OF_A_CHECK)
 SEEN_BY_EVICTION = sum(_BITS[name] for name in OF_EVICTED_PAGES)
+SEEN_BY_REUSE = _BITS[OF_REUSE]
 SEEN_BY_WINDOW_EVICTION = sum(_BITS[name] for name in OF_EVICTED_WINDOW_PAGES)
 CHECK_RULE, EVICT_RULE = list(RULES).index("check"), len(RULES)
 # What was shown: a bit for each value that was, then one for each that was not. The rows of actions follow those above.

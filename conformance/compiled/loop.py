@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import length_of, totals, undo
+from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
@@ -176,6 +177,20 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             exercised, shown = answer[at.EXERCISES], answer[at.SHOWS]
             checked = answer[at.SEEN] | (exercised & answer[at.CONCERNS])
             with_row = (at.KINDS_WITH_ROW >> kind) & 1 == 1
+            taken_over = -1
+            if settings[at.OVERLAP] != 0 and is_another == 0:
+                if (at.KINDS_THAT_LAUNCH >> kind) & 1 == 1:
+                    taken_over = reuse(row_seen, event, events, state)
+                    if taken_over < 0:
+                        return at.NOT_CLEAN, event
+                    if taken_over > 0:
+                        checked |= at.SEEN_BY_REUSE
+                elif row_before == at.NO_ROW:
+                    pass
+                elif (at.KINDS_THAT_GIVE_UP >> kind) & 1 == 1 and (n_freed > 0 or kind != at.AN_INSERT):
+                    let_go(ledger, event, state)
+                elif kind == at.RESULT and new[at.PENDING] == 0:
+                    state.launched[row_before] = 0
             if n_moved > 0 or moves[0, 0] != 0:
                 at_most = n_moved + 2 * (tables[ledger, at.LENGTH] + length_of(events, at.SHARED, event))
                 if (
@@ -191,6 +206,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 with_row and tables[ledger, at.ROW] != at.NO_ROW and table[at.ROW_SEEN, event] != tables[ledger, at.ROW]
             ):
                 return at.NOT_CLEAN, event
+            if taken_over >= 0:
+                launch(row_seen, taken_over, event, events, state)
             if is_late:
                 turns[turn, at.LATE] -= 1
             elif (at.KINDS_THAT_JOIN_OR_LEAVE >> kind) & 1 == 1:

@@ -17,6 +17,7 @@ from kvproof.conformance.compiled.book import block_class
 from kvproof.conformance.compiled.columns import EventBatch, Names
 from kvproof.conformance.compiled.coverage_bits import coverage_of, write_coverage
 from kvproof.conformance.compiled.layout import Array
+from kvproof.conformance.replay.batch_in_flight import BatchInFlight
 from kvproof.conformance.replay.limits import Limits
 from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, Pool, Pools
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
@@ -87,6 +88,8 @@ class State:
         self.pages: Array = np.zeros((7, pool_pages + 1), np.int32)
         self.windows: Array = np.zeros((2, window_pages + 1), np.int32)
         self.users: Array = np.zeros(64, np.int32)
+        self.launched: Array = np.zeros(64, np.int64)
+        self.given_up: Array = np.zeros(pool_pages + 1 if d.overlap else 1, np.int64)
         self.turns: Array = np.zeros((64, 4), np.int32)
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
@@ -113,7 +116,7 @@ class State:
         self._make_room_for_names()
         rows = int(events.arrays.table[at.ROW_SEEN, : len(events)].max(initial=0)) + 1
         if len(self.users) < rows <= MOST_ROWS:
-            self.users = _grown(self.users, rows)
+            self.users, self.launched = _grown(self.users, rows), _grown(self.launched, rows)
         longest = events.longest_list
         if longest > self.scratch.shape[1]:
             self.scratch = np.zeros((3, longest), np.int32)
@@ -187,7 +190,26 @@ class State:
         ended = np.flatnonzero(self.tables[:, at.ENDED_IN] != at.NEVER_ENDED).tolist()
         steps = self.tables[:, at.ENDED_IN]
         replayer.ended_in = {keys[n]: None if steps[n] == at.ABSENT else int(steps[n]) for n in ended}
+        replayer.batch = self._batch()
         self._hand_over_pages(replayer.book)
+
+    def _batch(self) -> BatchInFlight:
+        step, first, before = self.counts[[at.BATCH_STEP, at.BATCH_FIRST, at.BATCH_BEFORE]].tolist()
+        if first == 0:
+            return BatchInFlight()
+        rows = {row: number for row, number in _nonzero(self.launched) if number >= first}
+        pages = {page: number for page, number in _nonzero(self.given_up) if number >= before}
+        return BatchInFlight(None if step == at.ABSENT else step, first, before, rows, pages)
+
+    def _take_back_batch(self, batch: BatchInFlight) -> None:
+        self.counts[at.BATCH_STEP] = at.ABSENT if batch.step is None else batch.step
+        self.counts[at.BATCH_FIRST], self.counts[at.BATCH_BEFORE] = batch.first, batch.before
+        self.counts[at.LAST_GIVEN_UP] = max(batch.pages.values(), default=0)
+        self.launched[:], self.given_up[:] = 0, 0
+        for row, number in batch.rows.items():
+            self.launched[row] = number
+        for page, number in batch.pages.items():
+            self.given_up[page] = number
 
     def _hand_over_pages(self, book: PageBook) -> None:
         book._owners = {
@@ -246,6 +268,7 @@ class State:
         self.counts[:] = 0
         self._count_what_is_reported(replayer)
         self._take_back_pages(book)
+        self._take_back_batch(replayer.batch)
         return True
 
     def _count_what_is_reported(self, replayer: Replayer) -> None:
@@ -298,6 +321,7 @@ class State:
         rows = [table.row for table in book._tables.values()]
         if rows and max(rows) >= len(self.users):
             self.users = np.zeros(max(rows) + 1, np.int32)
+            self.launched = np.zeros(max(rows) + 1, np.int64)
         top = 0
         for touched, ((key, table), size) in enumerate(zip(book._tables.items(), sizes, strict=True)):
             n = self.names.ledgers[key]

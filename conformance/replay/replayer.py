@@ -6,12 +6,13 @@ happened. The first difference is a finding. Deviations that are known of the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, at
+from kvproof.conformance.replay.batch_in_flight import GIVE_UP, LAUNCHES, OF_REUSE, BatchInFlight, Reused
 from kvproof.conformance.replay.coverage import Counting
 from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
 from kvproof.conformance.replay.judge import (
@@ -28,7 +29,7 @@ from kvproof.conformance.replay.judge import (
 from kvproof.conformance.replay.limits import Limits
 from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
-from kvproof.conformance.replay.page_book import PageBook
+from kvproof.conformance.replay.page_book import PageBook, RowTable
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
 from kvproof.model.integers import Integers
@@ -43,6 +44,7 @@ from kvproof.spec.trace import Event, Header
 FIRST_LINE = 2
 """Line of the first event of a trace: the header is line 1."""
 CONTRADICTS = "an event agrees with the header of its trace, and its turn with the events before it"
+RUNS_AT_ONCE = "a batch runs at once: what one of its launches reads or writes, no other is given"
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
@@ -89,6 +91,7 @@ class Replayer:
         self.ended_in: dict[str, int | None] = {}
         self.late: dict[str, int] = {}
         """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
+        self.batch = BatchInFlight()
         self.limits = Limits(config)
         self.report = Report(
             self.path,
@@ -135,6 +138,8 @@ class Replayer:
                 return self._contradiction(line, event, wrong, key, invariants=invariants)
             if wrong := tuple(self.limits.too_long_a_chunk(event, before)):
                 return self._contradiction(line, event, wrong, key)
+            if reused := tuple(self._reused(event, judgement)):
+                return self._reuse(line, event, reused, key)
             self._advance(key, judgement, event)
             return None
         return self._deviation(line, event, key, before, judgement)
@@ -187,6 +192,8 @@ class Replayer:
         )
 
     def _advance(self, key: str, judgement: Judgement, event: Event) -> None:
+        if self.d.overlap and not judgement.outcome.action.of_another:
+            self._follow_batch(self.book.table(key), judgement, event)
         self.book.commit(judgement.moves)
         after = judgement.outcome.after
         if event.turn is not None and event.action == "create":
@@ -201,6 +208,36 @@ class Replayer:
             self.ledgers.pop(key, None)
         else:
             self.ledgers[key] = after
+
+    def _reused(self, event: Event, judgement: Judgement) -> Iterator[Reused]:
+        """What a launch is given although another of its batch uses it; whether it was asked is counted, too."""
+        table = judgement.moves.table
+        if self.d.overlap and event.action in LAUNCHES and table is not None:
+            if self.batch.taken_over(event):
+                self.report.coverage.invariants[OF_REUSE] += 1
+            yield from self.batch.reused_by(event, table.row)
+
+    def _reuse(self, line: int, event: Event, reused: tuple[Reused, ...], key: str) -> Finding:
+        return self._finding(
+            line,
+            event,
+            ledger=key,
+            action=event.action,
+            rule=RUNS_AT_ONCE,
+            pages=tuple(r.sentence for r in reused),
+            invariants={r.invariant: every_invariant()[r.invariant].statement for r in reused},
+            cause=reused[0].cause,
+        )
+
+    def _follow_batch(self, table: RowTable | None, judgement: Judgement, event: Event) -> None:
+        """Which rows and pages the steps in flight use. `table`: the row before the event."""
+        launched = judgement.moves.table
+        if event.action in LAUNCHES and launched is not None:
+            self.batch.launch(event, launched.row)
+        elif table is not None and event.action == "result" and judgement.outcome.after.pending == 0:
+            self.batch.know_results(table.row)
+        elif table is not None and event.action in GIVE_UP:
+            self.batch.let_go(event, table.row, table.pages)
 
     def _count_late(self, turn: str, event: str, outcome: Outcome) -> None:
         """A launch whose result the ledger does not await: of a turn that leaves, or of the chunk before the last one."""

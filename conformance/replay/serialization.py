@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from kvproof.conformance.replay.batch_in_flight import BatchInFlight
 from kvproof.conformance.replay.kept_types import ledger_from_data
 from kvproof.conformance.replay.page_book import FREE, PageBook, RowTable
 from kvproof.conformance.replay.replayer import Replayer
@@ -31,6 +32,8 @@ def state_as_data(replayer: Replayer) -> Data:
         "elsewhere": sorted(replayer.elsewhere),
         "ended_in": dict(replayer.ended_in),
         "late": dict(replayer.late),
+        # Absent in what an older kvproof wrote: then no row and no page is known to be of a batch in flight.
+        "batch": _batch_as_data(replayer.batch),
         "owned": owned,
         # In the order in which they were touched last: it is the order in which readers of a page are named.
         "tables": [[key, t.row, t.tree_end, t.pages] for key, t in book._tables.items()],
@@ -48,7 +51,21 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.elsewhere = set(map(str, data["elsewhere"]))
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
     replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
+    replayer.batch = _batch(replayer, data.get("batch"))
     _restore_book(replayer.book, data)
+
+
+def _batch_as_data(batch: BatchInFlight) -> Data:
+    return {**vars(batch), "rows": [*batch.rows.items()], "pages": [*batch.pages.items()]}
+
+
+def _batch(replayer: Replayer, data: Data | None) -> BatchInFlight:
+    if data is None:
+        return BatchInFlight()
+    step = None if data["step"] is None else whole_number(data["step"])
+    rows = {count(row): count(number) for row, number in data["rows"]}
+    pages = {_page(replayer.book, page): count(number) for page, number in data["pages"]}
+    return BatchInFlight(step, count(data["first"]), count(data["before"]), rows, pages)
 
 
 def _restore_book(book: PageBook, data: Data) -> None:

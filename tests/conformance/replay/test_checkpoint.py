@@ -213,7 +213,7 @@ def test_all_that_a_replayer_remembers_comes_back(config: dict[str, Any], tmp_pa
     for line, event in islice(read_trace(path), 100):
         assert whole.feed(line, event) is None
     restore_state(fresh, json.loads(json.dumps(state_as_data(whole))))
-    for name in ("ledgers", "of_turn", "elsewhere", "ended_in", "late"):
+    for name in ("ledgers", "of_turn", "elsewhere", "ended_in", "late", "batch"):
         assert getattr(fresh, name) == getattr(whole, name)
     for name in ("_owners", "_tables", "_users"):
         assert getattr(fresh.book, name) == getattr(whole.book, name)

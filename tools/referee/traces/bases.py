@@ -43,6 +43,7 @@ BASES: dict[str, Scenario | Kept] = {
     "retracts in flight": Scenario("retract", {"overlap": True}),
     "pressure": Scenario("pressure"),
     "storm": Scenario("storm"),
+    "storm in flight": Scenario("storm", {"overlap": True}),
     "window": Scenario("window"),
     "rounds in flight": Scenario("rounds"),
     "rounds": Scenario("rounds", {"overlap": False, "speculation": 1, "drafts": 2}),
