@@ -119,7 +119,10 @@ class Event(_Strict):
     record: Literal["event"] = "event"
     seq: int = Field(ge=0)
     cause: int | None = Field(default=None, description="seq of the event whose late result this is")
-    step: int | None = Field(default=None, description="scheduler step, for people")
+    step: int | None = Field(
+        default=None,
+        description="scheduler step: launches (extend, decode) that follow each other with one number are one batch",
+    )
     action: EventName
     session: str | None = None
     turn: str | None = Field(default=None, description="request id")
