@@ -146,16 +146,15 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.lemmas.extend(prove_accepted_events(asker, {}))
         progress("what rows share with the tree")
         proof.lemmas.extend(prove_shared_prefix(asker))
+        progress("expected runs")
+        proof.vacuous.extend(asker.recall("expected runs", _unexpected_runs, SENTENCES))
+        for machine in (m for m in MACHINES if m is not LEDGER):
+            taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
+            proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
         states, not_whole = all_states_of(explored_whole(), asker, progress)
         proof.reachable.extend(found for found, _ in states)
         proof.vacuous.extend([*not_whole, *unmet_in(states)])
         proof.vacuous.extend(_what_never_happens(proof.reachable))
-        for machine in (m for m in MACHINES if m is not LEDGER):
-            taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
-            proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
-        progress("expected runs")
-        failures = asker.recall("expected runs", _unexpected_runs, SENTENCES)
-        proof.vacuous.extend(failures)
     elif proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)

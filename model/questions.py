@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -133,7 +133,12 @@ class Asker:
 
 
 def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:
-    """Deny each goal in turn.
+    """Deny each goal in turn."""
+    return dict(one_by_one(posed, rlimit))
+
+
+def one_by_one(posed: Posed, rlimit: int = RLIMIT) -> Iterator[tuple[Label, Answer]]:
+    """What Z3 answers, as it comes.
 
     In a context of its own: how far Z3 gets with quantifiers depends on the terms that a context made before, and an answer
     must not depend on what was asked before.
@@ -141,7 +146,6 @@ def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:
     alone = z3.Context()
     solver = z3_solver(rlimit, alone)
     solver.add(*(assumption.translate(alone) for assumption in posed.assumptions))
-    found: Answers = {}
     for label in posed.labels:
         begin = time.perf_counter()
         if label == POSSIBLE:
@@ -151,8 +155,7 @@ def ask_z3(posed: Posed, rlimit: int = RLIMIT) -> Answers:
             solver.add(z3.Not(posed.goals[label].translate(alone)))
             verdict = OF_GOAL[checked(solver)]
             solver.pop()
-        found[label] = Answer(verdict, time.perf_counter() - begin)
-    return found
+        yield label, Answer(verdict, time.perf_counter() - begin)
 
 
 def z3_solver(rlimit: int = RLIMIT, context: z3.Context | None = None) -> z3.Solver:

@@ -26,7 +26,7 @@ import kvproof
 from rule_mutation.mutants import ONE_LESS, ONE_MORE, REACHED, TWINS
 
 PACKAGES = ("spec", "model")
-JUDGING = ("model.symbolic", "model.oracle", "model.explore", "model.liveness", "model.prove", "spec.faults")
+JUDGING = ("model.prove", "spec.faults")
 
 
 class NotANumber(Exception):
@@ -35,18 +35,30 @@ class NotANumber(Exception):
 
 @dataclass(frozen=True)
 class SpecCopy:
-    """What the judges need of one copy: its tables, its interpreters, its prover. `reached`: mutated functions that ran."""
+    """What the judges need of one copy: its modules, by name, and the mutated functions that ran (`reached`)."""
 
-    machines: tuple[Any, ...]
-    faults: Mapping[str, Any]
-    effects: ModuleType
-    state: ModuleType
-    symbolic: ModuleType
-    oracle: ModuleType
-    explore: ModuleType
-    liveness: ModuleType
-    prove: ModuleType
+    modules: Mapping[str, ModuleType]
     reached: set[str]
+
+    def __getattr__(self, name: str) -> ModuleType:
+        """`copy.effects` is `kvproof.spec.effects` of the copy, `copy.prove` its `kvproof.model.prove`."""
+        for package in PACKAGES:
+            if found := self.modules.get(f"kvproof.{package}.{name}"):
+                return found
+        raise AttributeError(name)
+
+    @property
+    def liveness_of_spec(self) -> ModuleType:
+        """`copy.liveness` would be found in both packages."""
+        return self.modules["kvproof.spec.liveness"]
+
+    @property
+    def machines(self) -> tuple[Any, ...]:
+        return tuple(self.machine.MACHINES)
+
+    @property
+    def faults(self) -> Mapping[str, Any]:
+        return dict(self.modules["kvproof.spec.faults"].FAULTS)
 
     @property
     def actions(self) -> dict[str, Any]:
@@ -65,22 +77,12 @@ def copy_of_spec(module: str | None = None, tree: ast.Module | None = None) -> S
     _package_paths()
     reached: set[str] = set()
     with _alone(_Finder(module, code, lambda: reached.add(module or ""))):
-        loaded = {name: importlib.import_module(f"kvproof.{name}") for name in JUDGING}
-        spec = {name: sys.modules[f"kvproof.spec.{name}"] for name in ("effects", "machine", "state")}
-    symbolic = loaded["model.symbolic"]
-    symbolic.PagedLength.__ne__ = lambda a, b: z3.Not(a == b)  # only mutants ask whether lengths differ
-    return SpecCopy(
-        spec["machine"].MACHINES,
-        loaded["spec.faults"].FAULTS,
-        spec["effects"],
-        spec["state"],
-        symbolic,
-        loaded["model.oracle"],
-        loaded["model.explore"],
-        loaded["model.liveness"],
-        loaded["model.prove"],
-        reached,
-    )
+        for name in JUDGING:
+            importlib.import_module(f"kvproof.{name}")
+        modules = {name: loaded for name, loaded in sys.modules.items() if _is_copied(name)}
+    # Only mutants ask whether lengths differ.
+    modules["kvproof.model.symbolic"].PagedLength.__ne__ = lambda a, b: z3.Not(a == b)  # type: ignore[attr-defined]
+    return SpecCopy(modules, reached)
 
 
 class _Finder:
@@ -163,16 +165,27 @@ def _one_less(d: Any, number: Any) -> Any:
         if isinstance(number, int):
             return max(number - 1, 0)
         enough = one <= number
-        return number - d.where(enough, one, d.zero if _is_length(number) else 0)
+        return d.where(enough, number - one, 0) if _is_term(number) else number - d.where(enough, one, _zero(d, number))
 
     return _one_of(d, number, less)
 
 
 def _one_of(d: Any, number: Any, shifted: Callable[[Any], Any]) -> Any:
-    if isinstance(number, bool) or not (isinstance(number, int | z3.ArithRef) or _is_length(number)):
+    if isinstance(number, bool) or not (
+        isinstance(number, int | z3.ArithRef) or _is_length(number) or _is_term(number)
+    ):
         raise NotANumber
     return shifted(d.one if _is_length(number) else 1)
 
 
 def _is_length(number: Any) -> bool:
     return hasattr(number, "pages") and hasattr(number, "offset")
+
+
+def _zero(d: Any, number: Any) -> Any:
+    return d.zero if _is_length(number) else 0
+
+
+def _is_term(number: Any) -> bool:
+    """A number of `model/tracing.py`, which rules are compiled from."""
+    return hasattr(number, "operator") and not number.is_flag

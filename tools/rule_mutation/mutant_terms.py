@@ -88,6 +88,22 @@ class Meaning:
         return {i.id: CheckTerms(facts, flat(i.holds(self.d, s)), ()) for i in found}
 
     @cached_property
+    def others(self) -> dict[str, CheckTerms]:
+        """What else a proof asks about ledgers: the stages of a turn with their ways on, the rank, situations."""
+        s, facts = self.d.arbitrary(Ledger), self._facts(self.d.arbitrary(Ledger), SimpleNamespace(), {})
+        found = {"rank": flat(self.copy.liveness_of_spec.rank(self.d, s))}
+        for stage in self.copy.liveness_of_spec.STAGES:
+            found[stage.waits_for] = flat(stage.holds(self.d, s))
+            for name, params in stage.ways.items():
+                given = params(self.d, s)
+                asked = [given[param] for param in self.copy.actions[name].params if param in given]
+                found[f"{stage.waits_for}: {name}"] = tuple(part for value in asked for part in flat(value))
+        of_configurations = self.copy.expectations.CONFIGURED.values()
+        for situation in dict.fromkeys(e for of in of_configurations for e in of):
+            found[situation.name] = flat(situation.holds(self.d, s))
+        return {name: CheckTerms(facts, terms, ()) for name, terms in found.items()}
+
+    @cached_property
     def start(self) -> Flat:
         return tuple(part for m in self.copy.machines for part in _fields(m.start(self.d)))
 
@@ -120,7 +136,7 @@ class Meaning:
         d = self.d
         before, params = d.arbitrary(state), d.parameters(action.params)
         step = action.run(d, before, params)
-        after, conditions = self.copy.effects.apply_effects(d, step.after, step.effects)
+        after, conditions = self.copy.events.take(d, action, before, step, params)
         return RuleTerms(
             self._facts(before, params, action.params),
             _flag(action.applies(d, before)),
@@ -234,6 +250,16 @@ def invariants_that_differ(right: Meaning, wrong: Meaning) -> list[str]:
             before, after = (z3.And(*(p for c in of.values() for p in c.demands)) for of in (known, checks))
             found += changed if _can_be(next(iter(known.values())).facts, None, before != after) else []
     return found
+
+
+def checks_that_differ(right: Mapping[str, CheckTerms], wrong: Mapping[str, CheckTerms]) -> list[str]:
+    """Those that say something else in some well-formed state."""
+    return [
+        name
+        for name, check in wrong.items()
+        if not same(right[name].demands, check.demands)
+        and _can_be(check.facts, None, _differ(right[name].demands, check.demands))
+    ]
 
 
 def _another_step(right: RuleTerms, wrong: RuleTerms) -> Any:

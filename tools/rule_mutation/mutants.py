@@ -57,7 +57,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake in one module. `key` is the same in every run over the same source."""
+    """One mistake in one module. `key` is the same in every run over the same source; `begins`: the line of its function."""
 
     module: str
     path: str
@@ -67,6 +67,7 @@ class Mutant:
     original: str
     mutated: str
     key: str
+    begins: int = 0
 
 
 def rule_modules() -> dict[str, Path]:
@@ -95,9 +96,16 @@ def mutants_of(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
                 continue
             seen.add(form)
             key = f"{where}:{edit.line}:{edit.column} {edit.operator}: {edit.original} -> {edit.mutated}"
-            mutant = Mutant(module, where, edit.line, function, edit.operator, edit.original, edit.mutated, key)
+            said = edit.operator, edit.original, edit.mutated
+            mutant = Mutant(module, where, edit.line, function, *said, key, _begins(scope))
             with _marked(scope):
                 yield mutant, ast.fix_missing_locations(tree)
+
+
+def _begins(scope: ast.FunctionDef | ast.Lambda) -> int:
+    """The first line of a function as Python counts it: that of its first decorator."""
+    decorators = scope.decorator_list if isinstance(scope, ast.FunctionDef) else []
+    return min(node.lineno for node in (scope, *decorators))
 
 
 @contextmanager
@@ -202,6 +210,14 @@ def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Itera
     elif isinstance(node, ast.Attribute) and _is_constant_flag(node):
         value = CONSTANT_FLAGS[node.attr]
         yield Edit("swap every/some", node, "attr", value, text_of(node), f"d.{value}", *place_of(node))
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield):
+        if node.value.value is not None and called(condition := node.value.value) == "Condition":
+            nothing = ast.Constant(None)
+            yield Edit("drop condition", node, "value", nothing, text_of(condition), "(dropped)", *place_of(node))
+    elif isinstance(node, ast.BoolOp):
+        for i, operand in enumerate(node.values):
+            rest = node.values[:i] + node.values[i + 1 :]
+            yield Edit("drop operand", node, "values", rest, text_of(operand), "(dropped)", *place_of(operand))
     elif isinstance(node, ast.Call):
         yield from _of_call(node, effects, d_known)
     elif isinstance(node, ast.Assign) and d_known and isinstance(node.value, ast.BinOp | ast.Call | ast.Attribute):

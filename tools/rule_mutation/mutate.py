@@ -18,10 +18,10 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+from rule_mutation.mutant_proof import BY_PROOF, Known, recorded
 from rule_mutation.mutant_results import Result, begin_of, digest_of_modules, load, save, write_part
 from rule_mutation.mutant_spec import JUDGING
 from rule_mutation.mutant_verdicts import (
-    BY_PROOF,
     CHECKS,
     EQUIVALENT,
     KILL_MATRIX,
@@ -48,12 +48,12 @@ def source_digest() -> str:
     return digest_of_modules(("kvproof.spec", "kvproof.model"))
 
 
-def judge_share(share: int, done: frozenset[str], queue: Any) -> None:
+def judge_share(share: int, known: Known, done: frozenset[str], queue: Any) -> None:
     """One process: every mutant whose number is its share, unless it was judged before."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent keeps what is done and says so
     parent = multiprocessing.parent_process()
     assert parent is not None  # it is started as a process of its own
-    judge = Judge()
+    judge = Judge(known)
     number = 0
     for module in rule_modules():
         for mutant, tree in mutants_of(module):
@@ -62,17 +62,17 @@ def judge_share(share: int, done: frozenset[str], queue: Any) -> None:
                 return  # it was killed, and nobody would ever read a verdict
             if number % PROCESSES == share and mutant.key not in done:
                 begin = time.perf_counter()
-                verdict = judge.verdict(module, tree)
+                verdict = judge.verdict(mutant, tree)
                 seconds = round(time.perf_counter() - begin, 2)
                 queue.put((mutant.key, {**vars(verdict), "seconds": seconds}))
     queue.put(None)
 
 
-def judged(done: frozenset[str]) -> Iterator[tuple[str, Result]]:
+def judged(known: Known, done: frozenset[str]) -> Iterator[tuple[str, Result]]:
     """Verdicts as they come, from all processes."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
-    workers = [context.Process(target=judge_share, args=(i, done, queue), daemon=True) for i in range(PROCESSES)]
+    workers = [context.Process(target=judge_share, args=(i, known, done, queue), daemon=True) for i in range(PROCESSES)]
     for worker in workers:
         worker.start()
     running = len(workers)
@@ -96,7 +96,7 @@ def run(path: Path) -> tuple[list[Mutant], dict[str, Result]]:
     results = load(path, digest)
     saved = time.monotonic()
     try:
-        for key, result in judged(frozenset(results)):
+        for key, result in judged(recorded(), frozenset(results)):
             results[key] = result
             _progress(len(results), len(mutants), results)
             if time.monotonic() - saved > SAVE_EVERY:
