@@ -6,7 +6,7 @@ none comes twice. The input is assumed to fit into a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -18,17 +18,29 @@ from kvproof.model.questions import Asker, Posed
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.liveness import STAGES, Stage, rank
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, fill_len
 
 LIVENESS = "liveness"
 GOES_ON = "a rule can be taken"
+IN_A_STAGE = "every turn that fits into a row, and every close that waits, is in one of the stages"
 
 
 def prove_liveness(
     asker: Asker, actions: Mapping[str, Action] = ACTIONS, stages: Iterable[Stage] = STAGES
 ) -> Iterator[Lemma]:
-    """One lemma for each stage, as bad as its worst goal."""
-    for stage in stages:
+    """One lemma for each stage, as bad as its worst goal, and that there is a stage for every turn and every close that waits."""
+    asked = tuple(stages)
+    for stage in asked:
         yield as_one_lemma(asker, LIVENESS, stage.waits_for, partial(pose, stage, actions))
+    yield as_one_lemma(asker, LIVENESS, IN_A_STAGE, partial(_pose_covered, asked))
+
+
+def _pose_covered(stages: Sequence[Stage]) -> Posed:
+    d, s, assumed = any_state()
+    turn = z3.Or(*(s.phase == phase for phase in (WAITING, PREFILL, RUNNING)))
+    waits = z3.Or(turn, z3.And(s.closing, s.phase == NONE))
+    fits = fill_len(s) <= d.row_width
+    return Posed((*assumed, waits, fits), {(LIVENESS, IN_A_STAGE): z3.Or(*(stage.holds(d, s) for stage in stages))})
 
 
 def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:

@@ -30,6 +30,7 @@ from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.small_instances import Instances
+from kvproof.model.small_rows import prove_small_rows
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import Condition
@@ -140,6 +141,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
     if fault is None:
         progress("page identity over unbounded rows")
         proof.lemmas.extend(prove_effects(asker))
+        proof.lemmas.extend(prove_small_rows(asker))
         proof.vacuous.extend(_effects_that_cannot_fail(asker))
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))

@@ -16,11 +16,12 @@ from types import FrameType
 from typing import Any, Protocol
 
 from kvproof.model.questions import PROVED, UNKNOWN, Answer, Asker, Label, ask_z3, one_by_one
+from kvproof.model.small_rows import SMALL_ROWS
 from rule_mutation.mutant_spec import SpecCopy, copy_of_spec
 
 CRASH, INDUCTION, LEMMAS, TWINS = "does not run", "induction", "lemmas on pages", "wrong rules that must fail"
 LIVENESS, EVENTS, RUNS, STATES, OTHERS = "liveness", "events", "expected runs", "all states", "other questions"
-BY_PROOF = (CRASH, INDUCTION, LEMMAS, TWINS, LIVENESS, EVENTS, RUNS, STATES, OTHERS)
+BY_PROOF = (CRASH, INDUCTION, LEMMAS, SMALL_ROWS, TWINS, LIVENESS, EVENTS, RUNS, STATES, OTHERS)
 OF_QUESTIONS = {
     "induction": INDUCTION,
     "(initial)": INDUCTION,
@@ -28,6 +29,7 @@ OF_QUESTIONS = {
     "twin": TWINS,
     "liveness": LIVENESS,
     "events": EVENTS,
+    "small": SMALL_ROWS,
 }
 """By the first word of a question's name."""
 OF_RUNS, OF_STATES = "expected runs", "all of "

@@ -1,8 +1,8 @@
 """The verdict on one mutant: which check notices it, or that it is no mistake, or that nothing notices it.
 
-First the proof is asked, as `kvproof prove` asks it (`mutant_proof.py`). What it does not notice, tests may: an effect that is
-wrong about small rows, a fault that breaks other invariants than it did, a replay of right runs that disagrees, a small
-instance with another number of states. The first check that notices names the verdict.
+First the proof is asked, as `kvproof prove` asks it (`mutant_proof.py`). What it does not notice, tests may: a fault that breaks
+other invariants than it did, a replay of right runs that disagrees, a small instance with another number of states. The first
+check that notices names the verdict.
 
 Equivalent is shown by the solver, never guessed: all actions have the same step in every well-formed state, or in every
 state that the invariants allow, and what effects and invariants demand is the same everywhere.
@@ -19,7 +19,6 @@ from typing import Any
 import z3
 
 from kvproof.model.questions import PROVED
-from rule_mutation.effect_truth import untrue_effects
 from rule_mutation.mutant_proof import BY_PROOF, CRASH, Known, Noticed, Same, proved
 from rule_mutation.mutant_replay import INSTANCES, Runs
 from rule_mutation.mutant_spec import NotANumber, SpecCopy, copy_of_spec
@@ -35,10 +34,10 @@ from rule_mutation.mutants import Mutant, rule_modules
 
 KILLED, EQUIVALENT, SURVIVED = "killed", "equivalent", "survived"
 NO_MUTANT, NOT_JUDGED = "no mutant", "not judged"
-SMALL_ROWS, KILL_MATRIX, CONFORMANCE, STATE_COUNT = "small rows", "kill matrix", "conformance", "state count"
+KILL_MATRIX, CONFORMANCE, STATE_COUNT = "kill matrix", "conformance", "state count"
 RUN_BY_NOTHING = "no action, effect or invariant that is judged here runs it"
-CHECKS = (*BY_PROOF, SMALL_ROWS, KILL_MATRIX, CONFORMANCE, STATE_COUNT)
-"""Those of the proof first; the others need tests: of effects, all faults, replays, pinned numbers."""
+CHECKS = (*BY_PROOF, KILL_MATRIX, CONFORMANCE, STATE_COUNT)
+"""Those of the proof first; the others need tests: of all faults, replays, pinned numbers."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,6 @@ class Judge:
             return Verdict(EQUIVALENT, "in every state") if copy.reached else Verdict(NOT_JUDGED, "", RUN_BY_NOTHING)
         if noticed:
             return Verdict(KILLED, noticed.by, f"{noticed.said}: unknown")
-        if found := next(untrue_effects(copy.effects, difference.demands), ""):
-            return Verdict(KILLED, SMALL_ROWS, found)
         if found := next(self._other_kills(copy, difference), ""):
             return Verdict(KILLED, KILL_MATRIX, found)
         differ = difference.of_allowed_states
