@@ -106,6 +106,24 @@ ledger: a speculating turn waits for its result and gives at least one token
     run: turn 1
     then: pending=1
     refused: verify tokens=1
+ledger: a round is verified as soon as one result is in, and may give all its drafts and one token
+    with: row_width=6 speculation=1
+    run: turn 1; result tokens=1; verify tokens=2
+    then: kv_committed_len=3 kv_allocated_len=3 output_len=3 pending=0
+    refused: decode; prepare_round allocated_len=6
+ledger: a round in advance may give all its drafts and one token, and neither decodes nor is verified
+    with: row_width=8 overlap=True speculation=2 drafts=2
+    run: turn 1; result tokens=1; prepare_round allocated_len=5; result tokens=3
+    then: kv_committed_len=4 kv_allocated_len=5 output_len=4 pending=0
+    refused: decode; verify tokens=1
+ledger: without speculation a step gives one token
+    run: turn 1; result tokens=1; decode
+    then: kv_committed_len=2
+    refused: result tokens=2; verify tokens=1; prepare_round allocated_len=3
+ledger: results of chunks come one by one
+    with: overlap=True
+    run: chunk_of_3 1; insert dup_len=0 key_len=1; extend seq_len=2 last=False; chunk_result
+    then: pending=1 chunk_known=True
 ledger: a retracted turn that speculates waits for its result again
     with: row_width=6 speculation=1
     run: turn 1; result tokens=1; retract; match_slot; extend seq_len=2 last=True

@@ -28,6 +28,7 @@ from kvproof.model.expected_runs import unexpected
 from kvproof.model.explore import Reachable, Run, Walk, counterexample, explored_whole, walk
 from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
+from kvproof.model.page_situations import impossible_situations
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
 from kvproof.model.small_instances import Instances
 from kvproof.model.small_rows import prove_small_rows
@@ -142,7 +143,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         progress("page identity over unbounded rows")
         proof.lemmas.extend(prove_effects(asker))
         proof.lemmas.extend(prove_small_rows(asker))
-        proof.vacuous.extend(_effects_that_cannot_fail(asker))
+        proof.vacuous.extend([*_effects_that_cannot_fail(asker), *impossible_situations(asker)])
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
         proof.lemmas.extend(prove_accepted_events(asker, {}))

@@ -150,7 +150,9 @@ def _free(row: Row, e: Any, after: Ledger) -> None:
     some = z3.Or(*freed)
     for k in POSITIONS:
         at, *more = row.of(k)
-        row.demand(z3.And(*(e.start <= token for token in (at, *more))), freed[k])  # no page goes with tokens before the range
+        row.demand(
+            z3.And(*(e.start <= token for token in (at, *more))), freed[k]
+        )  # no page goes with tokens before the range
         row.demand(z3.And(row.of_tree <= k, k < row.pages, z3.Not(_is_read(after, at))), freed[k])
         is_behind = z3.And(k < row.pages, z3.Or(*freed[:k]))
         row.demand(freed[k], is_behind)  # pages behind the freed ones are lost
@@ -211,7 +213,7 @@ def _report(row: Row, e: Any, after: Ledger) -> None:
 
 
 def _counts(row: Row, held: Any, uncached: Any, pages: Any, after: Ledger, when: Any) -> None:
-    """One of the two terms counts the pages; that of a session none of an ordinary request, that of a turn none of who does not run."""
+    """One of the two terms counts the pages: a session's none of an ordinary request, a turn's none of who does not run."""
     row.demand(z3.And(z3.Or(held == 0, uncached == 0), held + uncached == pages), when)
     row.demand(held == 0, z3.And(when, after.plain))
     row.demand(uncached == 0, z3.And(when, z3.Not(_is_live(after))))

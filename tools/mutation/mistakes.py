@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rule_mutation.mutants import COMPARISONS, Edit, Mutant, applied, called, place_of, text_of, with_element
+from rule_mutation.edits import COMPARISONS, Edit, applied, called, place_of, text_of, with_element
+from rule_mutation.mutants import Mutant
 
 Function = ast.FunctionDef
 ONE_MORE, ONE_LESS, NEGATIVE = "_one_more", "_one_less", "_negative"

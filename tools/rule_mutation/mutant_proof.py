@@ -19,9 +19,10 @@ from kvproof.model.questions import PROVED, UNKNOWN, Answer, Asker, Label, ask_z
 from kvproof.model.small_rows import SMALL_ROWS
 from rule_mutation.mutant_spec import SpecCopy, copy_of_spec
 
-CRASH, INDUCTION, LEMMAS, TWINS = "does not run", "induction", "lemmas on pages", "wrong rules that must fail"
+CRASH, INDUCTION, LEMMAS, SITUATIONS = "does not run", "induction", "lemmas on pages", "situations of pages"
+TWINS = "wrong rules that must fail"
 LIVENESS, EVENTS, RUNS, STATES, OTHERS = "liveness", "events", "expected runs", "all states", "other questions"
-BY_PROOF = (CRASH, INDUCTION, LEMMAS, SMALL_ROWS, TWINS, LIVENESS, EVENTS, RUNS, STATES, OTHERS)
+BY_PROOF = (CRASH, INDUCTION, LEMMAS, SITUATIONS, SMALL_ROWS, TWINS, LIVENESS, EVENTS, RUNS, STATES, OTHERS)
 OF_QUESTIONS = {
     "induction": INDUCTION,
     "(initial)": INDUCTION,
@@ -30,6 +31,7 @@ OF_QUESTIONS = {
     "liveness": LIVENESS,
     "events": EVENTS,
     "small": SMALL_ROWS,
+    "can": SITUATIONS,
 }
 """By the first word of a question's name."""
 OF_RUNS, OF_STATES = "expected runs", "all of "

@@ -19,7 +19,7 @@ from typing import Any
 import z3
 
 from kvproof.model.questions import PROVED
-from rule_mutation.mutant_proof import BY_PROOF, CRASH, Known, Noticed, Same, proved
+from rule_mutation.mutant_proof import BY_PROOF, CRASH, LEMMAS, Known, Noticed, Same, proved
 from rule_mutation.mutant_replay import INSTANCES, Runs
 from rule_mutation.mutant_spec import NotANumber, SpecCopy, copy_of_spec
 from rule_mutation.mutant_terms import (
@@ -31,6 +31,7 @@ from rule_mutation.mutant_terms import (
     same,
 )
 from rule_mutation.mutants import Mutant, rule_modules
+from rule_mutation.page_terms import pages_that_differ
 
 KILLED, EQUIVALENT, SURVIVED = "killed", "equivalent", "survived"
 NO_MUTANT, NOT_JUDGED = "no mutant", "not judged"
@@ -85,7 +86,8 @@ class Judge:
             noticed = found
         except Same:
             pass
-        if difference.is_nothing:
+        is_unknown = noticed is not None and noticed.by == LEMMAS
+        if not is_unknown and difference.is_nothing:
             return Verdict(EQUIVALENT, "in every state") if copy.reached else Verdict(NOT_JUDGED, "", RUN_BY_NOTHING)
         if noticed:
             return Verdict(KILLED, noticed.by, f"{noticed.said}: unknown")
@@ -170,9 +172,14 @@ class Difference:
         """Stages of a turn, the rank, and situations that are looked for."""
         return checks_that_differ(self.right.others, self.wrong.others)
 
+    @cached_property
+    def pages(self) -> list[str]:
+        """Statements on pages, and meanings of effects."""
+        return pages_that_differ(self.right.copy, self.wrong.copy)
+
     @property
     def what_is_asked(self) -> list[str]:
-        return [*self.demands, *self.invariants, *self.other_checks]
+        return [*self.demands, *self.invariants, *self.other_checks, *self.pages]
 
     @property
     def is_nothing(self) -> bool:

@@ -9,25 +9,22 @@ An edit sets one field of one syntax node; it is undone before the next. Mutants
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kvproof.model
 import kvproof.spec
+from rule_mutation.edits import Edit, applied, called, flipped, name_field, place_of, text_of, with_element
+from rule_mutation.page_mutants import page_edits, page_rules
 
-SPEC = Path(kvproof.spec.__file__).parent
+SPEC, MODEL = Path(kvproof.spec.__file__).parent, Path(kvproof.model.__file__).parent
+OF_PAGES = ("pages", "window_map")
 # The rules. What must hold (invariants) and what is known to be wrong (faults) are the judges, not the accused.
 JUDGES = frozenset({"invariants.py", "faults", "profiles.py", "trace.py", "__init__.py"})
 
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-}
-SIGNS = {"<": "<=", "<=": "<"}
 TWINS = {"smaller": "larger", "ceil_align": "floor_align", "ceil_pages": "floor_pages"}
 TWINS |= {b: a for a, b in TWINS.items()}
 ALL_OR_ANY = {"every": "some", "some": "every"}
@@ -39,20 +36,6 @@ NOT_OF_NUMBERS = frozenset(
 NOT_NUMBERS = (ast.Lambda, ast.Starred, ast.Compare, ast.Dict, ast.Tuple, ast.JoinedStr)
 STATE_NAMES = frozenset({"d", "s", "p", "after", "self"})
 ONE_MORE, ONE_LESS, REACHED = "_one_more", "_one_less", "_reached"
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Set `name` of `node` to `value`; `original` and `mutated` say it as text, `line` and `column` where."""
-
-    operator: str
-    node: Any
-    name: str
-    value: Any
-    original: str
-    mutated: str
-    line: int
-    column: int
 
 
 @dataclass(frozen=True)
@@ -71,9 +54,14 @@ class Mutant:
 
 
 def rule_modules() -> dict[str, Path]:
-    """The modules that are mutated, by import name, in order."""
+    """The modules that are mutated, by import name, in order: the rules, and what effects mean for pages."""
     paths = [p for p in sorted(SPEC.rglob("*.py")) if JUDGES.isdisjoint(p.relative_to(SPEC).parts)]
-    return {".".join(("kvproof.spec", *p.relative_to(SPEC).with_suffix("").parts)): p for p in paths}
+    rules = {".".join(("kvproof.spec", *p.relative_to(SPEC).with_suffix("").parts)): p for p in paths}
+    return rules | {f"kvproof.model.{name}": MODEL / f"{name}.py" for name in OF_PAGES}
+
+
+def is_of_pages(module: str) -> bool:
+    return module.startswith("kvproof.model.")
 
 
 def all_mutants() -> Iterator[Mutant]:
@@ -87,8 +75,8 @@ def mutants_of(module: str) -> Iterator[tuple[Mutant, ast.Module]]:
     path = rule_modules()[module]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     seen: set[tuple[int, str]] = set()
-    where = f"spec/{path.relative_to(SPEC).as_posix()}"
-    for function, scope, edit in _edits_in_order(tree):
+    where = f"model/{path.name}" if is_of_pages(module) else f"spec/{path.relative_to(SPEC).as_posix()}"
+    for function, scope, edit in _in_order(_page_edits(tree) if is_of_pages(module) else _rule_edits(tree)):
         seen.add((id(scope), ast.dump(scope)))
         with applied(edit):
             form = (id(scope), ast.dump(scope))
@@ -109,16 +97,6 @@ def _begins(scope: ast.FunctionDef | ast.Lambda) -> int:
 
 
 @contextmanager
-def applied(edit: Edit) -> Iterator[None]:
-    before = getattr(edit.node, edit.name)
-    setattr(edit.node, edit.name, edit.value)
-    try:
-        yield
-    finally:
-        setattr(edit.node, edit.name, before)
-
-
-@contextmanager
 def _marked(scope: ast.FunctionDef | ast.Lambda) -> Iterator[None]:
     """The mutated function says that it is run: what nothing runs is neither right nor wrong."""
     call = ast.Call(ast.Name(REACHED, ast.Load()), [], [])
@@ -136,16 +114,25 @@ def _marked(scope: ast.FunctionDef | ast.Lambda) -> Iterator[None]:
         scope.body = kept
 
 
-def _edits_in_order(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.Lambda, Edit]]:
+Found = tuple[str, ast.FunctionDef | ast.Lambda, Edit]
+
+
+def _rule_edits(tree: ast.Module) -> Iterator[Found]:
     effects = _effect_classes()
-    found: list[tuple[str, ast.FunctionDef | ast.Lambda, Edit]] = []
     for function, scope in _rules(tree):
         d_known = any(a.arg == "d" for a in scope.args.args)
         for node in _own_nodes(scope):
-            for edit in _edits(node, effects, d_known):
-                found.append((function, scope, edit))
-    found.sort(key=lambda item: _place(item[2]))
-    return found
+            yield from ((function, scope, edit) for edit in _edits(node, effects, d_known))
+
+
+def _page_edits(tree: ast.Module) -> Iterator[Found]:
+    for function, scope in page_rules(tree):
+        for node in _own_nodes(scope):
+            yield from ((function, scope, edit) for edit in page_edits(node))
+
+
+def _in_order(found: Iterable[Found]) -> list[Found]:
+    return sorted(found, key=lambda item: _place(item[2]))
 
 
 def _place(edit: Edit) -> tuple[int, int, str, str, str]:
@@ -176,7 +163,8 @@ def _owner(top: ast.stmt, call: ast.Call) -> str:
 def _own_nodes(scope: ast.FunctionDef | ast.Lambda) -> Iterator[ast.AST]:
     """The scope's body and the scope itself, without annotations and without scopes inside it."""
     yield scope
-    rest: list[ast.AST] = list(scope.body) if isinstance(scope, ast.FunctionDef) else [scope.body]
+    body = scope.body if isinstance(scope, ast.FunctionDef) else [scope.body]
+    rest: list[ast.AST] = [node for node in body if not isinstance(node, ast.FunctionDef | ast.Lambda)]
     while rest:
         node = rest.pop()
         yield node
@@ -200,7 +188,7 @@ def _effect_classes() -> dict[str, list[str]]:
 
 def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Iterator[Edit]:
     if isinstance(node, ast.Compare):
-        yield from _flipped(node, d_known)
+        yield from flipped(node)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         sign, op = ("-", ast.Sub()) if isinstance(node.op, ast.Add) else ("+", ast.Add())
         text = f"{text_of(node.left)} {sign} {text_of(node.right)}"
@@ -226,22 +214,6 @@ def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Itera
         yield _negated(node, "body", node.body, None)
     elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 2:
         yield from _conditions_dropped(node.value)
-
-
-def _flipped(node: ast.Compare, d_known: bool) -> Iterator[Edit]:
-    """`<` for `<=` and back; the opposite of an equality."""
-    op = node.ops[0]
-    at = (node.lineno, node.col_offset)
-    left, right = text_of(node.left), text_of(node.comparators[0])
-    if type(op) in COMPARISONS:
-        other = COMPARISONS[type(op)]()
-        text = text_of(ast.Compare(node.left, [other], node.comparators))
-        yield Edit("flip comparison", node, "ops", [other], text_of(node), text, *at)
-    elif isinstance(op, ast.Eq | ast.NotEq):
-        # Terms have no `!=` of their own, so the equality is made of the same parts in a way that both domains have.
-        flipped = ast.NotEq() if isinstance(op, ast.Eq) else ast.Eq()
-        sign = "!=" if isinstance(op, ast.Eq) else "=="
-        yield Edit("flip comparison", node, "ops", [flipped], text_of(node), f"{left} {sign} {right}", *at)
 
 
 def _of_call(node: ast.Call, effects: dict[str, list[str]], d_known: bool) -> Iterator[Edit]:
@@ -366,21 +338,6 @@ def _effects_dropped(step: ast.Call) -> Iterator[Edit]:
             yield Edit("drop effect", effects, "elts", rest, text_of(element), "(dropped)", *place_of(element))
 
 
-def with_element(value: Any, index: int | None, new: ast.expr) -> Any:
-    return new if index is None else [*value[:index], new, *value[index + 1 :]]
-
-
-def called(node: ast.AST) -> str:
-    """Name of the function that a call calls; empty where it is no call."""
-    if not isinstance(node, ast.Call):
-        return ""
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-
-
-def name_field(function: ast.expr) -> str:
-    return "id" if isinstance(function, ast.Name) else "attr"
-
-
 def _is_of_domain(node: ast.Call) -> bool:
     return _is_attribute_of_domain(node.func)
 
@@ -396,11 +353,3 @@ def _is_attribute_of_domain(node: ast.AST) -> bool:
 
 def _is_equality(node: ast.AST) -> bool:
     return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
-
-
-def place_of(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-
-
-def text_of(node: ast.AST) -> str:
-    return ast.unparse(node)
