@@ -15,7 +15,7 @@ from typing import Any
 
 from kvproof.model import oracle as right_oracle
 from kvproof.spec.machine import MACHINES, Machine
-from kvproof.spec.state import NONE, PREFILL, RUNNING
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING
 
 Step = tuple[str, dict[str, Any]]
 
@@ -33,6 +33,129 @@ a node of the tree with two holders."""
 # A run of a machine from its start, and its name. `with`: the configuration, and page size and row width where they are not 1
 # and 3. `then`: fields after the run. `refused`: steps that must not be taken next.
 EXPECTED = """
+ledger: with overlap a turn ends while one result is late, and its slot keeps what was computed
+    with: overlap=True
+    run: turn 1; result tokens=1; decode; finish finished_len=1
+    then: slot_kv_committed_len=2 checkpoint_len=2 slot_held=True
+ledger: with overlap a request ends while one result is late
+    with: overlap=True
+    run: request 1 0; result tokens=1; decode; finish_plain dup_len=2 inserted=True
+    then: phase=NONE rows=0
+ledger: a result may come late for a turn that is over
+    with: overlap=True
+    run: open; late_result
+    then: is_open=True
+ledger: without overlap it may come late for a turn that is queued again
+    run: turn 1; result tokens=1; decode; retract; late_result
+    then: phase=WAITING
+ledger: all whole pages of a request may be copies of what the tree has
+    run: request 2 0; result tokens=1; finish_plain dup_len=2 inserted=True
+    then: rows=0 locks=0
+ledger: none but the locked ones may be copies
+    run: request 2 1; result tokens=1; finish_plain dup_len=1 inserted=True
+    then: rows=0 locks=0
+ledger: no copies are told of a request that the tree takes nothing of
+    run: request 2 1; result tokens=1; finish_plain dup_len=3 inserted=False
+    then: rows=0 locks=0
+ledger: a request that ended inside a page leaves its whole pages
+    with: row_width=4 page_size=2
+    run: request 3 0; result tokens=1; finish_plain dup_len=2 inserted=True
+    then: rows=0
+ledger: more copies than pages are refused
+    run: request 2 0; result tokens=1
+    then: kv_committed_len=2
+    refused: finish_plain dup_len=3 inserted=True; insert dup_len=3 key_len=2
+ledger: a queued turn that is aborted leaves the slot
+    run: turn 1; result tokens=1; finish finished_len=1; create origin_len=3 too_long=False logprob=False; abort_queued
+    then: slot_held=True inflight=False checkpoint_len=2
+ledger: also where the slot holds as much as the checkpoint
+    with: overlap=True
+    run: turn 1; result tokens=1; decode; finish finished_len=1; create origin_len=3 too_long=False logprob=False
+    run: abort_queued
+    then: slot_held=True slot_kv_committed_len=2 checkpoint_len=2
+ledger: a queued turn without a slot is aborted
+    run: open; create origin_len=1 too_long=False logprob=False; abort_queued
+    then: inflight=False phase=NONE
+ledger: a turn that was retracted and is aborted in the queue takes the slot with it
+    run: turn 1; result tokens=1; retract
+    then: slot_held=True
+    refused: abort_queued
+ledger: nothing of it stays
+    run: turn 1; result tokens=1; retract; abort_retracted
+    then: slot_held=False rows=0 inflight=False
+ledger: a retracted turn keeps what it asked for
+    run: open; create origin_len=1 too_long=False logprob=True; match_tree matched_len=0; extend seq_len=1 last=True
+    run: result tokens=1; retract
+    then: logprob=True origin_len=1 output_len=1
+ledger: a turn may ask for nothing
+    run: open; create origin_len=1 too_long=False logprob=False
+    then: logprob=False pre_aborted=False origin_len=1
+    refused: match_tree matched_len=1
+ledger: a match leaves one token to run, and may take all others
+    run: arrive origin_len=3; match_tree matched_len=2
+    then: prefix_len=2 cache_protected_len=2 matched=True
+    refused: match_tree matched_len=3; extend seq_len=2 last=False; extend seq_len=3 last=False; extend seq_len=4 last=True
+ledger: a match is of whole pages
+    with: row_width=4 page_size=2
+    run: arrive origin_len=4
+    then: phase=WAITING
+    refused: match_tree matched_len=1; match_tree matched_len=3; match_tree matched_len=4
+ledger: a chunk cache is not matched
+    with: tree=False
+    run: arrive origin_len=3
+    then: matched=False
+    refused: match_tree matched_len=1
+ledger: a request has input
+    refused: arrive origin_len=0
+ledger: a chunk of a session's turn is copied
+    run: open; create origin_len=3 too_long=False logprob=False; match_tree matched_len=0; extend seq_len=1 last=False; stash
+    then: prefix_len=1 kv_committed_len=1 cache_protected_len=0
+    refused: insert dup_len=0 key_len=1
+ledger: on a chunk cache any chunk is copied
+    with: tree=False
+    run: chunk_of_3 1; stash; extend seq_len=2 last=False
+    then: prefix_len=1 kv_committed_len=2
+    refused: insert dup_len=0 key_len=2
+ledger: a chunk that the tree can take is not copied
+    run: chunk_of_3 1
+    then: phase=PREFILL
+    refused: stash
+ledger: a chunk may be all copies
+    run: chunk_of_3 2; insert dup_len=2 key_len=2
+    then: cache_protected_len=2 tree_end=2 row_end=2 prefix_len=2
+ledger: an inserted chunk keeps what is inside a page
+    with: row_width=5 page_size=2
+    run: arrive origin_len=5; match_tree matched_len=0; extend seq_len=3 last=False; insert dup_len=0 key_len=3
+    then: cache_protected_len=2 prefix_len=3 tree_end=1 row_end=2
+ledger: with overlap a prompt is inserted after the next step was prepared
+    with: overlap=True
+    run: request 2 0; decode; result tokens=1; insert dup_len=0 key_len=2
+    then: cache_protected_len=2 tree_end=2 kv_committed_len=3
+    refused: insert dup_len=2 key_len=3
+ledger: a session inserts its prompt
+    run: turn 2; result tokens=1; insert dup_len=0 key_len=2
+    then: cache_protected_len=2 tree_end=2
+ledger: no more than its prompt, and not before a result
+    with: overlap=True
+    run: turn 1; decode
+    then: kv_committed_len=2
+    refused: insert dup_len=0 key_len=2; insert dup_len=0 key_len=1; insert dup_len=0 key_len=0
+ledger: a later turn reuses all but one token of the slot's
+    run: turn 1; result tokens=1; decode; result tokens=1; finish finished_len=1
+    run: create origin_len=3 too_long=False logprob=False; match_slot
+    then: prefix_len=2 kv_committed_len=2 kv_allocated_len=2 lent=True matched=True slot_held=True
+    refused: match_tree matched_len=0; detach
+ledger: a turn whose input is too long leaves the session and its slot
+    run: turn 1; result tokens=1; finish finished_len=1; create origin_len=1 too_long=True logprob=False
+    then: pre_aborted=True origin_len=1
+    refused: match_slot; match_tree matched_len=0; create origin_len=3 too_long=False logprob=False
+ledger: it comes back as an ordinary request
+    run: turn 1; result tokens=1; finish finished_len=1; create origin_len=1 too_long=True logprob=False; detach
+    then: inflight=False phase=NONE slot_held=True is_open=True checkpoint_len=2
+ledger: a too long input is cut, another one only appends
+    run: turn 1; result tokens=1; finish finished_len=1
+    then: checkpoint_len=2
+    refused: create origin_len=2 too_long=True logprob=False; create origin_len=2 too_long=False logprob=False
 ledger: a closed session is not closed again
     refused: close; late_result
 ledger: an idle session neither refuses a turn nor defers a close
@@ -107,10 +230,14 @@ ledger: a speculating turn waits for its result and gives at least one token
     then: pending=1
     refused: verify tokens=1
 ledger: a round is verified as soon as one result is in, and may give all its drafts and one token
-    with: row_width=6 speculation=1
+    with: speculation=1
     run: turn 1; result tokens=1; verify tokens=2
     then: kv_committed_len=3 kv_allocated_len=3 output_len=3 pending=0
-    refused: decode; prepare_round allocated_len=6
+    refused: decode; prepare_round allocated_len=6; verify tokens=1
+ledger: a round may give one token, and its drafts go back
+    with: speculation=1
+    run: turn 1; result tokens=1; verify tokens=1
+    then: kv_committed_len=2 kv_allocated_len=2 row_end=2 output_len=2
 ledger: a round in advance may give all its drafts and one token, and neither decodes nor is verified
     with: row_width=8 overlap=True speculation=2 drafts=2
     run: turn 1; result tokens=1; prepare_round allocated_len=5; result tokens=3
@@ -347,7 +474,7 @@ def _steps(text: str) -> Iterator[Step]:
 
 
 def _values(words: Sequence[str]) -> dict[str, Any]:
-    known = {"True": True, "False": False, "NONE": NONE, "PREFILL": PREFILL, "RUNNING": RUNNING}
+    known = {"True": True, "False": False, "NONE": NONE, "WAITING": WAITING, "PREFILL": PREFILL, "RUNNING": RUNNING}
     return {name: known[value] if value in known else int(value) for name, value in (word.split("=") for word in words)}
 
 

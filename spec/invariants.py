@@ -331,6 +331,9 @@ def session_or_plain(d: Domain, s: Ledger) -> Flag:
     Rules out mixtures of a session's and an ordinary request's state, which one ledger type could express.
     """
     closed = d.every(d.no(s.slot_held), d.no(s.inflight), d.no(s.closing), s.turns == 0, s.checkpoint_len == d.zero)
+    no_slot = d.every(
+        s.slot_kv_committed_len == d.zero, s.slot_kv_allocated_len == d.zero, s.slot_cache_protected_len == d.zero
+    )
     return d.every(
         implies(d, d.no(s.is_open), closed),
         implies(d, s.plain, d.no(s.is_open)),
@@ -338,7 +341,7 @@ def session_or_plain(d: Domain, s: Ledger) -> Flag:
         implies(d, s.lent, d.no(s.phase == NONE)),
         implies(d, s.pre_aborted, d.no(s.lent)),
         implies(d, is_live(d, s), d.some(s.plain, s.is_open)),
-        implies(d, d.no(s.slot_held), s.slot_cache_protected_len == d.zero),
+        implies(d, d.no(s.slot_held), no_slot),
         implies(d, s.phase == NONE, _has_no_turn(d, s)),
     )
 
