@@ -36,10 +36,9 @@ test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow, code, ray, browser, sglang and sglang-jax"
 	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "not slow and not code and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
-certify: $(STAMP) ## the proof of the rules by a second solver too, and what effects demand held against small rows
+certify: $(STAMP) ## the proof of the rules by a second solver too
 	@echo "== certify"
 	$(BIN)/kvproof prove --certify --quiet
-	$(BIN)/python -m pytest -m slow tests/tools/rule_mutation/test_effect_truth.py
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"

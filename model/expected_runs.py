@@ -145,6 +145,18 @@ ledger: a later turn reuses all but one token of the slot's
     run: create origin_len=3 too_long=False logprob=False; match_slot
     then: prefix_len=2 kv_committed_len=2 kv_allocated_len=2 lent=True matched=True slot_held=True
     refused: match_tree matched_len=0; detach
+ledger: what the slot holds beyond that is not the turn's
+    with: overlap=True
+    run: turn 1; result tokens=1; decode; retract; match_slot
+    then: prefix_len=1 kv_committed_len=1 kv_allocated_len=1 slot_kv_committed_len=1 slot_kv_allocated_len=1 row_end=1
+ledger: a chunk's result is not known when it is launched
+    with: overlap=True
+    run: chunk_of_3 1
+    then: pending=1 chunk_known=False
+ledger: once one is known it stays so
+    with: overlap=True
+    run: chunk_of_3 1; chunk_result; insert dup_len=0 key_len=1; extend seq_len=2 last=False
+    then: pending=1 chunk_known=True
 ledger: a turn whose input is too long leaves the session and its slot
     run: turn 1; result tokens=1; finish finished_len=1; create origin_len=1 too_long=True logprob=False
     then: pre_aborted=True origin_len=1

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvproof.model.liveness import pose, prove_liveness
+from kvproof.model.liveness import IN_A_STAGE, pose, prove_liveness
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, Asker, ask_z3
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.domain import Domain, Flag, one_page
-from kvproof.spec.liveness import STAGES
+from kvproof.spec.liveness import STAGES, Stage
 from kvproof.spec.profiles import PROFILES
 from kvproof.spec.state import Ledger
 
@@ -57,13 +57,19 @@ WRONG = {
 
 def test_the_rules_lead_on_for_every_page_size() -> None:
     lemmas = list(prove_liveness(Asker()))
-    assert [lemma.goal for lemma in lemmas] == [stage.waits_for for stage in STAGES]
+    assert [lemma.goal for lemma in lemmas] == [*(stage.waits_for for stage in STAGES), IN_A_STAGE]
     assert {lemma.verdict for lemma in lemmas} == {PROVED}
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_so_do_those_of_each_release(name: str) -> None:
     assert broken(**PROFILES[name].rules) == []
+
+
+@pytest.mark.parametrize("missing", STAGES, ids=lambda stage: stage.waits_for)
+def test_a_turn_that_is_in_no_stage_is_noticed(missing: Stage) -> None:
+    others = [stage for stage in STAGES if stage is not missing]
+    assert [lemma.goal for lemma in prove_liveness(Asker(), stages=others) if lemma.verdict != PROVED] == [IN_A_STAGE]
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.waits_for)

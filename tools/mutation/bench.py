@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rule_mutation.mutant_results import Result, digest_of_modules, load, save
 from rule_mutation.edits import text_of
+from rule_mutation.mutant_results import Result, digest_of_modules, load, save
 from rule_mutation.mutants import Mutant
 
 from kvproof.conformance.compiled.choose import AUTO

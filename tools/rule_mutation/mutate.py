@@ -1,7 +1,9 @@
 """Mutation test over the specification: `python -m rule_mutation.mutate [--results FILE] [--page docs/trust.md]`.
 
-Makes every mutant of the rules, asks for each whether any check notices it, and prints who survived. Two processes share the
-work; results are kept, so an interrupted run goes on where it stopped, and a changed specification starts anew.
+Makes every mutant of the rules and of what effects mean for pages, asks for each whether any check notices it, and prints who
+survived. Two processes share the work; results are kept, so an interrupted run goes on where it stopped, and a changed
+specification starts anew. Exit code 1 if the proof alone notices too few, if `reviewed.py` has no word on a survivor, or if it
+has one on a mutant that does not survive.
 """
 
 from __future__ import annotations
@@ -12,27 +14,20 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from rule_mutation.mutant_proof import BY_PROOF, Known, recorded
+from rule_mutation.mutant_proof import Known, recorded
 from rule_mutation.mutant_results import Result, begin_of, digest_of_modules, load, save, write_part
 from rule_mutation.mutant_spec import JUDGING
 from rule_mutation.mutant_verdicts import (
-    CHECKS,
-    EQUIVALENT,
-    KILL_MATRIX,
-    KILLED,
-    NO_MUTANT,
-    NOT_JUDGED,
-    STATE_COUNT,
     SURVIVED,
     Judge,
 )
 from rule_mutation.mutants import Mutant, all_mutants, mutants_of, rule_modules
+from rule_mutation.results_page import told
 
 PROCESSES = 2
 SAVE_EVERY = 5.0
@@ -103,7 +98,7 @@ def run(path: Path) -> tuple[list[Mutant], dict[str, Result]]:
                 saved = time.monotonic()
     finally:
         save(path, digest, {m.key: results[m.key] for m in mutants if m.key in results})
-    return [m for m in mutants if results[m.key]["outcome"] != NO_MUTANT], results
+    return mutants, results
 
 
 def _progress(done: int, of: int, results: dict[str, Result]) -> None:
@@ -112,61 +107,6 @@ def _progress(done: int, of: int, results: dict[str, Result]) -> None:
         print(f"\r{done}/{of} mutants judged, {survived} survived ", end="", file=sys.stderr, flush=True)
         if done == of:
             print(file=sys.stderr)
-
-
-def report(mutants: list[Mutant], results: dict[str, Result]) -> str:
-    """Score, table by kind of mistake, and survivors, in Markdown."""
-    idle = [m for m in mutants if results[m.key]["outcome"] == NOT_JUDGED]
-    mutants = [m for m in mutants if m not in idle]
-    of = {m.key: results[m.key] for m in mutants}
-    outcomes = Counter(r["outcome"] for r in of.values())
-    by = Counter(r["by"] for r in of.values() if r["outcome"] == KILLED)
-    judged_ones = len(mutants) - outcomes[EQUIVALENT]
-    by_proof = sum(by[check] for check in BY_PROOF)
-
-    def share(count: int) -> str:
-        return f"{count} of {judged_ones} ({100 * count / max(judged_ones, 1):.1f}%)"
-
-    lines = [
-        f"{len(mutants)} mutants, {outcomes[EQUIVALENT]} of them equivalent. Killed: **{share(outcomes[KILLED])}**.",
-        "",
-        f"- by the proof alone: {share(by_proof)};",
-        f"- with the kill matrix: {share(by_proof + by[KILL_MATRIX])};",
-        f"- with replays of right runs: {share(outcomes[KILLED] - by[STATE_COUNT])};",
-        f"- with the pinned numbers of states: {share(outcomes[KILLED])}.",
-        "",
-        f"| mistake | mutants | equivalent | {' | '.join(CHECKS)} | survived |",
-        f"| --- | {' | '.join('--:' for _ in range(len(CHECKS) + 3))} |",
-    ]
-    for operator in sorted({m.operator for m in mutants}):
-        lines.append(_row(operator, [of[m.key] for m in mutants if m.operator == operator]))
-    lines += [_row("**all**", list(of.values())), ""]
-    if idle:
-        functions = ", ".join(sorted({f"`{m.function}` of `{m.path}`" for m in idle}))
-        lines += [
-            f"Not judged, and not counted: {len(idle)} mutants of functions that no judged rule runs: {functions}.",
-            "",
-        ]
-    survivors = [m for m in mutants if of[m.key]["outcome"] == SURVIVED]
-    if survivors:
-        lines += [
-            "Survivors:",
-            "",
-            "| where | rule | mistake | original | mutated | what differs |",
-            "| --- " * 6 + "|",
-        ]
-    for m in survivors:
-        place = f"`{m.path}:{m.line}`"
-        original, mutated = (f"`{text}`".replace("|", "\\|") for text in (m.original, m.mutated))
-        lines.append(f"| {place} | `{m.function}` | {m.operator} | {original} | {mutated} | {of[m.key]['detail']} |")
-    return "\n".join(lines)
-
-
-def _row(name: str, results: list[Result]) -> str:
-    outcomes = Counter(r["outcome"] for r in results)
-    by = Counter(r["by"] for r in results if r["outcome"] == KILLED)
-    cells = [len(results), outcomes[EQUIVALENT], *(by[check] for check in CHECKS), outcomes[SURVIVED]]
-    return f"| {name} | {' | '.join(str(c or '') for c in cells)} |"
 
 
 def main(arguments: list[str]) -> int:
@@ -184,11 +124,13 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"\ninterrupted; results so far are in {given.results}, the next run goes on", file=sys.stderr)
         return 130
-    text = report(mutants, results)
-    print(text)
+    page = told(mutants, results)
+    print(page.text)
     if given.page is not None:
-        write_part(given.page, SCORE, text)
-    return 0
+        write_part(given.page, SCORE, page.text)
+    for complaint in page.complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if page.complaints else 0
 
 
 def _interrupt(signum: int, frame: object) -> None:

@@ -91,11 +91,11 @@ def _bound_moved(node: ast.Compare) -> Iterator[Edit]:
 
 
 def _moved(node: ast.AST, field: str, number: ast.expr, index: int | None) -> Iterator[Edit]:
+    """The place behind."""
     if isinstance(number, ast.Constant) and not (isinstance(number.value, int) and not isinstance(number.value, bool)):
         return
     if isinstance(number, ast.Tuple | ast.Slice) or text_of(number) in ("row", "True"):
         return
-    for sign in (ast.Add(), ast.Sub()):
-        moved = ast.BinOp(number, sign, ast.Constant(1))
-        value = with_element(getattr(node, field), index, moved)
-        yield Edit("off by one", node, field, value, text_of(number), text_of(moved), *place_of(number))
+    moved = ast.BinOp(number, ast.Add(), ast.Constant(1))
+    value = with_element(getattr(node, field), index, moved)
+    yield Edit("off by one", node, field, value, text_of(number), text_of(moved), *place_of(number))

@@ -9,21 +9,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from rule_mutation.mutant_proof import INDUCTION, LEMMAS, SITUATIONS, Known, recorded
 from rule_mutation.mutant_results import begin_of, load, save, write_part
 from rule_mutation.mutant_spec import copy_of_spec
-from rule_mutation.mutant_verdicts import (
-    CONDITIONS,
-    EQUIVALENT,
-    INDUCTION,
-    KILLED,
-    NO_MUTANT,
-    NOT_JUDGED,
-    SMALL_ROWS,
-    Judge,
-    Verdict,
-)
+from rule_mutation.mutant_verdicts import EQUIVALENT, KILLED, NO_MUTANT, NOT_JUDGED, SMALL_ROWS, Judge, Verdict
 from rule_mutation.mutants import Mutant, all_mutants, mutants_of, rule_modules
-from rule_mutation.mutate import SCORE, main, report
+from rule_mutation.mutate import SCORE, main
+from rule_mutation.results_page import named, told
+from rule_mutation.reviewed import ALLOWED, MISSED, Review
 
 from kvproof.spec.actions import ACTIONS
 
@@ -34,8 +27,13 @@ def made() -> list[Mutant]:
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge()
+def known() -> Known:
+    return recorded()
+
+
+@pytest.fixture(scope="module")
+def judge(known: Known) -> Judge:
+    return Judge(known)
 
 
 def verdict(judge: Judge, function: str, operator: str, original: str, mutated: str) -> Verdict:
@@ -43,7 +41,7 @@ def verdict(judge: Judge, function: str, operator: str, original: str, mutated: 
     wanted = next(m for m in made() if (m.function, m.operator, m.original, m.mutated) == asked)
     for mutant, tree in mutants_of(wanted.module):  # a tree is mutated only until the next one is asked for
         if mutant == wanted:
-            return judge.verdict(wanted.module, tree)
+            return judge.verdict(mutant, tree)
     raise AssertionError(f"{wanted.key} is not made a second time")
 
 
@@ -90,7 +88,9 @@ def test_a_copy_leaves_the_original_alone() -> None:
     [
         (("release_row", "drop effect", "Unlock(when)", "(dropped)"), KILLED, INDUCTION),
         (("smaller", "flip comparison", "a <= b", "a < b"), EQUIVALENT, "in every state"),  # alike where a is b
-        (("Unlock.apply", "drop condition", "held", "(dropped)"), KILLED, CONDITIONS),
+        (("Unlock.apply", "drop condition", "held", "(dropped)"), KILLED, SMALL_ROWS),
+        (("_take.is_free", "flip comparison", "first <= j", "first < j"), KILLED, LEMMAS),
+        (("_drop_row", "flip comparison", "r >= 0", "r > 0"), KILLED, SITUATIONS),
         (("end_turn", "off by one", "pristine(d)", "pristine(d) + 1"), NO_MUTANT, ""),  # no number
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else None,
@@ -114,8 +114,19 @@ def test_every_module_of_rules_is_judged() -> None:
 def test_a_function_that_no_rule_runs_is_not_called_equivalent(judge: Judge) -> None:
     (module, path) = next((m, p) for m, p in rule_modules().items() if p.name == "domain.py")
     unused = "def unused(d, s):\n    _reached()\n    return d.every(s)\n"
-    tree = ast.parse(path.read_text(encoding="utf-8") + unused)
-    assert judge.verdict(module, tree).outcome == NOT_JUDGED
+    text = path.read_text(encoding="utf-8")
+    mutant = Mutant(module, "spec/domain.py", 0, "unused", "", "", "", "unused", begins=text.count("\n") + 1)
+    assert judge.verdict(mutant, ast.parse(text + unused)).outcome == NOT_JUDGED
+
+
+def test_what_a_question_runs_is_noted_so_that_a_mutant_asks_only_what_it_touches(known: Known) -> None:
+    detach = next(m for m in made() if m.function == "detach")
+    place = str(rule_modules()[detach.module]), detach.begins
+    touched = {name for name in known.asked if not known.untouched(name, place)}
+    assert "induction: detach #1" in touched
+    assert "expected runs #1" in touched
+    assert not {name for name in touched if name.startswith(("induction: close", "pages", "small rows", "walk"))}
+    assert all(not known.untouched(name, None) for name in known.asked)
 
 
 def test_results_are_kept_for_the_same_sources_only(tmp_path: Path) -> None:
@@ -126,7 +137,7 @@ def test_results_are_kept_for_the_same_sources_only(tmp_path: Path) -> None:
     assert json.loads(path.read_text(encoding="utf-8"))["sources"] == "abc"
 
 
-def test_the_report_counts_and_lists_survivors(tmp_path: Path) -> None:
+def _four() -> tuple[list[Mutant], dict[str, dict[str, str]]]:
     mutants = [Mutant("m", "spec/a.py", i, "f", "off by one", "x", f"x + {i}", str(i)) for i in range(1, 5)]
     results = {
         "1": {"outcome": KILLED, "by": INDUCTION, "detail": ""},
@@ -134,14 +145,33 @@ def test_the_report_counts_and_lists_survivors(tmp_path: Path) -> None:
         "3": {"outcome": EQUIVALENT, "by": "in every state", "detail": ""},
         "4": {"outcome": "survived", "by": "", "detail": "another step of f"},
     }
-    text = report(mutants, results)
-    assert "4 mutants, 1 of them equivalent. Killed: **2 of 3 (66.7%)**" in text
-    assert "`spec/a.py:4`" in text
-    page = tmp_path / "page.md"
+    return mutants, results
+
+
+def test_the_page_counts_and_lists_survivors(tmp_path: Path) -> None:
+    mutants, results = _four()
+    page = told(mutants, results, ())
+    assert "4 mutants, 1 of them equivalent. Noticed by the proof alone: **2 of 3 (66.7%)**" in page.text
+    assert "`spec/a.py:4`" in page.text
+    file = tmp_path / "page.md"
     begin, end = begin_of(SCORE), begin_of(SCORE).replace("begin", "end")
-    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
-    write_part(page, SCORE, text)
-    assert page.read_text(encoding="utf-8") == f"before\n{begin}\n{text}\n{end}\nafter\n"
+    file.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
+    write_part(file, SCORE, page.text)
+    assert file.read_text(encoding="utf-8") == f"before\n{begin}\n{page.text}\n{end}\nafter\n"
+
+
+def test_a_survivor_without_a_word_a_word_on_none_and_a_low_share_are_complaints() -> None:
+    mutants, results = _four()
+    of_survivor = Review("spec/a.py", "f", (named(mutants[3]),), ALLOWED, "it is as good")
+    of_killed = Review("spec/a.py", "f", (named(mutants[0]),), MISSED, "nobody looked")
+    low = "the proof alone notices 2 of 3 mutants: less than 97%"
+    assert told(mutants, results, ()).complaints == ["survived, and reviewed.py has no word on it: 4", low]
+    assert told(mutants, results, (of_survivor,)).complaints == [low]
+    said = told(mutants, results, (of_survivor, of_killed)).complaints
+    assert said == ["reviewed.py: no mutant survives that is called spec/a.py f off by one: x -> x + 1", low]
+    no_mistake = Review("spec/a.py", "f", (named(mutants[3]),), EQUIVALENT, "a witness")
+    assert told(mutants, results, (no_mistake,)).complaints == []
+    assert "it is as good" in told(mutants, results, (of_survivor,)).text
 
 
 def test_a_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,139 @@
+"""The results of the mutation test over the specification, as Markdown, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rule_mutation.mutant_results import Result
+from rule_mutation.mutant_verdicts import (
+    BY_PROOF,
+    CHECKS,
+    CONFORMANCE,
+    EQUIVALENT,
+    KILL_MATRIX,
+    KILLED,
+    NO_MUTANT,
+    NOT_JUDGED,
+    SURVIVED,
+)
+from rule_mutation.mutants import Mutant
+from rule_mutation.reviewed import REVIEWS, Review
+
+ENOUGH = 0.97
+"""The share of mutants that the proof alone must notice, of those that are not equivalent."""
+TITLES = {"equivalent": "no mistake, as read by hand", "allowed": "another right rule", "missed": "missed"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A page, and why the command fails."""
+
+    text: str
+    complaints: list[str]
+
+
+def named(mutant: Mutant) -> str:
+    """How `reviewed.py` calls it, behind its path and function."""
+    return f"{mutant.operator}: {mutant.original} -> {mutant.mutated}"
+
+
+def told(mutants: Sequence[Mutant], results: dict[str, Result], words: Sequence[Review] = REVIEWS) -> Told:
+    """Score, tables by kind of mistake and by module, and survivors, of mutants that were all judged."""
+    mutants = [m for m in mutants if results[m.key]["outcome"] != NO_MUTANT]
+    idle = [m for m in mutants if results[m.key]["outcome"] == NOT_JUDGED]
+    judged = [m for m in mutants if m not in idle]
+    word_on, complaints = _words_on(judged, results, words)
+    real = [m for m in judged if _outcome(m, results, word_on) != EQUIVALENT]
+    by = Counter(results[m.key]["by"] for m in real if results[m.key]["outcome"] == KILLED)
+    by_proof = sum(by[check] for check in BY_PROOF)
+    if by_proof < ENOUGH * len(real):
+        complaints.append(f"the proof alone notices {by_proof} of {len(real)} mutants: less than {ENOUGH:.0%}")
+
+    def share(count: int) -> str:
+        return f"{count} of {len(real)} ({100 * count / max(len(real), 1):.1f}%)"
+
+    lines = [
+        f"{len(judged)} mutants, {len(judged) - len(real)} of them equivalent. "
+        f"Noticed by the proof alone: **{share(by_proof)}**.",
+        "",
+        f"- with the kill matrix: {share(by_proof + by[KILL_MATRIX])};",
+        f"- with replays of right runs: {share(by_proof + by[KILL_MATRIX] + by[CONFORMANCE])};",
+        f"- with the pinned numbers of states: {share(by.total())}.",
+        "",
+        *_table("mistake", judged, results, word_on, lambda m: m.operator),
+        "",
+        *_table("module", judged, results, word_on, lambda m: f"`{m.path}`"),
+        "",
+    ]
+    if idle:
+        functions = ", ".join(sorted({f"`{m.function}` of `{m.path}`" for m in idle}))
+        lines += [f"Not judged, and not counted: {len(idle)} mutants that nothing runs: {functions}.", ""]
+    return Told("\n".join([*lines, *_survivors(judged, results, word_on)]).rstrip(), complaints)
+
+
+def _outcome(mutant: Mutant, results: dict[str, Result], word_on: dict[str, Review]) -> str:
+    """What it is after it was read by hand."""
+    return word_on[mutant.key].verdict if mutant.key in word_on else str(results[mutant.key]["outcome"])
+
+
+def _words_on(
+    judged: Sequence[Mutant], results: dict[str, Result], words: Sequence[Review]
+) -> tuple[dict[str, Review], list[str]]:
+    """By key of each survivor what was found when it was read; and words that are missing, or on no survivor."""
+    by_name = {(word.path, word.function, name): word for word in words for name in word.mutants}
+    survived = {m.key: m for m in judged if results[m.key]["outcome"] == SURVIVED}
+    names = {key: (m.path, m.function, named(m)) for key, m in survived.items()}
+    word_on = {key: by_name[name] for key, name in names.items() if name in by_name}
+    complaints = [f"survived, and reviewed.py has no word on it: {key}" for key in survived if key not in word_on]
+    idle = by_name.keys() - set(names.values())
+    return word_on, complaints + [
+        f"reviewed.py: no mutant survives that is called {' '.join(name)}" for name in sorted(idle)
+    ]
+
+
+def _table(
+    head: str,
+    judged: Sequence[Mutant],
+    results: dict[str, Result],
+    word_on: dict[str, Review],
+    group: Callable[[Mutant], str],
+) -> list[str]:
+    columns = [check for check in CHECKS if any(results[m.key]["by"] == check for m in judged)]
+    lines = [f"| {head} | mutants | equivalent | {' | '.join(columns)} | survived |"]
+    lines.append(f"| --- | {' | '.join('--:' for _ in range(len(columns) + 3))} |")
+    for name in (*sorted({group(m) for m in judged}), None):
+        some = [m for m in judged if name is None or group(m) == name]
+        outcomes = Counter(_outcome(m, results, word_on) for m in some)
+        by = Counter(results[m.key]["by"] for m in some if results[m.key]["outcome"] == KILLED)
+        survived = len(some) - outcomes[EQUIVALENT] - by.total()
+        cells = [len(some), outcomes[EQUIVALENT], *(by[check] for check in columns), survived]
+        lines.append(f"| {name or '**all**'} | {' | '.join(str(cell or '') for cell in cells)} |")
+    return lines
+
+
+def _survivors(judged: Sequence[Mutant], results: dict[str, Result], word_on: dict[str, Review]) -> list[str]:
+    lines: list[str] = []
+    survived = [m for m in judged if results[m.key]["outcome"] == SURVIVED]
+    if word_on:
+        lines += [
+            "Survivors, as they were read:",
+            "",
+            "| where | mutants | what it is | why |",
+            "| --- | --- | --- | --- |",
+        ]
+    for word in dict.fromkeys(word_on[m.key] for m in survived if m.key in word_on):
+        names = [named(m) for m in survived if word_on.get(m.key) == word]
+        lines.append(f"| `{word.path}` `{word.function}` | {_listed(names)} | {TITLES[word.verdict]} | {word.reason} |")
+    unread = [m for m in survived if m.key not in word_on]
+    if unread:
+        lines += ["", "Survivors that nobody read yet:", ""]
+        lines += [
+            f"- `{m.path}:{m.line}` `{m.function}`, {_listed([named(m)])}: {results[m.key]['detail']}" for m in unread
+        ]
+    return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "; ".join(f"`{name}`".replace("|", "\\|") for name in names)
