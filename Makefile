@@ -118,7 +118,7 @@ test-faults: $(STAMP) ## harm to a recorded server: kills, full disks, stalls; d
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py
 	$(TOOLS) -m recorder_faults $(FAULTS)
 
-mutants-spec: $(STAMP) ## mutation test over the specification: minutes; goes on where it was stopped
+mutants-spec: $(STAMP) ## mutation test over the specification: half an hour; goes on where it was stopped
 	@echo "== mutants-spec: every small mistake in every rule, and who notices it"
 	$(TOOLS) -m rule_mutation.mutate --page docs/trust.md
 

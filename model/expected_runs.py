@@ -132,6 +132,15 @@ ledger: with overlap a prompt is inserted after the next step was prepared
     run: request 2 0; decode; result tokens=1; insert dup_len=0 key_len=2
     then: cache_protected_len=2 tree_end=2 kv_committed_len=3
     refused: insert dup_len=2 key_len=3
+ledger: without overlap nothing is inserted once the next step is prepared
+    run: request 2 0; result tokens=1; decode
+    then: kv_committed_len=3 pending=1
+    refused: insert dup_len=0 key_len=2; insert dup_len=0 key_len=3
+ledger: what was refused is answered beside its session
+    run: open; pass_by
+    then: is_open=True
+ledger: beside none nothing is
+    refused: pass_by
 ledger: a session inserts its prompt
     run: turn 2; result tokens=1; insert dup_len=0 key_len=2
     then: cache_protected_len=2 tree_end=2

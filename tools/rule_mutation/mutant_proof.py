@@ -35,8 +35,8 @@ OF_QUESTIONS = {
 }
 """By the first word of a question's name."""
 OF_RUNS, OF_STATES = "expected runs", "all of "
-LITTLE = 1_000_000
-"""Z3's resource units for one goal of a lemma on pages: a false one is never refuted, and a true one needs a third of this."""
+LITTLE = 300_000
+"""Z3's resource units for one goal of a lemma on pages: a false one is never refuted, and a true one needs less."""
 
 ASKED_BEFORE_COMPARING = 15
 """Most mistakes are noticed by the first questions that they touch; the others may be none, which is seen sooner by comparing."""
