@@ -150,7 +150,8 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         progress("what rows share with the tree")
         proof.lemmas.extend(prove_shared_prefix(asker))
         progress("expected runs")
-        proof.vacuous.extend(asker.recall("expected runs", _unexpected_runs, SENTENCES))
+        failures = asker.recall("expected runs", _unexpected_runs, SENTENCES)
+        proof.vacuous.extend(failures)
         for machine in (m for m in MACHINES if m is not LEDGER):
             taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
             proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)

@@ -1,11 +1,12 @@
-"""What each effect really does, on small rows of real pages: its conditions are what is needed, and its ghosts tell the truth.
+"""What each effect really does, on small rows of real pages: its conditions are what is needed, its ghosts tell the truth.
 
 The proof rests on the side conditions of `spec/effects.py`. One that is too weak would let every rule pass, a wrong one included;
 one that is too strong would refuse rules that are right. So each effect is done here once more, page by page and token by
 token. The solver looks for a row of at most `PAGES` pages, arguments and a ledger after it for which the conditions hold and
 something goes wrong, or fail and nothing does, or for which the ghosts tell what is not the case.
 
-This says nothing of large rows. Those are the business of `model/page_lemmas.py`.
+This says nothing of large rows. Those are the business of `model/page_lemmas.py`. Effects that touch no row are asked the same: what
+they count of turns and tokens is so.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Row:
         self.window_gone: Any = s.window_start
         self.valid: Any = s.kv_valid
         self.locks: Any = s.locks
+        self.of_turn: dict[str, Any] = {}
         self.demanded: list[Any] = []
 
     def demand(self, holds: Any, when: Any = True) -> None:
@@ -58,6 +60,7 @@ class Row:
             "window_start": self.window_gone,
             "kv_valid": self.valid,
             "locks": self.locks,
+            **self.of_turn,
         }
 
     def is_small(self) -> list[Any]:
@@ -106,12 +109,44 @@ def _is_read(after: Ledger, token: Any) -> Any:
     return z3.If(_is_live(after), token < after.kv_committed_len, of_slot)
 
 
-def _take_row(row: Row, e: Any, after: Ledger) -> None:
+def _begin(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
+    row.demand(z3.Not(before.close_asked), e.of_session)
+    row.of_turn = {"turns": z3.If(e.of_session, before.turns + 1, before.turns), "input_len": e.tokens}
+
+
+def _generate(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
+    some = row.d.zero < e.tokens
+    drafts = z3.And(z3.Or(row.d.spec_v1, row.d.spec_v2), e.tokens <= row.d.drafts + row.d.one)
+    row.demand(after.phase == RUNNING, some)
+    row.demand(z3.Or(e.tokens <= row.d.one, drafts))
+    row.of_turn = {"generated_len": before.generated_len + e.tokens}
+
+
+def _succeed(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
+    row.demand(z3.And(before.input_len < e.tokens, e.tokens <= before.input_len + before.generated_len))
+    row.of_turn = {"success_len": e.tokens}
+
+
+def _end(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
+    turns = z3.If(e.of_session, before.turns - 1, before.turns)
+    row.of_turn = {"turns": turns, "input_len": row.d.zero, "generated_len": row.d.zero}
+
+
+def _ask_close(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
+    row.of_turn = {"close_asked": row.d.true}
+
+
+def _end_session(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
+    row.demand(before.turns == 0)
+    row.of_turn = {"success_len": row.d.zero, "close_asked": row.d.false}
+
+
+def _take_row(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     row.demand(row.rows == 0, e.when)
     row.set(e.when, rows=row.rows + 1, pages=0, of_tree=0, window_gone=0, valid=row.d.zero)
 
 
-def _drop_row(row: Row, e: Any, after: Ledger) -> None:
+def _drop_row(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     row.demand(row.rows == 1, e.when)
     for k in POSITIONS:  # a page of the row's own would be lost
         row.demand(z3.Not(z3.And(row.of_tree <= k, k < row.pages)), e.when)
@@ -119,13 +154,13 @@ def _drop_row(row: Row, e: Any, after: Ledger) -> None:
     row.set(e.when, rows=row.rows - 1, pages=0, of_tree=0, window_gone=0, valid=row.d.zero)
 
 
-def _share(row: Row, e: Any, after: Ledger) -> None:
+def _share(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     """A window page of the tree counts as the row's from the beginning; the row had none."""
     row.demand(row.pages == 0, e.when)
     row.set(e.when, pages=e.pages, of_tree=e.pages, valid=row.tokens(e.pages))
 
 
-def _take(row: Row, e: Any, after: Ledger) -> None:
+def _take(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     taken = [z3.And(e.first <= k, k < e.last) for k in POSITIONS]
     some = z3.Or(*taken)
     row.demand(row.rows == 1, some)
@@ -136,7 +171,7 @@ def _take(row: Row, e: Any, after: Ledger) -> None:
     row.set(some, pages=e.last)
 
 
-def _write(row: Row, e: Any, after: Ledger) -> None:
+def _write(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     some = e.start < e.end
     for k, at in row.places:
         row.demand(at < row.valid, z3.And(some, at < e.start))  # what was never written is not read
@@ -145,7 +180,7 @@ def _write(row: Row, e: Any, after: Ledger) -> None:
     row.set(some, valid=e.end)
 
 
-def _free(row: Row, e: Any, after: Ledger) -> None:
+def _free(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     freed = [z3.Or(*(z3.And(e.start <= at, at < e.end) for at in row.of(k))) for k in POSITIONS]
     some = z3.Or(*freed)
     for k in POSITIONS:
@@ -163,11 +198,11 @@ def _free(row: Row, e: Any, after: Ledger) -> None:
     row.set(some, pages=first)
 
 
-def _free_by_loc(row: Row, e: Any, after: Ledger) -> None:
+def _free_by_loc(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     row.demand(z3.Not(e.start < e.end))
 
 
-def _free_window(row: Row, e: Any, after: Ledger) -> None:
+def _free_window(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     freed = [z3.And(e.first <= k, k < e.last) for k in POSITIONS]
     for k in POSITIONS:
         own = z3.And(k < row.pages, k >= row.of_tree, k >= row.window_gone)
@@ -178,11 +213,11 @@ def _free_window(row: Row, e: Any, after: Ledger) -> None:
     row.set(z3.Or(*freed), window_gone=e.last)
 
 
-def _forget(row: Row, e: Any, after: Ledger) -> None:
+def _forget(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     row.set(e.length < row.valid, valid=e.length)
 
 
-def _insert(row: Row, e: Any, after: Ledger) -> None:
+def _insert(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     for k in POSITIONS:
         is_given = z3.And(e.when, k < e.pages)
         row.demand(k < row.pages, is_given)
@@ -196,16 +231,16 @@ def _insert(row: Row, e: Any, after: Ledger) -> None:
     row.set(e.when, of_tree=e.pages)
 
 
-def _lock(row: Row, e: Any, after: Ledger) -> None:
+def _lock(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     row.locks += z3.If(e.when, 1, 0)
 
 
-def _unlock(row: Row, e: Any, after: Ledger) -> None:
+def _unlock(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     row.demand(row.locks == 1, e.when)
     row.locks -= z3.If(e.when, 1, 0)
 
 
-def _report(row: Row, e: Any, after: Ledger) -> None:
+def _report(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     own = [z3.And(k < row.pages, k >= row.of_tree) for k in POSITIONS]
     in_window = [z3.And(own[k], k >= row.window_gone) for k in POSITIONS]
     _counts(row, e.session_held, e.uncached, _count(own) + row.lost, after, z3.BoolVal(True))
@@ -219,7 +254,13 @@ def _counts(row: Row, held: Any, uncached: Any, pages: Any, after: Ledger, when:
     row.demand(uncached == 0, z3.And(when, z3.Not(_is_live(after))))
 
 
-TRUTH: Mapping[str, Callable[[Row, Any, Ledger], None]] = {
+TRUTH: Mapping[str, Callable[[Row, Any, Ledger, Ledger], None]] = {
+    "Begin": _begin,
+    "Generate": _generate,
+    "Succeed": _succeed,
+    "End": _end,
+    "AskClose": _ask_close,
+    "EndSession": _end_session,
     "TakeRow": _take_row,
     "DropRow": _drop_row,
     "Share": _share,
@@ -252,7 +293,7 @@ def pose(name: str, page_size: int) -> Posed:
     said, conditions = cls(**given).apply(d, before, after)
     row = Row(d, page_size, before)
     small = [d.page_size == page_size, *row.is_small(), *_small(d, row, given, sorts)]
-    TRUTH[name](row, cls(**given), after)
+    TRUTH[name](row, cls(**given), before, after)
     right, asked = z3.And(True, True, *row.demanded), z3.And(True, True, *(c.holds for c in conditions))
     told = [_equal(getattr(said, ghost), value) for ghost, value in row.ghosts().items()]
     told += [_equal(getattr(said, field), getattr(before, field)) for field in FIELD_NAMES if field not in row.ghosts()]

@@ -43,6 +43,10 @@ def test_effects_demand_what_is_needed_and_no_more() -> None:
 def conditions() -> Iterator[tuple[str, str]]:
     """But of an effect that must never happen: its first condition says so, whatever the other one says."""
     sentences = {
+        "Begin": 1,
+        "Generate": 2,
+        "Succeed": 2,
+        "EndSession": 1,
         "TakeRow": 1,
         "DropRow": 3,
         "Share": 1,

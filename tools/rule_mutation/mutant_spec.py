@@ -81,7 +81,7 @@ def copy_of_spec(module: str | None = None, tree: ast.Module | None = None) -> S
             importlib.import_module(f"kvproof.{name}")
         modules = {name: loaded for name, loaded in sys.modules.items() if _is_copied(name)}
     # Only mutants ask whether lengths differ.
-    modules["kvproof.model.symbolic"].PagedLength.__ne__ = lambda a, b: z3.Not(a == b)  # type: ignore[attr-defined]
+    modules["kvproof.model.symbolic"].PagedLength.__ne__ = lambda a, b: z3.Not(a == b)
     return SpecCopy(modules, reached)
 
 
