@@ -255,6 +255,11 @@ ledger: a round is verified as soon as one result is in, and may give all its dr
     run: turn 1; result tokens=1; verify tokens=2
     then: kv_committed_len=3 kv_allocated_len=3 output_len=3 pending=0
     refused: decode; prepare_round allocated_len=6; verify tokens=1
+ledger: a turn that speculates takes no plain step
+    with: row_width=6 speculation=1
+    run: turn 1; result tokens=1
+    then: kv_allocated_len=1
+    refused: decode; prepare_round allocated_len=4
 ledger: a round may give one token, and its drafts go back
     with: speculation=1
     run: turn 1; result tokens=1; verify tokens=1
