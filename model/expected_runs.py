@@ -455,6 +455,7 @@ pool: a charge for which there is nothing: charge=1
 pool: a charge of others for which there is nothing: others=1
 pool: fewer pages than none on the free list: free=-1 evictable=1
 pool: fewer pages than none in the tree: free=1 evictable=-1
+deferred: a free that waits for another page than was meant: waits=True listed=2 meant=1
 tree: a node without pages: present=True
 tree: pages of a node that is not there: pages=1
 tree: pages without a node: pages=1 evictable=1
