@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import FrameType
 from typing import Any, Protocol
 
@@ -87,9 +88,14 @@ class Known:
     def untouched(self, name: str, mutated: Place | None) -> Asked | None:
         """The question as it is with the right rules too; None if the mutant may have changed it."""
         asked = self.asked.get(name)
-        if asked is None or mutated is None or mutated in asked.reached | self.on_import:
+        if asked is None or mutated is None or mutated in asked.reached or mutated in self.on_import:
             return None
-        return asked
+        return asked if mutated in self._everywhere else None
+
+    @cached_property
+    def _everywhere(self) -> frozenset[Place]:
+        """What no question is known to run may be run in a way that nobody noted."""
+        return frozenset().union(*(asked.reached for asked in self.asked.values()))
 
 
 class _Counted(Asker):

@@ -12,12 +12,13 @@ import pytest
 from rule_mutation.mutant_proof import INDUCTION, LEMMAS, SITUATIONS, Known, recorded
 from rule_mutation.mutant_results import begin_of, load, save, write_part
 from rule_mutation.mutant_spec import copy_of_spec
-from rule_mutation.mutant_verdicts import EQUIVALENT, KILLED, NO_MUTANT, NOT_JUDGED, SMALL_ROWS, Judge, Verdict
+from rule_mutation.mutant_verdicts import EQUIVALENT, KILLED, NO_MUTANT, NOT_JUDGED, Judge, Verdict
 from rule_mutation.mutants import Mutant, all_mutants, mutants_of, rule_modules
 from rule_mutation.mutate import SCORE, main
 from rule_mutation.results_page import named, told
 from rule_mutation.reviewed import ALLOWED, MISSED, Review
 
+from kvproof.model.small_rows import SMALL_ROWS
 from kvproof.spec.actions import ACTIONS
 
 
