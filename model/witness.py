@@ -26,6 +26,7 @@ from kvproof.spec.trace import Config, Event, Observed, Terms
 NEW_STEP = frozenset({"match", "stash", "decode"})
 WITH_ROW = frozenset({"extend", "stash", "insert", "decode"})
 NOT_OF_THE_TURN = frozenset({"open", "create", "arrive", "close"})
+LAUNCHES = frozenset({"extend", "decode"})
 LEAVES = frozenset({"finish", "abort", "retract"})
 LATE_RESULTS = frozenset({"late_result", "result_of_ended"})
 SEEN_ELSEWHERE = frozenset({"matched_len", "lingering", "allocated_len"})
@@ -85,6 +86,7 @@ class Scribe:
         self._longest_prefill, self._has_chunks = 0, False
         self._events: list[tuple[dict[str, Any], dict[str, dict[str, int]] | None]] = []
         self._step = 0
+        self._launched_in = -1
 
     def write(self, key: str, taken: Taken) -> None:
         """One step of one ledger, with what has to come before and after it."""
@@ -95,7 +97,9 @@ class Scribe:
         self.fill_tree(int(taken.params.get("matched_len", 0)), holder.prefix)
         if taken.params.get("inserted", True):
             self.fill_tree(int(taken.params.get("dup_len", 0)), holder.pages[: holder.tree_end])
-        self._step += outcome.action.event in NEW_STEP
+        self._step += outcome.action.event in NEW_STEP or self._is_launched_anew(outcome)
+        if outcome.action.event in LAUNCHES:
+            self._launched_in = self._step
         self._name(holder, outcome)
         self._ledgers[key] = outcome.after
         self._tell(key, holder, taken)
@@ -107,6 +111,10 @@ class Scribe:
             self._refuse_turns(key, holder, next(self._refusals, 0))
         elif outcome.action.event == "match" and outcome.before.phase != NONE and outcome.after.phase == NONE:
             self._go_on_as_ordinary(holder, outcome.before.origin_len)
+
+    def _is_launched_anew(self, outcome: Outcome) -> bool:
+        """A prefill after another launch of the same step: in a run of the model each launch is a batch of its own."""
+        return outcome.action.event == "extend" and self._launched_in == self._step
 
     def check(self, evictable: int = 0, protected: int = 0) -> None:
         """A memory check; its counters of the tree are off by so many pages."""
