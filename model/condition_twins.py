@@ -20,8 +20,8 @@ from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.page_lemmas import EFFECTS, Universe, conditions
 from kvproof.model.questions import Label, Posed, Question
 from kvproof.model.symbolic import Symbols
-from kvproof.spec.actions import ACTIONS, Action, Run, Step
-from kvproof.spec.domain import Domain, floor_align, larger, minus
+from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
+from kvproof.spec.domain import Domain, Flag, Length, floor_align, larger, minus
 from kvproof.spec.effects import (
     AskClose,
     Begin,
@@ -283,3 +283,34 @@ def late_result_ends_the_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
 @twin("refuse", "I15", "a turn that is refused changes nothing")
 def refused_turn_forgets_a_match(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return Step(s.but(matched=d.false))
+
+
+@twin("pass_by", "I15", "a turn that is refused changes nothing")
+def refused_turn_clears_the_marker(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return Step(s.but(inflight=d.false))
+
+
+def _round(d: Domain, s: Ledger, p: SimpleNamespace, allocated: Length, when: Flag) -> Step:
+    """A round that reserves up to there."""
+    reserved = d.every(when, p.allocated_len == allocated, s.kv_allocated_len <= allocated)
+    return dataclasses.replace(_right("prepare_round", d, s, p), guards=(Guard("so much is reserved", reserved),))
+
+
+def _written(d: Domain, s: Ledger) -> Length:
+    """Where a round ends that follows upon one in flight, or on none."""
+    return s.kv_committed_len + d.one + d.drafts + d.where(s.pending == 0, d.zero, d.drafts)
+
+
+@twin("prepare_round", "I1", "every position that a round may write has a page")
+def reserves_one_too_few(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _round(d, s, p, _written(d, s) - d.one, s.pending == 0)
+
+
+@twin("prepare_round", "I1", "every position that a round may write has a page")
+def reserves_one_too_few_behind_a_round(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _round(d, s, p, _written(d, s) - d.one, s.pending == 1)
+
+
+@twin("prepare_round", "I1", "every position that a round may write has a page")
+def reserves_no_page_that_is_not_filled(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    return _round(d, s, p, floor_align(d, _written(d, s)), d.true)

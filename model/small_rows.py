@@ -5,8 +5,8 @@ one that is too strong would refuse rules that are right. So each effect is done
 token. The solver looks for a row of at most `PAGES` pages, arguments and a ledger after it for which the conditions hold and
 something goes wrong, or fail and nothing does, or for which the ghosts tell what is not the case.
 
-This says nothing of large rows. Those are the business of `model/page_lemmas.py`. Effects that touch no row are asked the same: what
-they count of turns and tokens is so.
+This says nothing of large rows. Those are the business of `model/page_lemmas.py`. Effects that touch no row are asked the same:
+what they count of turns and tokens is so.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from rule_mutation.mutant_spec import SpecCopy
 RLIMIT = 5_000_000
 """Z3's resource units for one check: no machine is too slow for a verdict."""
 Flat = tuple[Any, ...]
+WRONG_RULE = "wrong rule"
 ARBITRARY = {"Flag": "flag", "Length": "length", "Count": "count"}
 
 
@@ -89,7 +90,7 @@ class Meaning:
 
     @cached_property
     def others(self) -> dict[str, CheckTerms]:
-        """What else a proof asks about ledgers: the stages of a turn with their ways on, the rank, situations."""
+        """What else a proof asks about ledgers: the stages of a turn with their ways on, the rank, situations, wrong rules."""
         s, facts = self.d.arbitrary(Ledger), self._facts(self.d.arbitrary(Ledger), SimpleNamespace(), {})
         found = {"rank": flat(self.copy.liveness_of_spec.rank(self.d, s))}
         for stage in self.copy.liveness_of_spec.STAGES:
@@ -101,6 +102,8 @@ class Meaning:
         of_configurations = self.copy.expectations.CONFIGURED.values()
         for situation in dict.fromkeys(e for of in of_configurations for e in of):
             found[situation.name] = flat(situation.holds(self.d, s))
+        for number, twin in enumerate(self.copy.condition_twins.TWINS):
+            found[f"{WRONG_RULE} {number}"] = self.rule(twin.action, self.copy.state.Ledger).conditions
         return {name: CheckTerms(facts, terms, ()) for name, terms in found.items()}
 
     @cached_property

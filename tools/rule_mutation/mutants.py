@@ -205,6 +205,7 @@ def _edits(node: ast.AST, effects: dict[str, list[str]], d_known: bool) -> Itera
     elif isinstance(node, ast.BoolOp):
         for i, operand in enumerate(node.values):
             rest = node.values[:i] + node.values[i + 1 :]
+            rest = rest if len(rest) > 1 else rest * 2  # Python has no conjunction of one
             yield Edit("drop operand", node, "values", rest, text_of(operand), "(dropped)", *place_of(operand))
     elif isinstance(node, ast.Call):
         yield from _of_call(node, effects, d_known)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rule_mutation.edits import COMPARISONS, Edit, called, flipped, name_field, place_of, text_of, with_element
 
-SWAPPED = {"FREE": "TREE", "FIRST": "LAST", "first": "last"}
+SWAPPED = {"FREE": "TREE", "FIRST": "LAST"}
 SWAPPED |= {b: a for a, b in SWAPPED.items()}
 AND_OR = {"And": "Or", "Or": "And"}
 Scope = ast.FunctionDef | ast.Lambda
