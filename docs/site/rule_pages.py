@@ -93,13 +93,15 @@ def _invariants_page() -> Iterator[str]:
     yield from ("# Invariants, drawn", "")
     yield (
         "Generated from `spec/`. Each invariant is drawn where the first fault of the catalogue breaks it, in the shortest run. "
-        "Every invariant has such a fault; otherwise it would be vacuous."
+        "Where no fault is of its machine, a test shows that it breaks without any one guard of the rules."
     )
     yield ""
     for machine in MACHINES:
         for invariant in machine.invariants.values():
             yield from (f"## {invariant.id} {{ #{invariant.id.lower()} }}", "", f"**{invariant.statement}.**", "")
             yield from (f"{invariant.explanation}. {_sourced(invariant.source)}", "")
+            if machine not in (fault.machine for fault in FAULTS.values()):
+                continue
             fault, run = _breaker(invariant.id, machine)
             yield from (
                 f"Broken by [{fault.id}](faults.md#{fault.id.lower()}) ({fault.summary}): {run.broken[invariant.id]}.",
