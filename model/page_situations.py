@@ -92,15 +92,15 @@ SITUATIONS: dict[str, dict[str, Formulas]] = {
     "Take": {
         "an empty row takes two pages": [
             *(
-                *_row(0, 0, 0, 0, 1, 1),
+                *_row(0, 0, 0, 0, 1, 1, 1),
                 *_owners(FREE, 1, FREE),
                 *_map(NONE, 0, NONE),
                 BEFORE.pos[2] == 1,
                 BEFORE.pos[0] == 0,
             ),
-            *(FIRST == 0, LAST == 2, FRESH[0] == 2, FRESH[1] == 0),
+            *(FIRST == 0, LAST == 2, FRESH[0] == 2, FRESH[1] == 0, FRESH[2] == 2),
             *(
-                *_row_after(0, 0, 2, 0, 2, 0),
+                *_row_after(0, 0, 2, 0, 2, 0, 1),
                 *_owners_after(0, 1, 0),
                 *_positions_after(1, NONE, 0),
                 *_map_after(2, 0, 1),
@@ -166,7 +166,7 @@ SITUATIONS: dict[str, dict[str, Formulas]] = {
         ],
         "the window page of an only copy is handed on": [
             *(*_row(2, 0, 1, 0, 0), *_owners(2, FREE, TREE), *_map(1, NONE, NONE), *_tombstones(True, True, True)),
-            *(LAST == 1, DUPLICATES == 1, FREED_FROM == 0, KEPT[0] == 2),
+            *(FIRST == 0, LAST == 1, DUPLICATES == 1, FREED_FROM == 0, KEPT[0] == 2),
             *(*_owners_after(FREE, FREE, TREE), *_map_after(NONE, NONE, 1), *_tombstones_after(False, True, False)),
         ],
         "the window page of a copy goes": [
@@ -227,6 +227,10 @@ SITUATIONS: dict[str, dict[str, Formulas]] = {
             *(*_row(0, 0, 3, 0, 2, 0, 1), *_map(1, 2, 0), FIRST == 0, LAST == 2, *_row_after(0, 0, 3, 2, 2, 0, 1)),
             *(*_owners_after(0, 0, 0), *_map_after(NONE, 2, NONE)),
         ],
+        "a row gives back one": [
+            *(*_row(1, 0, 2, 1, 2, 0), *_map(1, NONE, NONE), FIRST == 1, LAST == 2, *_row_after(1, 0, 2, 2, 2, 0)),
+            *_map_after(NONE, NONE, NONE),
+        ],
         "the last row gives back all that is its own": [
             *(*_row(2, 1, 3, 0, 2, 0, 1), *_owners(2, 2, TREE), *_map(1, 2, 0), FIRST == 1, LAST == 3),
             *(*_row_after(2, 1, 3, 3, 2, 0, 1), *_owners_after(2, 2, TREE), *_map_after(NONE, NONE, 0)),
@@ -257,6 +261,7 @@ def _denied(r: int) -> dict[str, Formulas]:
         "a row names no page": [*own, page == BEYOND],
         "a page is the row's and is not named": [*own, s.owner[r] == r, s.pos[r] == 1, page != r],
         "a page is the row's behind its end": [*own, s.owner[r] == r, s.pos[r] == 2],
+        "a page is the row's and stands before it": [*own, s.owner[r] == r, s.pos[r] == -1, named(s, r, -1) == r],
         "a page is the row's and stands in its prefix": [*own, s.owner[r] == r, s.pos[r] == 0],
         "a shared page is free": [*own, s.owner[named(s, r, 0)] == FREE],
         "a shared page is no page": [*own, named(s, r, 0) == BEYOND],

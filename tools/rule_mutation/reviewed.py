@@ -8,6 +8,14 @@ __all__ = ["ALLOWED", "EQUIVALENT", "MISSED", "REVIEWS", "Review"]
 
 LIVENESS = "spec/liveness.py"
 
+PAGES, WINDOW_MAP = "model/pages.py", "model/window_map.py"
+FINITE = "It bounds finite instances alone: of rows and pages of any number the same formula says that they are numbered from 0."
+
+
+def _bound(path: str, function: str, *mutants: str) -> Review:
+    return Review(path, function, mutants, EQUIVALENT, FINITE)
+
+
 REVIEWS: tuple[Review, ...] = (
     Review(
         LIVENESS,
@@ -54,5 +62,39 @@ REVIEWS: tuple[Review, ...] = (
         ),
         ALLOWED,
         "A charge one token higher or lower covers what the allocator takes, too, which is all that I18 asks; no trace tells it.",
+    ),
+    Review(
+        "spec/events.py",
+        "asked_of_event",
+        ("swap twin: floor_pages -> ceil_pages",),
+        ALLOWED,
+        "What a tree tells of copies is of whole pages: a guard of each rule that inserts says so.",
+    ),
+    _bound(PAGES, "ownership.j2", "drop operand: u.inside(row) -> (dropped)"),
+    _bound(
+        PAGES,
+        "ownership.j4",
+        "off by one: i -> i + 1",
+        "drop operand: s.row_end[i] <= u.size -> (dropped)",
+        "off by one: u.size -> u.size + 1",
+    ),
+    *(_bound(PAGES, name, "drop condition: u.inside(r) -> (dropped)") for name in ("_free", "_insert", "_drop_row")),
+    _bound(PAGES, "_take", "drop condition: u.inside(r) -> (dropped)", "off by one: u.size -> u.size + 1"),
+    _bound(PAGES, "_share", "drop condition: u.inside(r) -> (dropped)", "off by one: u.size -> u.size + 1"),
+    _bound(PAGES, "_evict", "drop condition: u.inside(g) -> (dropped)"),
+    _bound(WINDOW_MAP, "_evict_window", "drop condition: u.inside(PAGE) -> (dropped)"),
+    Review(
+        WINDOW_MAP,
+        "_insert.hands_on",
+        ("off by one: j -> j + 1",),
+        EQUIVALENT,
+        "Which copies may hand on their window page is left open: any array says it.",
+    ),
+    Review(
+        WINDOW_MAP,
+        "_insert.behind",
+        ("drop operand: g != NONE -> (dropped)",),
+        ALLOWED,
+        "It says what becomes of a window page behind the page that has no number. There is none.",
     ),
 )
