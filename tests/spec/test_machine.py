@@ -1,4 +1,4 @@
-"""The pool's pages and the batches that use them: each guard is needed, and a charge is compared once the prefix is locked."""
+"""Small machines: each guard of the pool and of batches is needed, and a charge is compared once the prefix is locked."""
 
 from __future__ import annotations
 
