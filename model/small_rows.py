@@ -19,7 +19,7 @@ from typing import Any
 
 import z3
 
-from kvproof.model.page_lemmas import Lemma, as_one_lemma
+from kvproof.model.page_lemmas import AFTER, Lemma, as_one_lemma
 from kvproof.model.questions import Asker, Posed
 from kvproof.model.symbolic import PagedLength, Symbols
 from kvproof.spec import effects
@@ -181,17 +181,17 @@ def _write(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
 
 
 def _free(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
-    freed = [z3.Or(*(z3.And(e.start <= at, at < e.end) for at in row.of(k))) for k in POSITIONS]
+    freed = [row.d.some(*(z3.And(e.start <= at, at < e.end) for at in row.of(k))) for k in POSITIONS]
     some = z3.Or(*freed)
     for k in POSITIONS:
         at, *more = row.of(k)
         row.demand(
-            z3.And(*(e.start <= token for token in (at, *more))), freed[k]
+            row.d.every(*(e.start <= token for token in (at, *more))), freed[k]
         )  # no page goes with tokens before the range
         row.demand(z3.And(row.of_tree <= k, k < row.pages, z3.Not(_is_read(after, at))), freed[k])
-        is_behind = z3.And(k < row.pages, z3.Or(*freed[:k]))
+        is_behind = z3.And(k < row.pages, row.d.some(*freed[:k]))
         row.demand(freed[k], is_behind)  # pages behind the freed ones are lost
-    first = _count(z3.Not(z3.Or(*freed[: k + 1])) for k in POSITIONS)
+    first = _count(z3.Not(row.d.some(*freed[: k + 1])) for k in POSITIONS)
     is_gone = z3.And(some, first < row.window_gone)
     row.set(z3.And(some, row.tokens(first) < row.valid), valid=row.tokens(first))
     row.set(is_gone, window_gone=first)
@@ -207,7 +207,7 @@ def _free_window(row: Row, e: Any, before: Ledger, after: Ledger) -> None:
     for k in POSITIONS:
         own = z3.And(k < row.pages, k >= row.of_tree, k >= row.window_gone)
         row.demand(own, freed[k])
-        row.demand(freed[k], z3.And(own, z3.Or(*freed[k + 1 :])))  # an older window page is forgotten
+        row.demand(freed[k], z3.And(own, row.d.some(*freed[k + 1 :])))  # an older window page is forgotten
         for at in row.of(k):  # the next token attends to so many before it
             row.demand(at + row.d.window < after.kv_committed_len, freed[k])
     row.set(z3.Or(*freed), window_gone=e.last)
@@ -286,10 +286,10 @@ def prove_small_rows(asker: Asker, names: Iterable[str] = tuple(TRUTH)) -> Itera
 
 def pose(name: str, page_size: int) -> Posed:
     d = Symbols()
-    before, after = d.arbitrary(Ledger), d.arbitrary(Ledger, "'")
+    before, after = d.arbitrary(Ledger), d.arbitrary(Ledger, AFTER)
     cls = getattr(effects, name)
     sorts = {field.name: str(field.type).lower() for field in dataclasses.fields(cls)}
-    given = {argument: d.variable(sort, f"@{argument}") for argument, sort in sorts.items()}
+    given = {argument: d.variable(sort, f"given.{argument}") for argument, sort in sorts.items()}
     said, conditions = cls(**given).apply(d, before, after)
     row = Row(d, page_size, before)
     small = [d.page_size == page_size, *row.is_small(), *_small(d, row, given, sorts)]
