@@ -17,12 +17,12 @@ import z3
 
 from kvproof.model.arbitrary_step import any_state, arbitrary_step
 from kvproof.model.page_lemmas import Lemma
-from kvproof.model.questions import Asker, Label, Posed, Question
+from kvproof.model.questions import Asker, Label, Posed, Question, together
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action, Run, Step
 from kvproof.spec.domain import Domain
 from kvproof.spec.effects import Lock, Share, Take, Unlock
-from kvproof.spec.faults.fault import with_parts, without
+from kvproof.spec.faults.fault import in_order, with_parts, without
 from kvproof.spec.machine import LEDGER, TREE, machine_of
 from kvproof.spec.shared_prefix import Place, follow, locks_are_counted, match_is_current
 from kvproof.spec.state import Ledger
@@ -44,17 +44,13 @@ def prove_shared_prefix(asker: Asker, actions: Mapping[str, Action] = ACTIONS) -
             yield Lemma(SHARED_PREFIX, f"{name}: {sentence}", answer.verdict, answer.seconds)
 
 
-def _pose(action: Action, matched: bool = True) -> Posed:
-    """`matched`: what the ledger matched is in the tree still."""
-    assumptions, asked = _step(action, matched)
-    goals: dict[Label, Any] = {}
-    for label, holds in asked:
-        goals[label] = z3.And(goals[label], holds) if label in goals else holds
-    return Posed(assumptions, goals)
+def _pose(action: Action) -> Posed:
+    assumptions, asked = _step(action, matched=True)
+    return Posed(assumptions, together(asked))
 
 
 def _step(action: Action, matched: bool) -> tuple[tuple[Any, ...], Asked]:
-    """What is assumed of a step, and what is asked of it."""
+    """What is assumed of a step, and what is asked of it. `matched`: what the ledger matched is in the tree still."""
     machine = machine_of(action.name)
     taken = arbitrary_step(action, machine)
     d, s, of_ledger = any_state()
@@ -123,21 +119,14 @@ def _pose_wrong(found: Wrong) -> Posed:
     return Posed((*assumptions, z3.Or(*failing)), {})
 
 
-def _extend(d: Domain, s: Ledger, p: SimpleNamespace, *order: type) -> Step:
-    """The built-in rule, its effects in another order."""
-    step = ACTIONS["extend"].run(d, s, p)
-    moved = sorted((e for e in step.effects if isinstance(e, order)), key=lambda e: order.index(type(e)))
-    return dataclasses.replace(step, effects=(*(e for e in step.effects if not isinstance(e, order)), *moved))
-
-
 @wrong("extend", "I11", "what a row shares is locked when pages are taken")
 def locks_after_taking(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _extend(d, s, p, Share, Take, Lock)
+    return in_order(ACTIONS["extend"].run(d, s, p), Share, Take, Lock)
 
 
 @wrong("extend", "I12", "what a row shares is in the tree when it is shared")
 def shares_after_taking(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    return _extend(d, s, p, Take, Share, Lock)
+    return in_order(ACTIONS["extend"].run(d, s, p), Take, Share, Lock)
 
 
 @wrong("extend", "I11", "a lock goes through nodes that the tree holds", matched=False)

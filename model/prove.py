@@ -15,7 +15,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import z3
 from pydantic import TypeAdapter
 
 from kvproof.model.accepted_events import prove_accepted_events
@@ -29,7 +28,7 @@ from kvproof.model.explore import Reachable, Run, Walk, counterexample, explored
 from kvproof.model.liveness import prove_liveness
 from kvproof.model.page_lemmas import Lemma, prove_effects, twin_questions
 from kvproof.model.page_situations import impossible_situations
-from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question
+from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Answers, Asker, Label, Posed, Question, together
 from kvproof.model.small_instances import Instances
 from kvproof.model.small_rows import prove_small_rows
 from kvproof.model.symbolic import Symbols
@@ -230,10 +229,7 @@ def _pose_step(machine: Machine, action: Action) -> Posed:
 
 def _goals(d: Symbols, invariant: Invariant, after: Any, conditions: tuple[Condition, ...]) -> dict[str, Any]:
     """All that an action must establish for one invariant, each with its sentence."""
-    goals: dict[str, Any] = {}
-    for c in (c for c in conditions if c.invariant == invariant.id):
-        # An action may have an effect twice (two frees), and so the same sentence: both must hold.
-        goals[c.sentence] = z3.And(goals[c.sentence], c.holds) if c.sentence in goals else c.holds
+    goals = together((c.sentence, c.holds) for c in conditions if c.invariant == invariant.id)
     goals[invariant.statement] = invariant.holds(d, after)
     return goals
 

@@ -66,6 +66,17 @@ class Posed:
         return in_smt_lib(*self.assumptions, *(() if label == POSSIBLE else (z3.Not(self.goals[label]),)))
 
 
+K = TypeVar("K")
+
+
+def together(asked: Iterable[tuple[K, Any]]) -> dict[K, Any]:
+    """Goals by name. An action may have an effect twice (two frees), and so the same goal: both must hold."""
+    goals: dict[K, Any] = {}
+    for name, holds in asked:
+        goals[name] = z3.And(goals[name], holds) if name in goals else holds
+    return goals
+
+
 def expected(label: Label) -> str:
     """The solver's word that shows a goal: no model of its denial, or one of the assumptions."""
     return "sat" if label == POSSIBLE else "unsat"

@@ -19,6 +19,7 @@ from typing import Any
 from kvproof.model.explore import Run, Taken
 from kvproof.model.oracle import Oracle, Outcome, Value
 from kvproof.model.witness_pools import Holder, Pools
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.effects import Report
 from kvproof.spec.state import FIELDS, NONE, WAITING, fill_len, pristine
 from kvproof.spec.trace import Config, Event, Observed, Terms
@@ -26,7 +27,6 @@ from kvproof.spec.trace import Config, Event, Observed, Terms
 NEW_STEP = frozenset({"match", "stash", "decode"})
 WITH_ROW = frozenset({"extend", "stash", "insert", "decode"})
 NOT_OF_THE_TURN = frozenset({"open", "create", "arrive", "close"})
-LAUNCHES = frozenset({"extend", "decode"})
 LEAVES = frozenset({"finish", "abort", "retract"})
 LATE_RESULTS = frozenset({"late_result", "result_of_ended"})
 SEEN_ELSEWHERE = frozenset({"matched_len", "lingering", "allocated_len"})

@@ -14,6 +14,9 @@ from kvproof.spec.domain import Count, Domain, Flag, implies
 from kvproof.spec.invariants import InvariantTable
 from kvproof.spec.state import State, described
 
+LAUNCHES = ("extend", "decode")
+"""Events that launch a step of their turn."""
+
 
 def may_be_given(used: int, batch: int) -> bool:
     """I5 of a row, I6 of a page: who uses it last was launched before the batch that takes it.
@@ -54,7 +57,7 @@ def batch_give(d: Domain, s: Used, p: SimpleNamespace) -> Step:
 @action(when=lambda d, s: s.given)
 def batch_launch(d: Domain, s: Used, p: SimpleNamespace) -> Step:
     """The turn that has it is launched again."""
-    guards = (Guard("a turn is in a batch once", s.used < s.batch),)
+    guards = (Guard("a turn is in a batch once", may_be_given(s.used, s.batch)),)
     return Step(s.but(used=s.batch, launches=s.launches + 1), guards)
 
 

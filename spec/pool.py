@@ -34,7 +34,7 @@ action = ACTIONS.action
 HAS_PAGES = "a number of pages"
 
 
-def has_room(d: Domain, s: Pool, charged: Length) -> Flag:
+def fits(d: Domain, s: Pool, charged: Length) -> Flag:
     """So many tokens fit into what is free or can be evicted."""
     return charged <= d.tokens(s.free + s.evictable)
 
@@ -48,7 +48,7 @@ def pool_admit(d: Domain, s: Pool, p: SimpleNamespace) -> Step:
     locked = s.but(evictable=s.evictable - p.locked)
     guards = (
         Guard("pages of the tree are locked", d.every(0 <= p.locked, p.locked <= s.evictable)),
-        Guard("the charge fits beside what others were charged", has_room(d, locked, s.others + p.charge)),
+        Guard("the charge fits beside what others were charged", fits(d, locked, s.others + p.charge)),
     )
     return Step(locked.but(charge=p.charge), guards)
 
@@ -82,7 +82,7 @@ STAYS = "what this request was charged stays"
 @action(when=lambda d, s: d.true, takes={"others": "length"})
 def pool_charge_others(d: Domain, s: Pool, p: SimpleNamespace) -> Step:
     """Other requests are charged, or take what they were charged."""
-    return Step(s.but(others=p.others), (Guard(STAYS, has_room(d, s, s.charge + p.others)),))
+    return Step(s.but(others=p.others), (Guard(STAYS, fits(d, s, s.charge + p.others)),))
 
 
 @action(when=lambda d, s: d.true, takes={"free": "count", "evictable": "count"})
@@ -94,7 +94,7 @@ def pool_elsewhere(d: Domain, s: Pool, p: SimpleNamespace) -> Step:
     after = s.but(free=p.free, evictable=p.evictable)
     guards = (
         Guard(HAS_PAGES, d.every(0 <= p.free, 0 <= p.evictable)),
-        Guard(STAYS, has_room(d, after, s.charge + s.others)),
+        Guard(STAYS, fits(d, after, s.charge + s.others)),
     )
     return Step(after, guards)
 
@@ -109,4 +109,4 @@ def what_was_charged_is_there(d: Domain, s: Pool) -> Flag:
 
     An admission that counts pages which its own lock keeps lets the allocator fail in a batch that was already admitted.
     """
-    return d.every(0 <= s.free, 0 <= s.evictable, has_room(d, s, s.charge + s.others))
+    return d.every(0 <= s.free, 0 <= s.evictable, fits(d, s, s.charge + s.others))

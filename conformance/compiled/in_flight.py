@@ -1,4 +1,4 @@
-"""The batch that was launched last, over arrays: `replay/batch_in_flight.py` says the same of one event.
+"""The batch that was launched last, over arrays: `replay/batch_in_flight.py` does it event by event.
 
 Compiled together with the loop, which asks only with overlap.
 """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvproof.conformance.replay.batch_in_flight import GIVE_UP, LAUNCHES, OF_REUSE
+from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
 from kvproof.conformance.traces import columnar_schema
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.spec.actions import ACTIONS as RULES
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.effects import (
     AskClose,
     Begin,

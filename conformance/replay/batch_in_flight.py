@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from kvproof.spec.batch import may_be_given
 from kvproof.spec.trace import Event
 
-LAUNCHES = ("extend", "decode")
-"""Events that launch a step of their turn."""
 GIVE_UP = ("finish", "abort", "retract", "insert")
 """Events at which a row may let go of pages that its step in flight uses."""
 OF_REUSE = "I6"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kvproof.conformance.errors import UserError, at
-from kvproof.conformance.replay.batch_in_flight import GIVE_UP, LAUNCHES, OF_REUSE, BatchInFlight, Reused
+from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE, BatchInFlight, Reused
 from kvproof.conformance.replay.coverage import Counting
 from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
 from kvproof.conformance.replay.judge import (
@@ -35,6 +35,7 @@ from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_page
 from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.faults import Fault
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.profiles import Profile

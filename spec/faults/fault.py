@@ -99,6 +99,12 @@ def with_parts(step: Step, effect: type, **parts: Any) -> Step:
     return dataclasses.replace(step, effects=tuple(effects))
 
 
+def in_order(step: Step, *kinds: type) -> Step:
+    """The step with its effects of these classes last, in this order."""
+    moved = sorted((e for e in step.effects if isinstance(e, kinds)), key=lambda e: kinds.index(type(e)))
+    return dataclasses.replace(step, effects=(*(e for e in step.effects if not isinstance(e, kinds)), *moved))
+
+
 def actions_with(fault: Fault | None, machine: Machine = LEDGER) -> dict[str, Action]:
     """The machine's table of actions, those of the fault deviating."""
     if fault is None:

@@ -54,7 +54,7 @@ def test_without_a_guard_the_invariant_is_lost(name: str, sentence: str) -> None
 def test_a_charge_that_is_compared_before_the_prefix_is_locked_may_not_be_there() -> None:
     def compares_first(d: Domain, s: Pool, p: SimpleNamespace) -> Step:
         step = pool_admit.run(d, s, p)
-        (locked, _), (_, room) = step.guards, pool_admit.run(d, s, SimpleNamespace(charge=p.charge, locked=0)).guards
-        return dataclasses.replace(step, guards=(locked, room))
+        (locked, _), (_, charge) = step.guards, pool_admit.run(d, s, SimpleNamespace(charge=p.charge, locked=0)).guards
+        return dataclasses.replace(step, guards=(locked, charge))
 
     assert verdict("pool_admit", compares_first) == "broken"

@@ -1,4 +1,4 @@
-"""Whether two copies say the same of pages: on small rows, since no solver decides it of all.
+"""Whether two copies mean the same by pages: on small rows, since no solver decides it of all.
 
 Two formulas that differ on rows of any length differ on rows of three positions, or at their ends, which is seen there too.
 """

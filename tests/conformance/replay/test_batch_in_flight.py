@@ -9,12 +9,12 @@ import pytest
 from run_traces import Records, edited
 
 from kvproof.conformance.compiled.choose import Chosen
-from kvproof.conformance.replay.batch_in_flight import LAUNCHES, BatchInFlight
+from kvproof.conformance.replay.batch_in_flight import BatchInFlight
 from kvproof.conformance.replay.replay import CONFORMS, Finding, Report, replay
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.serialization import restore_state, state_as_data
 from kvproof.conformance.traces.open_trace import read_trace
-from kvproof.spec.batch import may_be_given
+from kvproof.spec.batch import LAUNCHES, may_be_given
 from kvproof.spec.trace import Event
 
 pytest.importorskip("torch")

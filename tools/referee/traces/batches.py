@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvproof.spec.batch import LAUNCHES
 from referee.cases import Edits
 from referee.traces.trace import Event, Trace
 
 BATCHES = Edits("what a step in flight uses")
-LAUNCHES = ("extend", "decode")
 LEAVES = ("finish", "abort", "retract")
 
 

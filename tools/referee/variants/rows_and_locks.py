@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from kvproof.spec.actions import Step
 from kvproof.spec.domain import Domain, minus
 from kvproof.spec.effects import DropRow, Free, Lock, Share, Take, TakeRow, Unlock, Write
-from kvproof.spec.faults.fault import with_parts
+from kvproof.spec.faults.fault import in_order, with_parts
 from kvproof.spec.state import WAITING, Ledger
 from referee.cases import Variants
 from referee.variants.changes import built_in, with_effects, with_fields, without
@@ -97,16 +97,10 @@ def match_locks_again(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     return with_effects(built_in("match_slot", d, s, p), Lock(d.true, d.floor_pages(s.slot_cache_protected_len)))
 
 
-def _in_order(step: Step, *kinds: type) -> Step:
-    """The same step, its effects of these kinds last, in this order."""
-    moved = sorted((e for e in step.effects if isinstance(e, kinds)), key=lambda e: kinds.index(type(e)))
-    return dataclasses.replace(step, effects=(*(e for e in step.effects if not isinstance(e, kinds)), *moved))
-
-
 @ROWS_AND_LOCKS.wrong("extend", must="what is shared is locked when pages are taken")
 def extend_locks_too_late(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """The prefix is locked after the pages were taken: they may have been evicted from it."""
-    return _in_order(built_in("extend", d, s, p), Share, Take, Write, Lock)
+    return in_order(built_in("extend", d, s, p), Share, Take, Write, Lock)
 
 
 @ROWS_AND_LOCKS.wrong("extend", must="the lock goes through all that is shared")
@@ -127,10 +121,10 @@ def chunk_is_unlocked_while_pages_are_taken(d: Domain, s: Ledger, p: SimpleNames
 @ROWS_AND_LOCKS.right("extend")
 def extend_shares_and_then_locks(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Nothing is evicted between the two, because no page is taken."""
-    return _in_order(built_in("extend", d, s, p), Share, Lock, Take, Write)
+    return in_order(built_in("extend", d, s, p), Share, Lock, Take, Write)
 
 
 @ROWS_AND_LOCKS.right("abort_first")
 def row_is_returned_before_the_lock(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """Row, pages and lock all go back in one step, in which no page is taken."""
-    return _in_order(built_in("abort_first", d, s, p), Free, DropRow, Unlock)
+    return in_order(built_in("abort_first", d, s, p), Free, DropRow, Unlock)
