@@ -84,15 +84,20 @@ class Remembering(Asker):
         self.ask = ask
         self.found = 0
         self.asked = 0
+        self._new: set[str] = set()
 
     def answers(self, question: Question) -> Answers:
         posed = question.pose()
         key = _key("answers", self.solver, posed.text)
         kept = _as_answers(self.store.read(key))
         if kept is not None:
-            self.found += len(kept)
+            if key in self._new:  # two questions of this run read the same: nothing is from an earlier one
+                self.asked += len(kept)
+            else:
+                self.found += len(kept)
             return kept
         found = self.ask(posed)
+        self._new.add(key)
         self.asked += len(found)
         if all(answer.verdict in (PROVED, BROKEN) for answer in found.values()):
             self.store.write(key, [[*label, answer.verdict, answer.seconds] for label, answer in found.items()])

@@ -1,5 +1,5 @@
 """A Ctrl-C that is not lost. Z3 takes the signal for itself and may answer all the same, or `unknown`; Python drops it where it
-comes in the destructor of a term.
+comes in the destructor of a term. In the constructor of a context it would leave half an object, whose destructor complains.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ def leave_signals_alone(solver: z3.Solver) -> None:
 
 @contextmanager
 def searching(solver: z3.Solver) -> Iterator[None]:
-    """Around a search: a Ctrl-C ends it."""
+    """Around a search: a Ctrl-C ends it, and what it answered is dropped."""
     heed()
     _searching.append(solver)
     try:
         yield
     finally:
         _searching.remove(solver)
+    heed()
 
 
 @contextmanager
 def kept_ctrl_c() -> Iterator[None]:
-    """Within it a Ctrl-C ends Z3's search and raises KeyboardInterrupt, and if that is dropped, again when `heed` is called.
+    """Within it a Ctrl-C ends Z3's search and raises KeyboardInterrupt: at once, or where it came in Z3's own code or the
+    exception is dropped, when `heed` is called, which each search does.
 
     Where the program has a handler of its own, or a thread other than the main one calls, nothing is changed.
     """
@@ -67,7 +69,8 @@ def heed() -> None:
 
 def _note(signum: int, frame: FrameType | None) -> None:
     _pressed.set()
-    raise KeyboardInterrupt
+    if frame is None or frame.f_globals.get("__package__") != "z3":
+        raise KeyboardInterrupt
 
 
 def _end_searches(told: int) -> None:

@@ -132,6 +132,17 @@ def test_ctrl_c_in_a_destructor_stops_the_proof_at_the_next_question() -> None:
     heed()  # it was heeded once: the next proof is not stopped by it
 
 
+def test_ctrl_c_in_the_code_of_z3_leaves_no_half_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts = []
+    with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
+        with monkeypatch.context() as pressed:
+            pressed.setattr(z3.z3, "z3_debug", partial(signal.raise_signal, signal.SIGINT))  # called by its constructors
+            contexts.append(z3.Context())
+        checked(z3_solver())
+        pytest.fail("the next question heeds it")
+    assert contexts[0].owner
+
+
 def test_a_condition_that_stands_twice_must_hold_twice() -> None:
     """An action with two frees has each sentence of a free twice."""
     d = Symbols()

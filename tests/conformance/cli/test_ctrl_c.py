@@ -39,7 +39,7 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Wanted = Callable[[Path, Path], list[object]]
 COMMANDS: dict[str, Wanted] = {
     "prove": lambda trace, out: ["prove", "--no-cache"],
-    "prove of a fault": lambda trace, out: ["prove", "--no-cache", "--fault", "F22900"],
+    "prove by two solvers": lambda trace, out: ["prove", "--no-cache", "--certify"],
     "record": lambda trace, out: ["record", "--workload", EXCERPT, "--out", out / "r.jsonl"],
     "replay": lambda trace, out: ["replay", trace, "--checker", "interpreted"],
     "replay by processes": lambda trace, out: ["replay", trace, trace, "--checker", "interpreted", "--jobs", "2"],
