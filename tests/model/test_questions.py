@@ -136,7 +136,9 @@ def test_ctrl_c_in_the_code_of_z3_leaves_no_half_object(monkeypatch: pytest.Monk
     contexts = []
     with pytest.raises(KeyboardInterrupt), kept_ctrl_c():
         with monkeypatch.context() as pressed:
-            pressed.setattr(z3.z3, "z3_debug", partial(signal.raise_signal, signal.SIGINT))  # called by its constructors
+            pressed.setattr(
+                z3.z3, "z3_debug", partial(signal.raise_signal, signal.SIGINT)
+            )  # called by its constructors
             contexts.append(z3.Context())
         checked(z3_solver())
         pytest.fail("the next question heeds it")
