@@ -6,7 +6,7 @@ from mutation.review import ALLOWED, EQUIVALENT, MISSED, Review
 
 __all__ = ["ALLOWED", "EQUIVALENT", "MISSED", "REVIEWS", "Review"]
 
-LIVENESS = "spec/liveness.py"
+LIVENESS, EFFECTS, POOL = "spec/liveness.py", "spec/effects.py", "spec/pool.py"
 
 PAGES, WINDOW_MAP = "model/pages.py", "model/window_map.py"
 FINITE = "It bounds finite instances alone: of rows and pages of any number the same formula says that they are numbered from 0."
@@ -14,6 +14,20 @@ FINITE = "It bounds finite instances alone: of rows and pages of any number the 
 
 def _bound(path: str, function: str, *mutants: str) -> Review:
     return Review(path, function, mutants, EQUIVALENT, FINITE)
+
+
+ROUNDED_UP = "swap twin: floor_pages -> ceil_pages"
+ALIGNED = (
+    ("spec/actions/prefill.py", "extend"),
+    ("spec/actions/prefill.py", "insert_own"),
+    ("spec/domain.py", "footprint"),
+    ("spec/domain.py", "window_from"),
+)
+
+
+def _aligned(path: str, function: str) -> Review:
+    reason = "The length is one of whole pages by I12 or a guard, so both are the same number. Only wrong rules have another one."
+    return Review(path, function, (ROUNDED_UP,), EQUIVALENT, reason)
 
 
 REVIEWS: tuple[Review, ...] = (
@@ -69,6 +83,71 @@ REVIEWS: tuple[Review, ...] = (
         ("swap twin: floor_pages -> ceil_pages",),
         ALLOWED,
         "What a tree tells of copies is of whole pages: a guard of each rule that inserts says so.",
+    ),
+    Review(
+        "spec/actions/decode.py",
+        "result",
+        ("off by one: s.kv_committed_len -> s.kv_committed_len - 1",),
+        ALLOWED,
+        "The position before is the row's own and no tree's: it may be written again.",
+    ),
+    *(_aligned(*place) for place in ALIGNED),
+    Review(
+        EFFECTS,
+        "Take.apply",
+        ("off by one: s.row_end -> s.row_end + 1", "off by one: s.row_end -> s.row_end - 1"),
+        EQUIVALENT,
+        "It counts pages that are lost by a step whose condition I7 has failed already. A right step loses none by either.",
+    ),
+    Review(
+        EFFECTS,
+        "Free.apply",
+        ("drop update: tree_end=smaller(d, s.tree_end, first) -> (dropped)", "off by one: first -> first + 1"),
+        EQUIVALENT,
+        "It only cuts where the condition I1 has failed already: a right free begins behind the tree's pages.",
+    ),
+    Review(
+        EFFECTS,
+        "FreeByLoc.apply",
+        (
+            "swap twin: ceil_pages -> floor_pages",
+            "off by one: self.end -> self.end - 1",
+            "off by one: self.start -> self.start + 1",
+            "flip comparison: _still_read(d, after) <= self.start -> _still_read(d, after) < self.start",
+        ),
+        ALLOWED,
+        "No right rule has this effect. Every use of it fails by its first condition, whatever the second says and it counts.",
+    ),
+    Review(
+        POOL,
+        "pool_admit",
+        ("off by one: s.others + p.charge -> s.others + p.charge + 1",),
+        ALLOWED,
+        "A scheduler may keep a token back: what is admitted fits all the more.",
+    ),
+    *(
+        Review(
+            POOL,
+            name,
+            ("flip comparison: 0 <= p.pages -> 0 < p.pages",),
+            EQUIVALENT,
+            "A step with no pages changes nothing.",
+        )
+        for name in ("pool_give_back", "pool_unlock")
+    ),
+    Review(
+        POOL,
+        "pool_elsewhere",
+        ("flip comparison: 0 <= p.evictable -> 0 < p.evictable",),
+        ALLOWED,
+        "Others who leave nothing to evict lead to a state that the induction begins with, too.",
+    ),
+    Review(
+        "spec/state.py",
+        "owner_is_slot",
+        ("drop operand: s.lent -> (dropped)",),
+        EQUIVALENT,
+        "A turn that runs while its session has a slot runs on the slot's row. Only wrong rules have it otherwise.",
     ),
     _bound(PAGES, "ownership.j2", "drop operand: u.inside(row) -> (dropped)"),
     _bound(
