@@ -57,7 +57,7 @@ def convert(
     incomplete trace, it converts everything that can be read; the result is equally incomplete, and the exit code is 3.
 
     .itf.json has a state after each event, for viewers of TLA+ and Apalache. .perfetto.json is a time line for
-    ui.perfetto.dev. Both follow the model, and end at the first event that breaks a rule (docs/formats.md).
+    ui.perfetto.dev. Both follow the model, and end at the first event that breaks a rule (docs/reports.md).
 
     Example: [bold]kvproof convert out/retract.jsonl out/retract.kvtrace[/bold]
 

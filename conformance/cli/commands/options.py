@@ -64,7 +64,7 @@ RayAddress = Annotated[
 ]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")]
 JUnitFile = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML (docs/formats.md).")
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML (docs/reports.md).")
 ]
 SarifFile = Annotated[
     Path | None, typer.Option("--sarif", metavar="FILE", help="Write what is broken as SARIF 2.1.0, for code scanning.")
