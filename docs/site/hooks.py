@@ -27,6 +27,11 @@ LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 ITEM = re.compile(r"(?:[-*] |\d+\. )\S")
 FENCE = re.compile(r"^(```|~~~)")
 
+DRAWN = {
+    "rules.md": "Drawn: [every action](pictures/actions.md), [every invariant](pictures/invariants.md).",
+    "faults.md": "Drawn: [every fault](pictures/faults.md).",
+}
+"""Links to the pages that only the site has, by the page that gets them."""
 _page_for = {"README.md": "commands.md", "docs": "index.md"}
 """Of the README pages link to the exit codes only, which the site has beside the commands."""
 _listed: dict[str, str] = {}
@@ -55,7 +60,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Links that leave docs/ lead to the page that stands for the file; lists are told from the lines before them."""
-    return _with_lists_apart(_rewritten(markdown, page.file.src_uri))
+    uri = page.file.src_uri
+    if uri in DRAWN:
+        markdown = markdown.replace("\n\n", f"\n\n{DRAWN[uri]}\n\n", 1)
+    return _with_lists_apart(_rewritten(markdown, uri))
 
 
 def _add(files: Files, config: Any, name: str, text: str) -> File:
