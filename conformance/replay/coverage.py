@@ -1,4 +1,4 @@
-"""What a replay exercised: how often each action, each branch of a guard, and each invariant. docs/coverage.md is the page.
+"""What a replay exercised: how often each action, each branch of a guard, and each invariant. docs/replaying.md is the page.
 
 Nothing here knows a rule. Guards, side conditions and invariants are run once on terms (`model/tracing.py`), and what can be
 told apart in them is counted: which alternative of a guard decided, and whether an invariant had anything to say. The
