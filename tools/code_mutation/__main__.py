@@ -72,7 +72,7 @@ def main() -> int:
 def _head(target: Target, claims: list[Followed], left_out: list[str]) -> list[str]:
     lines = [f"{machine()}; {datetime.date.today()}. SGLang {target.version}, {len(claims)} claims."]
     by_others = [f"{claim.name} by {claim.rule}" for claim in claims if claim.rule is not None]
-    lines += [f"Not by its own rule: {'; '.join(by_others)}."] if by_others else []
+    lines += [f"Not by its own rule: {'; '.join(sorted(by_others))}."] if by_others else []
     lines += [f"Not proved, and not asked: {'; '.join(left_out)}."] if left_out else []
     return lines
 
