@@ -1,4 +1,5 @@
-"""Runs SGLang's scheduler in this process, for the scripts beside this file. It needs sglang and nothing else.
+"""Runs SGLang's scheduler in this process, for the scripts beside this file. It needs sglang and nothing else; in an
+environment of make_env.py, which has no GPU packages, kvproof's stand-ins take their place.
 
 The scheduler, the caches and the sessions are SGLang's own, and so is the event loop, which is left after every pass. The
 model is a two-layer dummy whose forward is replaced by random tokens: what these scripts show does not depend on what a
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -23,6 +25,10 @@ from pathlib import Path
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     os.environ.setdefault("TRITON_INTERPRET", "1")
+if "sgl_kernel" not in sys.modules and importlib.util.find_spec("sgl_kernel") is None:
+    from kvproof.conformance.adapters import stand_ins
+
+    stand_ins.install()
 
 import torch
 
