@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvproof.conformance.cli.cli import COMMANDS, imported
-from kvproof.conformance.exit_codes import MEANING
 
 
 def command_page() -> str:
@@ -16,16 +15,9 @@ def command_page() -> str:
 
 def _lines() -> Iterator[str]:
     yield from (
-        "# Commands and exit codes",
+        "# Commands",
         "",
-        "Generated from the commands. `kvproof COMMAND --help` says the same.",
-        "",
-    )
-    yield from ("## Exit codes", "", "| code | meaning |", "| --- | --- |")
-    yield from (f"| {code.value} | {meaning} |" for code, meaning in MEANING.items())
-    yield from (
-        "",
-        "Nothing checked is never a pass. `record --target sglang-server` exits with the code of the server's command.",
+        "Generated from the commands. `kvproof COMMAND --help` says the same. [Exit codes](trust.md#exit-codes).",
         "",
     )
     yield from ("## All commands", "")

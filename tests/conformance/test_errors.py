@@ -35,7 +35,7 @@ def test_exit_codes_are_the_documented_ones_and_each_is_explained() -> None:
     assert set(MEANING) == set(ExitCode)
 
 
-def test_the_readme_explains_the_exit_codes_in_the_same_words() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_page_of_green_results_explains_the_exit_codes_in_the_same_words() -> None:
+    page = (ROOT / "docs" / "trust.md").read_text()
     for code, meaning in MEANING.items():
-        assert f"| {code.value} | {meaning} |" in readme
+        assert f"| {code.value} | {meaning} |" in page
