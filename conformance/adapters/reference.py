@@ -34,6 +34,7 @@ _own_version = cache(partial(version, "kvproof"))
 RANKS = "ranks"
 """The setting that is no engine's: how many of them there are. They share nothing, and each leaves a trace of its own."""
 INSTALL = "pip install 'kvproof[reference]'"
+WITHOUT_CUDA = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 
 Settings = Mapping[str, Any]
@@ -227,7 +228,9 @@ def require_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise UserError(f"the reference implementation needs torch: {INSTALL}") from error
+        raise UserError(
+            f"the reference implementation needs torch: {INSTALL} (without CUDA, first: {WITHOUT_CUDA})"
+        ) from error
 
 
 def _require_device(device: str) -> None:
