@@ -1,4 +1,5 @@
-"""What mkdocs is told beside mkdocs.yml: pages that are made while the site is built, and links out of docs/.
+"""What mkdocs is told beside mkdocs.yml: pages that are made while the site is built, and links out of docs/. README.md is the
+first page.
 
 Pages link to files of the repository as a reader of the repository needs it (`../examples/variants/x.py`). In the site such a
 file is a page of its own, under the same name: benchmark results as they are, code as a listing.
@@ -23,7 +24,8 @@ from rule_pages import drawn  # noqa: E402
 
 RESULTS = "benchmarks/results/"
 LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".toml": "toml"}
-LINK = re.compile(r"(?<!\!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
+"""Also of a picture, in what follows its `!`."""
 ITEM = re.compile(r"(?:[-*] |\d+\. )\S")
 FENCE = re.compile(r"^(```|~~~)")
 
@@ -32,8 +34,7 @@ DRAWN = {
     "faults.md": "Drawn: [every fault](pictures/faults.md).",
 }
 """Links to the pages that only the site has, by the page that gets them."""
-_page_for = {"README.md": "commands.md", "docs": "index.md"}
-"""Of the README pages link to the exit codes only, which the site has beside the commands."""
+_page_for = {"README.md": "index.md", "docs": "index.md"}
 _listed: dict[str, str] = {}
 """Files of the repository that some page links to: path in it, and the page that stands for it."""
 
@@ -43,6 +44,7 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted((ROOT / RESULTS).glob("*.md")):
         _add(files, config, f"benchmarks/{path.name}", path.read_text(encoding="utf-8"))
     _add(files, config, "commands.md", command_page())
+    _add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     _listed.clear()
     unread = list(files.documentation_pages())
     while unread:
@@ -74,6 +76,8 @@ def _add(files: Files, config: Any, name: str, text: str) -> File:
 
 def _source_of(uri: str) -> str:
     """Where a page of the site stands in the repository, as far as its links know."""
+    if uri == "index.md":
+        return "README.md"
     if uri.startswith("benchmarks/"):
         return RESULTS + uri.removeprefix("benchmarks/")
     if uri.startswith("source/"):
