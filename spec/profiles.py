@@ -32,6 +32,7 @@ from kvproof.spec.domain import (
 )
 from kvproof.spec.effects import End, Forget, Free, FreeWindow, Report, Succeed
 from kvproof.spec.faults import FAULTS
+from kvproof.spec.patience import Patience
 from kvproof.spec.recorded_values import OF_SGLANG, OF_TARGETS, Told
 from kvproof.spec.state import PREFILL, WAITING, Ledger, drop_slot
 
@@ -48,6 +49,8 @@ class Profile:
     """What was run of it, as the header of a trace names it: the first and the last, and all between are of it, too."""
     tells: Told = field(default_factory=lambda: OF_SGLANG)
     """What its recorder shows at the events of each rule."""
+    patience: Patience = Patience()
+    """For how long something may stand still."""
 
     @property
     def replaced(self) -> dict[str, Action]:

@@ -10,20 +10,24 @@ from typing import Any, TypeVar
 
 from kvproof.conformance.adapters.event_loop import EventLoop
 from kvproof.conformance.adapters.scenario_run import NeverIdle
+from kvproof.spec.patience import Patience
 
 # The forward never makes up a token that could end a request early: 0 to 2 are reserved, lengths alone decide.
 FIRST_ORDINARY_TOKEN, VOCABULARY = 3, 512
 # No scenario needs as many: some of them decode several pages.
 MANY_STEPS = 2000
 # A scheduler that has requests but ran no batch this often will not run them: nothing changes from step to step.
-MANY_IDLE_STEPS = 20
+MANY_IDLE_STEPS = Patience().turns
 
 
 Scheduler = TypeVar("Scheduler", bound="HeadlessScheduler")
 
 
 class HeadlessScheduler(ABC):
-    """One scheduler. `on_step` is called after each step. A subclass builds `scheduler` and takes hold of its `_loop`."""
+    """One scheduler. A subclass builds `scheduler` and takes hold of its `_loop`.
+
+    `on_step` is called after each step; `on_idle` once MANY_IDLE_STEPS in a row found nothing to do, with that number.
+    """
 
     scheduler: Any
     send_tokens: Callable[..., None]
@@ -33,7 +37,8 @@ class HeadlessScheduler(ABC):
 
     def __init__(self, seed: int) -> None:
         self.on_step: Callable[[], Any] = lambda: None
-        self.steps = 0
+        self.on_idle: Callable[[int], Any] = lambda passes: None
+        self.steps = self.idle_steps = 0
         self._random = random.Random(seed)
         self._inbox: list[Any] = []
         self._was_idle = False
@@ -59,6 +64,9 @@ class HeadlessScheduler(ABC):
         self._loop.one_pass(inbox)
         self.after_pass()
         self.on_step()
+        self.idle_steps = self.idle_steps + 1 if self._was_idle and not inbox else 0
+        if self.idle_steps == MANY_IDLE_STEPS:
+            self.on_idle(self.idle_steps)
         return not self._was_idle
 
     def after_pass(self) -> None:  # noqa: B027  # a driver may have nothing to do there
@@ -70,14 +78,18 @@ class HeadlessScheduler(ABC):
 
     def drain(self) -> None:
         """Step until nothing runs, waits or arrives; the last step is the idle one that checks the memory."""
-        idle_steps = 0
         for _ in range(self.many_steps):
-            idle_steps = 0 if self.step() else idle_steps + 1
-            if idle_steps and not self.waiting():
+            is_idle = not self.step()
+            if is_idle and not self.waiting():
                 return
-            if idle_steps == MANY_IDLE_STEPS:
+            if self.idle_steps == MANY_IDLE_STEPS:
                 raise NeverIdle(f"nothing runs any more, but {', '.join(self.waiting())} still wait")
         raise NeverIdle(f"after {self.many_steps} steps {', '.join(self.running())} still run")
+
+    def stand_idle(self) -> None:
+        """Step until so many in a row found nothing to do that whoever still waits, waits for ever."""
+        while not self.step() and self.idle_steps < MANY_IDLE_STEPS:
+            pass
 
     def waiting(self) -> list[str]:
         return [req.rid for req in self.scheduler.waiting_queue]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kvproof.spec.trace import FINISHED
+
 TellEvents = Callable[[int], Any]
 """Is told how many events were written so far."""
 
@@ -60,7 +62,7 @@ def run_to_its_end(scenario: Scenario, headless: Driven) -> str:
             raise
         lines = str(error).strip().splitlines()
         return f"crashed: {type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
-    return "finished"
+    return FINISHED
 
 
 def _raised_in(sources: Path, error: BaseException) -> bool:

@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from kvproof.conformance.compiled import book, filler, in_flight, layout, loop, pages, places, rule_calls
+from kvproof.conformance.compiled import book, filler, in_flight, layout, liveness, loop, pages, places, rule_calls
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
 from kvproof.conformance.compiled.rules import FUNCTIONS, rules_source
+from kvproof.conformance.replay.liveness import has_room
 from kvproof.model.cache_folder import cache_folder, require_ours
 from kvproof.model.compiled.machine_code import host_processor, loaded, object_code, target_machine
 from kvproof.spec.actions import ACTIONS, Action
@@ -95,10 +96,12 @@ LOOP = (
     is_of_tokens,
     may_be_evicted,
     may_be_given,
+    has_room,
     book,
     places,
     pages,
     in_flight,
+    liveness,
     loop,
 )
 """What the loop is made of: functions, and modules with all of theirs."""

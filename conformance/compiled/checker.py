@@ -36,7 +36,12 @@ class CompiledChecker:
         """How often the interpreted checker was asked."""
         self._judge = judge
         self._state = State(
-            replayer.d, config.pool_pages, config.window_pages, replayer.limits, replayer.oracle.actions
+            replayer.d,
+            config.pool_pages,
+            config.window_pages,
+            replayer.limits,
+            replayer.oracle.actions,
+            replayer.patience,
         )
         self._in_arrays = True
         self._stretch, self._left, self._clean = 1, 0, 0

@@ -8,6 +8,8 @@ from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
+from kvproof.conformance.replay.passes import ADMITS_OR_GIVES_BACK, BRINGS_NOTHING_ON, DECODES
+from kvproof.conformance.replay.passes import LOOKS_OF_EVENTS as LOOKS_OF_EVENTS
 from kvproof.conformance.traces import columnar_schema
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
 from kvproof.spec.actions import ACTIONS as RULES
@@ -34,7 +36,7 @@ from kvproof.spec.effects import (
     Unlock,
     Write,
 )
-from kvproof.spec.state import FIELD_NAMES, PREFILL
+from kvproof.spec.state import FIELD_NAMES, NONE, PREFILL, RUNNING, WAITING
 from kvproof.spec.tree import ROOT as ROOT
 from kvproof.spec.tree import UNKNOWN as UNKNOWN
 
@@ -79,7 +81,7 @@ class StateArrays(NamedTuple):
     ledgers: Array
     """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
     tables: Array
-    """int64[ledgers, 9]: the page table of a ledger's row in the arena, and what else is known of it."""
+    """int64[ledgers, 10]: the page table of a ledger's row in the arena, and what else is known of it."""
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
@@ -136,6 +138,9 @@ SETTINGS = (
     "tree",
     "window_followed",
     "longest_chunk",
+    "rows",
+    "patience",
+    "close_patience",
 )
 """The configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
 
@@ -158,10 +163,13 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
 FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
 EXTEND, RESULT, AN_INSERT = (ACTIONS.index(name) for name in ("extend", "result", "insert"))
+DECODE = ACTIONS.index(DECODES)
 KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
 KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
 """Bit of each event that brings a turn into the batch or takes it out."""
 KINDS_THAT_LAUNCH = sum(1 << ACTIONS.index(name) for name in LAUNCHES)
+KINDS_THAT_ADMIT_OR_GIVE_BACK = sum(1 << ACTIONS.index(name) for name in ADMITS_OR_GIVES_BACK)
+KINDS_THAT_BRING_NOTHING_ON = sum(1 << ACTIONS.index(name) for name in BRINGS_NOTHING_ON)
 KINDS_THAT_GIVE_UP = sum(1 << ACTIONS.index(name) for name in GIVE_UP)
 RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
@@ -183,7 +191,8 @@ number of the prefix that ends with it, 0 if none was told. All three are 0 wher
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
-ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED = range(9)
+ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED, LAST_PASS = range(10)
+"""The last: how many passes there were when the ledger went on last."""
 NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""
@@ -197,7 +206,9 @@ EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS, LIVE_TUR
 FIRST_SEQ, BATCH_STEP, BATCH_FIRST, BATCH_BEFORE, LAST_GIVEN_UP = range(18, 23)
 """The seq of the first event in the arrays; of the batch that was launched last its step and its first launch, and that of the
 batch before it; when pages were given up last while their step ran. An event's number is its seq, and one more."""
-FREE_BLOCKS = 23
+PASSES, BARREN, PASS_STEP, NEXT_LOOK = range(23, 27)
+"""What `replay/passes.py` counts."""
+FREE_BLOCKS = 27
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 
@@ -236,14 +247,17 @@ ACTION, ODD, SESSION, TURN = (COLUMNS[name] for name in ("action", "odd", "sessi
 ROW_SEEN, ADMITTED, TERMS_SEEN = (COLUMNS[name] for name in ("row", "param_admitted", "terms_total"))
 PREFIX_ID_SEEN = COLUMNS["param_prefix_id"]
 WINDOW_TERMS_SEEN = COLUMNS["window_terms_total"]
-SEQ_LEN, BUSY = COLUMNS["param_seq_len"], COLUMNS["param_busy"]
+SEQ_LEN, BUSY, IDLE_PASSES = (COLUMNS[f"param_{name}"] for name in ("seq_len", "busy", "idle_passes"))
 FREE_LIST_SEEN, WINDOW_FREE_LIST_SEEN = COLUMNS["free_list"], COLUMNS["window_free_list"]
 ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "free", "window_alloc", "window_free"))
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
+PAGE_SIZE, ROW_WIDTH, ROWS = (SETTINGS_AT[name] for name in ("page_size", "row_width", "rows"))
+PATIENCE, CLOSE_PATIENCE = SETTINGS_AT["patience"], SETTINGS_AT["close_patience"]
 # Fields of a ledger that the loop itself reads; a turn in a phase from LIVE_FROM on has a row.
 PHASE, PREFIX_LEN, PENDING = (FIELDS[name] for name in ("phase", "prefix_len", "pending"))
-LIVE_FROM = PREFILL
+CLOSING, SLOT_HELD = FIELDS["closing"], FIELDS["slot_held"]
+LIVE_FROM, NO_TURN, IN_THE_QUEUE, DECODING = PREFILL, NONE, WAITING, RUNNING
 # Rows of scratch.
 SCRATCH_ALLOC, SCRATCH_WINDOW, SCRATCH_SHARED = range(3)
 # What an entry of the journal is about: a row of pages (their numbers), one of windows, a place of the row's page table; or

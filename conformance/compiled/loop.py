@@ -11,6 +11,7 @@ from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import length_of, totals, undo
 from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
+from kvproof.conformance.compiled.liveness import begins_a_pass, goes_on, stands_still
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
 
@@ -36,7 +37,7 @@ def bring_terms_up_to_date(events: EventArrays, state: StateArrays) -> None:
 def check_memory(event: int, events: EventArrays, state: StateArrays) -> bool:
     """The terms that the implementation read, and its free lists, are the true ones."""
     table, settings, counts = events.table, state.settings, state.counts
-    if table[at.BUSY, event] == 0 and counts[at.LIVE_TURNS] > 0:
+    if table[at.IDLE_PASSES, event] != at.ABSENT or (table[at.BUSY, event] == 0 and counts[at.LIVE_TURNS] > 0):
         return False
     if table[at.TERMS_SEEN, event] != at.ABSENT:
         bring_terms_up_to_date(events, state)
@@ -162,6 +163,9 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             old = state.ledgers[ledger]
             if kind == at.EXTEND and 0 < settings[at.LONGEST_CHUNK] < table[at.SEQ_LEN, event] - old[at.PREFIX_LEN]:
                 return at.NOT_CLEAN, event
+            begins = begins_a_pass(kind, event, events, state)
+            if begins and stands_still(ledger, state):
+                return at.NOT_CLEAN, event
             for place in range(new.shape[0]):
                 new[place] = old[place]
             if tables[ledger, at.EXERCISED] == at.NOT_KNOWN:
@@ -208,6 +212,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
                 return at.NOT_CLEAN, event
             if taken_over >= 0:
                 launch(row_seen, taken_over, event, events, state)
+            if is_another == 0:
+                goes_on(kind, ledger, begins, event, events, state)
             if is_late:
                 turns[turn, at.LATE] -= 1
             elif (at.KINDS_THAT_JOIN_OR_LEAVE >> kind) & 1 == 1:

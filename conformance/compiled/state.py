@@ -21,12 +21,14 @@ from kvproof.conformance.replay.batch_in_flight import BatchInFlight
 from kvproof.conformance.replay.limits import Limits
 from kvproof.conformance.replay.owner_counts import FULL, OWNERS, WINDOW, Load, Pool, Pools
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook, RowTable
+from kvproof.conformance.replay.passes import Passes
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.traces.columnar_schema import ACTIONS as EVENTS
 from kvproof.conformance.traces.columnar_schema import LARGEST_NUMBER
 from kvproof.model.compiled.assembly import page_shift
 from kvproof.model.integers import Integers
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.patience import Patience
 from kvproof.spec.state import FIELDS, NONE, PREFILL, RUNNING, WAITING, Ledger, is_live, pristine
 from kvproof.spec.tree import ROOT, UNKNOWN
 
@@ -57,11 +59,14 @@ def arrays_of(limits: Limits) -> tuple[Array, Array]:
     return np.array(numbers, np.int64), np.array([bits(limit.actions) for limit in limits.lists], np.int64)
 
 
-def settings_of(d: Integers, window_pages: int, longest_chunk: int) -> Array:
+def settings_of(d: Integers, window_pages: int, longest_chunk: int, rows: int, patience: Patience) -> Array:
     derived = {
         "page_shift": page_shift(d.page_size),
         "window_followed": int(window_pages > 0),
         "longest_chunk": longest_chunk,
+        "rows": rows,
+        "patience": patience.turns,
+        "close_patience": patience.closes,
     }
     return np.array([int(derived[n]) if n in derived else int(getattr(d, n)) for n in at.SETTINGS], np.int64)
 
@@ -76,10 +81,11 @@ class State:
         window_pages: int,
         limits: Limits,
         actions: Mapping[str, Action] = ACTIONS,
+        patience: Patience = Patience(),
     ) -> None:
         assert not any(vars(pristine(d)).values()), "a row of zeros is the pristine ledger"
         self.d = d
-        self.settings = settings_of(d, window_pages, limits.longest_chunk)
+        self.settings = settings_of(d, window_pages, limits.longest_chunk, limits.rows, patience)
         self.limits, self.list_limits = arrays_of(limits)
         self.names = Names()
         self.ledgers: Array = np.zeros((64, len(at.FIELDS)), np.int64)
@@ -94,6 +100,7 @@ class State:
         self._known_turns = 0
         self.counts: Array = np.zeros(at.COUNTS, np.int64)
         self.counts[at.FREE_COUNT], self.counts[at.WINDOW_FREE_COUNT] = pool_pages, window_pages
+        self.counts[at.PASS_STEP] = at.ABSENT
         self.actions = actions
         self.rules: Array = np.zeros(len(actions), np.int64)
         self.seen: Array = np.zeros((2 * at.SHOWN_ROWS, at.PLANES), np.int64)
@@ -191,7 +198,20 @@ class State:
         steps = self.tables[:, at.ENDED_IN]
         replayer.ended_in = {keys[n]: None if steps[n] == at.ABSENT else int(steps[n]) for n in ended}
         replayer.batch = self._batch()
+        replayer.passes = self._passes(used)
         self._hand_over_pages(replayer.book)
+
+    def _passes(self, used: list[int]) -> Passes:
+        step, *counted = self.counts[[at.PASS_STEP, at.PASSES, at.BARREN, at.NEXT_LOOK]].tolist()
+        last = dict(zip((self.names.keys[n] for n in used), self.tables[used, at.LAST_PASS].tolist(), strict=True))
+        return Passes(None if step == at.ABSENT else step, *counted, last)
+
+    def _take_back_passes(self, passes: Passes) -> None:
+        self.counts[at.PASS_STEP] = at.ABSENT if passes.step is None else passes.step
+        self.counts[[at.PASSES, at.BARREN, at.NEXT_LOOK]] = passes.count, passes.barren, passes.next_look
+        self.tables[:, at.LAST_PASS] = passes.count
+        for key, last in passes.last.items():
+            self.tables[self.names.ledgers[key], at.LAST_PASS] = last
 
     def _batch(self) -> BatchInFlight:
         step, first, before = self.counts[[at.BATCH_STEP, at.BATCH_FIRST, at.BATCH_BEFORE]].tolist()
@@ -269,6 +289,7 @@ class State:
         self._count_what_is_reported(replayer)
         self._take_back_pages(book)
         self._take_back_batch(replayer.batch)
+        self._take_back_passes(replayer.passes)
         return True
 
     def _count_what_is_reported(self, replayer: Replayer) -> None:
@@ -365,6 +386,6 @@ def _grown(array: Array, size: int) -> Array:
 
 
 def _no_tables(size: int) -> Array:
-    tables: Array = np.zeros((size, 9), np.int64)
+    tables: Array = np.zeros((size, 10), np.int64)
     tables[:, at.ROW], tables[:, at.ENDED_IN], tables[:, at.EXERCISED] = at.NO_ROW, at.NEVER_ENDED, at.NOT_KNOWN
     return tables

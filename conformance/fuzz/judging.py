@@ -17,10 +17,10 @@ from pydantic_core import ValidationError
 from kvproof.conformance.compiled.build import Judge
 from kvproof.conformance.compiled.choose import AUTO, INTERPRETED, is_installed
 from kvproof.conformance.fuzz.abstract_states import abstract_states
-from kvproof.conformance.fuzz.standstill import standstill
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.replay.rules_of_trace import judged_by, rules_of
+from kvproof.conformance.replay.standstill import standstill
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.event_fields import fitting
@@ -54,7 +54,7 @@ class Judging:
 
     def standstill(self, unfinished: Sequence[str]) -> list[str]:
         """What these requests wait for. Ask when all is settled."""
-        return standstill(self._replayer, unfinished)
+        return standstill(self._replayer.liveness, self._replayer.open_turns(), unfinished)
 
     @property
     def events(self) -> list[Event]:

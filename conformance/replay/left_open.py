@@ -12,17 +12,9 @@ MAX_NAMED = 4
 """Turns and closes that are named one by one."""
 
 
-def open_turns(replayer: Replayer) -> Iterator[tuple[str, str]]:
-    """Turns that are not over, with their ledgers."""
-    for name, key in replayer.of_turn.items():
-        ledger = replayer.ledgers.get(key)
-        if ledger is not None and ledger.phase != NONE and name not in replayer.elsewhere:
-            yield name, key
-
-
 def left_open(replayer: Replayer) -> str:
     """Each turn and each close that is left, as a list in words; empty if all is over."""
-    turns = {key: name for name, key in open_turns(replayer)}
+    turns = {key: name for name, key in replayer.open_turns().items()}
     left = [
         words
         for key, ledger in sorted(replayer.ledgers.items())

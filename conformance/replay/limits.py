@@ -50,7 +50,7 @@ class Limits:
     def __init__(self, config: Config) -> None:
         window, named = f"window {config.window}", f"window_pages {config.window_pages}"
         whole = (config.chunked_prefill_size or 0) < 1
-        self.overlap = config.overlap
+        self.overlap, self.rows = config.overlap, config.rows
         self.longest_chunk = 0 if whole else config.chunked_prefill_size or 0
         """Tokens; 0: any."""
         self.numbers = (
@@ -59,6 +59,7 @@ class Limits:
             Limit("shared", SHARING),
             Limit("param_prefix_id", SHARING, "format 1, in which numbers of prefixes begin with 1", 1),
             Limit("free_list", CHECK),
+            Limit("param_idle_passes", CHECK, "that a pass is counted from 1 on", 1),
             Limit("terms_total", CHECK, f"pool_pages {config.pool_pages}", config.pool_pages, config.pool_pages),
             Limit("window_terms_total", CHECK, named, config.window_pages, config.window_pages)
             if config.window_pages
@@ -106,7 +107,7 @@ def value_of(event: Event, column: str) -> int | None:
     match column:
         case "row":
             return event.row
-        case "param_last" | "param_prefix_id":
+        case "param_last" | "param_prefix_id" | "param_idle_passes":
             return event.params.get(column.removeprefix("param_"))
         case "terms_total":
             return None if event.terms is None else event.terms.total

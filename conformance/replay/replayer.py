@@ -27,9 +27,12 @@ from kvproof.conformance.replay.judge import (
     parameters,
 )
 from kvproof.conformance.replay.limits import Limits
+from kvproof.conformance.replay.liveness import Liveness
 from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
 from kvproof.conformance.replay.page_book import PageBook, RowTable
+from kvproof.conformance.replay.passes import Passes
+from kvproof.conformance.replay.standstill import turn_in_words, who_holds
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
 from kvproof.model.integers import Integers
@@ -38,14 +41,18 @@ from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.batch import LAUNCHES
 from kvproof.spec.faults import Fault
 from kvproof.spec.machine import every_invariant
+from kvproof.spec.patience import Patience
 from kvproof.spec.profiles import Profile
-from kvproof.spec.state import Ledger, is_live, pristine
+from kvproof.spec.state import NONE, Ledger, is_live, pristine
 from kvproof.spec.trace import Event, Header
 
 FIRST_LINE = 2
 """Line of the first event of a trace: the header is line 1."""
 CONTRADICTS = "an event agrees with the header of its trace, and its turn with the events before it"
 RUNS_AT_ONCE = "a batch runs at once: what one of its launches reads or writes, no other is given"
+STANDS_STILL = "stands still"
+"""In place of the rule that a finding is about: no event was wrong, one is missing."""
+GOES_ON = "what can go on goes on: no turn and no close stands still"
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
@@ -93,6 +100,8 @@ class Replayer:
         self.late: dict[str, int] = {}
         """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
         self.batch = BatchInFlight()
+        self.passes = Passes()
+        self.patience = Patience() if profile is None else profile.patience
         self.limits = Limits(config)
         self.report = Report(
             self.path,
@@ -107,10 +116,27 @@ class Replayer:
         """Judge one event; advance the model when it is allowed (or follows a known deviation)."""
         self.report.events += 1
         self.report.pages_moved += sum(map(len, (event.alloc, event.free, event.window_alloc, event.window_free)))
+        begins_a_pass = self.passes.begins_with(event)
         finding = self._judge(line, event)
         if finding is None and (wrong := tuple(self.limits.broken_by(event))):
             return self._contradiction(line, event, wrong, self.ledger_of(event) or "all")
+        if finding is None and (event.params.get("idle_passes") or begins_a_pass):
+            return self._stands_still(line, event)
         return finding
+
+    @property
+    def liveness(self) -> Liveness:
+        """Who stands still now."""
+        rows = self.report.config.rows
+        return Liveness(self.d, rows, self.patience, self.ledgers, self.book, self.passes)
+
+    def open_turns(self) -> dict[str, str]:
+        """Turns that are not over, with their ledgers."""
+        return {
+            name: key
+            for name, key in self.of_turn.items()
+            if name not in self.elsewhere and (ledger := self.ledgers.get(key)) is not None and ledger.phase != NONE
+        }
 
     def _judge(self, line: int, event: Event) -> Finding | None:
         """By the rules, apart from what the header says."""
@@ -205,8 +231,11 @@ class Replayer:
             self.ended_in[key] = event.step
         if event.turn is not None:
             self._count_late(event.turn, event.action, judgement.outcome)
+        if not judgement.outcome.action.of_another:
+            self.passes.see(event, key)
         if after == pristine(self.d):
             self.ledgers.pop(key, None)
+            self.passes.last.pop(key, None)
         else:
             self.ledgers[key] = after
 
@@ -296,6 +325,31 @@ class Replayer:
         sentence = f"no rule for {event.action!r} ({rules}) applies in this state"
         cause = self._missing_before(event, key, before)
         return self._finding(line, event, ledger=key, action=event.action, rule=sentence, before=before, cause=cause)
+
+    def _stands_still(self, line: int, event: Event) -> Finding | None:
+        """Of an event that says that nothing was found to run, or that begins a pass."""
+        idle_passes = event.params.get("idle_passes") or 0
+        if not idle_passes and not self.passes.is_due(self.report.events - 1):
+            return None
+        live = self.liveness
+        standing = next(live.standing(idle_passes), None)
+        if standing is None:
+            return None
+        turn = next((turn for turn, key in self.open_turns().items() if key == standing.key), None)
+        first = f"the close of {standing.key} waits" if turn is None else turn_in_words(live, turn, standing.key)
+        marked = ["the scheduler marks its batch as full"] if event.params.get("marked_full") else []
+        followed = ", ".join(self.report.followed)
+        return self._finding(
+            line,
+            event,
+            ledger=standing.key,
+            action=STANDS_STILL,
+            rule=f"{standing.waits_for}: after {standing.passes} passes of the scheduler it stands where it stood",
+            before=self.ledgers[standing.key],
+            pages=(first, *marked, *who_holds(live)),
+            invariants={"I18": GOES_ON},
+            cause=f"followed before: {followed}" if followed else "",
+        )
 
     def _evict(self, line: int, event: Event) -> Finding | None:
         problems = self.book.evict(event, lambda key, position: still_needs(self.d, self.ledgers[key], position))

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from kvproof.conformance.replay.batch_in_flight import BatchInFlight
 from kvproof.conformance.replay.kept_types import ledger_from_data
 from kvproof.conformance.replay.page_book import FREE, PageBook, RowTable
+from kvproof.conformance.replay.passes import Passes
 from kvproof.conformance.replay.replayer import Replayer
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.traces.columnar_schema import LARGEST_NUMBER
@@ -34,6 +35,8 @@ def state_as_data(replayer: Replayer) -> Data:
         "late": dict(replayer.late),
         # Absent in what an older kvproof wrote: then no row and no page is known to be of a batch in flight.
         "batch": _batch_as_data(replayer.batch),
+        # Absent there, too: then all passes are counted from here on.
+        "passes": dict(vars(replayer.passes)),
         "owned": owned,
         # In the order in which they were touched last: it is the order in which readers of a page are named.
         "tables": [[key, t.row, t.tree_end, t.pages] for key, t in book._tables.items()],
@@ -52,6 +55,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
     replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
     replayer.batch = _batch(replayer, data.get("batch"))
+    replayer.passes = _passes(data.get("passes"))
     _restore_book(replayer.book, data)
 
 
@@ -66,6 +70,14 @@ def _batch(replayer: Replayer, data: Data | None) -> BatchInFlight:
     rows = {count(row): count(number) for row, number in data["rows"]}
     pages = {_page(replayer.book, page): count(number) for page, number in data["pages"]}
     return BatchInFlight(step, count(data["first"]), count(data["before"]), rows, pages)
+
+
+def _passes(data: Data | None) -> Passes:
+    if data is None:
+        return Passes()
+    step = None if data["step"] is None else whole_number(data["step"])
+    last = {str(key): count(passes) for key, passes in data["last"].items()}
+    return Passes(step, count(data["count"]), count(data["barren"]), count(data["next_look"]), last)
 
 
 def _restore_book(book: PageBook, data: Data) -> None:

@@ -24,7 +24,7 @@ INSTALL = "pip install 'kvproof[scale]'"
 ACTIONS: tuple[str, ...] = get_args(EventName)
 """The dictionary of column `action` in every block, so an index into it means the same in all of them."""
 
-FLAG_PARAMS = ("admitted", "too_long", "logprob", "last", "inserted", "busy", "own_check_ok")
+FLAG_PARAMS = ("admitted", "too_long", "logprob", "last", "inserted", "busy", "own_check_ok", "marked_full")
 NUMBER_PARAMS = (
     "origin_len",
     "fill_len",
@@ -35,6 +35,7 @@ NUMBER_PARAMS = (
     "pre_len",
     "finished_len",
     "prefix_id",
+    "idle_passes",
 )
 FLAGS_AFTER = tuple(name for name, field in Observed.model_fields.items() if bool in get_args(field.annotation))
 NUMBERS_AFTER = tuple(name for name in Observed.model_fields if name not in FLAGS_AFTER)

@@ -69,6 +69,8 @@ class Handover:
         self._sealed: deque[tuple[int, list[Any]]] = deque()
         self._frames: deque[bytes | memoryview] = deque()
         self.waiting_bytes = 0
+        self.records = 0
+        """that were put so far"""
         self.is_idle = True
         """everything is handed over, and the scheduler said that nothing is in flight"""
 
@@ -82,6 +84,7 @@ class Handover:
         if self._is_over:  # around the handler in which the recording ended there may be one that goes on
             return
         self._batch.append(record)
+        self.records += 1
         # The first record of a busy period goes at once: from then on the end of the process is not the end of the trace.
         if self.is_idle or len(self._batch) >= RECORDS_OF_A_BATCH:
             self.is_idle = False

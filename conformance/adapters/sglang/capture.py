@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.conformance.adapters.live.handover import TraceLost
+from kvproof.conformance.adapters.live.idle_passes import IdlePasses
 from kvproof.conformance.adapters.live.live_trace import PATH_VARIABLE, LiveTrace, sentence
 from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.header import header_of
@@ -72,6 +73,7 @@ class Capture:
         header = header_of(release, scheduler, scenario=None, extra=_settings(scheduler))
         self.trace = LiveTrace(path, rank_of(scheduler), header)
         self._handover = self.trace.handover
+        self._idle_passes = IdlePasses()
         step = partial(STEP, scheduler)
         self._recorder = Recorder(release, scheduler, self._handover.put, step=step, on_error=self._fail)
         self._handover.page_ids = self._recorder.page_ids
@@ -114,6 +116,7 @@ class Capture:
 
     def _idle(self, check: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         """The scheduler found nothing to run. It asks again thousands of times a second, so only the first is an event."""
+        self._count_idle_pass()
         if self._handover.is_idle:
             return check(scheduler, *args, **kwargs)
         if not is_idle(scheduler):
@@ -127,6 +130,14 @@ class Capture:
                 self._handover.idle()
 
         return _checked(lambda: check(scheduler, *args, **kwargs), record)
+
+    def _count_idle_pass(self) -> None:
+        if passes := self._idle_passes.one_more(self._handover.records):
+            was_idle = self._handover.is_idle
+            self._recorder.idle(passes)
+            if was_idle:
+                self._handover.idle()
+            self._idle_passes.was_said(self._handover.records)
 
     def _busy_check(self, check: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         def record(passed: bool) -> None:

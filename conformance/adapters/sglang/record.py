@@ -21,7 +21,7 @@ from kvproof.conformance.adapters.sglang.scenarios import SCENARIOS
 from kvproof.conformance.adapters.sglang.settings import Settings
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.traces.open_trace import write_trace
-from kvproof.spec.trace import Header
+from kvproof.spec.trace import FINISHED, Header
 
 # A page is 1 or 4 tokens in most runs; for large pages the pool and the context grow with them.
 LEAST_PAGES = 64
@@ -61,6 +61,9 @@ def record_scenario(
             headless.on_step = lambda: progress(writer.events)
         with recording(headless, writer) as recorder:
             reason = run_to_its_end(scenario, headless)
+            if reason == FINISHED:
+                headless.on_check = lambda busy, passed: None  # the last one told all
+                headless.stand_idle()
         writer.close(reason, dropped=recorder.stray_frees)
     return SGLangResult(
         paths=(Path(out),),
@@ -87,12 +90,14 @@ def recording(headless: Headless, writer: TakesEvents) -> Iterator[Recorder]:
 
     recorder = Recorder(headless.release, headless.scheduler, put, step=lambda: headless.steps)
     headless.on_check = lambda busy, passed: recorder.check(busy=busy, passed=passed)
+    headless.on_idle = recorder.idle
     recorder.start()
     try:
         yield recorder
     finally:
         recorder.stop()
         headless.on_check = lambda busy, passed: None
+        headless.on_idle = lambda passes: None
 
 
 def scenarios_here() -> list[str]:

@@ -139,6 +139,11 @@ class Recorder:
             for module in importers_of("sglang", common, name):
                 yield module, name, handler
 
+    def idle(self, passes: int) -> None:
+        """So many passes of the event loop in a row found nothing to run."""
+        marked_full = bool(getattr(self._scheduler.running_batch, "batch_is_full", False))
+        self.events.event("check", params={"idle_passes": passes, "marked_full": marked_full})
+
     def check(self, *, busy: bool, passed: bool, free_list: bool = True) -> None:
         """The terms of the release's own memory check as they are now; `passed`: what its check said."""
         page_size = self._scheduler.page_size

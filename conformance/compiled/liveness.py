@@ -1,0 +1,71 @@
+"""What stands still, over arrays: `replay/liveness.py` and `replay/passes.py` do it ledger by ledger.
+
+Compiled together with the loop, which asks where a decode begins a pass. A check that says that nothing was found to run is
+left to the interpreted checker, as is every finding.
+"""
+
+from __future__ import annotations
+
+from kvproof.conformance.compiled import layout as at
+from kvproof.conformance.compiled.layout import EventArrays, StateArrays
+from kvproof.conformance.replay.liveness import has_room
+
+
+def begins_a_pass(kind: int, event: int, events: EventArrays, state: StateArrays) -> bool:
+    step = events.steps[event]
+    return kind == at.DECODE and step != at.ABSENT and step != state.counts[at.PASS_STEP]
+
+
+def stands_still(decoding: int, state: StateArrays) -> bool:
+    """Whether any ledger but the one that decodes stands still, in the pass that begins."""
+    counts, settings, ledgers, tables = state.counts, state.settings, state.ledgers, state.tables
+    passes, patience = counts[at.PASSES] + 1, settings[at.PATIENCE]
+    if passes < max(counts[at.NEXT_LOOK], patience):
+        return False
+    widest = -(-settings[at.ROW_WIDTH] // settings[at.PAGE_SIZE])
+    reserved, rows, kept_out = 0, 0, 0
+    for ledger in range(ledgers.shape[0]):
+        phase, stood = ledgers[ledger, at.PHASE], passes - tables[ledger, at.LAST_PASS]
+        length = 0
+        if tables[ledger, at.ROW] != at.NO_ROW:
+            length = tables[ledger, at.LENGTH]
+            rows += 1
+        if phase >= at.LIVE_FROM:
+            reserved += widest - length
+        if phase == at.NO_TURN:
+            if ledgers[ledger, at.CLOSING] != 0 and stood >= settings[at.CLOSE_PATIENCE]:
+                return True
+        elif ledger != decoding and stood >= patience:
+            if phase == at.DECODING:
+                return True
+            kept_out += 1
+    if kept_out == 0 or counts[at.BARREN] + 1 < patience or settings[at.FOLLOWED] != 0:
+        return False
+    obtainable = counts[at.FREE_COUNT] + counts[at.TREE_COUNT] - counts[at.PROTECTED_COUNT]
+    for ledger in range(ledgers.shape[0]):
+        phase = ledgers[ledger, at.PHASE]
+        if phase in (at.NO_TURN, at.DECODING) or passes - tables[ledger, at.LAST_PASS] < patience:
+            continue
+        wanted = 0  # of a turn in its prefill: it is reserved already
+        if phase == at.IN_THE_QUEUE:
+            if ledgers[ledger, at.SLOT_HELD] == 0 and rows >= settings[at.ROWS]:
+                continue
+            wanted = widest - (tables[ledger, at.LENGTH] if tables[ledger, at.ROW] != at.NO_ROW else 0)
+        if has_room(wanted, reserved, obtainable):
+            return True
+    return False
+
+
+def goes_on(kind: int, ledger: int, begins: bool, event: int, events: EventArrays, state: StateArrays) -> None:
+    """The event is clean, and of the ledger's own turn."""
+    counts = state.counts
+    if begins:
+        counts[at.PASSES] += 1
+        counts[at.BARREN] += 1
+        counts[at.PASS_STEP] = events.steps[event]
+        if counts[at.PASSES] >= counts[at.NEXT_LOOK]:
+            counts[at.NEXT_LOOK] = counts[at.PASSES] + 1 + (counts[at.EVENTS] >> at.LOOKS_OF_EVENTS)
+    if (at.KINDS_THAT_ADMIT_OR_GIVE_BACK >> kind) & 1 == 1:
+        counts[at.BARREN] = 0
+    if (at.KINDS_THAT_BRING_NOTHING_ON >> kind) & 1 == 0:
+        state.tables[ledger, at.LAST_PASS] = counts[at.PASSES]

@@ -1,0 +1,108 @@
+"""What stands still although it can go on.
+
+A scheduler is judged by what it could have done: a turn that runs gets steps, a turn that waits is admitted while there is room
+for it and for all that run, and a close whose turn is over is carried out. How long each may take is the profile's `Patience`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
+from kvproof.conformance.replay.passes import Passes
+from kvproof.model.integers import Integers
+from kvproof.spec.liveness import STAGES
+from kvproof.spec.patience import Patience
+from kvproof.spec.state import NONE, RUNNING, WAITING, Ledger, fill_len, is_live
+
+A_TURN = "a turn goes on"
+"""What a turn waits for in a state that the rules do not lead to: after a known deviation was followed."""
+
+
+def has_room(wanted: int, reserved: int, obtainable: int) -> bool:
+    """A turn can run, whatever a scheduler keeps back for those that run already.
+
+    All in pages. `wanted`: what it may still take. `reserved`: what those that run may. `obtainable`: what is free, or can be
+    evicted.
+    """
+    return wanted + reserved <= obtainable
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A ledger that stands still. `waits_for`: the stage that the proof of liveness shows it can leave."""
+
+    key: str
+    waits_for: str
+    passes: int
+    """Of the scheduler, since it went on last."""
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Looks at all ledgers of a replay. `rows`: of req_to_token."""
+
+    d: Integers
+    rows: int
+    patience: Patience
+    ledgers: Mapping[str, Ledger]
+    book: PageBook
+    passes: Passes
+
+    def standing(self, idle_passes: int = 0) -> Iterator[Standing]:
+        """Who stands still after the last event. `idle_passes`: so often since then the scheduler found nothing to run."""
+        is_idle = idle_passes >= self.patience.turns
+        for key, ledger in self.ledgers.items():
+            stood = max(self.passes.since(key), idle_passes if is_idle else 0)
+            if self._stands(key, ledger, stood, is_idle=is_idle):
+                yield Standing(key, self._waits_for(ledger), stood)
+
+    def _stands(self, key: str, ledger: Ledger, stood: int, *, is_idle: bool) -> bool:
+        if ledger.phase == NONE:
+            return ledger.closing and stood >= (self.patience.turns if is_idle else self.patience.closes)
+        if stood < self.patience.turns:
+            return False
+        if ledger.phase == RUNNING:
+            return not is_idle or has_room(1, 0, self.obtainable())
+        return (is_idle or self._is_barren()) and self.can_run(key)
+
+    def _is_barren(self) -> bool:
+        """Nothing that was given back made room just now. The window moves on at every pass, so there that is not known."""
+        return self.passes.barren >= self.patience.turns and not self.book.window.is_followed
+
+    def can_run(self, key: str) -> bool:
+        """There is a row, and there are pages, for the input of a turn that waits or is in its prefill.
+
+        If others run, then even if they all, and this turn, take their whole rows.
+        """
+        d, ledger, widest = self.d, self.ledgers[key], self.d.ceil_pages(self.d.row_width)
+        others = [other for other, of in self.ledgers.items() if other != key and is_live(d, of)]
+        reserved = sum(widest - self._length(other) for other in others)
+        wanted = (widest if others else d.ceil_pages(fill_len(ledger))) - self._length(key)
+        if ledger.phase == WAITING and not ledger.slot_held and len(self.users()) >= self.rows:
+            return False
+        if self.book.window.is_followed and not has_room(wanted, reserved, self.book.window.free_count()):
+            return False
+        return has_room(wanted, reserved, self.obtainable())
+
+    def obtainable(self) -> int:
+        """Pages that are free, or can be evicted."""
+        return self.book.count(FREE) + self.evictable()
+
+    def users(self) -> list[str]:
+        """Ledgers that have a row."""
+        return [key for key in self.ledgers if self.book.table(key) is not None]
+
+    def evictable(self) -> int:
+        """Pages of the tree that no lock holds."""
+        return self.book.count(TREE) - self.book.protected
+
+    def _length(self, key: str) -> int:
+        """Pages in the row of a ledger."""
+        table = self.book.table(key)
+        return 0 if table is None else len(table.pages)
+
+    def _waits_for(self, ledger: Ledger) -> str:
+        last = STAGES[-1].waits_for if ledger.phase == NONE else A_TURN
+        return next((stage.waits_for for stage in STAGES if stage.holds(self.d, ledger)), last)

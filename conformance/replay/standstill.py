@@ -1,0 +1,85 @@
+"""What waits for what, and who holds the pages and the rows: told from the model's state, so for every target in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kvproof.conformance.replay.liveness import Liveness
+from kvproof.conformance.replay.page_book import FREE
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
+
+
+def standstill(live: Liveness, turns: Mapping[str, str], unfinished: Sequence[str] = ()) -> list[str]:
+    """A line for each turn that is not over, then who holds the pages and the rows. `turns`: their ledgers.
+
+    `unfinished`: what the target itself calls unfinished.
+    """
+    lines = [turn_in_words(live, name, key) for name, key in turns.items()]
+    unheard = [name for name in unfinished if not _is_among(name, turns)]
+    lines += [f"{name}: no event told of it" for name in unheard]
+    return [*lines, *who_holds(live)]
+
+
+def who_holds(live: Liveness) -> list[str]:
+    """The pages and the rows, by who has them."""
+    return [_pages(live), *_window_pages(live), _rows(live)]
+
+
+def _is_among(name: str, known: Mapping[str, str]) -> bool:
+    """A target may add a mark to the names that it was given."""
+    return any(told.startswith(name) for told in known)
+
+
+def turn_in_words(live: Liveness, name: str, key: str) -> str:
+    """What a turn does, or what it lacks."""
+    ledger = live.ledgers[key]
+    whose = f"{name} of {key}" if key.startswith("session") else name
+    due = f", and the results of {ledger.pending} steps are not in" if ledger.pending else ""
+    if ledger.phase == WAITING:
+        return f"{whose} waits in the queue: {_lacks(live, ledger)}{due}"
+    doing = {PREFILL: "is in its prefill", RUNNING: "decodes"}[ledger.phase]
+    held = live.book.count(key)
+    return f"{whose} {doing}: {fill_len(ledger)} tokens, {held} pages of its own{due}"
+
+
+def _lacks(live: Liveness, ledger: Ledger) -> str:
+    """Which of the things that a prompt needs is not there. A scheduler may keep back more than that."""
+    d, book = live.d, live.book
+    needed = d.ceil_pages(fill_len(ledger)) - d.floor_pages(ledger.prefix_len)
+    obtainable = live.obtainable()
+    lacking = [f"{needed} pages, of which {obtainable} are free or can be evicted"] if needed > obtainable else []
+    if not ledger.slot_held and len(live.users()) >= live.rows:
+        lacking.append("a row, of which none is free")
+    if lacking:
+        return f"for {' and '.join(lacking)}"
+    return f"the {needed} pages that its {fill_len(ledger)} tokens need could be had, and a row"
+
+
+def _pages(live: Liveness) -> str:
+    book = live.book
+    held = [f"{key} {_idle(live, key)}{book.count(key)}" for key in live.ledgers if book.count(key)]
+    parts = [
+        f"{book.count(FREE)} free",
+        f"{live.evictable()} of the tree and not locked",
+        f"{book.protected} locked",
+        *held,
+    ]
+    return f"pages, of {book.pool_pages}: {'; '.join(parts)}"
+
+
+def _window_pages(live: Liveness) -> list[str]:
+    window = live.book.window
+    if not window.is_followed:
+        return []
+    return [f"window pages, of {window.pool_pages}: {window.free_count()} free"]
+
+
+def _rows(live: Liveness) -> str:
+    users = [f"{key} {_idle(live, key)}".strip() for key in live.users()]
+    return f"rows, of {live.rows}: {len(users)} held" + (f", by {', '.join(users)}" if users else "")
+
+
+def _idle(live: Liveness, key: str) -> str:
+    """What is held until somebody closes the session."""
+    is_idle = key.startswith("session") and live.ledgers[key].phase == NONE
+    return "(idle until it is closed) " if is_idle else ""
