@@ -206,9 +206,9 @@ EVENTS, PAGES_MOVED, ARENA_TOP, JOURNAL, DIRTY_LEDGERS, EVICTS, CHECKS, LIVE_TUR
 FIRST_SEQ, BATCH_STEP, BATCH_FIRST, BATCH_BEFORE, LAST_GIVEN_UP = range(18, 23)
 """The seq of the first event in the arrays; of the batch that was launched last its step and its first launch, and that of the
 batch before it; when pages were given up last while their step ran. An event's number is its seq, and one more."""
-PASSES, BARREN, PASS_STEP, NEXT_LOOK = range(23, 27)
+PASSES, BARREN, PASS_STEP, NEXT_LOOK, IDLE_AT = range(23, 28)
 """What `replay/passes.py` counts."""
-FREE_BLOCKS = 27
+FREE_BLOCKS = 28
 """First of 40 places: the first free block of 2^n entries in the arena, + 1."""
 COUNTS = FREE_BLOCKS + 40
 

@@ -51,7 +51,7 @@ def stands_still(decoding: int, state: StateArrays) -> bool:
             if ledgers[ledger, at.SLOT_HELD] == 0 and rows >= settings[at.ROWS]:
                 continue
             wanted = widest - (tables[ledger, at.LENGTH] if tables[ledger, at.ROW] != at.NO_ROW else 0)
-        if has_room(wanted, reserved, obtainable):
+        if has_room(wanted + reserved, obtainable):
             return True
     return False
 

@@ -37,6 +37,7 @@ MOST_PAGES = 2**26
 MOST_ROWS = 2**22
 LARGEST = 2**40
 """Numbers of a ledger that the arrays take: sums and products of them stay within 64 bits."""
+PATIENCE = Patience()
 _FLAGS = frozenset(f.name for f in FIELDS if f.metadata["sort"] == "flag")
 
 
@@ -81,7 +82,7 @@ class State:
         window_pages: int,
         limits: Limits,
         actions: Mapping[str, Action] = ACTIONS,
-        patience: Patience = Patience(),
+        patience: Patience = PATIENCE,
     ) -> None:
         assert not any(vars(pristine(d)).values()), "a row of zeros is the pristine ledger"
         self.d = d
@@ -202,13 +203,14 @@ class State:
         self._hand_over_pages(replayer.book)
 
     def _passes(self, used: list[int]) -> Passes:
-        step, *counted = self.counts[[at.PASS_STEP, at.PASSES, at.BARREN, at.NEXT_LOOK]].tolist()
+        step, *counted = self.counts[[at.PASS_STEP, at.PASSES, at.BARREN, at.NEXT_LOOK, at.IDLE_AT]].tolist()
         last = dict(zip((self.names.keys[n] for n in used), self.tables[used, at.LAST_PASS].tolist(), strict=True))
         return Passes(None if step == at.ABSENT else step, *counted, last)
 
     def _take_back_passes(self, passes: Passes) -> None:
         self.counts[at.PASS_STEP] = at.ABSENT if passes.step is None else passes.step
-        self.counts[[at.PASSES, at.BARREN, at.NEXT_LOOK]] = passes.count, passes.barren, passes.next_look
+        self.counts[[at.PASSES, at.BARREN]] = passes.count, passes.barren
+        self.counts[[at.NEXT_LOOK, at.IDLE_AT]] = passes.next_look, passes.idle_at
         self.tables[:, at.LAST_PASS] = passes.count
         for key, last in passes.last.items():
             self.tables[self.names.ledgers[key], at.LAST_PASS] = last

@@ -20,7 +20,7 @@ from kvproof.conformance.fuzz.abstract_states import abstract_states
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.replayer import FIRST_LINE, Replayer, Unwritten
 from kvproof.conformance.replay.rules_of_trace import judged_by, rules_of
-from kvproof.conformance.replay.standstill import standstill
+from kvproof.conformance.replay.standstill import cause_of, standstill
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.conformance.traces.columnar_events import EventColumns
 from kvproof.conformance.traces.event_fields import fitting
@@ -55,6 +55,10 @@ class Judging:
     def standstill(self, unfinished: Sequence[str]) -> list[str]:
         """What these requests wait for. Ask when all is settled."""
         return standstill(self._replayer.liveness, self._replayer.open_turns(), unfinished)
+
+    def cause_of_standstill(self) -> str:
+        """Why nothing goes on, the same for what is the same."""
+        return cause_of(self._replayer.liveness, self._replayer.open_turns())
 
     @property
     def events(self) -> list[Event]:
@@ -151,6 +155,9 @@ class Unjudged(Judging):
 
     def standstill(self, unfinished: Sequence[str]) -> list[str]:
         return []
+
+    def cause_of_standstill(self) -> str:
+        return "nobody judges"
 
     @property
     def coverage(self) -> Coverage:

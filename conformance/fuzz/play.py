@@ -17,6 +17,7 @@ from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.target import Target, TargetRun
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.kept_types import Text
+from kvproof.conformance.replay.replayer import STANDS_STILL
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
@@ -155,7 +156,8 @@ class _Player:
     def trouble_of(self, target: Target) -> Trouble | None:
         trouble = trouble_in(self._play, self.judging, target.own_errors, self.step_seconds)
         if trouble is not None and trouble.kind == STUCK:
-            trouble = replace(trouble, trace="\n".join(self.judging.standstill(self.run.unfinished())))
+            trace = "\n".join(self.judging.standstill(self.run.unfinished()))
+            trouble = replace(trouble, trace=trace, signature=f"{STUCK}: {self.judging.cause_of_standstill()}")
         return _after(trouble, self.judging.followed) if trouble is not None else None
 
     def _play(self) -> None:
@@ -237,7 +239,7 @@ class _Player:
             self._step()
         waiting = self.run.unfinished()
         told = f"{', '.join(waiting[:5])} never end{'s' if len(waiting) == 1 else ''}: I18"
-        raise Wrong(STUCK, told, f"{STUCK}: I18")
+        raise Wrong(STUCK, told, STUCK)
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
@@ -284,6 +286,8 @@ def _ends_by(playing: Callable[[], None], own_errors: tuple[type[Exception], ...
 def _found(finding: Finding | None) -> Trouble | None:
     if finding is None:
         return None
+    if finding.action == STANDS_STILL:
+        return Trouble(STUCK, STUCK, finding.rule, finding=finding)
     faults = tuple(fault.id for fault in finding.explained_by)
     what = faults[0] if faults else f"breaks {', '.join(sorted(finding.invariants)) or 'order'}"
     return Trouble(VIOLATION, f"{finding.action}: {what}", finding.rule, faults, finding)

@@ -288,7 +288,7 @@ class Counting:
     def beside_the_rules(self, event: Event) -> None:
         """The tree evicts, or the memory is checked."""
         self._coverage.actions[event.action] += 1
-        if event.action == "check":
+        if event.action == "check" and event.params.get("idle_passes") is None:
             counts = self._coverage.not_shown if event.terms is None else self._coverage.shown
             counts[f"check.{TERMS}"] += 1
         exercised = [

@@ -16,17 +16,14 @@ from kvproof.spec.liveness import STAGES
 from kvproof.spec.patience import Patience
 from kvproof.spec.state import NONE, RUNNING, WAITING, Ledger, fill_len, is_live
 
+ROW, PAGES, WINDOW_PAGES = "row", "pages", "window pages"
 A_TURN = "a turn goes on"
 """What a turn waits for in a state that the rules do not lead to: after a known deviation was followed."""
 
 
-def has_room(wanted: int, reserved: int, obtainable: int) -> bool:
-    """A turn can run, whatever a scheduler keeps back for those that run already.
-
-    All in pages. `wanted`: what it may still take. `reserved`: what those that run may. `obtainable`: what is free, or can be
-    evicted.
-    """
-    return wanted + reserved <= obtainable
+def has_room(wanted: int, obtainable: int) -> bool:
+    """Pages that may be wanted, of all that a scheduler keeps back for those that run, too, can be had."""
+    return wanted <= obtainable
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Liveness:
         if stood < self.patience.turns:
             return False
         if ledger.phase == RUNNING:
-            return not is_idle or has_room(1, 0, self.obtainable())
+            return not is_idle or has_room(1, self.obtainable())
         return (is_idle or self._is_barren()) and self.can_run(key)
 
     def _is_barren(self) -> bool:
@@ -72,19 +69,34 @@ class Liveness:
         return self.passes.barren >= self.patience.turns and not self.book.window.is_followed
 
     def can_run(self, key: str) -> bool:
-        """There is a row, and there are pages, for the input of a turn that waits or is in its prefill.
-
-        If others run, then even if they all, and this turn, take their whole rows.
+        """A turn that waits or is in its prefill has a row, or can have one, and its pages: if others run, then even if they
+        all, and this turn, take their whole rows.
         """
-        d, ledger, widest = self.d, self.ledgers[key], self.d.ceil_pages(self.d.row_width)
-        others = [other for other, of in self.ledgers.items() if other != key and is_live(d, of)]
+        widest = self.d.ceil_pages(self.d.row_width)
+        others = [other for other, of in self.ledgers.items() if other != key and is_live(self.d, of)]
         reserved = sum(widest - self._length(other) for other in others)
-        wanted = (widest if others else d.ceil_pages(fill_len(ledger))) - self._length(key)
-        if ledger.phase == WAITING and not ledger.slot_held and len(self.users()) >= self.rows:
-            return False
-        if self.book.window.is_followed and not has_room(wanted, reserved, self.book.window.free_count()):
-            return False
-        return has_room(wanted, reserved, self.obtainable())
+        return not self.lacking(key, (widest if others else self.input_pages(key)) - self._length(key) + reserved)
+
+    def lacking(self, key: str, pages: int) -> tuple[str, ...]:
+        """What a turn cannot have, of a row and so many pages."""
+        waits = self.ledgers[key].phase == WAITING and not self.ledgers[key].slot_held
+        return (
+            *((ROW,) if waits and len(self.users()) >= self.rows else ()),
+            *(() if has_room(pages, self.obtainable()) else (PAGES,)),
+            *((WINDOW_PAGES,) if self._windows_are_short(pages) else ()),
+        )
+
+    def _windows_are_short(self, pages: int) -> bool:
+        window = self.book.window
+        return window.is_followed and not has_room(pages, window.free_count())
+
+    def input_pages(self, key: str) -> int:
+        """Pages of the tokens that a turn has to run."""
+        return self.d.ceil_pages(fill_len(self.ledgers[key]))
+
+    def missing_pages(self, key: str) -> int:
+        """Those of them that its row does not have."""
+        return self.input_pages(key) - self._length(key)
 
     def obtainable(self) -> int:
         """Pages that are free, or can be evicted."""

@@ -27,6 +27,8 @@ class Passes:
     barren: int = 0
     """The last in a row in which nothing was admitted and nothing came back."""
     next_look: int = 0
+    idle_at: int = 0
+    """How many events there were when the scheduler last said that it finds nothing to run."""
     last: dict[str, int] = field(default_factory=dict)
     """Of each ledger, how many passes there were when it went on last."""
 

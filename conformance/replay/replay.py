@@ -131,6 +131,8 @@ def conclude(replayer: Replayer, reader: TraceReader) -> Report:
         report.why = f"{report.path}: the run ended early: {end.reason}"
     elif (left := left_open(replayer)) and end.reason == FINISHED:
         report.why = f"{report.path}: the end record says {FINISHED!r}, and {left}"
+    elif left and replayer.passes.idle_at == report.events:
+        report.why = f"{report.path}: the scheduler finds nothing to run, and {left}"
     elif missing := why_untold(report.coverage, reader.header):
         report.why = f"{report.path}: {missing}"
     elif (steps := steps_in_turn(report.coverage, replayer.oracle.actions) if replayer.d.overlap else 0) > FEW:

@@ -329,6 +329,8 @@ class Replayer:
     def _stands_still(self, line: int, event: Event) -> Finding | None:
         """Of an event that says that nothing was found to run, or that begins a pass."""
         idle_passes = event.params.get("idle_passes") or 0
+        if idle_passes:
+            self.passes.idle_at = self.report.events
         if not idle_passes and not self.passes.is_due(self.report.events - 1):
             return None
         live = self.liveness

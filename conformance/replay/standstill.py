@@ -1,12 +1,12 @@
-"""What waits for what, and who holds the pages and the rows: told from the model's state, so for every target in the same words."""
+"""What waits for what, and who holds the pages and the rows: by the model's state, for every target in the same words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvproof.conformance.replay.liveness import Liveness
+from kvproof.conformance.replay.liveness import PAGES, ROW, WINDOW_PAGES, Liveness
 from kvproof.conformance.replay.page_book import FREE
-from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, Ledger, fill_len
+from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, fill_len
 
 
 def standstill(live: Liveness, turns: Mapping[str, str], unfinished: Sequence[str] = ()) -> list[str]:
@@ -18,6 +18,19 @@ def standstill(live: Liveness, turns: Mapping[str, str], unfinished: Sequence[st
     unheard = [name for name in unfinished if not _is_among(name, turns)]
     lines += [f"{name}: no event told of it" for name in unheard]
     return [*lines, *who_holds(live)]
+
+
+def cause_of(live: Liveness, turns: Mapping[str, str]) -> str:
+    """Why nothing goes on, in one sentence without names or numbers: of the first turn that is not over."""
+    if not turns:
+        return "no event told of what is left"
+    key = next(iter(turns.values()))
+    ledger = live.ledgers[key]
+    if ledger.phase == RUNNING:
+        return "a turn that runs gets no step"
+    lacking = live.lacking(key, live.missing_pages(key))
+    whose = "a turn" if ledger.phase == WAITING else "the next chunk of a turn"
+    return f"no {' and no '.join(lacking)} for {whose}" if lacking else f"{whose} is not run although there is room"
 
 
 def who_holds(live: Liveness) -> list[str]:
@@ -36,23 +49,23 @@ def turn_in_words(live: Liveness, name: str, key: str) -> str:
     whose = f"{name} of {key}" if key.startswith("session") else name
     due = f", and the results of {ledger.pending} steps are not in" if ledger.pending else ""
     if ledger.phase == WAITING:
-        return f"{whose} waits in the queue: {_lacks(live, ledger)}{due}"
+        return f"{whose} waits in the queue: {_lacks(live, key)}{due}"
     doing = {PREFILL: "is in its prefill", RUNNING: "decodes"}[ledger.phase]
     held = live.book.count(key)
     return f"{whose} {doing}: {fill_len(ledger)} tokens, {held} pages of its own{due}"
 
 
-def _lacks(live: Liveness, ledger: Ledger) -> str:
+def _lacks(live: Liveness, key: str) -> str:
     """Which of the things that a prompt needs is not there. A scheduler may keep back more than that."""
-    d, book = live.d, live.book
-    needed = d.ceil_pages(fill_len(ledger)) - d.floor_pages(ledger.prefix_len)
-    obtainable = live.obtainable()
-    lacking = [f"{needed} pages, of which {obtainable} are free or can be evicted"] if needed > obtainable else []
-    if not ledger.slot_held and len(live.users()) >= live.rows:
-        lacking.append("a row, of which none is free")
-    if lacking:
-        return f"for {' and '.join(lacking)}"
-    return f"the {needed} pages that its {fill_len(ledger)} tokens need could be had, and a row"
+    needed, tokens = live.missing_pages(key), fill_len(live.ledgers[key])
+    there = {
+        ROW: "a row, of which none is free",
+        PAGES: f"{needed} pages, of which {live.obtainable()} are free or can be evicted",
+        WINDOW_PAGES: f"{needed} window pages, of which {live.book.window.free_count()} are free",
+    }
+    if lacking := live.lacking(key, needed):
+        return f"for {' and '.join(there[what] for what in lacking)}"
+    return f"the {needed} more pages for its {tokens} tokens could be had, and a row"
 
 
 def _pages(live: Liveness) -> str:

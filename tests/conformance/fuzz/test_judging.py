@@ -98,7 +98,7 @@ def test_who_waits_for_what_is_told_where_requests_do_not_end(by_blocks: NewJudg
         trouble = play(schedule, Lazy(), new_judging=new).trouble
         assert trouble is not None and trouble.kind == STUCK
         assert trouble.trace.splitlines() == [
-            "r1 of session s0 waits in the queue: the 4 pages that its 14 tokens need could be had, and a row",
+            "r1 of session s0 waits in the queue: the 1 more pages for its 14 tokens could be had, and a row",
             "r2 waits in the queue: for a row, of which none is free",
             "pages, of 56: 53 free; 0 of the tree and not locked; 2 locked; session s0 1",
             "window pages, of 28: 25 free",
