@@ -93,7 +93,13 @@ class CompiledChecker:
     def _take_up(self) -> None:
         """Go on from the state that the replayer was given."""
         replayer, names = self.replayer, self._state.names
-        for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in, *replayer.book._tables):
+        for key in (
+            *replayer.ledgers,
+            *replayer.of_turn.values(),
+            *replayer.ended_in,
+            *replayer.excused,
+            *replayer.book._tables,
+        ):
             kind, _, name = key.partition(" ")
             (names.of_session if kind == "session" else names.of_turn)(name)
         for turn in (*replayer.of_turn, *replayer.elsewhere, *replayer.late):

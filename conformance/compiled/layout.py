@@ -81,7 +81,7 @@ class StateArrays(NamedTuple):
     ledgers: Array
     """int64[ledgers, fields]: a row is a ledger; all zero is the pristine one."""
     tables: Array
-    """int64[ledgers, 10]: the page table of a ledger's row in the arena, and what else is known of it."""
+    """int64[ledgers, 11]: the page table of a ledger's row in the arena, and what else is known of it."""
     arena: Array
     """int32[...]: page tables, in blocks."""
     pages: Array
@@ -191,8 +191,8 @@ number of the prefix that ends with it, 0 if none was told. All three are 0 wher
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
-ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED, LAST_PASS = range(10)
-"""The last: how many passes there were when the ledger went on last."""
+ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED, LAST_PASS, EXCUSED = range(11)
+"""The last two: how many passes there were when the ledger went on last, and whether a known deviation was followed in it."""
 NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""

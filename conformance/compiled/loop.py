@@ -163,6 +163,8 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             old = state.ledgers[ledger]
             if kind == at.EXTEND and 0 < settings[at.LONGEST_CHUNK] < table[at.SEQ_LEN, event] - old[at.PREFIX_LEN]:
                 return at.NOT_CLEAN, event
+            if kind == at.CREATE and tables[ledger, at.EXCUSED] != 0:
+                return at.NOT_CLEAN, event
             begins = begins_a_pass(kind, event, events, state)
             if begins and stands_still(ledger, state):
                 return at.NOT_CLEAN, event

@@ -266,7 +266,10 @@ class State:
         if any(not 0 <= table.row < MOST_ROWS for table in book._tables.values()):
             return False
         owners = (owner for owner in book._counts if owner not in (FREE, TREE))
-        if any(key not in names.ledgers for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in)):
+        if any(
+            key not in names.ledgers
+            for key in (*replayer.ledgers, *replayer.of_turn.values(), *replayer.ended_in, *replayer.excused)
+        ):
             return False
         if any(key not in names.ledgers for key in (*owners, *book._tables)):
             return False  # a state that was read from a file may say anything
@@ -292,6 +295,8 @@ class State:
         self._take_back_pages(book)
         self._take_back_batch(replayer.batch)
         self._take_back_passes(replayer.passes)
+        for key in replayer.excused:
+            self.tables[names.ledgers[key], at.EXCUSED] = 1
         return True
 
     def _count_what_is_reported(self, replayer: Replayer) -> None:
@@ -388,6 +393,6 @@ def _grown(array: Array, size: int) -> Array:
 
 
 def _no_tables(size: int) -> Array:
-    tables: Array = np.zeros((size, 10), np.int64)
+    tables: Array = np.zeros((size, 11), np.int64)
     tables[:, at.ROW], tables[:, at.ENDED_IN], tables[:, at.EXERCISED] = at.NO_ROW, at.NEVER_ENDED, at.NOT_KNOWN
     return tables

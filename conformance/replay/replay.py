@@ -119,6 +119,7 @@ def follow(
 def conclude(replayer: Replayer, reader: TraceReader) -> Report:
     """The verdict over a trace that was followed as far as it goes. The replayer has the state of its last event."""
     report, end = replayer.report, reader.end
+    report.passes = replayer.passes.count
     if report.findings:
         report.verdict = VIOLATES
     elif reader.broken_off is not None:

@@ -39,7 +39,8 @@ from kvproof.model.integers import Integers
 from kvproof.model.oracle import Oracle, Outcome
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.batch import LAUNCHES
-from kvproof.spec.faults import Fault
+from kvproof.spec.faults import FAULTS, Fault
+from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.machine import every_invariant
 from kvproof.spec.patience import Patience
 from kvproof.spec.profiles import Profile
@@ -52,6 +53,7 @@ CONTRADICTS = "an event agrees with the header of its trace, and its turn with t
 RUNS_AT_ONCE = "a batch runs at once: what one of its launches reads or writes, no other is given"
 STANDS_STILL = "stands still"
 """In place of the rule that a finding is about: no event was wrong, one is missing."""
+AFTER_A_DEVIATION = "a turn comes to a session whose state is right"
 GOES_ON = "what can go on goes on: no turn and no close stands still"
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
@@ -64,6 +66,14 @@ class Headed(Protocol):
     def path(self) -> str | Path: ...
     @property
     def header(self) -> Header: ...
+
+
+@dataclass(frozen=True)
+class Excused:
+    """An event that did what a known deviation describes."""
+
+    seq: int
+    fault: str
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,8 @@ class Replayer:
         self.ended_in: dict[str, int | None] = {}
         self.late: dict[str, int] = {}
         """Of turns, the launched steps whose results are not known and not awaited: so many may still come, and be dropped."""
+        self.excused: dict[str, Excused] = {}
+        """Of ledgers, the known deviation that was followed last, whose state is not right since then."""
         self.batch = BatchInFlight()
         self.passes = Passes()
         self.patience = Patience() if profile is None else profile.patience
@@ -149,6 +161,8 @@ class Replayer:
         if wrong := self._wrong_turn(event, key, is_another):
             cause = self._missing_before(event, key, before)
             return self._contradiction(line, event, wrong, key, cause=cause)
+        if event.action == "create" and (consequence := self._consequence(line, event, key, before)):
+            return consequence
         action = self.oracle.applicable(event.action, before, is_another)
         if action is None:
             self.report.actions[event.action] += 1
@@ -290,6 +304,7 @@ class Replayer:
             if (followed := bad.follows(fault)) is not None:
                 self.report.followed[fault.id] += 1
                 self._advance(key, followed, event)
+                self.excused[key] = Excused(event.seq, fault.id)
                 return None
         explained = bad.explained_by()
         action = right.outcome.action
@@ -306,6 +321,27 @@ class Replayer:
             explained_by=tuple(explained),
             cause="" if explained else self._missing_before(event, key, before),
             wrong=tuple(wrong_pages_of(right, key, event, self.book)),
+        )
+
+    def _consequence(self, line: int, event: Event, key: str, before: Ledger) -> Finding | None:
+        """A known deviation excuses the step that it describes, and its turn until that is over. A turn that comes later and
+        finds the state still wrong is a consequence, and excused by nothing.
+        """
+        excused = self.excused.pop(key, None)
+        invariants = {i.id: i.statement for i in INVARIANTS.values() if not i.holds(self.d, before)}
+        if excused is None or not invariants:
+            return None
+        fault = FAULTS[excused.fault]
+        return self._finding(
+            line,
+            event,
+            ledger=key,
+            action=event.action,
+            rule=AFTER_A_DEVIATION,
+            before=before,
+            invariants=invariants,
+            explained_by=(fault,),
+            cause=f"event {excused.seq} did what {fault.id} describes, and it was never set right",
         )
 
     def _missing_before(self, event: Event, key: str, before: Ledger) -> str:

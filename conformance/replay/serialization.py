@@ -11,10 +11,11 @@ from kvproof.conformance.replay.batch_in_flight import BatchInFlight
 from kvproof.conformance.replay.kept_types import ledger_from_data
 from kvproof.conformance.replay.page_book import FREE, PageBook, RowTable
 from kvproof.conformance.replay.passes import Passes
-from kvproof.conformance.replay.replayer import Replayer
+from kvproof.conformance.replay.replayer import Excused, Replayer
 from kvproof.conformance.replay.verdict import Report
 from kvproof.conformance.traces.columnar_schema import LARGEST_NUMBER
 from kvproof.conformance.traces.data_file import count, whole_number
+from kvproof.spec.faults import FAULTS
 from kvproof.spec.tree import ROOT
 
 Data = dict[str, Any]
@@ -35,6 +36,7 @@ def state_as_data(replayer: Replayer) -> Data:
         "late": dict(replayer.late),
         # Absent in what an older kvproof wrote: then no row and no page is known to be of a batch in flight.
         "batch": _batch_as_data(replayer.batch),
+        "excused": {key: list(vars(excused).values()) for key, excused in replayer.excused.items()},
         # Absent there, too: then all passes are counted from here on.
         "passes": dict(vars(replayer.passes)),
         "owned": owned,
@@ -55,6 +57,7 @@ def restore_state(replayer: Replayer, data: Data) -> None:
     replayer.ended_in = {str(k): None if step is None else whole_number(step) for k, step in data["ended_in"].items()}
     replayer.late = {str(turn): count(steps) for turn, steps in data["late"].items()}
     replayer.batch = _batch(replayer, data.get("batch"))
+    replayer.excused = {str(k): _excused(*of) for k, of in data.get("excused", {}).items()}
     replayer.passes = _passes(data.get("passes"))
     _restore_book(replayer.book, data)
 
@@ -70,6 +73,12 @@ def _batch(replayer: Replayer, data: Data | None) -> BatchInFlight:
     rows = {count(row): count(number) for row, number in data["rows"]}
     pages = {_page(replayer.book, page): count(number) for page, number in data["pages"]}
     return BatchInFlight(step, count(data["first"]), count(data["before"]), rows, pages)
+
+
+def _excused(seq: Any, fault: Any) -> Excused:
+    if fault not in FAULTS:
+        raise ValueError(f"{fault} is no fault of the catalogue")
+    return Excused(count(seq), str(fault))
 
 
 def _passes(data: Data | None) -> Passes:

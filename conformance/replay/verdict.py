@@ -56,6 +56,8 @@ class Report:
     coverage: Coverage = field(default_factory=Coverage)
     events: WholeNumber = 0
     pages_moved: WholeNumber = 0
+    passes: WholeNumber = 0
+    """Of the scheduler, as far as the trace shows them."""
     gaps: tuple[Text, ...] = ()
     allowed: tuple[Text, ...] = ()
     """Known deviations that are followed where they are met."""

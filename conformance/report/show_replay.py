@@ -14,7 +14,7 @@ from rich.text import Text
 from kvproof.conformance.replay.compared_fields import SHOWN
 from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
 from kvproof.conformance.replay.finding_words import finding_json, finding_lines, known_in
-from kvproof.conformance.replay.rules_of_trace import rules_of
+from kvproof.conformance.replay.rules_of_trace import patience_of, rules_of
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
@@ -71,9 +71,16 @@ def coverage_json(coverage: Coverage, profile: str | None) -> dict[str, Any]:
 
 def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = False) -> list[Text]:
     """The whole verdict. `first_event`: findings at events before it are counted, not shown."""
-    lines = [verdict_line(report), *weaker_lines(report), Text(f"  {checked(report)}", "dim")]
+    lines = [verdict_line(report), *weaker_lines(report), Text(f"  {checked(report)}", "dim"), liveness_line(report)]
     lines += coverage_lines(report.coverage, [report.profile], every=coverage)
     return lines + reason_lines(report, first_event=first_event)
+
+
+def liveness_line(report: Report) -> Text:
+    """How many passes of the scheduler were seen, and for how many anything may stand still."""
+    patience = patience_of(report.profile)
+    bounds = f"a turn that can run may stand still for {patience.turns}, a close for {patience.closes}"
+    return _line("liveness", f"{report.passes} passes of the scheduler; {bounds}")
 
 
 def replay_command(*paths: Path | str, strict: bool = False, profile: str | None = None) -> str:
@@ -94,7 +101,11 @@ def weaker(allowed: Sequence[str], gaps: Sequence[str]) -> list[str]:
 
 
 def weaker_lines(report: Report) -> list[Text]:
-    return [Text(f"  {line}", "yellow") for line in weaker(report.allowed, report.gaps)]
+    followed = [
+        f"known deviation {known_in(fault_id, report.profile)}, {times} times: {FAULTS[fault_id].summary}"
+        for fault_id, times in sorted(report.followed.items())
+    ]
+    return [Text(f"  {line}", "yellow") for line in (*followed, *weaker(report.allowed, report.gaps))]
 
 
 def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
@@ -104,9 +115,6 @@ def reason_lines(report: Report, *, first_event: int = 0) -> list[Text]:
         lines.append(Text(f"  {report.why}", "yellow"))
     if report.hint and report.verdict != CONFORMS:
         lines.append(Text(f"  {report.hint}", "yellow"))
-    for fault_id, times in sorted(report.followed.items()):
-        known = f"known deviation {known_in(fault_id, report.profile)}"
-        lines.append(Text(f"  {known}, {times} times: {FAULTS[fault_id].summary}", "yellow"))
     shown = [finding for finding in report.findings if finding.event.seq >= first_event]
     if before := len(report.findings) - len(shown):
         first = report.findings[0].event.seq

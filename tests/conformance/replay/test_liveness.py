@@ -1,0 +1,172 @@
+"""What can go on and stands still is a violation, by either checker; what has no room, or waited for less, is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.conformance.compiled.choose import Chosen
+from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report, replay
+from kvproof.conformance.replay.replayer import STANDS_STILL
+from kvproof.conformance.traces.open_trace import write_trace
+from kvproof.spec.patience import Patience
+from kvproof.spec.trace import STOPPED, Config, Header, Producer
+
+pytest.importorskip("numba")
+
+Events = Iterator[dict[str, Any]]
+ROW_WIDTH = 200
+CONFIG = Config(page_size=1, pool_pages=1000, rows=4, row_width=ROW_WIDTH, tree=False)
+MANY = Patience().turns
+
+
+def judged(path: Path, events: Events, config: Config = CONFIG) -> Report:
+    header = Header(spec="1", producer=Producer(name="test", version="1", target="test"), config=config)
+    with write_trace(path, header) as writer:
+        for event in events:
+            writer.event(**event)
+        writer.close(STOPPED)
+    report = replay(path, checker=Chosen("interpreted"))
+    assert replay(path, checker=Chosen("compiled")) == report
+    return report
+
+
+def standing(path: Path, events: Events, config: Config = CONFIG) -> Finding:
+    report = judged(path, events, config)
+    assert report.verdict == VIOLATES
+    assert report.first is not None and report.first.action == STANDS_STILL
+    return report.first
+
+
+def arrives(turn: str, tokens: int = 3) -> Events:
+    yield {"action": "arrive", "step": 0, "turn": turn, "params": {"origin_len": tokens}}
+    yield {"action": "match", "step": 0, "turn": turn, "params": {"fill_len": tokens}, "after": {"prefix_len": 0}}
+
+
+def admitted(turn: str, row: int, tokens: int = 3) -> Events:
+    yield from arrives(turn, tokens)
+    pages = tuple(page_of(row, at) for at in range(tokens))
+    after = {"kv_committed_len": tokens, "kv_allocated_len": tokens, "cache_protected_len": 0}
+    params = {"seq_len": tokens, "last": True}
+    yield {"action": "extend", "step": 0, "turn": turn, "row": row, "params": params, "alloc": pages, "after": after}
+    yield {"action": "result", "step": 0, "turn": turn, "params": {"tokens": 1}, "after": {"output_len": 1}}
+
+
+def decoded(turn: str, row: int, step: int, tokens: int = 3) -> Events:
+    """The decode of a step, one a token."""
+    length = tokens + step
+    after = {"kv_committed_len": length, "kv_allocated_len": length, "cache_protected_len": 0}
+    page = (page_of(row, length - 1),)
+    yield {"action": "decode", "step": step, "turn": turn, "row": row, "alloc": page, "after": after}
+    yield {"action": "result", "step": step, "turn": turn, "params": {"tokens": 1}, "after": {"output_len": step + 1}}
+
+
+def page_of(row: int, at: int) -> int:
+    return 1 + row * ROW_WIDTH + at
+
+
+def a_turn_is_kept_out(steps: int) -> Events:
+    yield from admitted("a", 0)
+    yield from arrives("b")
+    for step in range(1, steps + 1):
+        yield from decoded("a", 0, step)
+
+
+def test_a_turn_that_waits_while_there_is_room_is_found(tmp_path: Path) -> None:
+    finding = standing(tmp_path / "t.jsonl", a_turn_is_kept_out(MANY + 5))
+    assert finding.event.step == MANY
+    assert finding.rule == f"a matched turn runs: after {MANY} passes of the scheduler it stands where it stood"
+    assert finding.pages == (
+        "b waits in the queue: the 3 more pages for its 3 tokens could be had, and a row",
+        f"pages, of 1000: {1000 - 3 - MANY} free; 0 of the tree and not locked; 0 locked; request a {3 + MANY}",
+        "rows, of 4: 1 held, by request a",
+    )
+    assert list(finding.invariants) == ["I18"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG.model_copy(update={"rows": 1}),
+        # Both might grow to whole rows.
+        CONFIG.model_copy(update={"pool_pages": 2 * ROW_WIDTH - 1}),
+    ],
+    ids=["no row", "too few pages"],
+)
+def test_one_without_room_is_none(config: Config, tmp_path: Path) -> None:
+    assert judged(tmp_path / "t.jsonl", a_turn_is_kept_out(2 * MANY), config).findings == []
+
+
+def test_one_that_waited_a_little_less_is_none(tmp_path: Path) -> None:
+    assert judged(tmp_path / "t.jsonl", a_turn_is_kept_out(MANY - 1)).findings == []
+
+
+def test_each_admission_begins_the_wait_anew(tmp_path: Path) -> None:
+    """Who is preferred is the scheduler's choice."""
+
+    def events() -> Events:
+        yield from admitted("a", 0)
+        yield from arrives("b")
+        for step in range(1, 2 * MANY):
+            if step == MANY:
+                yield from admitted("c", 1)
+            yield from decoded("a", 0, step)
+
+    assert judged(tmp_path / "t.jsonl", events()).findings == []
+
+
+def test_where_no_step_is_told_no_pass_is_counted(tmp_path: Path) -> None:
+    events = ({**event, "step": None} for event in a_turn_is_kept_out(2 * MANY))
+    assert judged(tmp_path / "t.jsonl", events).findings == []
+
+
+def test_a_running_turn_that_is_in_no_batch_any_more_is_found(tmp_path: Path) -> None:
+    def events() -> Events:
+        yield from admitted("a", 0)
+        yield from admitted("b", 1)
+        for step in range(1, 2 * MANY):
+            yield from decoded("a", 0, step)
+
+    finding = standing(tmp_path / "t.jsonl", events())
+    assert finding.pages[0] == "b decodes: 4 tokens, 3 pages of its own"
+    assert finding.event.step == MANY
+
+
+def idle(passes: int, **params: bool) -> dict[str, Any]:
+    return {"action": "check", "params": {"idle_passes": passes, **params}}
+
+
+def test_a_turn_that_waits_while_nothing_runs_is_found(tmp_path: Path) -> None:
+    finding = standing(tmp_path / "t.jsonl", iter([*arrives("b"), idle(MANY, marked_full=True)]))
+    assert finding.pages[1] == "the scheduler marks its batch as full"
+    assert judged(tmp_path / "u.jsonl", iter([*arrives("b"), idle(MANY - 1)])).findings == []
+
+
+def test_one_that_does_not_fit_is_not_found_but_makes_the_trace_incomplete(tmp_path: Path) -> None:
+    too_few = CONFIG.model_copy(update={"pool_pages": 2})
+    report = judged(tmp_path / "t.jsonl", iter([*arrives("b"), idle(MANY)]), too_few)
+    assert (report.verdict, report.findings) == (INCOMPLETE, [])
+    assert "the scheduler finds nothing to run, and request b waits" in report.why
+    gone_on = iter([*arrives("b"), idle(MANY), *arrives("c")])
+    assert judged(tmp_path / "u.jsonl", gone_on, too_few).verdict == CONFORMS
+
+
+def test_a_turn_that_is_in_the_batch_of_an_idle_scheduler_is_found(tmp_path: Path) -> None:
+    finding = standing(tmp_path / "t.jsonl", iter([*admitted("a", 0), idle(MANY)]))
+    assert finding.ledger == "request a"
+
+
+def a_close_waits() -> Events:
+    yield {"action": "open", "step": 0, "session": "s", "after": {"inflight": False, "closing": False}}
+    yield {"action": "create", "step": 0, "session": "s", "turn": "t", "params": {"origin_len": 3, "admitted": True}}
+    yield {"action": "close", "step": 0, "session": "s", "after": {"inflight": True, "closing": True}}
+    yield {"action": "abort", "step": 0, "session": "s", "turn": "t", "after": {"inflight": False, "closing": True}}
+
+
+def test_a_close_whose_turn_is_over_and_that_is_not_done_is_found(tmp_path: Path) -> None:
+    finding = standing(tmp_path / "t.jsonl", iter([*a_close_waits(), idle(MANY)]))
+    assert (finding.ledger, finding.pages[0]) == ("session s", "the close of session s waits")
+    assert finding.rule.startswith("a close that waits is done: ")
