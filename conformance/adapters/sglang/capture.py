@@ -20,6 +20,7 @@ from kvproof.conformance.adapters.live.idle_passes import IdlePasses
 from kvproof.conformance.adapters.live.live_trace import PATH_VARIABLE, LiveTrace, sentence
 from kvproof.conformance.adapters.row_pages import full_pool
 from kvproof.conformance.adapters.sglang.header import header_of
+from kvproof.conformance.adapters.sglang.obstacles import obstacle_to_recording
 from kvproof.conformance.adapters.sglang.recorder import Recorder
 from kvproof.conformance.adapters.sglang.releases import installed_release
 from kvproof.spec.trace import FINISHED, STOPPED
@@ -194,21 +195,6 @@ def is_idle(scheduler: Any) -> bool:
     in_flight = scheduler.enable_overlap and getattr(scheduler, "result_queue", None)
     waits = scheduler.waiting_queue or scheduler.chunked_req is not None
     return not in_flight and not waits and scheduler.running_batch.is_empty()
-
-
-def obstacle_to_recording(scheduler: Any) -> str | None:
-    """What of the configuration the trace has no events for, or None."""
-    speculation = getattr(scheduler, "spec_algorithm", None)
-    disaggregation = getattr(scheduler, "disaggregation_mode", None)
-    obstacles = {
-        "speculative decoding": speculation is not None and not speculation.is_none(),
-        "state spaces": getattr(scheduler, "is_hybrid_ssm", False),
-        "a hierarchical cache": getattr(scheduler, "enable_hierarchical_cache", False),
-        "disaggregation": disaggregation is not None and disaggregation.value != "null",
-        "pipeline parallelism": scheduler.server_args.pp_size > 1,
-    }
-    found = [name for name, is_there in obstacles.items() if is_there]
-    return f"{' and '.join(found)} cannot be recorded yet" if found else None
 
 
 def rank_of(scheduler: Any) -> str | None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from live_traces import wait_until_written
+from sglang_process import ENVIRONMENT, often_and_in_full, site_of
+from sglang_verdicts import BY_PROFILE, verdict_of
 
 from kvproof.conformance.adapters.sglang.speculation_v2 import Rounds
+from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
+
+SERVED = Path(__file__).with_name("drive_served.py")
+SCENARIO = "matrix-speculation"
 
 
 class Turn:
@@ -75,3 +86,21 @@ def test_what_is_in_flight_of_a_request_that_is_over_is_dropped() -> None:
     launch(rounds, other, 16)
     rounds.over("a")
     assert (committed(rounds, turn), committed(rounds, other)) == (10, 11)
+
+
+@pytest.mark.parametrize("release", often_and_in_full(("0.5.23",)))
+def test_a_server_is_recorded_as_the_driver_is(release: str, tmp_path: Path) -> None:
+    """By the plugin, with all that a server's recording goes through."""
+    trace = tmp_path / "served.jsonl"
+    site = {"PYTHONPATH": str(site_of(release)), "KVPROOF_TRACE": str(trace)}
+    subprocess.run(
+        [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", str(SERVED), SCENARIO],
+        env={**os.environ, **site},
+        input="\n",
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    wait_until_written(trace, 60)
+    expected = json.loads(BY_PROFILE.read_text())[release][SCENARIO]["4"]
+    assert verdict_of(trace, OF_THE_TRACE) == expected
