@@ -17,7 +17,7 @@ from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.target import Target, TargetRun
 from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.kept_types import Text
-from kvproof.conformance.replay.replayer import STANDS_STILL
+from kvproof.conformance.replay.replayer import STANDSTILL
 from kvproof.conformance.replay.verdict import Finding
 from kvproof.spec.trace import Event, Header
 
@@ -286,7 +286,7 @@ def _ends_by(playing: Callable[[], None], own_errors: tuple[type[Exception], ...
 def _found(finding: Finding | None) -> Trouble | None:
     if finding is None:
         return None
-    if finding.action == STANDS_STILL:
+    if finding.action == STANDSTILL:
         return Trouble(STUCK, STUCK, finding.rule, finding=finding)
     faults = tuple(fault.id for fault in finding.explained_by)
     what = faults[0] if faults else f"breaks {', '.join(sorted(finding.invariants)) or 'order'}"

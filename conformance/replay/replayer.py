@@ -51,7 +51,7 @@ FIRST_LINE = 2
 """Line of the first event of a trace: the header is line 1."""
 CONTRADICTS = "an event agrees with the header of its trace, and its turn with the events before it"
 RUNS_AT_ONCE = "a batch runs at once: what one of its launches reads or writes, no other is given"
-STANDS_STILL = "stands still"
+STANDSTILL = "standstill"
 """In place of the rule that a finding is about: no event was wrong, one is missing."""
 AFTER_A_DEVIATION = "a turn comes to a session whose state is right"
 GOES_ON = "what can go on goes on: no turn and no close stands still"
@@ -381,7 +381,7 @@ class Replayer:
             line,
             event,
             ledger=standing.key,
-            action=STANDS_STILL,
+            action=STANDSTILL,
             rule=f"{standing.waits_for}: after {standing.passes} passes of the scheduler it stands where it stood",
             before=self.ledgers[standing.key],
             pages=(first, *marked, *who_holds(live)),

@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.conformance.compiled.choose import Chosen
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report, replay
-from kvproof.conformance.replay.replayer import STANDS_STILL
+from kvproof.conformance.replay.replayer import STANDSTILL
 from kvproof.conformance.traces.open_trace import write_trace
 from kvproof.spec.patience import Patience
 from kvproof.spec.trace import STOPPED, Config, Header, Producer
@@ -37,7 +37,7 @@ def judged(path: Path, events: Events, config: Config = CONFIG) -> Report:
 def standing(path: Path, events: Events, config: Config = CONFIG) -> Finding:
     report = judged(path, events, config)
     assert report.verdict == VIOLATES
-    assert report.first is not None and report.first.action == STANDS_STILL
+    assert report.first is not None and report.first.action == STANDSTILL
     return report.first
 
 

@@ -18,7 +18,7 @@ from verdict_page import VerdictPage, Verdicts, markdown, write_json
 
 from kvproof.conformance.adapters.sglang.releases import RELEASES
 from kvproof.conformance.replay.replay import CONFORMS, INCOMPLETE, replay
-from kvproof.conformance.replay.replayer import STANDS_STILL
+from kvproof.conformance.replay.replayer import STANDSTILL
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.spec.profiles import profile_of
 
@@ -38,7 +38,7 @@ def verdict_of(trace: Path, profile: str | None = None) -> str:
         return "incomplete"
     first = report.first
     faults = [fault.id for fault in first.explained_by]
-    what = STANDS_STILL if first.action == STANDS_STILL else first.event.action
+    what = STANDSTILL if first.action == STANDSTILL else first.event.action
     return f"violates: {faults[0] if faults else what}"
 
 
