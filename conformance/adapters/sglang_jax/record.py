@@ -17,7 +17,7 @@ from kvproof.conformance.adapters.sglang_jax.settings import Settings
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.traces.json_lines import TraceWriter
 from kvproof.spec import SPEC_VERSION
-from kvproof.spec.trace import Config, Header, Producer
+from kvproof.spec.trace import FINISHED, Config, Header, Producer
 
 # For large pages the context grows with them.
 LEAST_CONTEXT_PAGES = 64
@@ -40,12 +40,15 @@ def record_scenario(
     with Headless(wanted, counts_chunks=scenario.counts_chunks) as headless:
         recorder = Recorder(headless.scheduler, lambda **event: writer.event(**event), step=lambda: headless.steps)
         with TraceWriter(out, header_of(headless, recorder, name)) as writer:
-            headless.on_check = recorder.check
+            headless.on_check, headless.on_idle = recorder.check, recorder.idle
             if progress is not None:
                 headless.on_step = lambda: progress(writer.events)
             recorder.start()
             try:
                 reason = run_to_its_end(scenario, headless)
+                if reason == FINISHED:
+                    headless.on_check = lambda passed: None  # the last one told all
+                    headless.stand_idle()
             finally:
                 recorder.stop()
             writer.close(reason, dropped=len(recorder.stray_frees))

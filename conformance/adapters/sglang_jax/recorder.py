@@ -310,6 +310,11 @@ class Recorder:
 
     # -- the memory check, and writing --
 
+    def idle(self, passes: int) -> None:
+        """So many passes of the event loop in a row found nothing to run."""
+        marked_full = bool(getattr(self._scheduler.running_batch, "batch_is_full", False))
+        self._event("check", params={"idle_passes": passes, "marked_full": marked_full})
+
     def check(self, passed: bool) -> None:
         """The terms of the checkout's own memory check as they are now; `passed`: what its check said."""
         params = {"busy": False, "own_check_ok": passed}
