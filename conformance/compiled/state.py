@@ -203,9 +203,11 @@ class State:
         self._hand_over_pages(replayer.book)
 
     def _passes(self, used: list[int]) -> Passes:
-        step, *counted = self.counts[[at.PASS_STEP, at.PASSES, at.BARREN, at.NEXT_LOOK, at.IDLE_AT]].tolist()
+        step, count, barren, next_look, idle_at = self.counts[
+            [at.PASS_STEP, at.PASSES, at.BARREN, at.NEXT_LOOK, at.IDLE_AT]
+        ].tolist()
         last = dict(zip((self.names.keys[n] for n in used), self.tables[used, at.LAST_PASS].tolist(), strict=True))
-        return Passes(None if step == at.ABSENT else step, *counted, last)
+        return Passes(None if step == at.ABSENT else step, count, barren, next_look, idle_at, last)
 
     def _take_back_passes(self, passes: Passes) -> None:
         self.counts[at.PASS_STEP] = at.ABSENT if passes.step is None else passes.step

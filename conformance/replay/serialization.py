@@ -86,8 +86,9 @@ def _passes(data: Data | None) -> Passes:
         return Passes()
     step = None if data["step"] is None else whole_number(data["step"])
     last = {str(key): count(passes) for key, passes in data["last"].items()}
-    counted = (count(data[name]) for name in ("count", "barren", "next_look", "idle_at"))
-    return Passes(step, *counted, last)
+    return Passes(
+        step, count(data["count"]), count(data["barren"]), count(data["next_look"]), count(data["idle_at"]), last
+    )
 
 
 def _restore_book(book: PageBook, data: Data) -> None:
