@@ -49,8 +49,13 @@ def test_every_module_is_in_the_wheel_and_it_is_typed(wheel_files: list[PurePosi
 
 
 def test_the_wheel_holds_only_what_is_reached() -> None:
-    """From the console script, its commands, the plugins of SGLang and pytest, and what is loaded before SGLang."""
-    starts = ["kvproof", *(entry.module for entry in distribution("kvproof").entry_points)]
+    """From the console script, `python -m kvproof`, its commands, the plugins of SGLang and pytest, and what is loaded before SGLang."""
+    starts = ["kvproof", "kvproof.__main__", *(entry.module for entry in distribution("kvproof").entry_points)]
     starts += [f"kvproof.conformance.cli.commands.{command.module}" for command in COMMANDS.values()]
     starts += [module for module in modules() if ".preload." in module]
     assert set(modules()) - reached_from(starts) == set(), "delete what nothing reaches, or move it into tools/"
+
+
+def test_python_runs_the_package_as_the_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "kvproof", "list", "faults", "-q"], capture_output=True, text=True)
+    assert done.returncode == 0 and "F22862b" in done.stdout.split(), done.stderr

@@ -46,6 +46,23 @@ Examples:
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"[bold]{code.value}[/bold] {meaning}" for code, meaning in MEANING.items())
 
 
+def _without_types(params: list[Any]) -> list[Any]:
+    """Help names a value, as `--seed SEED`, and not its type in Python; a flag takes none."""
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: ""  # its name stands beside it
+        elif param.is_flag:
+            param.metavar = ""
+        elif param.metavar is None:
+            param.metavar = param.name.upper()
+    return params
+
+
+class _Command(typer.core.TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
 class _Commands(typer.core.TyperGroup):
     """The table of commands. What is shown of all of them is in the table; one is imported when it is run."""
 
@@ -55,6 +72,9 @@ class _Commands(typer.core.TyperGroup):
             name: typer.core.TyperCommand(name, help=entry.summary, rich_help_panel=entry.group)
             for name, entry in COMMANDS.items()
         }
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
@@ -78,7 +98,7 @@ def imported(name: str) -> Any:
     alone = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP, context_settings=SETTINGS
     )
-    alone.command(name)(_answering(command))
+    alone.command(name, cls=_Command)(_answering(command))
     return typer.main.get_command(alone)
 
 

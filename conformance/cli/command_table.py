@@ -30,12 +30,12 @@ class Command:
 GROUPS: dict[str, dict[str, str]] = {
     "Prove rules": {
         "prove": "Prove every invariant for every action, for every page size and any number of sessions.",
-        "drive": "Make an implementation do what a trace says, and compare what it does, event by event.",
         "gate": "Check what a pull request must pass: the proof, known faults still found, golden traces, and a short fuzz.",
     },
     "Record and judge traces": {
         "record": "Record a trace: run a scenario or a workload on an implementation and write what it did with its pages.",
         "replay": "Check traces event by event and page by page; show the first bad event and the fault that explains it.",
+        "drive": "Make an implementation do what a trace says, and compare what it does, event by event.",
         "explain": "Explain a violation: the event, the page and its two owners, the rule, the row before and after, the fault.",
         "info": "Summarise traces: producer, configuration, contents, and whether they are complete.",
         "convert": "Convert a trace between lines (.jsonl) and columns (.kvtrace), or draw it for the viewers of ITF and "

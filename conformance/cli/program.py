@@ -17,7 +17,3 @@ def main() -> None:
         sys.stderr.flush()
         # At once: what was imported half may not end well.
         os._exit(130)
-
-
-if __name__ == "__main__":
-    main()

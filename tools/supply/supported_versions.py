@@ -167,7 +167,7 @@ def measured(what: str, own: Path, place: Path, tests: tuple[str, ...], began: f
     proof = None
     if PROVES in sys.argv:
         proof = subprocess.run(
-            [own, "-m", "kvproof.conformance.cli.program", "prove", "--no-cache", "--quiet"], cwd=ROOT
+            [own, "-m", "kvproof", "prove", "--no-cache", "--quiet"], cwd=ROOT
         ).returncode
     report = place / "report.xml"
     options = ("-n", "0", "-p", "no:cacheprovider", "--continue-on-collection-errors", f"--junit-xml={report}")

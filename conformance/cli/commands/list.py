@@ -64,6 +64,7 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
+            metavar="WHAT",
             help=f"One of: {', '.join(LISTINGS)}.",
             autocompletion=completions.of(LISTINGS),
         ),

@@ -20,7 +20,7 @@ from kvproof.conformance.whole_file import require_other_file, require_writable_
 
 
 def shrink(
-    trace: Annotated[Path, typer.Argument(help="A trace with a violation (.jsonl, .jsonl.gz, .kvtrace).")],
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace with a violation (.jsonl, .jsonl.gz, .kvtrace).")],
     out: Annotated[
         Path | None,
         typer.Option(

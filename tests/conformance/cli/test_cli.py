@@ -1,5 +1,6 @@
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module, metadata
@@ -35,6 +36,17 @@ def test_every_command_explains_itself_with_an_example(command: str) -> None:
     result = require_exit(0, command, "--help")
     for part in (f"kvproof {command}", "Example:", "--quiet", "--verbose"):
         assert part in result.stdout
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in cli.COMMANDS)], ids=str)
+def test_help_names_values_and_shows_no_type_of_python(command: tuple[str, ...]) -> None:
+    text = require_exit(0, *command, "--help").stdout
+    assert not re.search(r"<[a-z]|list\[|INTEGER|BOOLEAN", text), text
+
+
+def test_what_replays_a_trace_stands_beside_replay() -> None:
+    """`drive` makes an implementation follow a trace."""
+    assert cli.COMMANDS["drive"].group == cli.COMMANDS["replay"].group
 
 
 def test_the_help_of_all_commands_says_of_each_what_it_says_of_itself() -> None:

@@ -85,7 +85,7 @@ def test_a_rejected_draft_that_keeps_its_page_is_noticed(trace_of: TraceOf, tmp_
 
 
 def record(release: str, scenario: str, out: Path, *settings: str) -> None:
-    command = ("-m", "kvproof.conformance.cli.program", "record", "--target", "sglang", "--scenario", scenario)
+    command = ("-m", "kvproof", "record", "--target", "sglang", "--scenario", scenario)
     asked = [word for setting in settings for word in ("--set", setting)]
     run_with_sglang(release, *command, *asked, "--out", str(out))
 

@@ -26,7 +26,7 @@ from kvproof.spec.trace import Event
 
 OLD, NEW = RELEASES[0], "0.5.11"
 full = pytest.mark.sglang_full
-LAUNCHER = (sys.executable, "-m", "kvproof.conformance.cli.program", "record", "--target", "sglang-server", "--out")
+LAUNCHER = (sys.executable, "-m", "kvproof", "record", "--target", "sglang-server", "--out")
 LONG = 3900
 """Tokens of an answer that nobody waits for: the server hears of it two seconds after its client has gone."""
 WITHOUT_OVERLAP = "--disable-overlap-schedule"
