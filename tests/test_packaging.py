@@ -49,7 +49,7 @@ def test_every_module_is_in_the_wheel_and_it_is_typed(wheel_files: list[PurePosi
 
 
 def test_the_wheel_holds_only_what_is_reached() -> None:
-    """From the console script, `python -m kvproof`, its commands, the plugins of SGLang and pytest, and what is loaded before SGLang."""
+    """From the program, its commands, the plugins of SGLang and pytest, and what is loaded before SGLang."""
     starts = ["kvproof", "kvproof.__main__", *(entry.module for entry in distribution("kvproof").entry_points)]
     starts += [f"kvproof.conformance.cli.commands.{command.module}" for command in COMMANDS.values()]
     starts += [module for module in modules() if ".preload." in module]

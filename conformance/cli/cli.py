@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -23,6 +24,7 @@ from kvproof.conformance.cli.command_table import COMMANDS
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import MEANING, ExitCode
 from kvproof.conformance.report import terminal
+from kvproof.conformance.report.answer import answering
 from kvproof.conformance.report.terminal import complain
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -98,12 +100,12 @@ def imported(name: str) -> Any:
     alone = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=MARKUP, context_settings=SETTINGS
     )
-    alone.command(name, cls=_Command)(_answering(command))
+    alone.command(name, cls=_Command)(_answering(name, command))
     return typer.main.get_command(alone)
 
 
-def _answering(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `--verbose` and `--quiet`, and with every way of failing mapped to its exit code.
+def _answering(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `--json`, `--verbose` and `--quiet`, and with every way of failing mapped to its exit code.
 
     A command that prints something with `--quiet`, too, has that option itself and says what.
 
@@ -115,11 +117,14 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
     has_quiet = "quiet" in signature.parameters
 
     @functools.wraps(command)
-    def answered(*args: object, verbose: bool = False, quiet: bool = False, **kwargs: object) -> None:
+    def answered(
+        *args: object, json_file: Path | None = None, verbose: bool = False, quiet: bool = False, **kwargs: object
+    ) -> None:
         with terminal.verbosity(verbose, quiet):
             try:
                 try:
-                    command(*args, **kwargs, **({"quiet": quiet} if has_quiet else {}))
+                    with answering(name, json_file):
+                        command(*args, **kwargs, **({"quiet": quiet} if has_quiet else {}))
                 finally:
                     sys.stdout.flush()  # here, where a closed pipe still gets its exit code
             except (typer.Exit, typer.Abort, typer.BadParameter):
@@ -127,10 +132,11 @@ def _answering(command: Callable[..., None]) -> Callable[..., None]:
             except (Exception, KeyboardInterrupt) as error:
                 raise typer.Exit(_complained(error, verbose)) from error
 
-    added = {"verbose": _VERBOSE} if has_quiet else {"quiet": _QUIET, "verbose": _VERBOSE}
+    added = {"json_file": (_JSON, None), "quiet": (_QUIET, False), "verbose": (_VERBOSE, False)}
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=a)
-        for name, a in added.items()
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for option, (annotation, default) in added.items()
+        if option not in signature.parameters
     ]
     answered.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*signature.parameters.values(), *options]
@@ -162,6 +168,10 @@ def _is_ctrl_c(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or is_of_ctypes
 
 
+_JSON = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the result as JSON; -: to stdout, and all else to stderr."),
+]
 _QUIET = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
 _VERBOSE = Annotated[
     bool,

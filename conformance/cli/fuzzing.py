@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -18,6 +20,7 @@ from kvproof.conformance.fuzz.jobs_by_ray import search_by_ray
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.target import Target
 from kvproof.conformance.fuzz.targets import to_go_on, to_play_again
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.of_campaign import events_of_campaign
 from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.report.terminal import Progress, note, say, say_lines, tell
@@ -43,6 +46,7 @@ def run_campaign(
             is_interrupted = _search(whole, ray)
         leave_summary(whole, folder)
         stream.tell(*events_of_campaign(whole.total, plan.target, folder))
+        answer_with(**_for_machines(whole, folder))
         _show(whole, folder)
         if is_interrupted:
             say(f"interrupted; go on: {to_go_on(plan.target, folder)}", "yellow")
@@ -75,6 +79,32 @@ def _search(whole: CampaignJobs, ray: str | None) -> bool:
     finally:
         whole.end()
     return False
+
+
+def _for_machines(whole: CampaignJobs, folder: Path) -> dict[str, Any]:
+    campaign = whole.total
+    found = [
+        {
+            "number": one.number,
+            "folder": str(folder / str(one.number)),
+            "kind": one.trouble.kind,
+            "signature": one.trouble.signature,
+            "sentence": one.trouble.sentence,
+            "faults": list(one.trouble.faults),
+            "times": one.times,
+            "acts": len(one.schedule.acts),
+        }
+        for one in campaign.found.values()
+    ]
+    return {
+        "verdict": "found" if found else "nothing found",
+        **asdict(whole.plan),
+        "schedules": campaign.schedules,
+        "steps": campaign.steps,
+        "events": campaign.events,
+        "seconds": round(campaign.elapsed, 3),
+        "found": found,
+    }
 
 
 def _show(whole: CampaignJobs, folder: Path) -> None:
@@ -110,6 +140,8 @@ def _show(whole: CampaignJobs, folder: Path) -> None:
 def play_again(place: Path, chosen: str | None, isolate: bool | None, step_seconds: float) -> ExitCode:
     """Play the schedule of a finding once more. `chosen`: the target that the user named, if any."""
     played = replay_finding(place, chosen=chosen, isolates=isolate, step_seconds=step_seconds)
+    trouble = played.trouble
+    answer_with(verdict="nothing found" if trouble is None else "found", trouble=trouble and trouble.signature)
     if played.trouble is None:
         say(f"nothing wrong any more: {len(played.events)} events, {played.steps} steps", "bold green")
         return ExitCode.PASS

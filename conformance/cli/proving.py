@@ -15,11 +15,12 @@ from kvproof.conformance.drive.counterexample import save_counterexample, write_
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report import show_proof
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.certificate_folder import CertificateFolder
 from kvproof.conformance.report.formats.itf import itf_of_run
 from kvproof.conformance.report.formats.of_proof import events_of_proof
 from kvproof.conformance.report.formats.stream import Stream
-from kvproof.conformance.report.terminal import Progress, detail, note, say, say_lines, tell_lines, write_json
+from kvproof.conformance.report.terminal import Progress, detail, note, say, say_lines, tell_lines
 from kvproof.conformance.whole_file import write_whole
 from kvproof.model import certify as certificates
 from kvproof.model.cache import Remembering, Store
@@ -136,7 +137,7 @@ class Proving:
         if isinstance(self._asker, Certifying) and proof.counterexample is not None:
             self._asker.confirm_run(proof.counterexample, actions, machine)
 
-    def conclude(self, itf: Path | None, json_file: Path | None) -> None:
+    def conclude(self, itf: Path | None) -> None:
         """Say where answers came from and the verdict; save what was asked for. Raises typer.Exit unless all is proved."""
         proof = self._proof
         self._say_where_answers_are_from()
@@ -144,8 +145,7 @@ class Proving:
         self._stream.tell(*events_of_proof(proof, self._of, verdict, self._replaced))
         if itf is not None and (run := self._run_for(itf)) is not None:
             write_whole(itf, [itf_of_run(run)])
-        if json_file is not None:
-            write_json(json_file, {**show_proof.as_json(proof), **self._for_machines})
+        answer_with(**{**show_proof.as_json(proof), **self._for_machines, "verdict": verdict})
         word, style, code = {
             "proved": ("PROVED", "bold green", ExitCode.PASS),
             "broken": ("REFUTED" if self._is_compared else "BROKEN", "bold red", ExitCode.VIOLATION),

@@ -14,10 +14,11 @@ from kvproof.conformance.code_proof.proving import Proving
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report import show_code_proof
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.code_page import Told, code_page
 from kvproof.conformance.report.formats.of_code_proof import events_of_code_proof
 from kvproof.conformance.report.formats.stream import Stream
-from kvproof.conformance.report.terminal import Progress, bar, note, say, say_lines, tell_lines, write_json
+from kvproof.conformance.report.terminal import Progress, bar, note, say, say_lines, tell_lines
 from kvproof.conformance.whole_file import require_writable_file, write_whole, writing
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
@@ -40,7 +41,6 @@ WIDEST_TABLE = 500
 class Saved:
     """What a proof of code leaves beside what it says: each only if it is asked for."""
 
-    json_file: Path | None = None
     html: Path | None = None
     schedules: Path | None = None
 
@@ -75,6 +75,10 @@ def prove_code(
     if store is not None and store.problem:
         note(store.problem)
     word, style, code = _headline(findings)
+    answer_with(
+        verdict=show_code_proof.verdict_of(findings),
+        targets=[{"target": t.label, "functions": show_code_proof.as_json(t.findings)} for t in told],
+    )
     _save(saved, told, word, profile)
     _tell_assumptions(findings)
     say(show_code_proof.summary(findings))
@@ -94,9 +98,6 @@ def _headline(findings: Sequence[Finding]) -> tuple[str, str, ExitCode]:
 
 def _save(saved: Saved, told: Sequence[Told], headline: str, profile: Profile | None) -> None:
     """`profile`: of the last target."""
-    if saved.json_file is not None:
-        functions = [{"target": t.label, "functions": show_code_proof.as_json(t.findings)} for t in told]
-        write_json(saved.json_file, {"targets": functions})
     if saved.html is not None:
         write_whole(saved.html, [code_page(told, headline)])
     if saved.schedules is not None:

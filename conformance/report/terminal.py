@@ -5,12 +5,10 @@ rich turns colours off where there is no terminal and where NO_COLOR is set.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from kvproof.conformance.printable import for_terminal
-from kvproof.conformance.whole_file import writing
 
 SILENT_SECONDS = 2.0
 PLAIN_SECONDS = 10.0
@@ -92,13 +89,6 @@ def complain(message: str) -> None:
 def note(message: str) -> None:
     """Something the user should know that does not stop the command."""
     err().print(Text(f"note: {message}", "dim"), soft_wrap=True)
-
-
-def write_json(path: Path, result: object) -> None:
-    """A result for machines, in a file."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -23,6 +23,10 @@ def _lines() -> Iterator[str]:
     yield from ("## All commands", "")
     yield "- `-q` prints less. `-v` prints on stderr each step, its time, and the source of an error."
     yield "- Results go to stdout, messages about the run to stderr. Only terminals get colours (`NO_COLOR` turns them off)."
+    yield (
+        "- `--json FILE` writes the result as `{command, exit_code, verdict, ...}`, also where a command could not run "
+        "(`error`). `--json -` writes it to stdout, and everything else to stderr."
+    )
     yield "- After two seconds a command shows its progress. Ctrl-C ends it with 130 and leaves no unfinished file."
     yield "- `kvproof --install-completion` makes the shell complete commands, options and names (faults, scenarios, profiles)."
     yield ""

@@ -115,7 +115,7 @@ class Judge:
         verdict = OF_REPLAY.get(code, UNKNOWN)
         if verdict in (CONFORMS, REFUSED, UNKNOWN):
             return Verdict(verdict, "" if verdict == CONFORMS else message)
-        (report,) = json.loads(said.read_text(encoding="utf-8"))
+        (report,) = json.loads(said.read_text(encoding="utf-8"))["traces"]
         if verdict == INCOMPLETE:
             return Verdict(verdict, _shortened(report["why"]))
         return Verdict(verdict, _first_finding(report["findings"][0]))

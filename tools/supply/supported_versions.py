@@ -166,9 +166,7 @@ def measured(what: str, own: Path, place: Path, tests: tuple[str, ...], began: f
     said = run(own, "-c", ASK_VERSIONS).strip()
     proof = None
     if PROVES in sys.argv:
-        proof = subprocess.run(
-            [own, "-m", "kvproof", "prove", "--no-cache", "--quiet"], cwd=ROOT
-        ).returncode
+        proof = subprocess.run([own, "-m", "kvproof", "prove", "--no-cache", "--quiet"], cwd=ROOT).returncode
     report = place / "report.xml"
     options = ("-n", "0", "-p", "no:cacheprovider", "--continue-on-collection-errors", f"--junit-xml={report}")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

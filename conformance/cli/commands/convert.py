@@ -10,6 +10,7 @@ import typer
 from kvproof.conformance.cli.progress_bar import reading_pace
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.followed import Followed
 from kvproof.conformance.report.formats.itf import itf_of_trace
 from kvproof.conformance.report.formats.perfetto import perfetto
@@ -80,6 +81,7 @@ def _draw(form: str, trace: Path, out: Path, profile: str | None) -> None:
     followed = Followed(trace, profile)
     require_writable_file(out)
     write_whole(out, itf_of_trace(followed) if form == "itf" else perfetto(followed))
+    answer_with(trace=str(trace), out=str(out), form=form, events=followed.events)
     where = {"itf": "a viewer of ITF traces", "perfetto": "https://ui.perfetto.dev"}[form]
     tell(f"drawn {out}: {followed.events} events; open it in {where}")
     if (bad := followed.bad) is not None:
@@ -108,6 +110,7 @@ def _copy(form: str, trace: Path, out: Path, hash_names: bool) -> None:
             reason = reason if names is None else names.reason(reason)
             writer.close(reason, dropped=reader.end.dropped, copied=reader.end)
     before, after = trace.stat().st_size, out.stat().st_size
+    answer_with(trace=str(trace), out=str(out), form=form, events=writer.events)
     tell(f"converted {out}: {writer.events} events, {before} bytes to {after}")
     tell(f"check it: {replay_command(out)}")
     _require_complete(reader)

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import JsonFile, fault_option
+from kvproof.conformance.cli.commands.options import fault_option
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.drive.drive import drive as run_drive
 from kvproof.conformance.errors import unknown
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
-from kvproof.conformance.report.terminal import Progress, say_lines, tell, write_json
+from kvproof.conformance.report.terminal import Progress, say_lines, tell
 
 TARGETS = ("reference",)
 """Implementations that can be driven, event by event."""
@@ -34,7 +35,6 @@ def drive(
     out_file: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Save what the implementation did as a trace.")
     ] = None,
-    json_file: JsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="One line.")] = False,
 ) -> None:
     """Make an implementation do what a trace says, and compare what it does, event by event.
@@ -50,8 +50,7 @@ def drive(
         report = run_drive(trace, faults=tuple(fault or ()), progress=ReplayPace(progress))
     if out_file is not None:
         save_seen(report, out_file)
-    if json_file is not None:
-        write_json(json_file, as_json(report))
+    answer_with(**as_json(report))
     if quiet:
         print(f"{report.verdict}\t{trace}\t{report.events} events")  # not by rich, which turns tabs into spaces
     else:

@@ -17,9 +17,11 @@ from kvproof.conformance.replay.many_traces import exit_code
 from kvproof.conformance.replay.replay import replay
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import Report
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.explain.page import page_of
 from kvproof.conformance.report.explain.story import Story, Subject, story_of
 from kvproof.conformance.report.explain.text import report_lines
+from kvproof.conformance.report.show_replay import as_json
 from kvproof.conformance.report.terminal import Progress, complain, tell_lines
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.conformance.whole_file import writing
@@ -69,6 +71,7 @@ def explain(
             raise UserError("--html, --strict and --profile are for traces: a rule is explained as text")
         with Progress(f"looking for the shortest run of {what}") as progress:
             lines = list(rule_lines(what, lambda: progress.show("searching")))
+        answer_with(name=what, text=[line.plain for line in lines])
         tell_lines(lines)
         return
     require_profile(profile)
@@ -89,6 +92,7 @@ def _explain_trace(place: Path, html: Path | None, events: int, strict: bool, pr
             html.parent.mkdir(parents=True, exist_ok=True)
             html.write_text(page_of(story, subject), encoding="utf-8")
     tell_lines(report_lines(subject, report, header, html))
+    answer_with(**as_json(report))
     code = exit_code([report])
     if report.events == 0 and code == ExitCode.COULD_NOT_RUN:
         complain(f"nothing was checked: no events in {subject.path}")

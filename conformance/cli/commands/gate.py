@@ -42,6 +42,7 @@ from kvproof.conformance.gate.steps import (
 )
 from kvproof.conformance.gate.summary import HEADS, markdown
 from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.stream import Formats, telling, versions
 from kvproof.conformance.report.terminal import Progress, note, say, say_lines, tell
 from kvproof.conformance.whole_file import require_writable_file, write_whole
@@ -177,6 +178,7 @@ def _conclude(outcomes: Sequence[Outcome], markdown_file: Path | None) -> ExitCo
     if markdown_file is not None:
         write_whole(markdown_file, [page])
     _add_to_github(page)
+    answer_with(verdict=HEADS[code], steps=[vars(outcome) for outcome in outcomes])
     if all(outcome.verdict == "not asked for" for outcome in outcomes):
         raise UserError("every step was skipped or has nothing to check: nothing was checked")
     spent = sum(outcome.seconds for outcome in outcomes)

@@ -12,6 +12,7 @@ import typer
 
 from kvproof.conformance.cli.progress_bar import reading_pace
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.terminal import Progress, say
 from kvproof.conformance.traces.json_lines import TraceReader
 from kvproof.conformance.traces.open_trace import read_trace
@@ -30,14 +31,16 @@ def info(
 
     Example: [bold]kvproof info out/retract.jsonl[/bold]
     """
-    all_complete = True
+    all_complete, told = True, []
     for path in traces:
         trace = read_trace(path)
         with Progress(f"reading {path}") as progress:
             totals = count(trace, reading_pace(progress, trace))
         all_complete = all_complete and trace.end is not None and trace.end.dropped == 0
+        told.append(_for_machines(trace, totals))
         for line in [_one_line(trace, totals)] if quiet else _lines(trace, totals):
             say(line)
+    answer_with(traces=told)
     if not all_complete:
         raise typer.Exit(ExitCode.INCONCLUSIVE)
 
@@ -100,6 +103,21 @@ def _in_words(value: Any) -> str:
 
 def _one_line(trace: TraceReader, totals: Totals) -> str:
     return f"{trace.path}: {totals.events} events, page size {trace.header.config.page_size}, {_state(trace)}"
+
+
+def _for_machines(trace: TraceReader, totals: Totals) -> dict[str, Any]:
+    return {
+        "path": str(trace.path),
+        "header": trace.header.model_dump(mode="json"),
+        "events": totals.events,
+        "actions": dict(totals.actions),
+        "sessions": len(totals.sessions),
+        "turns": len(totals.turns),
+        "pages": dict(totals.pages),
+        "lengths": totals.lengths,
+        "dropped": trace.end and trace.end.dropped,
+        "state": _state(trace),
+    }
 
 
 def _lines(trace: TraceReader, totals: Totals) -> list[str]:

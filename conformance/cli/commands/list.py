@@ -11,6 +11,7 @@ import typer
 from kvproof.conformance.adapters.scenarios import TARGETS, scenarios_of
 from kvproof.conformance.cli import completions
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.terminal import note, print_table, say
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import MACHINES
@@ -79,9 +80,10 @@ def list_(
     """
     if what not in LISTINGS:
         raise unknown("list", what, LISTINGS)
-    listing = LISTINGS[what]
+    columns, rows = LISTINGS[what].columns, list(LISTINGS[what].rows())
+    answer_with(**{what: [dict(zip(columns, row, strict=True)) for row in rows]})
     if quiet:
-        for name in dict.fromkeys(row[0] for row in listing.rows()):
+        for name in dict.fromkeys(row[0] for row in rows):
             say(name)
     else:
-        print_table(listing.columns, listing.rows())
+        print_table(columns, rows)

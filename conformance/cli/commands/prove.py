@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvproof.conformance.cli import completions
-from kvproof.conformance.cli.commands.options import CacheFolder, Code, JsonFile, JUnitFile, NdjsonFile, SarifFile
+from kvproof.conformance.cli.commands.options import CacheFolder, Code, JUnitFile, NdjsonFile, SarifFile
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.conformance.report.formats.stream import Formats, telling
@@ -82,7 +82,6 @@ def prove(
     certify: Certify = False,
     certificate: CertificateDir = None,
     out_file: TraceFile = None,
-    json_file: JsonFile = None,
     itf: ItfFile = None,
     cache: CacheFolder = None,
     no_cache: Annotated[
@@ -114,7 +113,7 @@ def prove(
         _require_only_code(context, cache, no_cache=no_cache)
         from kvproof.conformance.cli.proving_code import Saved, prove_code  # needs z3
 
-        saved = Saved(json_file, html, schedules)
+        saved = Saved(html, schedules)
         with telling(context, Formats(junit, sarif, ndjson)) as stream:
             prove_code(code, profile, cache, no_cache=no_cache, stream=stream, saved=saved)
         return
@@ -141,7 +140,7 @@ def prove(
             proving.of_profile(profile)
         else:
             proving.of_built_in(FAULTS[fault] if fault is not None else None)
-        proving.conclude(itf, json_file)
+        proving.conclude(itf)
 
 
 def _require_only_code(context: typer.Context, cache: Path | None, *, no_cache: bool) -> None:

@@ -17,6 +17,7 @@ from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import FaultsTurnedOn, parse_settings
 from kvproof.conformance.cli.progress_bar import ReplayPace
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.stream import given
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, note, tell
@@ -106,6 +107,8 @@ def record(
 
 
 def _tell_of(recording: RecordResult, faults: Sequence[str], how: str, *, by_its_release: bool) -> None:
+    traces = [str(path) for path in recording.paths]
+    answer_with(traces=traces, events=recording.events, faults=list(faults), reason=recording.reason)
     tell(f"recorded {', '.join(map(str, recording.paths))}: {recording.events} events, {how}")
     if faults:
         tell(f"  with {', '.join(faults)} turned on")
@@ -117,11 +120,12 @@ def _tell_of(recording: RecordResult, faults: Sequence[str], how: str, *, by_its
 
 def _record_server(out: Path, command: list[str], options: set[str]) -> None:
     """Run the server's command to its end and exit with its code. `options`: names of those that are given."""
-    if not options <= {"out", "command", "target", "quiet", "verbose"}:
+    if not options <= {"out", "command", "target", "json_file", "quiet", "verbose"}:
         raise UserError(f"{SERVER} takes --out and a command only: its own clients drive a server")
     if not command:
         raise UserError(f"{SERVER} needs the command that starts the server: -- python -m sglang.launch_server ...")
     launched = launch(command, out)
+    answer_with(traces=[str(path) for path in launched.traces])
     if not launched.traces:
         note(f"nothing was recorded into {out}: no scheduler came up that can be recorded; `kvproof sglang-env` checks")
     for path in launched.traces:

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace as but
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kvproof.conformance.cli.commands.options import (
-    JsonFile,
     JudgedBy,
     JUnitFile,
     NdjsonFile,
@@ -43,7 +42,8 @@ from kvproof.conformance.replay.replay import replay as run_replay
 from kvproof.conformance.replay.required_coverage import Required
 from kvproof.conformance.replay.rules_of_trace import may_judge_by, require_profile, rules_of
 from kvproof.conformance.replay.timeline import timeline
-from kvproof.conformance.replay.verdict import VIOLATES, Report
+from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Report
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.of_replay import events_of_replay
 from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.report.show_replay import (
@@ -57,7 +57,7 @@ from kvproof.conformance.report.show_replay import (
     weaker,
     weaker_lines,
 )
-from kvproof.conformance.report.terminal import Progress, complain, say, say_lines, write_json
+from kvproof.conformance.report.terminal import Progress, complain, say, say_lines
 from kvproof.conformance.traces.slices import Slice
 
 Traces = Annotated[
@@ -91,6 +91,8 @@ RequiredCoverage = Annotated[
     ),
 ]
 
+NOT_JUDGED = "could not be judged"
+
 
 def replay(
     context: typer.Context,
@@ -108,7 +110,6 @@ def replay(
     resume: Resume = False,
     coverage: EveryBranch = False,
     required: RequiredCoverage = None,
-    json_file: JsonFile = None,
     junit: JUnitFile = None,
     sarif: SarifFile = None,
     ndjson: NdjsonFile = None,
@@ -145,9 +146,19 @@ def replay(
             _show(answers, options, first, coverage)
             if session is not None or page is not None:
                 _show_timelines(reports_in(answers), Slice(first=first, last=last, session=session, page=page))
-        if json_file is not None:
-            write_json(json_file, [as_json(report) for report in reports_in(answers)])
+        answer_with(verdict=_worst(answers), traces=[_for_machines(answer) for answer in answers])
         raise typer.Exit(_exit_code(answers, needed))
+
+
+def _worst(answers: Sequence[Judged]) -> str | None:
+    verdicts = {report.verdict for report in reports_in(answers)}
+    return next((verdict for verdict in (VIOLATES, INCOMPLETE, CONFORMS) if verdict in verdicts), None)
+
+
+def _for_machines(answer: Judged) -> dict[str, Any]:
+    if isinstance(answer, CouldNotJudge):
+        return {"path": str(answer.path), "verdict": NOT_JUDGED, "why": answer.message}
+    return as_json(answer)
 
 
 def _exit_code(answers: Sequence[Judged], needed: Required) -> ExitCode:
@@ -237,7 +248,7 @@ def _show_many(answers: Sequence[Judged], first: int, coverage: bool) -> None:
             say_lines(reason_lines(answer, first_event=first))
     reports = reports_in(answers)
     counts = Counter(report.verdict for report in reports)
-    counts["could not be judged"] = len(answers) - len(reports)
+    counts[NOT_JUDGED] = len(answers) - len(reports)
     say(f"\n{len(answers)} traces: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
     say(f"  {sum(r.events for r in reports)} events, {sum(r.pages_moved for r in reports)} page moves", "dim")
     say_lines(coverage_lines(coverage_of(answers), [report.profile for report in reports], every=coverage))

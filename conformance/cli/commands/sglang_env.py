@@ -12,6 +12,7 @@ import typer
 from kvproof.conformance.adapters.sglang.releases import RELEASES
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.terminal import note, tell
 
 GROUP, NAME = "sglang.srt.plugins", "kvproof"
@@ -35,6 +36,7 @@ def sglang_env(
         ) from error
     has_plugins = Path(str(sglang.locate_file("sglang/srt/plugins/__init__.py"))).exists()
     is_known = any(release.version == sglang.version for release in RELEASES)
+    answer_with(sglang=sglang.version, is_known=is_known, has_plugins=has_plugins)
     if has_plugins:
         _check_plugin()
     _tell_how(sglang.version, is_known, has_plugins)

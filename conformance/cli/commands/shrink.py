@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kvproof.conformance.cli.commands.options import JudgedBy
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.replay.finding_words import NO_FAULT
+from kvproof.conformance.replay.finding_words import NO_FAULT, finding_json
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.verdict import INCOMPLETE
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, complain, say
 from kvproof.conformance.shrink.shrink_trace import NothingToShrink, Shrunk, TraceShrinker
@@ -20,7 +21,9 @@ from kvproof.conformance.whole_file import require_other_file, require_writable_
 
 
 def shrink(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace with a violation (.jsonl, .jsonl.gz, .kvtrace).")],
+    trace: Annotated[
+        Path, typer.Argument(metavar="TRACE", help="A trace with a violation (.jsonl, .jsonl.gz, .kvtrace).")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -58,6 +61,7 @@ def shrink(
                 raise
     assert shrinker is not None and shrinker.best is not None
     shrinker.best.save(place)
+    answer_with(**_for_machines(shrinker.best, trace, place))
     if quiet:
         print(place)
     else:
@@ -65,6 +69,19 @@ def shrink(
     if is_interrupted:
         complain(f"interrupted: {place} is the smallest so far")
         raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _for_machines(shrunk: Shrunk, trace: Path, place: Path) -> dict[str, Any]:
+    return {
+        "trace": str(trace),
+        "out": str(place),
+        "records_before": shrunk.records,
+        "records": len(shrunk.events),
+        "lives_before": shrunk.lives,
+        "lives": shrunk.lives_left,
+        "is_smallest": shrunk.is_smallest,
+        "finding": finding_json(shrunk.finding),
+    }
 
 
 def _show(shrunk: Shrunk, trace: Path, place: Path, profile: str | None, seconds: float) -> None:

@@ -14,6 +14,7 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.replay.slice_state import state_before
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, tell
 from kvproof.conformance.traces.copying import replacing
@@ -82,6 +83,7 @@ def slice_(
         if cut.whole:
             reason, dropped = cut.end
             writer.close(reason, dropped=dropped, copied=reader.end)
+    answer_with(trace=str(trace), out=str(out), events=writer.events, complete=cut.whole)
     tell(f"cut {out}: {writer.events} events")
     if part.can_be_replayed:
         tell(f"check it: {replay_command(out, profile=profile)}")

@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
-from kvproof.conformance.cli.commands.options import JsonFile, JudgedBy, Strict, checker_option
+from kvproof.conformance.cli.commands.options import JudgedBy, Strict, checker_option
 from kvproof.conformance.compiled.choose import CHECKERS
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.replay import INCOMPLETE, VIOLATES
 from kvproof.conformance.replay.rules_of_trace import require_profile
+from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_replay import replay_command, verdict_lines
 from kvproof.conformance.report.show_watch import LiveView, PlainLog, as_json
-from kvproof.conformance.report.terminal import out, say, say_lines, write_json
+from kvproof.conformance.report.terminal import out, say, say_lines
 from kvproof.conformance.watch.alarm import Alarm
 from kvproof.conformance.watch.metrics import Metrics
 from kvproof.conformance.watch.watch import Options, Outcome, Watch
@@ -59,7 +60,6 @@ def watch(
     metrics_port: MetricsPort = None,
     metrics_host: Annotated[str, typer.Option(help="Address for the metrics.")] = "127.0.0.1",
     no_view: NoView = False,
-    json_file: JsonFile = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only violations and the verdict.")] = False,
 ) -> None:
     """Check a trace while it is written; show pools, sessions, rates and the verdict; report violations at once.
@@ -88,8 +88,7 @@ def watch(
             stack.callback(metrics.close)
             show.say(f"metrics: http://{metrics_host}:{metrics.port}/metrics")
         outcome = run.run()
-    if json_file is not None:
-        write_json(json_file, as_json(outcome))
+    answer_with(**as_json(outcome))
     _show(outcome, trace, strict)
     raise typer.Exit(_exit_code(outcome, trace))
 

@@ -21,6 +21,7 @@ import typer
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import MEANING, ExitCode
+from kvproof.conformance.report.answer import ending
 from kvproof.conformance.report.formats.junit import junit
 from kvproof.conformance.report.formats.run_events import CouldNot, Ended, Started, line_of
 from kvproof.conformance.report.formats.sarif import sarif
@@ -80,25 +81,15 @@ def telling(context: typer.Context, formats: Formats) -> Iterator[Stream]:
     stream, command = Stream(formats), str(context.info_name)
     stream.begin()
     stream.tell(Started(command=command, arguments=given(context), versions=versions()))
-    code: int = ExitCode.COULD_NOT_RUN
-    try:
-        yield stream
-        code = ExitCode.PASS
-    except typer.Exit as stop:
-        code = stop.exit_code
-        raise
-    except KeyboardInterrupt:
-        code = ExitCode.INTERRUPTED
-        raise
-    except UserError as error:
-        stream.tell(CouldNot(what=command, why=error.message))
-        raise
-    except Exception as error:
-        stream.tell(CouldNot(what=command, why=f"a bug in kvproof: {type(error).__name__}"))
-        raise
-    finally:
+
+    def end(code: int, error: str | None) -> None:
+        if error is not None:
+            stream.tell(CouldNot(what=command, why=error))
         stream.tell(Ended(exit_code=code, meaning=MEANING[ExitCode(code)]))
         stream.end()
+
+    with ending(end):
+        yield stream
 
 
 def given(context: typer.Context) -> dict[str, Any]:

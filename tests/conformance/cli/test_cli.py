@@ -181,7 +181,7 @@ def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: in
         raise error
 
     app = cli.typer.Typer()
-    app.command()(cli._answering(command))
+    app.command()(cli._answering("test", command))
     result = CliRunner().invoke(app, [])
     assert result.exit_code == code
     assert said in result.stderr

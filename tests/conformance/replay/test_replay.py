@@ -216,7 +216,7 @@ def test_the_command_line_has_an_exit_code_for_each_verdict(good: Path, tmp_path
     assert run("replay", good).exit_code == 0
     assert run("replay", good, tmp_path / "bad.jsonl", "--json", tmp_path / "report.json").exit_code == 1
     assert run("replay", good, tmp_path / "cut.jsonl").exit_code == 3
-    _, report = json.loads((tmp_path / "report.json").read_text())
+    _, report = json.loads((tmp_path / "report.json").read_text())["traces"]
     assert report["verdict"] == VIOLATES
     assert report["findings"][0]["action"] == "close"
     assert report["findings"][0]["pages"]
