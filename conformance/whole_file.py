@@ -10,15 +10,46 @@ from pathlib import Path
 from kvproof.conformance.errors import UserError
 
 
+def require_parent(path: Path) -> None:
+    """The folder of a file may be missing, as `out/` at first; where more is missing the name is mistyped. Raises UserError."""
+    folder = path.parent
+    if not folder.parent.exists():
+        raise UserError(f"cannot write {path}: there is no folder {folder.parent}; correct it, or: mkdir -p {folder}")
+
+
+def make_parent(path: Path) -> None:
+    """Raises UserError as `require_parent` does, and OSError."""
+    require_parent(path)
+    path.parent.mkdir(exist_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """A folder that is written into, and the one that it stands in. Raises as `make_parent` does."""
+    make_parent(path)
+    path.mkdir(exist_ok=True)
+
+
 def require_writable_file(path: Path) -> None:
     """Before the work, not after it. Leaves nothing behind. Raises UserError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path), leaving_no_empty(path.parent):
+        make_parent(path)
         was_there = path.exists()
         with path.open("a"):
             pass
         if not was_there:
             path.unlink()
+
+
+@contextmanager
+def leaving_no_empty(folder: Path) -> Iterator[None]:
+    """A folder that is made inside, and is still empty, is removed."""
+    was_there = folder.exists()
+    try:
+        yield
+    finally:
+        if not was_there:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
 
 
 def require_other_file(path: Path, read: Path) -> None:
@@ -34,6 +65,7 @@ def write_whole(path: Path, parts: Iterable[str]) -> None:
             with path.open("w", encoding="utf-8") as file:
                 file.writelines(parts)
             return
+        make_parent(path)
         partial = path.with_name(f".partial-{os.getpid()}-{path.name}")
         try:
             with partial.open("w", encoding="utf-8") as file:

@@ -37,10 +37,10 @@ def run_campaign(
     ray: str | None,
 ) -> None:
     """Search until the time is up. Raises typer.Exit with the code, UserError for what cannot start."""
-    require_writable(folder)
     plan = state.plan
     with telling(context, formats) as stream:
         _require_start(target, plan, how)
+        require_writable(folder)
         with Progress(f"fuzzing {plan.target}") as progress:
             whole = CampaignJobs(target, state, how, folder, FuzzPace(progress, how.seconds))
             is_interrupted = _search(whole, ray)

@@ -19,7 +19,7 @@ from kvproof.conformance.report.code_page import Told, code_page
 from kvproof.conformance.report.formats.of_code_proof import events_of_code_proof
 from kvproof.conformance.report.formats.stream import Stream
 from kvproof.conformance.report.terminal import Progress, bar, note, say, say_lines, tell_lines
-from kvproof.conformance.whole_file import require_writable_file, write_whole, writing
+from kvproof.conformance.whole_file import make_folder, require_writable_file, write_whole, writing
 from kvproof.model.cache import Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.spec.profiles import Profile
@@ -50,7 +50,7 @@ class Saved:
             require_writable_file(self.html)
         if self.schedules is not None:
             with writing(self.schedules):
-                self.schedules.mkdir(parents=True, exist_ok=True)
+                make_folder(self.schedules)
 
 
 def prove_code(
@@ -58,9 +58,10 @@ def prove_code(
 ) -> None:
     """Proves one target, or the two sides of a change. Raises typer.Exit unless all is proved."""
     store = None if no_cache else Store(cache or cache_folder())
+    targets = targets_of(text)
     saved.require_writable()
     told: list[Told] = []
-    for target in targets_of(text):
+    for target in targets:
         profile = target.profile(profile_name)
         say(f"{target.label} against {_rules(profile)}")
         with Progress("proving code") as progress:

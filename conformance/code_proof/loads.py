@@ -14,7 +14,7 @@ from kvproof.conformance.code_proof.findings import Finding, Shown, actions_of
 from kvproof.conformance.fuzz.loads import ANOTHER_OUTPUT, loads_of
 from kvproof.conformance.fuzz.schedule import Act, Schedule
 from kvproof.conformance.fuzz.sglang import for_sglang
-from kvproof.conformance.whole_file import writing
+from kvproof.conformance.whole_file import make_folder, writing
 from kvproof.model.code.claims import DIFFERS
 from kvproof.model.explore import Run, Taken
 from kvproof.model.oracle import Oracle
@@ -27,7 +27,7 @@ def save_loads(findings: Sequence[Finding], profile: Profile | None, folder: Pat
     """Writes a file for each load of a function that differs, by the shortest run that shows it."""
     written = []
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for finding in findings:
             for number, load in enumerate(loads_of_finding(finding, profile), start=1):
                 written.append(folder / f"{finding.file_name}-{number}.json")

@@ -15,13 +15,13 @@ from kvproof.conformance.fuzz.targets import target_named, target_of_file, to_pl
 from kvproof.conformance.printable import for_reading
 from kvproof.conformance.replay.finding_words import NO_FAULT, finding_lines
 from kvproof.conformance.traces.open_trace import write_trace
-from kvproof.conformance.whole_file import writing
+from kvproof.conformance.whole_file import make_folder, writing
 
 
 def require_writable(folder: Path) -> None:
     """Before the first step, not after an hour. Raises UserError."""
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
@@ -30,7 +30,7 @@ def require_writable(folder: Path) -> None:
 def leave(found: Found, folder: Path) -> Path:
     """Write all that belongs to one finding into its own folder; return that."""
     place = folder / str(found.number)
-    place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     found.schedule.save(place / SCHEDULE)
     if found.played.header is not None:
         with write_trace(place / TRACE, found.played.header) as writer:

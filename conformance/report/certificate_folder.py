@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.report import check_certificate
 from kvproof.conformance.report.check_certificate import MANIFEST, QUESTIONS
-from kvproof.conformance.whole_file import write_whole, writing
+from kvproof.conformance.whole_file import make_folder, write_whole, writing
 from kvproof.model.certify import CVC5_RLIMIT, Certificate, Said
 from kvproof.model.questions import RLIMIT, UNKNOWN, Label, Question, expected
 
@@ -102,7 +102,8 @@ class CertificateFolder:
         with writing(folder):
             if folder.exists() and any(folder.iterdir()):
                 raise UserError(f"{folder}: is not empty; a certificate needs a folder of its own")
-            (folder / QUESTIONS).mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
+            (folder / QUESTIONS).mkdir(exist_ok=True)
 
     def keep(self, question: Question, label: Label, text: str, first: Said, second: Said) -> None:
         """Write what was asked, and the proof if there is one."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.traces.json_lines import TraceWriter
-from kvproof.conformance.whole_file import require_other_file
+from kvproof.conformance.whole_file import leaving_no_empty, require_other_file, require_parent
 
 
 @contextmanager
@@ -21,18 +21,20 @@ def replacing(out: Path, source: Path, begin: Callable[[Path], TraceWriter]) -> 
     The writer is to be closed or abandoned inside: only there it is known how the trace ends.
     """
     require_other_file(out, source)
+    require_parent(out)
     partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
-    try:
-        writer = begin(partial)
+    with leaving_no_empty(out.parent):
         try:
-            yield writer
+            writer = begin(partial)
+            try:
+                yield writer
+            finally:
+                writer.abandon()
+            with partial.open("rb") as file:
+                os.fsync(file.fileno())
+            partial.replace(out)
+        except OSError as error:
+            raise UserError(f"cannot write the trace {out}: {error.strerror or error}") from error
         finally:
-            writer.abandon()
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(out)
-    except OSError as error:
-        raise UserError(f"cannot write the trace {out}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):  # it was never there, or its folder is none
-            partial.unlink()
+            with suppress(OSError):  # it was never there, or its folder is none
+                partial.unlink()

@@ -1,8 +1,19 @@
-"""Names of traces of which a run writes several."""
+"""Names of traces: how each ends, and those of a run that writes several."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from kvproof.conformance.errors import UserError
+from kvproof.conformance.traces.columnar_blocks import COLUMNAR_SUFFIX
+
+ENDINGS = (".jsonl", ".jsonl.gz", COLUMNAR_SUFFIX)
+
+
+def require_ending(path: Path) -> None:
+    """The name of a trace says how it is written. Raises UserError for a name that says nothing."""
+    if not path.name.endswith(ENDINGS):
+        raise UserError(f"{path}: the name of a trace ends with one of {', '.join(ENDINGS)}")
 
 
 def of_rank(wanted: str | Path, rank: str | None) -> Path:

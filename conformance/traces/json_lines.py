@@ -27,6 +27,7 @@ from kvproof.conformance.traces.contents import Contents, counted
 from kvproof.conformance.traces.event_fields import EventFields, fields_of_line
 from kvproof.conformance.traces.records import LONGEST_RECORD, explained, line_of, out_of_range
 from kvproof.conformance.traces.slices import Slice
+from kvproof.conformance.whole_file import make_parent
 from kvproof.spec.trace import RECORD, TRACE_FORMAT, End, Event, Header
 
 READABLE_FORMATS = (TRACE_FORMAT,)
@@ -51,7 +52,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
                 f"{self.path} is being written by a running server: choose another name, or stop that one first"
             )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(self.path)
             self._file = self._open()
             self._put_header(header)
         except OSError as error:

@@ -17,6 +17,8 @@ from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_drive import as_json, save_seen, verdict_lines
 from kvproof.conformance.report.terminal import Progress, say_lines, tell
+from kvproof.conformance.traces.file_names import require_ending
+from kvproof.conformance.whole_file import require_other_file, require_writable_file
 
 TARGETS = ("reference",)
 """Implementations that can be driven, event by event."""
@@ -46,6 +48,10 @@ def drive(
     """
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
+    if out_file is not None:
+        require_ending(out_file)
+        require_other_file(out_file, trace)
+        require_writable_file(out_file)
     with Progress(f"driving {target} along {trace}") as progress:
         report = run_drive(trace, faults=tuple(fault or ()), progress=ReplayPace(progress))
     if out_file is not None:

@@ -24,7 +24,7 @@ from kvproof.conformance.report.explain.text import report_lines
 from kvproof.conformance.report.show_replay import as_json
 from kvproof.conformance.report.terminal import Progress, complain, tell_lines
 from kvproof.conformance.traces.open_trace import read_trace
-from kvproof.conformance.whole_file import writing
+from kvproof.conformance.whole_file import require_writable_file, write_whole
 
 
 def explain(
@@ -86,11 +86,10 @@ def _explain_trace(place: Path, html: Path | None, events: int, strict: bool, pr
     else:
         if html.exists() and (html.is_dir() or html.samefile(subject.path)):
             raise UserError(f"{html}: is the trace, or a folder; give another name for the page")
+        require_writable_file(html)
         story = _told(subject, events)
         report, header = story.report, story.header
-        with writing(html):
-            html.parent.mkdir(parents=True, exist_ok=True)
-            html.write_text(page_of(story, subject), encoding="utf-8")
+        write_whole(html, [page_of(story, subject)])
     tell_lines(report_lines(subject, report, header, html))
     answer_with(**as_json(report))
     code = exit_code([report])

@@ -45,7 +45,7 @@ from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.stream import Formats, telling, versions
 from kvproof.conformance.report.terminal import Progress, note, say, say_lines, tell
-from kvproof.conformance.whole_file import require_writable_file, write_whole
+from kvproof.conformance.whole_file import require_parent, require_writable_file, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,6 +148,8 @@ def gate(
     skipped = _skipped(skip or [])
     _require_arguments(profile, variant, trust, golden or [])
     known = accepted_in(accepted) if accepted is not None else frozenset()
+    if cache is not None:
+        require_parent(cache)
     if markdown_file is not None:
         require_writable_file(markdown_file)
     with telling(context, Formats(junit, sarif, ndjson)) as stream, Progress("gate") as progress:

@@ -12,7 +12,8 @@ from kvproof.conformance.cli.commands.options import CacheFolder, Code, JUnitFil
 from kvproof.conformance.errors import UserError, unknown
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.conformance.report.formats.stream import Formats, telling
-from kvproof.conformance.whole_file import require_writable_file
+from kvproof.conformance.traces.file_names import require_ending
+from kvproof.conformance.whole_file import require_parent, require_writable_file
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.profiles import PROFILES
 
@@ -109,6 +110,8 @@ def prove(
     is_of_code = code is not None and profile == OF_THE_TRACE
     if profile is not None and profile not in PROFILES and not is_of_code:
         raise unknown("profile", profile, PROFILES)
+    if cache is not None:
+        require_parent(cache)
     if code is not None:
         _require_only_code(context, cache, no_cache=no_cache)
         from kvproof.conformance.cli.proving_code import Saved, prove_code  # needs z3
@@ -122,8 +125,13 @@ def prove(
     changed = [option for option in (fault, variant, profile) if option is not None]
     if len(changed) > 1:
         raise UserError("--fault, --variant and --profile each change rules: choose one")
-    if out_file is not None and not changed:
-        raise UserError("--out saves the shortest run of a changed rule: name it with --fault, --variant or --profile")
+    if out_file is not None:
+        if not changed:
+            raise UserError(
+                "--out saves the shortest run of a changed rule: name it with --fault, --variant or --profile"
+            )
+        require_ending(out_file)
+        require_writable_file(out_file)
     if itf is not None:
         if not changed:
             raise UserError("--itf saves the shortest run of a changed rule: --fault, --variant or --profile")

@@ -21,6 +21,8 @@ from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.formats.stream import given
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, note, tell
+from kvproof.conformance.traces.file_names import require_ending
+from kvproof.conformance.whole_file import leaving_no_empty, require_writable_file
 from kvproof.spec.faults import FAULTS
 
 # No target that is driven: a server does what its own clients ask, and what is given after `--` starts it.
@@ -81,6 +83,7 @@ def record(
 
     Example: [bold]kvproof record --target sglang-server --out out/live.jsonl -- python -m sglang.launch_server ...[/bold]
     """
+    require_ending(out)
     if target == SERVER:
         _record_server(out, command or [], set(given(context)))
         return
@@ -124,7 +127,9 @@ def _record_server(out: Path, command: list[str], options: set[str]) -> None:
         raise UserError(f"{SERVER} takes --out and a command only: its own clients drive a server")
     if not command:
         raise UserError(f"{SERVER} needs the command that starts the server: -- python -m sglang.launch_server ...")
-    launched = launch(command, out)
+    require_writable_file(out)
+    with leaving_no_empty(out.parent):
+        launched = launch(command, out)
     answer_with(traces=[str(path) for path in launched.traces])
     if not launched.traces:
         note(f"nothing was recorded into {out}: no scheduler came up that can be recorded; `kvproof sglang-env` checks")

@@ -59,6 +59,7 @@ from kvproof.conformance.report.show_replay import (
 )
 from kvproof.conformance.report.terminal import Progress, complain, say, say_lines
 from kvproof.conformance.traces.slices import Slice
+from kvproof.conformance.whole_file import require_writable_file
 
 Traces = Annotated[
     list[Path],
@@ -133,6 +134,8 @@ def replay(
     needed = Required.parsed(required, may_judge_by(profile)) if required is not None else Required()
     paths, options = traces_in(traces), Options(strict, Chosen(checker), last, profile)
     _refuse_what_needs_one_trace(paths, checkpoint, resume, jobs, ray)
+    if checkpoint is not None:
+        require_writable_file(checkpoint)
 
     with telling(context, Formats(junit, sarif, ndjson)) as stream:
         if len(paths) == 1 and ray is None:

@@ -17,6 +17,7 @@ from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, complain, say
 from kvproof.conformance.shrink.shrink_trace import NothingToShrink, Shrunk, TraceShrinker
+from kvproof.conformance.traces.file_names import require_ending
 from kvproof.conformance.whole_file import require_other_file, require_writable_file
 
 
@@ -43,6 +44,7 @@ def shrink(
     """
     require_profile(profile)
     place = out or trace.with_name(f"{trace.name.partition('.')[0]}.small.jsonl")
+    require_ending(place)
     require_other_file(place, trace)
     require_writable_file(place)
     began, is_interrupted = time.monotonic(), False

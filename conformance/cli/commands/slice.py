@@ -18,6 +18,7 @@ from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.report.terminal import Progress, tell
 from kvproof.conformance.traces.copying import replacing
+from kvproof.conformance.traces.file_names import require_ending
 from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.conformance.traces.slices import Slice
 from kvproof.conformance.traces.slicing import Cut, turns_in
@@ -58,6 +59,7 @@ def slice_(
 
     Example: [bold]kvproof slice out/retract.jsonl --page 17 --out out/page17.jsonl[/bold]
     """
+    require_ending(out)
     if last is not None and first > last:
         raise UserError(f"--from {first} --to {last}: the first event stands after the last")
     require_profile(profile)

@@ -25,7 +25,7 @@ from kvproof.conformance.report.answer import ending
 from kvproof.conformance.report.formats.junit import junit
 from kvproof.conformance.report.formats.run_events import CouldNot, Ended, Started, line_of
 from kvproof.conformance.report.formats.sarif import sarif
-from kvproof.conformance.whole_file import require_writable_file, write_whole, writing
+from kvproof.conformance.whole_file import make_parent, require_writable_file, write_whole, writing
 from kvproof.spec import SPEC_VERSION
 from kvproof.spec.trace import TRACE_FORMAT
 
@@ -55,6 +55,7 @@ class Stream:
                 raise UserError(f"{path} is given for two formats: name two files")
             require_writable_file(path)
         if self._formats.ndjson is not None:
+            make_parent(self._formats.ndjson)
             self._lines = self._formats.ndjson.open("w", encoding="utf-8")
 
     def tell(self, *events: Any) -> None:
