@@ -28,13 +28,13 @@ from kvproof.model.cache_folder import cache_folder
 from kvproof.model.certify import Certifying, SolverMissing
 from kvproof.model.compiled.machine_code import NEEDED, is_installed
 from kvproof.model.explore import Run
-from kvproof.model.prove import Interrupted, Proof, prove, steps_of
+from kvproof.model.prove import Interrupted, Proof, prove, prove_action, steps_of
 from kvproof.model.questions import Asker
 from kvproof.model.variant import NeverFires, Variant, prove_variant, steps_of_variant
 from kvproof.model.witness import witness_of
 from kvproof.spec.actions import Action
 from kvproof.spec.faults import Fault, actions_with
-from kvproof.spec.machine import LEDGER, MACHINES, Machine
+from kvproof.spec.machine import LEDGER, MACHINES, Machine, machine_of
 from kvproof.spec.profiles import PROFILES
 
 WIDEST_TABLE = 120
@@ -59,7 +59,7 @@ def asker_of(
 
 
 class Proving:
-    """One proof: `of_built_in`, `of_file` or `of_profile`, then `conclude`."""
+    """One proof: `of_built_in`, `of_action`, `of_file` or `of_profile`, then `conclude`."""
 
     def __init__(
         self, asker: Asker, stream: Stream, out_file: Path | None, certificate: CertificateFolder | None = None
@@ -69,6 +69,8 @@ class Proving:
             missing = " and ".join(NEEDED)
             note(f"without {missing} only the smallest instances are searched, slowly: pip install 'kvproof[scale]'")
         self._of = "the model's own rules"
+        self._part: str | None = None
+        """The part that was asked for, in words, where it was not all."""
         self._replaced: Mapping[str, Action] = {}
         self._is_compared = False
         """Whether the rules are somebody's own, beside the built-in ones."""
@@ -91,6 +93,19 @@ class Proving:
         if (path := self._out_file) is not None and (run := self._run_for(path)) is not None:
             save_counterexample(run, fault, path)
         tell_lines(show_proof.fault_lines(fault, proof))
+
+    def of_action(self, name: str) -> None:
+        """One action of the built-in rules: a part."""
+        self._part = self._of = f"only {name}"
+        machine = machine_of(name)
+        with self._progress(1) as pace:
+            proof = prove_action(name, pace, self._asker)
+        self._proved(proof, machine.actions, machine)
+        tell_lines([show_proof.matrix(proof, machine)], at_least=WIDEST_TABLE)
+        _say_all(show_proof.summary(proof))
+        _say_all(show_proof.failures(proof), "red")
+        said = "no other action, no effect, no liveness and not the initial state were asked: `kvproof prove` asks all"
+        say(f"{self._part}: {said}", "bold yellow")
 
     def of_file(self, path: Path) -> None:
         """A maintainer's own rules."""
@@ -145,14 +160,15 @@ class Proving:
         self._stream.tell(*events_of_proof(proof, self._of, verdict, self._replaced))
         if itf is not None and (run := self._run_for(itf)) is not None:
             write_whole(itf, [itf_of_run(run)])
-        answer_with(**{**show_proof.as_json(proof), **self._for_machines, "verdict": verdict})
+        part = "" if self._part is None else f"{self._part}: "
+        answer_with(**{**show_proof.as_json(proof), **self._for_machines, "verdict": f"{part}{verdict}"})
         word, style, code = {
             "proved": ("PROVED", "bold green", ExitCode.PASS),
             "broken": ("REFUTED" if self._is_compared else "BROKEN", "bold red", ExitCode.VIOLATION),
             "unknown": ("NOT PROVED" if self._is_compared else "UNKNOWN", "bold yellow", ExitCode.INCONCLUSIVE),
             "disputed": ("DISPUTED", "bold red", ExitCode.VIOLATION),
         }[verdict]
-        say(word, style)
+        say(f"{part}{word}", style)
         if code != ExitCode.PASS:
             raise typer.Exit(code)
 

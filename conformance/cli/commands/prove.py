@@ -10,6 +10,7 @@ import typer
 from kvproof.conformance.cli import completions
 from kvproof.conformance.cli.commands.options import CacheFolder, Code, JUnitFile, NdjsonFile, SarifFile
 from kvproof.conformance.errors import UserError, unknown
+from kvproof.conformance.gate.changed import require_actions
 from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.traces.file_names import require_ending
@@ -37,6 +38,15 @@ ProfileName = Annotated[
         metavar="NAME",
         help="Prove the rules of a release; see `kvproof list profiles`. With --code, `auto` takes those of its version.",
         autocompletion=completions.profiles,
+    ),
+]
+ActionName = Annotated[
+    str | None,
+    typer.Option(
+        "--action",
+        metavar="NAME",
+        help="Prove only this action, which is no proof of the rules; see `kvproof list actions`.",
+        autocompletion=completions.actions,
     ),
 ]
 Certify = Annotated[
@@ -77,6 +87,7 @@ def prove(
     fault: BrokenRule = None,
     variant: VariantFile = None,
     profile: ProfileName = None,
+    action: ActionName = None,
     code: Code = None,
     html: HtmlFile = None,
     schedules: SchedulesFolder = None,
@@ -107,6 +118,8 @@ def prove(
 
     if fault is not None and fault not in FAULTS:
         raise unknown("fault", fault, FAULTS)
+    if action is not None:
+        require_actions([action])
     is_of_code = code is not None and profile == OF_THE_TRACE
     if profile is not None and profile not in PROFILES and not is_of_code:
         raise unknown("profile", profile, PROFILES)
@@ -122,6 +135,8 @@ def prove(
         return
     if html is not None or schedules is not None:
         raise UserError("--html and --schedules are for --code: name the code, or leave them out")
+    if action is not None and (fault or variant or profile):
+        raise UserError("--action is for the built-in rules: leave out --fault, --variant and --profile")
     changed = [option for option in (fault, variant, profile) if option is not None]
     if len(changed) > 1:
         raise UserError("--fault, --variant and --profile each change rules: choose one")
@@ -146,13 +161,17 @@ def prove(
             proving.of_file(variant)
         elif profile is not None:
             proving.of_profile(profile)
+        elif action is not None:
+            proving.of_action(action)
         else:
             proving.of_built_in(FAULTS[fault] if fault is not None else None)
         proving.conclude(itf)
 
 
 def _require_only_code(context: typer.Context, cache: Path | None, *, no_cache: bool) -> None:
-    others = {"out_file": "out"} | {name: name for name in ("fault", "variant", "certify", "certificate", "itf")}
+    others = {"out_file": "out"} | {
+        name: name for name in ("fault", "variant", "action", "certify", "certificate", "itf")
+    }
     if given := [f"--{option}" for name, option in others.items() if context.params.get(name)]:
         raise UserError(f"--code proves functions, not rules: leave out {', '.join(given)}")
     if cache is not None and no_cache:

@@ -16,6 +16,8 @@ from kvproof.model import certify
 from kvproof.model.certify import Said
 from kvproof.model.questions import Asker
 from kvproof.spec.actions import ACTIONS
+from kvproof.spec.faults import FAULTS
+from kvproof.spec.machine import machine_of
 from kvproof.spec.profiles import PROFILES
 
 prove = partial(run, "prove")
@@ -66,6 +68,9 @@ def test_without_a_compiler_it_is_said_once_that_less_is_searched(monkeypatch: p
         (("--fault", "F22790d", "--variant", "x.py"), "choose one"),
         (("--cache", "here", "--no-cache"), "--cache has no meaning with --no-cache"),
         (("--cache", "here", "--certify"), "--cache has no meaning with --certify"),
+        (("--action", "extnd"), "did you mean extend?"),
+        (("--action", "extend", "--fault", "F20070"), "--action is for the built-in rules"),
+        (("--action", "extend", "--code", "x"), "leave out --action"),
         (("--certificate", "c"), "give --certify as well"),
         (("--code", "x", "--certify", "--certificate", "c"), "leave out --certify, --certificate"),
         (("--out", "t.jsonl"), "--out saves the shortest run of a changed rule"),
@@ -84,6 +89,25 @@ def test_json_holds_every_cell_and_the_run(tmp_path: Path) -> None:
     assert proof["broken"][0] == "I7"
     assert proof["counterexample"]["steps"][-1]["action"] == "match_slot"
     assert {o["action"] for o in proof["obligations"]} == {"(initial)", "match_slot"}
+
+
+@pytest.mark.parametrize("action", ["extend", "tree_lock"])
+def test_one_action_is_proved_and_never_called_a_proof_of_all(action: str, tmp_path: Path) -> None:
+    out = tmp_path / "r.json"
+    result = require_exit(0, "prove", "--action", action, "--json", out)
+    *_, warning, verdict = result.stdout.splitlines()
+    assert warning.startswith(f"only {action}: no other action")
+    assert verdict == f"only {action}: PROVED"
+    told = json.loads(out.read_text())
+    assert {cell["action"] for cell in told["obligations"]} == {action}
+    assert told["verdict"] == f"only {action}: proved"
+
+
+def test_an_action_that_breaks_something_is_found_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(machine_of("match_slot").actions, "match_slot", FAULTS["F22862b"].deviations["match_slot"])
+    result = require_exit(1, "prove", "--action", "match_slot", "--no-cache", "-q")
+    assert "match_slot breaks I4" in result.stdout
+    assert result.stdout.splitlines()[-1] == "only match_slot: BROKEN"
 
 
 def stable(result: Result) -> list[str]:
