@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
+import sys
 from pathlib import Path
 
 from kvproof.conformance.errors import UserError, unknown
@@ -30,8 +32,18 @@ def target_named(name: str) -> Target:
 def _made_by(name: str) -> Target:
     """The target that a factory of the user makes."""
     module, _, factory = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does; a script has the folder that it is installed in
     try:
         target: Target = getattr(importlib.import_module(module), factory)()
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # what the module itself imports
+            raise UserError(f"target {name}: {type(error).__name__}: {error}") from error
+        raise UserError(
+            f"target {name}: there is no module {error.name!r} in the current folder ({here}), in the folders of PYTHONPATH "
+            f"({os.environ.get('PYTHONPATH') or 'not set'}), or installed in {sys.prefix}"
+        ) from error
     except Exception as error:
         raise UserError(f"target {name}: {type(error).__name__}: {error}") from error
     lacking = [part for part in ("name", "settings", "seeds", "acts", "start") if not hasattr(target, part)]
