@@ -101,7 +101,7 @@ def drive(path: str | Path, *, faults: Sequence[str] = (), progress: OnEvents = 
 
 def _why_incomplete(reader: TraceReader) -> str:
     if reader.end is None:
-        return "it breaks off: there is no terminal record"
+        return reader.broken_off or "it breaks off: there is no terminal record"
     if reader.end.dropped:
         return f"its recorder dropped {reader.end.dropped} events"
     return "" if reader.end.reason in (FINISHED, STOPPED) else f"the run ended early: {reader.end.reason}"

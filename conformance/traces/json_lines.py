@@ -249,7 +249,10 @@ class TraceReader:
         """Where the file breaks off, as a sentence; None: it does not."""
         if self.truncated_at is None:
             return None
-        return f"{self._place(self.truncated_at)}: the file breaks off in the middle of a record"
+        return (
+            f"{self._place(self.truncated_at)}: the line is cut off: its writer was stopped, or the file was not copied whole; "
+            "record or copy it again (kvproof watch follows a trace that is still written)"
+        )
 
     def __iter__(self) -> Iterator[tuple[int, Event | End]]:
         order = self.start_over()

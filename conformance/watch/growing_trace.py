@@ -178,7 +178,7 @@ class LineSource(Source, TraceReader):
     def broken_off(self) -> str | None:
         if not self.held:
             return None
-        return f"{self._place(self.line)}: the file breaks off in the middle of a record ({self.held} bytes of it are there)"
+        return f"{self._place(self.line)}: the line is cut off ({self.held} bytes of it are there)"
 
     def new(self, columns: bool) -> Iterator[Part]:
         data = self.file.open_part(len(self._end_line) + self.held + AT_ONCE)

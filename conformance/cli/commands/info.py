@@ -85,8 +85,7 @@ def count(trace: TraceReader, pace: Callable[[int], None] = lambda _: None) -> T
 def _state(trace: TraceReader) -> str:
     """How the trace ends, as a sentence."""
     if trace.end is None:
-        torn = f", {trace.torn} is torn" if trace.torn is not None else ""
-        return f"incomplete: no end record{torn}; the recorder crashed or still runs"
+        return f"incomplete: {trace.broken_off or 'no end record; the recorder crashed or still runs'}"
     if trace.end.dropped:
         return f"incomplete: the recorder dropped {trace.end.dropped} events"
     return f"complete ({trace.end.reason})"

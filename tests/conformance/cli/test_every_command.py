@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -175,3 +176,12 @@ def test_an_ending_that_no_trace_has_is_answered_with_those_that_there_are(line:
 def test_one_folder_may_be_missing(here: Path) -> None:
     require_exit(0, "convert", BAD, "out/t.jsonl", "--json", "told/r.json")
     assert (here / "out" / "t.jsonl").exists() and (here / "told" / "r.json").exists()
+
+
+@pytest.mark.parametrize("command", ["replay", "info", "explain", "convert", "slice"])
+def test_a_line_that_is_cut_off_is_named_with_what_to_do(command: str, here: Path) -> None:
+    whole = gzip.decompress(GOOD.read_bytes()).splitlines(keepends=True)
+    (here / "cut.jsonl").write_bytes(b"".join(whole[:9]) + whole[9][:20])
+    more = {"convert": ["copy.jsonl"], "slice": ["--out", "part.jsonl"]}.get(command, [])
+    result = require_exit(3, command, "cut.jsonl", *more)
+    assert "cut.jsonl:10: the line is cut off" in result.stdout and "record or copy it again" in result.stdout

@@ -80,9 +80,7 @@ def test_lines_come_as_they_are_written_and_a_torn_one_is_waited_for(growing: Gr
     growing.add(LINES[1] + LINES[2][:17])
     assert growing.new() == EVENTS[1:2]
     assert growing.source.held == 17 and growing.source.unread() == 0
-    assert growing.source.broken_off == (
-        f"{growing.path}:4: the file breaks off in the middle of a record (17 bytes of it are there)"
-    )
+    assert growing.source.broken_off == (f"{growing.path}:4: the line is cut off (17 bytes of it are there)")
     growing.add(LINES[2][17:] + b"".join(LINES[3:]) + end(600))
     assert growing.new() == [*EVENTS[2:], End(events=600)]
     assert growing.source.broken_off is None and growing.source.line == 603

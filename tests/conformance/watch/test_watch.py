@@ -195,7 +195,7 @@ def test_interrupted_or_asked_once_it_has_a_verdict_so_far(
     for once in (False, True):
         outcome, _ = watched(live, once=once)
         assert outcome.interrupted != once and outcome.events == 8 and outcome.verdict == INCOMPLETE
-        assert outcome.report is not None and "breaks off in the middle of a record (10 bytes" in outcome.report.why
+        assert outcome.report is not None and "the line is cut off (10 bytes" in outcome.report.why
 
 
 def of_a_server(lines: list[bytes]) -> list[bytes]:

@@ -73,7 +73,7 @@ def test_what_cannot_be_converted_is_said_in_one_line(trace: Path, tmp_path: Pat
 def test_an_incomplete_trace_stays_incomplete(trace: Path, tmp_path: Path, name: str) -> None:
     trace.write_bytes(trace.read_bytes().rpartition(b'{"record":"end"')[0][:-20])
     result = require_exit(3, "convert", trace, tmp_path / name)
-    assert f"incomplete as the trace is: {trace}:4: the file breaks off in the middle of a record" in result.stdout
+    assert f"incomplete as the trace is: {trace}:4: the line is cut off" in result.stdout
     converted = read_trace(tmp_path / name)
     assert [e.seq for _, e in converted if isinstance(e, Event)] == [0, 1] and not converted.complete
 
