@@ -25,6 +25,7 @@ from kvproof.conformance.errors import UserError
 from kvproof.conformance.exit_codes import MEANING, ExitCode
 from kvproof.conformance.report import terminal
 from kvproof.conformance.report.answer import answering
+from kvproof.conformance.report.needs import naming_what_is_missing
 from kvproof.conformance.report.terminal import complain
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -123,7 +124,7 @@ def _answering(name: str, command: Callable[..., None]) -> Callable[..., None]:
         with terminal.verbosity(verbose, quiet):
             try:
                 try:
-                    with answering(name, json_file):
+                    with answering(name, json_file), naming_what_is_missing():
                         command(*args, **kwargs, **({"quiet": quiet} if has_quiet else {}))
                 finally:
                     sys.stdout.flush()  # here, where a closed pipe still gets its exit code

@@ -60,7 +60,18 @@ class FuzzPace:
             self._before = (steps, now)
         rate = (steps - self._before[0]) / max(now - self._before[1], 1e-6)
         time_bar = f"{bar(now / self._seconds)} {min(now, self._seconds):.0f} of {self._seconds:.0f} s"
-        self._progress.show(f"{time_bar}, {schedules:,} schedules, {rate:,.0f} steps/s, {found} found")
+        phase = ", shrinking what was found" if now > self._seconds else ""
+        self._progress.show(f"{time_bar}{phase}, {schedules:,} schedules, {rate:,.0f} steps/s, {found} found")
+
+
+class ShrinkPace:
+    """Called with the phase, the records that are left in it, and the share of it, or of the time, that is over."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __call__(self, phase: str, records: int, share: float | None = None) -> None:
+        self._progress.show(f"{'' if share is None else f'{bar(share)} {share:.0%} '}{phase}: {records:,} records")
 
 
 class StepsPace:

@@ -18,6 +18,7 @@ from kvproof.conformance.report.answer import answer_with
 from kvproof.conformance.report.code_page import Told, code_page
 from kvproof.conformance.report.formats.of_code_proof import events_of_code_proof
 from kvproof.conformance.report.formats.stream import Stream
+from kvproof.conformance.report.needs import to_type
 from kvproof.conformance.report.terminal import Progress, bar, note, say, say_lines, tell_lines
 from kvproof.conformance.whole_file import make_folder, require_writable_file, write_whole, writing
 from kvproof.model.cache import Store
@@ -114,7 +115,7 @@ def _save_schedules(findings: Sequence[Finding], profile: Profile | None, folder
         return
     say("where this release is installed, these play the differences on it:")
     for file in files:
-        say(f"  kvproof fuzz --replay {shlex.quote(str(file))}")
+        say(f"  {to_type(f'kvproof fuzz --replay {shlex.quote(str(file))}', 'hypothesis')}")
 
 
 def _rules(profile: Profile | None) -> str:

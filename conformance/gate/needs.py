@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from kvproof.conformance.errors import UserError
+from kvproof.conformance.report.needs import INSTALL, is_missing
 from kvproof.conformance.traces.data_file import SMALL, read_text
 
 
 def require_fuzzer() -> None:
     """Raises UserError if it is not installed."""
-    if importlib.util.find_spec("hypothesis") is None:
-        raise UserError("fuzzing needs hypothesis: pip install 'kvproof[fuzz]', or leave it out with --skip fuzz")
+    if is_missing("hypothesis"):
+        raise UserError(f"fuzzing needs hypothesis: {INSTALL['hypothesis']}, or leave it out with --skip fuzz")
 
 
 def require_solver() -> None:
     """Raises UserError if it is not installed: an environment that only records may lack it."""
-    if importlib.util.find_spec("z3") is None:
-        raise UserError("a proof needs z3: pip install z3-solver, or leave it out with --skip proof --skip kills")
+    if is_missing("z3"):
+        raise UserError(f"a proof needs z3: {INSTALL['z3']}, or leave it out with --skip proof --skip kills")
 
 
 def can_fuzz_the_reference() -> bool:
-    return all(importlib.util.find_spec(name) is not None for name in ("hypothesis", "torch"))
+    return not any(map(is_missing, ("hypothesis", "torch")))
 
 
 def accepted_in(path: Path) -> frozenset[str]:

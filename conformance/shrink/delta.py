@@ -29,7 +29,12 @@ class Limit:
     """When to stop: a number of seconds after now."""
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._seconds, self._end = seconds, time.monotonic() + seconds
+
+    @property
+    def share(self) -> float:
+        """Of the time that is over."""
+        return min(1.0, 1 - (self._end - time.monotonic()) / max(self._seconds, 1e-9))
 
     @property
     def is_over(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -34,8 +35,8 @@ from kvproof.conformance.traces.open_trace import read_trace, write_trace
 from kvproof.spec.trace import Event, Header
 
 Events = list[Event]
-OnRecords = Callable[[str, int], None]
-"""Is told what is done now, and how many records there are left."""
+OnRecords = Callable[[str, int, "float | None"], None]
+"""Is told what is done now, how many records there are left, and the share of it, or of the time, that is over."""
 
 
 class Same(NamedTuple):
@@ -82,16 +83,16 @@ class TraceShrinker:
     """One trace and its first finding. `best` is the smallest so far, also when it is interrupted."""
 
     def __init__(self, path: Path, profile: str | None, seconds: float, told: OnRecords = lambda *_: None) -> None:
-        self._path, self._told = path, told
-        self._limit = Limit(seconds)
+        self._path, self._on_records = path, told
         reader = read_trace(path)
         if reader.slice is not None and not reader.slice.starts_from_nothing:
             raise UserError(f"{path}: {reader.slice.why_not_replayed}: shrink the whole trace")
-        report = replay(path, profile=profile, progress=lambda events, _: told("looking for the first finding", events))
+        report = replay(path, profile=profile, progress=partial(told, "looking for the first finding"))
         if report.first is None:
             why = f" ({report.why})" if report.verdict == INCOMPLETE else ""
             raise NothingToShrink(f"{path}: {report.verdict}{why}: there is nothing to shrink", report.verdict)
         assert report.verdict == VIOLATES
+        self._limit = Limit(seconds)
         self._first = report.first
         self._same = Same.of(self._first)
         self._rules = judged_by(reader.header, path, profile, strict=False)
@@ -114,6 +115,9 @@ class TraceShrinker:
         assert self.best is not None
         self.best.is_smallest = not self._limit.is_over
         return self.best
+
+    def _told(self, what: str, records: int) -> None:
+        self._on_records(what, records, self._limit.share)
 
     # -- what is the same --
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -25,9 +24,7 @@ from kvproof.conformance.fuzz.targets import target_named, target_of_file
 from kvproof.conformance.replay.many_traces import cores
 from kvproof.conformance.replay.rules_of_trace import require_profile
 from kvproof.conformance.report.formats.stream import Formats, given
-
-INSTALL = "pip install 'kvproof[fuzz]'"
-
+from kvproof.conformance.report.needs import INSTALL, is_missing
 
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long to search; shrinking the findings takes extra time.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search: the same seed tries the same schedules.")]
@@ -103,8 +100,8 @@ def fuzz(
 
     Example: [bold]kvproof fuzz --replay out/fuzz/1[/bold]
     """
-    if find_spec("hypothesis") is None:
-        raise UserError(f"fuzzing needs hypothesis: {INSTALL}")
+    if is_missing("hypothesis"):
+        raise UserError(f"fuzzing needs hypothesis: {INSTALL['hypothesis']}")
     from kvproof.conformance.cli.fuzzing import play_again, run_campaign
     from kvproof.conformance.fuzz.campaign_jobs import SearchOptions
     from kvproof.conformance.fuzz.campaign_state import STATE, Plan, State, load_state

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kvproof.conformance.cli.commands.options import JudgedBy
+from kvproof.conformance.cli.progress_bar import ShrinkPace
 from kvproof.conformance.exit_codes import ExitCode
 from kvproof.conformance.replay.finding_words import NO_FAULT, finding_json
 from kvproof.conformance.replay.rules_of_trace import require_profile
@@ -51,7 +52,7 @@ def shrink(
     with Progress(f"shrinking {trace}") as progress:
         shrinker: TraceShrinker | None = None
         try:
-            shrinker = TraceShrinker(trace, profile, seconds, lambda what, n: progress.show(f"{what}: {n} records"))
+            shrinker = TraceShrinker(trace, profile, seconds, ShrinkPace(progress))
             shrinker.run()
         except NothingToShrink as nothing:
             complain(nothing.message)

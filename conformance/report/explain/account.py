@@ -22,6 +22,7 @@ from kvproof.conformance.replay.verdict import VIOLATES, Finding, Report
 from kvproof.conformance.replay.wrong_pages import WrongPage
 from kvproof.conformance.report.explain.picture import pictures
 from kvproof.conformance.report.explain.story import Lengths, Subject
+from kvproof.conformance.report.needs import to_type
 from kvproof.conformance.report.show_replay import replay_command
 from kvproof.conformance.traces.open_trace import read_trace
 from kvproof.model.integers import Integers
@@ -207,7 +208,7 @@ def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Co
     trace = shlex.quote(str(subject.path))
     if subject.finding is not None:
         target = Schedule.load(subject.finding / SCHEDULE).target
-        yield Command("run it again", to_play_again(target, subject.finding))
+        yield Command("run it again", to_type(to_play_again(target, subject.finding), "hypothesis"))
         yield Command("as a test", f"pytest {shlex.quote(str(subject.finding / TEST))}")
     again = replay_command(subject.path, strict=subject.strict, profile=subject.profile)
     yield Command("judge it again", again)
@@ -217,8 +218,8 @@ def commands_of(subject: Subject, report: Report, header: Header) -> Iterator[Co
         by = f" --profile {subject.profile}" if subject.profile is not None else ""
         yield Command("make it small", f"kvproof shrink {trace}{by}")
     for fault in dict.fromkeys(fault.id for found in report.findings for fault in found.explained_by):
-        yield Command("what the fault is", f"kvproof explain {fault}")
-        yield Command("prove that it breaks", f"kvproof prove --fault {fault}")
+        yield Command("what the fault is", to_type(f"kvproof explain {fault}", "z3"))
+        yield Command("prove that it breaks", to_type(f"kvproof prove --fault {fault}", "z3"))
 
 
 def _is_shortest(subject: Subject, header: Header) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvproof.conformance.cli import progress_bar
-from kvproof.conformance.cli.progress_bar import FuzzPace, ReplayPace, StepsPace
+from kvproof.conformance.cli.progress_bar import FuzzPace, ReplayPace, ShrinkPace, StepsPace
 from kvproof.conformance.report.terminal import bar, in_time
 from kvproof.model.prove import prove, steps_of
 from kvproof.spec.faults import FAULTS, Fault
@@ -63,6 +63,19 @@ def test_a_search_shows_its_time_and_the_steps_of_this_run(screen: Any) -> None:
     screen.seconds = 15.0
     tell(400, 20_000, 2)
     assert screen.lines[-1] == "[######..................] 15 of 60 s, 400 schedules, 1,000 steps/s, 2 found"
+    screen.seconds = 61.0
+    tell(410, 20_400, 2)
+    assert "60 of 60 s, shrinking what was found, 410 schedules" in screen.lines[-1]
+
+
+def test_shrinking_names_its_phase(screen: Any) -> None:
+    tell = ShrinkPace(screen)
+    tell("looking for the first finding", 7)
+    tell("leaving out", 1200, 0.25)
+    assert screen.lines == [
+        "looking for the first finding: 7 records",
+        "[######..................] 25% leaving out: 1,200 records",
+    ]
 
 
 def test_a_proof_shows_which_step_it_is_at(screen: Any) -> None:
