@@ -34,7 +34,7 @@ demo: $(STAMP) ## prove, break, record and replay, on one screen
 
 test: $(STAMP) ## tests that take seconds and need neither a GPU nor SGLang
 	@echo "== test: all but slow, code, ray, browser, sglang and sglang-jax"
-	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "not slow and not code and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not code and not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
 certify: $(STAMP) ## the proof of the rules by a second solver too
 	@echo "== certify"
@@ -42,11 +42,11 @@ certify: $(STAMP) ## the proof of the rules by a second solver too
 
 test-code: $(STAMP) ## tests of the proof of a server's own functions, in miniatures: two minutes
 	@echo "== test-code"
-	$(BIN)/python -m pytest -rfEs -n auto --dist worksteal -m "code and not slow and not sglang and not sglang_full"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "code and not slow and not sglang and not sglang_full"
 
 test-full: $(STAMP) ## all tests that need no SGLang, also those that take minutes
 	@echo "== test-full: all but ray, browser, sglang and sglang-jax"
-	$(BIN)/python -m pytest -rfEs -n auto -m "not ray and not browser and not sglang and not sglang_full and not sglang_jax"
+	$(BIN)/python -m pytest -n auto -m "not ray and not browser and not sglang and not sglang_full and not sglang_jax"
 
 test-sglang: $(STAMP) ## tests against real SGLang releases, in environments of their own
 	@echo "== test-sglang: environments, then tests"

@@ -16,7 +16,7 @@ OF_PYTEST = ("raises", "warns", "fail")
 INTEGRATION = {
     "browser": ("code_page_in_browser", "perfetto_in_browser", "report_in_browser", "site_in_browser"),
     "conformance/adapters": ("driven_adapters", "ranks_recorded"),
-    "conformance/cli": ("ctrl_c", "full_disk"),
+    "conformance/cli": ("ctrl_c", "every_command", "full_disk"),
     "conformance/cli/commands": ("prove_code",),
     "conformance/compiled": ("checker_by_profile",),
     "conformance/replay": ("late_results",),
@@ -40,6 +40,10 @@ INTEGRATION = {
 """Tests of several modules together, by their folder; each says what it is about in its first line."""
 ANYTHING_IN = ("conformance/adapters/sglang", "conformance/adapters/sglang_jax")
 """Folders of tests of a whole real engine, in environments of their own."""
+
+
+def test_every_run_says_why_a_test_is_skipped() -> None:
+    assert " -rfEs " in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_every_test_asserts_something() -> None:

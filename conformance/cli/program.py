@@ -17,3 +17,9 @@ def main() -> None:
         sys.stderr.flush()
         # At once: what was imported half may not end well.
         os._exit(130)
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"error: kvproof needs {error.name}, which is not installed: python -m pip install kvproof\n")
+        sys.exit(2)
+    except Exception:  # Python would exit with 1, which says that an invariant is broken
+        sys.excepthook(*sys.exc_info())
+        sys.exit(2)

@@ -187,6 +187,17 @@ def test_no_way_of_failing_looks_like_a_violation(error: BaseException, code: in
     assert said in result.stderr
 
 
+def test_a_crash_before_a_command_begins_does_not_look_like_a_violation() -> None:
+    code = (
+        "import sys, kvproof.conformance.cli.cli as c\n"
+        "def crash(): raise OSError('no terminal')\n"
+        "c.app = crash\n"
+        "from kvproof.conformance.cli.program import main\nmain()"
+    )
+    done = completed([sys.executable, "-c", code])
+    assert done.returncode == 2 and "no terminal" in done.stderr
+
+
 def test_a_reader_that_goes_away_gets_neither_a_traceback_nor_a_verdict() -> None:
     command = of_its_own("list", "actions")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -31,6 +31,8 @@ def without(package: str, *arguments: object) -> subprocess.CompletedProcess[str
         ("z3", ("prove",), "pip install z3-solver"),
         ("z3", ("prove", "--code", "nowhere"), "pip install z3-solver"),
         ("z3", ("explain", "I9"), "pip install z3-solver"),
+        ("typer", ("list", "faults"), "python -m pip install kvproof"),
+        ("msgspec", ("replay", VIOLATES), "python -m pip install kvproof"),
         ("hypothesis", ("fuzz", "--seconds", 1), "pip install 'kvproof[fuzz]'"),
         ("cvc5", ("prove", "--certify"), "pip install 'kvproof[certify]'"),
         ("numba", ("replay", VIOLATES, "--checker", "compiled"), "pip install 'kvproof[scale]'"),

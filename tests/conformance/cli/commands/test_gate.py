@@ -105,6 +105,12 @@ def test_a_trace_that_its_folder_does_not_speak_of_is_not_passed_over(tmp_path: 
     assert "other.jsonl is not there, trace.jsonl is not in it" in said
 
 
+def test_a_step_that_is_left_out_says_why() -> None:
+    said = gate(0, "golden").stdout
+    for step in ("proof", "fuzz", "kill matrix"):
+        assert f"not asked for  {step}: --skip" in said
+
+
 def test_nothing_checked_is_no_pass() -> None:
     assert "nothing was checked" in gate(2, "golden", "--skip", "golden").stderr
     assert "nothing was checked" in gate(2, "kills", "--action", "open").stderr, "no fault deviates it"
