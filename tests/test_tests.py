@@ -29,7 +29,7 @@ INTEGRATION = {
         "no_content",
         "untrusted_files",
     ),
-    "docs": ("contributing", "words"),
+    "docs": ("contributing", "readme", "words"),
     "gpu": ("on_device", "pools_on_device", "record"),
     "impl": ("device_run", "matrix", "overlap", "speculation", "window"),
     "model": ("interpreters_agree",),
