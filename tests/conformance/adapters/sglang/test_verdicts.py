@@ -24,12 +24,15 @@ BY_ITS_OWN_RULES: Verdicts = json.loads(BY_PROFILE.read_text())
 FINDINGS = PAGE.path.parent / "findings"
 # What is wrong by the release's own rules too: each scenario, and the page that says what it is.
 FOUND = {
-    "abort-queued": "refused_turn_frees_the_session",
+    "abort-queued": "queued_abort_keeps_the_session_busy",
+    "abort-queued-close": "queued_abort_keeps_the_session_busy",
     "abort-retracted": "retract_ends_the_turn",
     "abort-then-retract": "retract_ends_the_turn",
     "busy": "refused_turn_frees_the_session",
     "busy-at-once": "refused_turn_on_a_new_session",
     "busy-twice": "refused_turn_frees_the_session",
+    "full-of-rows": "full_of_rows",
+    "full-of-sessions": "full_of_sessions",
     "given-up": "given_up",
     "matrix-speculation": "last_token_without_kv",
     "matrix-speculation-chunk-cache": "last_token_without_kv",
