@@ -87,5 +87,7 @@ def _checks() -> Any:
 
 
 def _folder_of(item: pytest.Item) -> Path:
-    """The test's own, by its name."""
-    return item.config.rootpath / item.config.getini(INI) / re.sub(r"[^\w.-]+", "-", item.nodeid).strip("-")
+    """The test's own, by its name. The folder that it stands in is made."""
+    folder = item.config.rootpath / item.config.getini(INI)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / re.sub(r"[^\w.-]+", "-", item.nodeid).strip("-")

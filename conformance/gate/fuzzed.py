@@ -14,6 +14,7 @@ from kvproof.conformance.fuzz.jobs import search_here
 from kvproof.conformance.fuzz.targets import target_named, to_play_again
 from kvproof.conformance.gate.steps import COULD_NOT, FAILED, FUZZ, OPEN, PASSED, Outcome, Plan
 from kvproof.conformance.report.formats.of_campaign import events_of_campaign
+from kvproof.conformance.whole_file import make_folder
 
 LEAST_SECONDS = 1.0
 
@@ -23,6 +24,7 @@ def fuzz_target(plan: Plan) -> Outcome:
     seconds = min(plan.seconds, plan.seconds_left)
     if seconds < min(LEAST_SECONDS, plan.seconds):
         return Outcome(FUZZ, OPEN, "no time was left: give more --budget")
+    make_folder(plan.folder)
     folder = plan.folder / "fuzz"
     require_writable(folder)
     target = target_named(plan.target)

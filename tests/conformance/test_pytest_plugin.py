@@ -67,7 +67,7 @@ def test_a_scenario_is_played_with_the_checks_on(pytester: pytest.Pytester, faul
     ("options", "said"),
     [
         ('target="refernce"', "did you mean"),
-        ('target="no_such_module:factory"', "No module named"),
+        ('target="no_such_module:factory"', "there is no module"),
         ('settings={"page_sise": 4}', "page_size"),
         ('scenario="retrakt"', "did you mean"),
         ('target="x:y", scenario="retract"', "unknown target with scenarios"),

@@ -115,7 +115,7 @@ def test_without_a_finding_the_exit_code_is_a_pass(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--target", "refernce"], "did you mean"),
-        (["--target", "no_such_module:factory"], "No module named"),
+        (["--target", "no_such_module:factory"], "there is no module"),
         (["--target", "json:loads"], "json:loads"),
         (["--set", "page_sise=4"], "page_size"),
         (["--set", "pool=endless"], "hopeless"),

@@ -46,7 +46,7 @@ def test_a_quiet_run_says_it_in_its_one_line(weak: Path) -> None:
 def test_every_file_that_a_tool_reads_says_it(weak: Path, tmp_path: Path) -> None:
     files = {form: tmp_path / form for form in ("json", "junit", "sarif", "ndjson")}
     run("replay", "-q", weak, *(word for form, path in files.items() for word in (f"--{form}", path)))
-    (report,) = json.loads(files["json"].read_text())
+    (report,) = json.loads(files["json"].read_text())["traces"]
     assert report["allowed_deviations"] == ["S0511a"] and ONE_RECORD in report["gaps"]
     case = ElementTree.parse(files["junit"]).find(".//testcase")
     assert case is not None and [*case] == case.findall("system-out"), "a note is no failure"
