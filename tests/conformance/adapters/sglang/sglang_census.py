@@ -52,7 +52,9 @@ class Census:
                     self._drop(row)
             case "close" if event.row is not None and not event.after.slot_held:
                 self._drop(event.row)
-            case "check":
+            case "check" if (
+                "idle_passes" not in event.params
+            ):  # else it says that nothing was found to run, and no more
                 self._compare(event)
 
     def _take(self, event: Event) -> None:

@@ -41,7 +41,7 @@ def verdict_of(trace: Path) -> str:
 def own_checks(trace: Path) -> list[bool]:
     """What the checkout's own memory check said, each time that it was made: whether it passed."""
     events = [record for _, record in read_trace(trace) if isinstance(record, Event) and record.action == "check"]
-    return [bool(event.params["own_check_ok"]) for event in events]
+    return [bool(event.params["own_check_ok"]) for event in events if "own_check_ok" in event.params]
 
 
 def verdicts_in(folder: Path) -> dict[str, dict[str, str]]:
