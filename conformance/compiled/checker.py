@@ -41,7 +41,7 @@ class CompiledChecker:
             config.window_pages,
             replayer.limits,
             replayer.oracle.actions,
-            replayer.patience,
+            replayer.report.patience,
         )
         self._in_arrays = True
         self._stretch, self._left, self._clean = 1, 0, 0

@@ -113,7 +113,6 @@ class Replayer:
         """Of ledgers, the known deviation that was followed last, whose state is not right since then."""
         self.batch = BatchInFlight()
         self.passes = Passes()
-        self.patience = Patience() if profile is None else profile.patience
         self.limits = Limits(config)
         self.report = Report(
             self.path,
@@ -121,6 +120,7 @@ class Replayer:
             gaps=trace.header.gaps,
             allowed=tuple(fault.id for fault in self.known),
             profile=profile.name if profile else None,
+            patience=profile.patience if profile else Patience(),
         )
         self._counting = Counting(self.d, self.report.coverage, self.book.window.is_followed)
 
@@ -139,8 +139,8 @@ class Replayer:
     @property
     def liveness(self) -> Liveness:
         """Who stands still now."""
-        rows = self.report.config.rows
-        return Liveness(self.d, rows, self.patience, self.ledgers, self.book, self.passes)
+        report = self.report
+        return Liveness(self.d, report.config.rows, report.patience, self.ledgers, self.book, self.passes)
 
     def open_turns(self) -> dict[str, str]:
         """Turns that are not over, with their ledgers."""
@@ -328,8 +328,10 @@ class Replayer:
         finds the state still wrong is a consequence, and excused by nothing.
         """
         excused = self.excused.pop(key, None)
+        if excused is None:
+            return None
         invariants = {i.id: i.statement for i in INVARIANTS.values() if not i.holds(self.d, before)}
-        if excused is None or not invariants:
+        if not invariants:
             return None
         fault = FAULTS[excused.fault]
         return self._finding(

@@ -9,7 +9,6 @@ from kvproof.conformance.errors import UserError, at, unknown
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.faults import FAULTS, KINDS, Fault
 from kvproof.spec.gaps import GAPS, is_known
-from kvproof.spec.patience import Patience
 from kvproof.spec.profiles import PROFILES, Profile, profile_of
 from kvproof.spec.trace import Header
 
@@ -60,11 +59,6 @@ def require_profile(name: str | None) -> None:
 def rules_of(profile: str | None = None) -> dict[str, Action]:
     """The rules that a profile stands for; without one the model's."""
     return PROFILES[profile].actions if profile is not None else dict(ACTIONS)
-
-
-def patience_of(profile: str | None) -> Patience:
-    """For how long something may stand still, by a profile; without one by the model."""
-    return PROFILES[profile].patience if profile is not None else Patience()
 
 
 def may_judge_by(profile: str | None) -> list[dict[str, Action]]:

@@ -13,6 +13,7 @@ from kvproof.conformance.replay.coverage import Coverage
 from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.replay.kept_types import Counts, KeptEvent, KeptFault, KeptLedger, Line, Text, WholeNumber
 from kvproof.conformance.replay.wrong_pages import WrongPage
+from kvproof.spec.patience import Patience
 from kvproof.spec.trace import Config
 
 CONFORMS, VIOLATES, INCOMPLETE = "conforms", "violates", "incomplete"
@@ -58,6 +59,8 @@ class Report:
     pages_moved: WholeNumber = 0
     passes: WholeNumber = 0
     """Of the scheduler, as far as the trace shows them."""
+    patience: Patience = field(default_factory=Patience)
+    """For how many of them something may stand still that can go on."""
     gaps: tuple[Text, ...] = ()
     allowed: tuple[Text, ...] = ()
     """Known deviations that are followed where they are met."""

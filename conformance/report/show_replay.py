@@ -14,7 +14,7 @@ from rich.text import Text
 from kvproof.conformance.replay.compared_fields import SHOWN
 from kvproof.conformance.replay.coverage import COUNTED, Coverage, all_branches
 from kvproof.conformance.replay.finding_words import finding_json, finding_lines, known_in
-from kvproof.conformance.replay.rules_of_trace import patience_of, rules_of
+from kvproof.conformance.replay.rules_of_trace import rules_of
 from kvproof.conformance.replay.verdict import CONFORMS, INCOMPLETE, VIOLATES, Finding, Report
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.faults import FAULTS
@@ -78,8 +78,7 @@ def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = Fals
 
 def liveness_line(report: Report) -> Text:
     """How many passes of the scheduler were seen, and for how many anything may stand still."""
-    patience = patience_of(report.profile)
-    bounds = f"a turn that can run may stand still for {patience.turns}, a close for {patience.closes}"
+    bounds = f"a turn that can run may stand still for {report.patience.turns}, a close for {report.patience.closes}"
     return _line("liveness", f"{report.passes} passes of the scheduler; {bounds}")
 
 

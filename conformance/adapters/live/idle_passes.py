@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from kvproof.spec.patience import Patience
 
 FIRST_PASSES, FIRST_SECONDS, TIMES = Patience().turns, 2.5, 4
+
+
+def idle_params(scheduler: Any, passes: int) -> dict[str, int | bool]:
+    """Parameters of the event that says so, of SGLang's scheduler or one that came of it."""
+    return {"idle_passes": passes, "marked_full": bool(getattr(scheduler.running_batch, "batch_is_full", False))}
 
 
 class IdlePasses:

@@ -62,7 +62,6 @@ def record_scenario(
         with recording(headless, writer) as recorder:
             reason = run_to_its_end(scenario, headless)
             if reason == FINISHED:
-                headless.on_check = lambda busy, passed: None  # the last one told all
                 headless.stand_idle()
         writer.close(reason, dropped=recorder.stray_frees)
     return SGLangResult(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from kvproof.conformance.adapters.live.idle_passes import idle_params
 from kvproof.conformance.adapters.live.page_ids import PageIds
 from kvproof.conformance.adapters.method_hooks import MethodHooks, OnError, importers_of, of_a_method
 from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
@@ -141,8 +142,7 @@ class Recorder:
 
     def idle(self, passes: int) -> None:
         """So many passes of the event loop in a row found nothing to run."""
-        marked_full = bool(getattr(self._scheduler.running_batch, "batch_is_full", False))
-        self.events.event("check", params={"idle_passes": passes, "marked_full": marked_full})
+        self.events.event("check", params=idle_params(self._scheduler, passes))
 
     def check(self, *, busy: bool, passed: bool, free_list: bool = True) -> None:
         """The terms of the release's own memory check as they are now; `passed`: what its check said."""

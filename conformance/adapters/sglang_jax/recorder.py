@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kvproof.conformance.adapters.live.idle_passes import idle_params
 from kvproof.conformance.adapters.live.readings import TURN, Values
 from kvproof.conformance.adapters.method_hooks import MethodHooks, importers_of, of_a_method
 from kvproof.conformance.adapters.row_pages import RowPages, full_pool
@@ -312,8 +313,7 @@ class Recorder:
 
     def idle(self, passes: int) -> None:
         """So many passes of the event loop in a row found nothing to run."""
-        marked_full = bool(getattr(self._scheduler.running_batch, "batch_is_full", False))
-        self._event("check", params={"idle_passes": passes, "marked_full": marked_full})
+        self._event("check", params=idle_params(self._scheduler, passes))
 
     def check(self, passed: bool) -> None:
         """The terms of the checkout's own memory check as they are now; `passed`: what its check said."""
