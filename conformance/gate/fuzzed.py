@@ -24,10 +24,10 @@ def fuzz_target(plan: Plan) -> Outcome:
     seconds = min(plan.seconds, plan.seconds_left)
     if seconds < min(LEAST_SECONDS, plan.seconds):
         return Outcome(FUZZ, OPEN, "no time was left: give more --budget")
+    target = target_named(plan.target)  # a mistyped one leaves no folder behind
     make_folder(plan.folder)
     folder = plan.folder / "fuzz"
     require_writable(folder)
-    target = target_named(plan.target)
     campaign = CampaignPlan(plan.target, plan.seed, profile=plan.profile).for_target(target)
     how = SearchOptions(seconds, isolates=plan.target != "reference", checker=INTERPRETED)
 
