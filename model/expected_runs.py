@@ -216,6 +216,23 @@ ledger: with overlap a retracted turn's step in flight still writes its KV
 ledger: without overlap a retracted turn's prepared step never runs
     run: turn 1; result tokens=1; decode; retract
     then: slot_kv_committed_len=2 kv_valid=1
+ledger: with overlap a turn may be retracted before the result of its prefill, and what its slot holds is its own
+    with: overlap=True
+    run: turn 2; retract
+    then: slot_kv_committed_len=2 checkpoint_len=0 output_len=0 phase=WAITING
+    refused: abort_queued
+ledger: not one of a single token, of which the next match could keep nothing
+    with: overlap=True
+    run: turn 1
+    refused: retract
+ledger: not without overlap, where a result comes before the next step
+    run: turn 2
+    refused: retract
+ledger: matched again, it may hold no more than the turn before it left, and is aborted as if it never ran
+    with: overlap=True
+    run: turn 1; result tokens=1; decode; finish finished_len=1; create origin_len=3 too_long=False logprob=False
+    run: match_slot; extend seq_len=3 last=True; retract; match_slot; abort_queued
+    then: slot_kv_committed_len=2 kv_valid=2 checkpoint_len=2 phase=NONE slot_held=True
 ledger: a chunk's result comes once, after its launch
     with: overlap=True
     run: chunk_of_3 1; chunk_result

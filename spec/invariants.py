@@ -313,9 +313,13 @@ def _has_no_turn(d: Domain, s: Ledger) -> Flag:
 
 
 def _is_as_the_last_turn_left_it(d: Domain, s: Ledger) -> Flag:
+    return d.every(s.kv_valid <= s.checkpoint_len, _has_nothing_of_this_turn(d, s))
+
+
+def _has_nothing_of_this_turn(d: Domain, s: Ledger) -> Flag:
+    """It never ran, or it was retracted and matched again."""
     return d.every(
-        s.slot_kv_committed_len <= s.checkpoint_len,
-        s.slot_kv_committed_len == s.kv_valid,
+        s.slot_kv_committed_len == smaller(d, s.kv_valid, s.checkpoint_len),
         s.slot_kv_allocated_len <= s.checkpoint_len,
     )
 
@@ -369,11 +373,8 @@ def turn_appends(d: Domain, s: Ledger) -> Flag:
             d.every(
                 s.slot_kv_committed_len <= fill_len(s),
                 d.some(
-                    d.every(s.checkpoint_len < s.slot_kv_committed_len, d.one <= s.output_len),
-                    d.every(
-                        s.slot_cache_protected_len <= s.checkpoint_len,
-                        _is_as_the_last_turn_left_it(d, s),
-                    ),
+                    d.every(s.checkpoint_len < s.slot_kv_committed_len, d.one < fill_len(s)),
+                    d.every(s.slot_cache_protected_len <= s.checkpoint_len, _has_nothing_of_this_turn(d, s)),
                 ),
             ),
         ),

@@ -8,7 +8,7 @@ from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE
 from kvproof.conformance.replay.compared_fields import SHOWN, TERMS
 from kvproof.conformance.replay.coverage import COUNTED, OF_A_CHECK, OF_EVICTED_PAGES, OF_EVICTED_WINDOW_PAGES
 from kvproof.conformance.replay.judge import LATE_RESULTS, LEAVES, OF_NO_TURN, WITH_ROW
-from kvproof.conformance.replay.passes import ADMITS_OR_GIVES_BACK, BRINGS_NOTHING_ON, DECODES
+from kvproof.conformance.replay.passes import ADMITS_OR_GIVES_BACK, BRINGS_NOTHING_ON, DECODES, GETS_ON, RETRACTS
 from kvproof.conformance.replay.passes import LOOKS_OF_EVENTS as LOOKS_OF_EVENTS
 from kvproof.conformance.traces import columnar_schema
 from kvproof.conformance.traces.columnar_schema import ACTIONS, FLAGS, NUMBERS, PAGE_LISTS, PAGE_LISTS_OR_NULL
@@ -141,6 +141,7 @@ SETTINGS = (
     "rows",
     "patience",
     "close_patience",
+    "retract_patience",
 )
 """The configuration. `page_shift`: log2 of the page size, -1 where it is no power of two."""
 
@@ -163,13 +164,14 @@ LISTS = {name: place for place, name in enumerate((*PAGE_LISTS, *PAGE_LISTS_OR_N
 EVICT, CHECK = ACTIONS.index("evict"), ACTIONS.index("check")
 FINISH, ABORT, ARRIVE, CREATE = (ACTIONS.index(name) for name in ("finish", "abort", "arrive", "create"))
 EXTEND, RESULT, AN_INSERT = (ACTIONS.index(name) for name in ("extend", "result", "insert"))
-DECODE = ACTIONS.index(DECODES)
+DECODE, RETRACT = ACTIONS.index(DECODES), ACTIONS.index(RETRACTS)
 KINDS_OF_NO_TURN = sum(1 << ACTIONS.index(name) for name in OF_NO_TURN)
 KINDS_THAT_JOIN_OR_LEAVE = sum(1 << ACTIONS.index(name) for name in ("extend", *LEAVES))
 """Bit of each event that brings a turn into the batch or takes it out."""
 KINDS_THAT_LAUNCH = sum(1 << ACTIONS.index(name) for name in LAUNCHES)
 KINDS_THAT_ADMIT_OR_GIVE_BACK = sum(1 << ACTIONS.index(name) for name in ADMITS_OR_GIVES_BACK)
 KINDS_THAT_BRING_NOTHING_ON = sum(1 << ACTIONS.index(name) for name in BRINGS_NOTHING_ON)
+KINDS_THAT_GET_ON = sum(1 << ACTIONS.index(name) for name in GETS_ON)
 KINDS_THAT_GIVE_UP = sum(1 << ACTIONS.index(name) for name in GIVE_UP)
 RULES_OF_LATE_RESULTS = sum(1 << list(RULES).index(name) for name in LATE_RESULTS)
 KINDS_WITH_ROW = sum(1 << ACTIONS.index(name) for name in WITH_ROW)
@@ -191,8 +193,9 @@ number of the prefix that ends with it, 0 if none was told. All three are 0 wher
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)
-ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED, LAST_PASS, EXCUSED = range(11)
-"""The last two: how many passes there were when the ledger went on last, and whether a known deviation was followed in it."""
+ROW, START, CAPACITY, LENGTH, TREE_END, TOUCHED, ENDED_IN, DIRTY, EXERCISED, LAST_PASS, EXCUSED, RETRACTED = range(12)
+"""The last three: how many passes there were when the ledger went on last, whether a known deviation was followed in it, and how
+often its turn was retracted since it got a token."""
 NO_ROW = -1
 NOT_KNOWN = -1
 """What a ledger exercised before, where it has not been weighed yet."""
@@ -253,7 +256,7 @@ ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "f
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
 PAGE_SIZE, ROW_WIDTH, ROWS = (SETTINGS_AT[name] for name in ("page_size", "row_width", "rows"))
-PATIENCE, CLOSE_PATIENCE = SETTINGS_AT["patience"], SETTINGS_AT["close_patience"]
+PATIENCE, CLOSE_PATIENCE, RETRACT_PATIENCE = (SETTINGS_AT[f"{of}patience"] for of in ("", "close_", "retract_"))
 # Fields of a ledger that the loop itself reads; a turn in a phase from LIVE_FROM on has a row.
 PHASE, PREFIX_LEN, PENDING = (FIELDS[name] for name in ("phase", "prefix_len", "pending"))
 CLOSING, SLOT_HELD = FIELDS["closing"], FIELDS["slot_held"]

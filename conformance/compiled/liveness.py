@@ -56,6 +56,11 @@ def stands_still(decoding: int, state: StateArrays) -> bool:
     return False
 
 
+def goes_round(kind: int, ledger: int, state: StateArrays) -> bool:
+    """Whether the event is one retract too many of a turn that got no token."""
+    return kind == at.RETRACT and state.tables[ledger, at.RETRACTED] >= state.settings[at.RETRACT_PATIENCE]
+
+
 def goes_on(kind: int, ledger: int, begins: bool, event: int, events: EventArrays, state: StateArrays) -> None:
     """The event is clean, and of the ledger's own turn."""
     counts = state.counts
@@ -69,3 +74,7 @@ def goes_on(kind: int, ledger: int, begins: bool, event: int, events: EventArray
         counts[at.BARREN] = 0
     if (at.KINDS_THAT_BRING_NOTHING_ON >> kind) & 1 == 0:
         state.tables[ledger, at.LAST_PASS] = counts[at.PASSES]
+    if kind == at.RETRACT:
+        state.tables[ledger, at.RETRACTED] += 1
+    elif (at.KINDS_THAT_GET_ON >> kind) & 1 == 1:
+        state.tables[ledger, at.RETRACTED] = 0

@@ -11,7 +11,7 @@ from kvproof.conformance.compiled import layout as at
 from kvproof.conformance.compiled.book import length_of, totals, undo
 from kvproof.conformance.compiled.in_flight import launch, let_go, reuse
 from kvproof.conformance.compiled.layout import Array, EventArrays, StateArrays
-from kvproof.conformance.compiled.liveness import begins_a_pass, goes_on, stands_still
+from kvproof.conformance.compiled.liveness import begins_a_pass, goes_on, goes_round, stands_still
 from kvproof.conformance.compiled.pages import evict_pages, lists_what_is_free, move_pages
 from kvproof.conformance.compiled.rule_calls import ask
 
@@ -166,7 +166,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if kind == at.CREATE and tables[ledger, at.EXCUSED] != 0:
                 return at.NOT_CLEAN, event
             begins = begins_a_pass(kind, event, events, state)
-            if begins and stands_still(ledger, state):
+            if goes_round(kind, ledger, state) or (begins and stands_still(ledger, state)):
                 return at.NOT_CLEAN, event
             for place in range(new.shape[0]):
                 new[place] = old[place]

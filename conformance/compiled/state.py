@@ -68,6 +68,7 @@ def settings_of(d: Integers, window_pages: int, longest_chunk: int, rows: int, p
         "rows": rows,
         "patience": patience.turns,
         "close_patience": patience.closes,
+        "retract_patience": patience.retracts,
     }
     return np.array([int(derived[n]) if n in derived else int(getattr(d, n)) for n in at.SETTINGS], np.int64)
 
@@ -206,8 +207,10 @@ class State:
         step, count, barren, next_look, idle_at = self.counts[
             [at.PASS_STEP, at.PASSES, at.BARREN, at.NEXT_LOOK, at.IDLE_AT]
         ].tolist()
-        last = dict(zip((self.names.keys[n] for n in used), self.tables[used, at.LAST_PASS].tolist(), strict=True))
-        return Passes(None if step == at.ABSENT else step, count, barren, next_look, idle_at, last)
+        keys = [self.names.keys[n] for n in used]
+        last = dict(zip(keys, self.tables[used, at.LAST_PASS].tolist(), strict=True))
+        retracts = {key: n for key, n in zip(keys, self.tables[used, at.RETRACTED].tolist(), strict=True) if n}
+        return Passes(None if step == at.ABSENT else step, count, barren, next_look, idle_at, last, retracts)
 
     def _take_back_passes(self, passes: Passes) -> None:
         self.counts[at.PASS_STEP] = at.ABSENT if passes.step is None else passes.step
@@ -216,6 +219,9 @@ class State:
         self.tables[:, at.LAST_PASS] = passes.count
         for key, last in passes.last.items():
             self.tables[self.names.ledgers[key], at.LAST_PASS] = last
+        self.tables[:, at.RETRACTED] = 0
+        for key, retracts in passes.retracts.items():
+            self.tables[self.names.ledgers[key], at.RETRACTED] = retracts
 
     def _batch(self) -> BatchInFlight:
         step, first, before = self.counts[[at.BATCH_STEP, at.BATCH_FIRST, at.BATCH_BEFORE]].tolist()
@@ -395,6 +401,6 @@ def _grown(array: Array, size: int) -> Array:
 
 
 def _no_tables(size: int) -> Array:
-    tables: Array = np.zeros((size, 11), np.int64)
+    tables: Array = np.zeros((size, 12), np.int64)
     tables[:, at.ROW], tables[:, at.ENDED_IN], tables[:, at.EXERCISED] = at.NO_ROW, at.NEVER_ENDED, at.NOT_KNOWN
     return tables

@@ -28,12 +28,14 @@ def has_room(wanted: int, obtainable: int) -> bool:
 
 @dataclass(frozen=True)
 class Standing:
-    """A ledger that stands still. `waits_for`: the stage that the proof of liveness shows it can leave."""
+    """A ledger that stands still, or goes round. `waits_for`: the stage that the proof of liveness shows it can leave.
+
+    `how`: for how long, in words.
+    """
 
     key: str
     waits_for: str
-    passes: int
-    """Of the scheduler, since it went on last."""
+    how: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,16 @@ class Liveness:
         for key, ledger in self.ledgers.items():
             stood = max(self.passes.since(key), idle_passes if is_idle else 0)
             if self._stands(key, ledger, stood, is_idle=is_idle):
-                yield Standing(key, self._waits_for(ledger), stood)
+                yield Standing(
+                    key, self._waits_for(ledger), f"after {stood} passes of the scheduler it stands where it stood"
+                )
+
+    def goes_round(self, key: str) -> Standing | None:
+        """A turn that was just retracted, too often."""
+        times = self.passes.retracts.get(key, 0)
+        if times <= self.patience.retracts:
+            return None
+        return Standing(key, A_TURN, f"it was retracted {times} times and got no token between")
 
     def _stands(self, key: str, ledger: Ledger, stood: int, *, is_idle: bool) -> bool:
         if ledger.phase == NONE:

@@ -1,4 +1,4 @@
-"""How often the scheduler ran, by the trace, and when each ledger was last seen to go on.
+"""How often the scheduler ran, by the trace, when each ledger was last seen to go on, and how often it went round since.
 
 A pass is a batch with a decode step in it: decodes that follow each other with one `step`. Prefills are counted as no pass, for
 a scheduler may prefer them for as long as there are any. Where events have no `step`, no pass is counted.
@@ -13,6 +13,9 @@ from kvproof.spec.trace import Event
 DECODES = "decode"
 BRINGS_NOTHING_ON = ("match",)
 """Events of a turn that stands where it stood: a match of a waiting turn is tried again and again."""
+RETRACTS = "retract"
+GETS_ON = ("result", "verify", "finish", "abort")
+"""Events by which a turn gets a token, or ends."""
 ADMITS_OR_GIVES_BACK = ("extend", "finish", "abort", "retract", "close")
 """Events at which a turn is admitted, or at which rows and pages may come back. Between them what can be had only gets less."""
 LOOKS_OF_EVENTS = 8
@@ -31,6 +34,8 @@ class Passes:
     """How many events there were when the scheduler last said that it finds nothing to run."""
     last: dict[str, int] = field(default_factory=dict)
     """Of each ledger, how many passes there were when it went on last."""
+    retracts: dict[str, int] = field(default_factory=dict)
+    """Of each ledger, how often its turn was retracted since it got a token."""
 
     def begins_with(self, event: Event) -> bool:
         return event.action == DECODES and event.step is not None and event.step != self.step
@@ -43,6 +48,15 @@ class Passes:
             self.barren = 0
         if event.action not in BRINGS_NOTHING_ON:
             self.last[key] = self.count
+        if event.action == RETRACTS:
+            self.retracts[key] = self.retracts.get(key, 0) + 1
+        elif event.action in GETS_ON:
+            self.retracts.pop(key, None)
+
+    def forget(self, key: str) -> None:
+        """The ledger is gone."""
+        self.last.pop(key, None)
+        self.retracts.pop(key, None)
 
     def is_due(self, events: int) -> bool:
         """Whether it is time to look for what stands still, after so many events; the next time is later."""

@@ -27,11 +27,11 @@ from kvproof.conformance.replay.judge import (
     parameters,
 )
 from kvproof.conformance.replay.limits import Limits
-from kvproof.conformance.replay.liveness import Liveness
+from kvproof.conformance.replay.liveness import Liveness, Standing
 from kvproof.conformance.replay.memory_check import invariant_of, misplaced_pages, wrong_free_pages, wrong_terms
 from kvproof.conformance.replay.missing_event import BeforeEvent, missing_in_words
 from kvproof.conformance.replay.page_book import PageBook, RowTable
-from kvproof.conformance.replay.passes import Passes
+from kvproof.conformance.replay.passes import RETRACTS, Passes
 from kvproof.conformance.replay.standstill import turn_in_words, who_holds
 from kvproof.conformance.replay.verdict import Finding, Report
 from kvproof.conformance.replay.wrong_pages import claimed, lines_of, wrong_pages_of
@@ -132,9 +132,11 @@ class Replayer:
         finding = self._judge(line, event)
         if finding is None and (wrong := tuple(self.limits.broken_by(event))):
             return self._contradiction(line, event, wrong, self.ledger_of(event) or "all")
-        if finding is None and (event.params.get("idle_passes") or begins_a_pass):
-            return self._stands_still(line, event)
-        return finding
+        if finding is not None:
+            return finding
+        if event.action == RETRACTS:
+            return self._goes_round(line, event)
+        return self._stands_still(line, event) if event.params.get("idle_passes") or begins_a_pass else None
 
     @property
     def liveness(self) -> Liveness:
@@ -249,7 +251,7 @@ class Replayer:
             self.passes.see(event, key)
         if after == pristine(self.d):
             self.ledgers.pop(key, None)
-            self.passes.last.pop(key, None)
+            self.passes.forget(key)
         else:
             self.ledgers[key] = after
 
@@ -371,10 +373,17 @@ class Replayer:
             self.passes.idle_at = self.report.events
         if not idle_passes and not self.passes.is_due(self.report.events - 1):
             return None
+        standing = next(self.liveness.standing(idle_passes), None)
+        return None if standing is None else self._standstill(line, event, standing)
+
+    def _goes_round(self, line: int, event: Event) -> Finding | None:
+        """Of a retract."""
+        key = self.ledger_of(event)
+        standing = self.liveness.goes_round(key) if key is not None else None
+        return None if standing is None else self._standstill(line, event, standing)
+
+    def _standstill(self, line: int, event: Event, standing: Standing) -> Finding:
         live = self.liveness
-        standing = next(live.standing(idle_passes), None)
-        if standing is None:
-            return None
         turn = next((turn for turn, key in self.open_turns().items() if key == standing.key), None)
         first = f"the close of {standing.key} waits" if turn is None else turn_in_words(live, turn, standing.key)
         marked = ["the scheduler marks its batch as full"] if event.params.get("marked_full") else []
@@ -384,7 +393,7 @@ class Replayer:
             event,
             ledger=standing.key,
             action=STANDSTILL,
-            rule=f"{standing.waits_for}: after {standing.passes} passes of the scheduler it stands where it stood",
+            rule=f"{standing.waits_for}: {standing.how}",
             before=self.ledgers[standing.key],
             pages=(first, *marked, *who_holds(live)),
             invariants={"I18": GOES_ON},

@@ -85,10 +85,9 @@ def _passes(data: Data | None) -> Passes:
     if data is None:
         return Passes()
     step = None if data["step"] is None else whole_number(data["step"])
-    last = {str(key): count(passes) for key, passes in data["last"].items()}
-    return Passes(
-        step, count(data["count"]), count(data["barren"]), count(data["next_look"]), count(data["idle_at"]), last
-    )
+    counts = (count(data[name]) for name in ("count", "barren", "next_look", "idle_at"))
+    by_ledger = ({str(key): count(n) for key, n in data.get(name, {}).items()} for name in ("last", "retracts"))
+    return Passes(step, *counts, *by_ledger)
 
 
 def _restore_book(book: PageBook, data: Data) -> None:

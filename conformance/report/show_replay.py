@@ -78,7 +78,9 @@ def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = Fals
 
 def liveness_line(report: Report) -> Text:
     """How many passes of the scheduler were seen, and for how many anything may stand still."""
-    bounds = f"a turn that can run may stand still for {report.patience.turns}, a close for {report.patience.closes}"
+    patience = report.patience
+    bounds = f"a turn that can run may stand still for {patience.turns}, a close for {patience.closes}"
+    bounds += f"; a turn may be retracted {patience.retracts} times without a token"
     return _line("liveness", f"{report.passes} passes of the scheduler; {bounds}")
 
 

@@ -14,7 +14,7 @@ from kvproof.spec.state import PREFILL, RUNNING, WAITING, Ledger, end_turn, fill
 FINISH_ACTIONS = ActionTable()
 action = FINISH_ACTIONS.action
 
-HAS_GENERATED = "the turn has generated"
+KEEPS_SOME = "its next match, of all but the last token, keeps KV of it, and what the tree holds of it"
 
 
 def kv_of_known_tokens(d: Domain, s: Ledger) -> Length:
@@ -123,16 +123,18 @@ def retract(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
     Pool pressure: the slot keeps the turn's KV, the turn queues again; marker and checkpoint stay.
 
-    A step that was prepared has been launched under overlap, and its result will be dropped. Without overlap it never
-    runs, and the position that it claimed stays without KV.
+    A step that was prepared has been launched under overlap, and its result will be dropped, that of the prefill, too.
+    Without overlap it never runs, and the position that it claimed stays without KV.
     """
+    after = queued_again(d, save_slot(d, s))
     guards = (
         Guard("at most one result is not known", s.pending <= 1),
-        Guard(HAS_GENERATED, d.one <= s.output_len),
+        Guard("without overlap the result of the prefill is known", d.some(d.overlap, d.one <= s.output_len)),
+        Guard(KEEPS_SOME, larger(d, d.one, after.slot_cache_protected_len) < fill_len(s)),
         Guard("a pre-aborted turn ends with its prefill", d.no(s.pre_aborted)),
     )
     computed = d.where(d.some(d.overlap, s.pending == 0), s.kv_committed_len, kv_of_known_tokens(d, s))
-    return Step(queued_again(d, save_slot(d, s)), guards, (Forget(computed),))
+    return Step(after, guards, (Forget(computed),))
 
 
 @action("retract", when=lambda d, s: d.every(s.plain, s.phase == RUNNING), source="sglang #12224")
@@ -166,11 +168,11 @@ def abort_nth(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 
 @action("abort", when=lambda d, s: d.every(s.phase == WAITING, d.no(slot_has_run_ahead(d, s))), source="sglang #22790")
 def abort_queued(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A queued turn that never ran is aborted.
+    """A queued turn of which the slot holds nothing is aborted.
 
-    The turn never ran: only the marker clears.
+    The turn never ran, or nothing of it is left: only the marker clears.
     """
-    return Step(_over(d, s), effects=(_end(d, s),))
+    return Step(_over(d, s), effects=(Forget(s.checkpoint_len), _end(d, s)))
 
 
 @action("abort", when=lambda d, s: d.every(s.phase == WAITING, slot_has_run_ahead(d, s)))

@@ -6,17 +6,17 @@ import dataclasses
 from types import SimpleNamespace
 
 from kvproof.spec.actions import Step
-from kvproof.spec.actions.finish import HAS_GENERATED, retract
+from kvproof.spec.actions.finish import KEEPS_SOME, retract
 from kvproof.spec.domain import Domain
 from kvproof.spec.faults.fault import fault
 from kvproof.spec.progress import Request, force_retract
 from kvproof.spec.state import Ledger
 
 
-def _before_it_generates(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """In a trace: a turn is retracted before its prefill brought it a token."""
+def _before_it_keeps_any(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """In a trace: a turn of one token is retracted before its prefill brought it another."""
     right = retract.run(d, s, p)
-    return dataclasses.replace(right, guards=tuple(g for g in right.guards if g.sentence != HAS_GENERATED))
+    return dataclasses.replace(right, guards=tuple(g for g in right.guards if g.sentence != KEEPS_SOME))
 
 
 @fault(
@@ -25,7 +25,7 @@ def _before_it_generates(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     needs="forced retract",
     source="sglang-jax #994",
     breaks=("I18",),
-    on_ledgers={"retract": _before_it_generates},
+    on_ledgers={"retract": _before_it_keeps_any},
     config={"overlap": True},
 )
 def retracted_before_it_decodes(d: Domain, s: Request, p: SimpleNamespace) -> Step:

@@ -170,3 +170,40 @@ def test_a_close_whose_turn_is_over_and_that_is_not_done_is_found(tmp_path: Path
     finding = standing(tmp_path / "t.jsonl", iter([*a_close_waits(), idle(MANY)]))
     assert (finding.ledger, finding.pages[0]) == ("session s", "the close of session s waits")
     assert finding.rule.startswith("a close that waits is done: ")
+
+
+def prefilled(turn: str, row: int, tokens: int) -> Events:
+    pages = tuple(page_of(row, at) for at in range(tokens))
+    after = {"kv_committed_len": tokens, "kv_allocated_len": tokens, "cache_protected_len": 0}
+    params = {"seq_len": tokens, "last": True}
+    yield {"action": "match", "step": 0, "turn": turn, "params": {"fill_len": tokens}, "after": {"prefix_len": 0}}
+    yield {"action": "extend", "step": 0, "turn": turn, "row": row, "params": params, "alloc": pages, "after": after}
+
+
+def retracted(turn: str, row: int, tokens: int) -> Events:
+    """Before the result of its prefill is in."""
+    yield from prefilled(turn, row, tokens)
+    pages = tuple(page_of(row, at) for at in range(tokens))
+    yield {"action": "retract", "step": 0, "turn": turn, "row": row, "free": pages}
+
+
+def goes_round(*times: int) -> Events:
+    """Retracted so often, and so often again after a token."""
+    yield {"action": "arrive", "step": 0, "turn": "a", "params": {"origin_len": 3}}
+    for tokens, more in enumerate(times, 3):
+        for _ in range(more):
+            yield from retracted("a", 0, tokens)
+        yield from prefilled("a", 0, tokens)
+        yield {"action": "result", "step": 0, "turn": "a", "params": {"tokens": 1}}
+        yield {"action": "retract", "step": 0, "turn": "a", "row": 0, "free": tuple(page_of(0, at) for at in range(tokens))}
+
+
+def test_a_turn_that_is_retracted_again_and_again_without_a_token_is_found(tmp_path: Path) -> None:
+    finding = standing(tmp_path / "t.jsonl", goes_round(Patience().retracts + 1))
+    assert finding.event.action == "retract"
+    assert finding.rule == f"a turn goes on: it was retracted {Patience().retracts + 1} times and got no token between"
+
+
+def test_some_retracts_before_each_token_are_right(tmp_path: Path) -> None:
+    most = Patience().retracts
+    assert judged(tmp_path / "t.jsonl", goes_round(most, most - 1)).first is None
