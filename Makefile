@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: adopt demo-server finding help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,25 @@ test-sglang-gpu: ## a real SGLang scheduler with real forwards on a CUDA device,
 	@echo "== test-sglang-gpu: SGLang $(SGLANG_RELEASE)"
 	if [ "$(SGLANG_PYTHON)" = .venv-sglang/bin/python ]; then $(PYTHON) tests/conformance/adapters/sglang/make_env.py; fi
 	PYTHONPATH=.venv-sglang/site/$(SGLANG_RELEASE) $(SGLANG_PYTHON) -W ignore tests/conformance/adapters/sglang/record_on_device.py out/on-device
+
+# Of demo-server and finding.
+SHOWN_ON = $(or $(RELEASE),0.5.23)
+
+demo-server: $(STAMP) ## a real SGLang server on a CPU, recorded while clients use it, then judged: two minutes (RELEASE=0.5.11)
+	@$(PYTHON) tests/conformance/adapters/sglang/make_env.py $(SHOWN_ON)
+	PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/demo_server.py --release $(SHOWN_ON)
+
+finding: ## show a bug of a real release on a CPU, in a minute (NAME=given_up RELEASE=0.5.23; what SGLang logs: out/finding.log)
+	@if [ ! -f docs/findings/$(NAME).md ]; then
+		echo "error: NAME is one of: $$(cd docs/findings; ls *.md | sed 's/\.md$$//' | grep -v README | paste -s -d ' ')" >&2; exit 2
+	fi
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py $(SHOWN_ON)
+	mkdir -p out
+	PYTHONPATH=.venv-sglang/site/$(SHOWN_ON) .venv-sglang/bin/python docs/findings/$(NAME).py 2>out/finding.log || [ $$? = 1 ] || { cat out/finding.log >&2; exit 2; }
+
+adopt: $(STAMP) ## take in a release of SGLang that is not known: install, record, judge, fuzz, and write its row (RELEASE="0.5.21 0.5.22")
+	@echo "== adopt: $(RELEASE)"
+	PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/adopt_release.py $(RELEASE) $(ADOPT)
 
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
 

@@ -147,7 +147,8 @@ class HandDrivenScheduler(Scheduler):
 
     def retract(self, rid: str) -> None:
         req = self._running(rid)
-        if not req.output_ids:  # only the forced retract takes one that has no token to show, or it does not
+        keeps_some = self.config.overlap and len(req.origin_input_ids) > 1
+        if not req.output_ids and not keeps_some:  # only the forced retract takes one of which nothing would be kept
             self.decoding.retract_at_interval()
             return
         while self._in_flight[rid] and not self.config.overlap:

@@ -255,9 +255,13 @@ class Scribe:
         """The turn whose result may come late by this rule; None if all are known."""
         if outcome.action.name not in LATE_RESULTS:
             return None
-        is_queued = outcome.before.phase == WAITING
-        turns = (t for t in holder.late if (is_queued and t == holder.turn) != outcome.action.of_another)
-        return next(turns, None)
+        phase = outcome.before.phase
+        if not outcome.action.of_another:
+            return holder.turn if phase == WAITING and holder.turn in holder.late else None
+        own = (
+            holder.turn if phase != NONE else None
+        )  # of a turn that runs again a result is its own, whenever it was launched
+        return next((turn for turn in holder.late if turn != own), None)
 
     def _terms(self, key: str, outcome: Outcome) -> dict[str, dict[str, int]]:
         """The memory check over all ledgers: the one that the step is about by its own rule, the others by the right one."""

@@ -91,7 +91,7 @@ def terms_are_true(d: Domain, s: Ledger) -> Flag:
 
 @invariant("I3", source="domain page")
 def lengths_are_ordered(d: Domain, s: Ledger) -> Flag:
-    """0 <= R <= C <= A <= row width, for every live request and every slot.
+    """0 <= cache_protected_len <= kv_committed_len <= kv_allocated_len <= row width, for every live request and every slot.
 
     Lengths out of order make footprints negative and let one release free what another owns.
     """
@@ -145,7 +145,7 @@ def steps_in_flight_keep_their_pages(d: Domain, s: Ledger) -> Flag:
 
 @invariant("I7", source="sglang #22862")
 def nothing_will_be_orphaned(d: Domain, s: Ledger) -> Flag:
-    """Before row [a, b) is overwritten, the pages behind [a, A) were freed or are kept by name.
+    """Before positions of a row are overwritten, the pages behind them were freed or are kept by name.
 
     alloc_for_extend overwrites the page table; a page it no longer names stays taken for ever.
     """
@@ -178,7 +178,7 @@ def content_is_handed_on(d: Domain, s: Ledger) -> Flag:
 
 @invariant("I9", source="sglang #22900")
 def cursor_moves_with_lengths(d: Domain, s: Ledger) -> Flag:
-    """Window cursor: E is at most the length it belongs to, and moves down with it.
+    """The window cursor, swa_evicted_seqlen, is at most the length it belongs to, and moves down with it.
 
     A cursor above the lengths says that slots were freed which the next turn takes anew: they are never evicted.
     """
@@ -213,7 +213,7 @@ def locks_have_holders(d: Domain, s: Ledger) -> Flag:
 
 @invariant("I12", source="sglang #20070, #22862")
 def protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
-    """R is a multiple of P and equals the tree-owned prefix; prefix_len >= R on every session turn.
+    """cache_protected_len is whole pages, the tree-owned prefix; on every session turn prefix_len >= cache_protected_len.
 
     R tells which pages are the tree's. Everything that is freed or written starts at or behind it.
     """
@@ -352,7 +352,7 @@ def session_or_plain(d: Domain, s: Ledger) -> Flag:
 
 @auxiliary("X2")
 def turn_appends(d: Domain, s: Ledger) -> Flag:
-    """A turn appends: O > checkpoint, and R of the slot stays below the tokens of the turn.
+    """A turn appends: its input is longer than the checkpoint, and cache_protected_len of the slot stays below the turn's tokens.
 
     This is why prefix_len = min(C, fill - 1) never falls below R.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Patience:
-    """Bounds in passes of the scheduler (batches with a decode step in them, or passes that find nothing to run), but for retracts."""
+    """Turns and closes: in passes of the scheduler, batches with a decode step in them or passes that find nothing to run."""
 
     turns: int = 64
     """Of a turn that runs, and of one that waits while there is room for it and for all that run."""

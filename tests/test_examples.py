@@ -45,8 +45,8 @@ main()
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("replay", str(VIOLATING)), "explained S0511c"),
-        (("explain", str(VIOLATING), "--html", "report.html"), "fault     S0511c"),
+        (("replay", str(VIOLATING)), "(S0511c, "),
+        (("explain", str(VIOLATING), "--html", "report.html"), "(S0511c, "),
         (("prove", "--fault", "S0511c"), "BROKEN"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

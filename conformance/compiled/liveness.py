@@ -61,8 +61,10 @@ def goes_round(kind: int, ledger: int, state: StateArrays) -> bool:
     return kind == at.RETRACT and state.tables[ledger, at.RETRACTED] >= state.settings[at.RETRACT_PATIENCE]
 
 
-def goes_on(kind: int, ledger: int, begins: bool, event: int, events: EventArrays, state: StateArrays) -> None:
-    """The event is clean, and of the ledger's own turn."""
+def goes_on(
+    kind: int, ledger: int, begins: bool, is_late: bool, event: int, events: EventArrays, state: StateArrays
+) -> None:
+    """The event is clean, and of the ledger's own turn. `is_late`: a result that is dropped."""
     counts = state.counts
     if begins:
         counts[at.PASSES] += 1
@@ -76,5 +78,5 @@ def goes_on(kind: int, ledger: int, begins: bool, event: int, events: EventArray
         state.tables[ledger, at.LAST_PASS] = counts[at.PASSES]
     if kind == at.RETRACT:
         state.tables[ledger, at.RETRACTED] += 1
-    elif (at.KINDS_THAT_GET_ON >> kind) & 1 == 1:
+    elif (at.KINDS_THAT_GET_ON >> kind) & 1 == 1 and not is_late:
         state.tables[ledger, at.RETRACTED] = 0

@@ -215,7 +215,7 @@ def judge_events(first: int, last: int, events: EventArrays, state: StateArrays)
             if taken_over >= 0:
                 launch(row_seen, taken_over, event, events, state)
             if is_another == 0:
-                goes_on(kind, ledger, begins, event, events, state)
+                goes_on(kind, ledger, begins, is_late, event, events, state)
             if is_late:
                 turns[turn, at.LATE] -= 1
             elif (at.KINDS_THAT_JOIN_OR_LEAVE >> kind) & 1 == 1:

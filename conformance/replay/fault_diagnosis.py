@@ -25,7 +25,7 @@ from kvproof.model.oracle import Oracle
 from kvproof.model.witness_machines import drifts, lets_evict_what_is_held
 from kvproof.spec.faults import FAULTS, Fault
 from kvproof.spec.invariants import INVARIANTS
-from kvproof.spec.machine import TREE
+from kvproof.spec.machine import PROGRESS, TREE, Machine
 from kvproof.spec.state import Ledger
 from kvproof.spec.trace import Event
 
@@ -128,9 +128,14 @@ def faults_behind_eviction(problems: Sequence[Problem]) -> list[Fault]:
     return _real(lambda fault: lets_evict_what_is_held(fault.id))
 
 
-def _real(explains: Callable[[Fault], bool]) -> list[Fault]:
-    """Of the real faults of the tree those that explain it; mutations explain nothing."""
-    return [f for f in FAULTS.values() if f.machine is TREE and f.kind != "mutation" and explains(f)]
+def faults_behind_retracts() -> list[Fault]:
+    """Of a turn that is retracted again and again: those whose requests need not decode between two retracts."""
+    return _real(lambda fault: "I18" in fault.breaks, PROGRESS)
+
+
+def _real(explains: Callable[[Fault], bool], machine: Machine = TREE) -> list[Fault]:
+    """Of the machine's real faults those that explain it; mutations explain nothing."""
+    return [f for f in FAULTS.values() if f.machine is machine and f.kind != "mutation" and explains(f)]
 
 
 def _sign(difference: Difference) -> int:

@@ -40,8 +40,8 @@ class Passes:
     def begins_with(self, event: Event) -> bool:
         return event.action == DECODES and event.step is not None and event.step != self.step
 
-    def see(self, event: Event, key: str) -> None:
-        """An event of a ledger, by which it goes on."""
+    def see(self, event: Event, key: str, *, is_late: bool = False) -> None:
+        """An event of a ledger, by which it goes on. `is_late`: a result that is dropped."""
         if self.begins_with(event):
             self.step, self.count, self.barren = event.step, self.count + 1, self.barren + 1
         if event.action in ADMITS_OR_GIVES_BACK:
@@ -50,7 +50,7 @@ class Passes:
             self.last[key] = self.count
         if event.action == RETRACTS:
             self.retracts[key] = self.retracts.get(key, 0) + 1
-        elif event.action in GETS_ON:
+        elif event.action in GETS_ON and not is_late:
             self.retracts.pop(key, None)
 
     def forget(self, key: str) -> None:

@@ -14,7 +14,12 @@ from typing import Any, Protocol
 from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.replay.batch_in_flight import GIVE_UP, OF_REUSE, BatchInFlight, Reused
 from kvproof.conformance.replay.coverage import Counting
-from kvproof.conformance.replay.fault_diagnosis import BadCheck, BadEvent, faults_behind_eviction
+from kvproof.conformance.replay.fault_diagnosis import (
+    BadCheck,
+    BadEvent,
+    faults_behind_eviction,
+    faults_behind_retracts,
+)
 from kvproof.conformance.replay.judge import (
     ENDS,
     LATE_RESULTS,
@@ -248,7 +253,7 @@ class Replayer:
         if event.turn is not None:
             self._count_late(event.turn, event.action, judgement.outcome)
         if not judgement.outcome.action.of_another:
-            self.passes.see(event, key)
+            self.passes.see(event, key, is_late=judgement.outcome.action.name in LATE_RESULTS)
         if after == pristine(self.d):
             self.ledgers.pop(key, None)
             self.passes.forget(key)
@@ -380,9 +385,11 @@ class Replayer:
         """Of a retract."""
         key = self.ledger_of(event)
         standing = self.liveness.goes_round(key) if key is not None else None
-        return None if standing is None else self._standstill(line, event, standing)
+        if standing is None:
+            return None
+        return self._standstill(line, event, standing, explained_by=tuple(faults_behind_retracts()))
 
-    def _standstill(self, line: int, event: Event, standing: Standing) -> Finding:
+    def _standstill(self, line: int, event: Event, standing: Standing, **found: Any) -> Finding:
         live = self.liveness
         turn = next((turn for turn, key in self.open_turns().items() if key == standing.key), None)
         first = f"the close of {standing.key} waits" if turn is None else turn_in_words(live, turn, standing.key)
@@ -398,6 +405,7 @@ class Replayer:
             pages=(first, *marked, *who_holds(live)),
             invariants={"I18": GOES_ON},
             cause=f"followed before: {followed}" if followed else "",
+            **found,
         )
 
     def _evict(self, line: int, event: Event) -> Finding | None:

@@ -85,9 +85,9 @@ def _passes(data: Data | None) -> Passes:
     if data is None:
         return Passes()
     step = None if data["step"] is None else whole_number(data["step"])
-    counts = (count(data[name]) for name in ("count", "barren", "next_look", "idle_at"))
-    by_ledger = ({str(key): count(n) for key, n in data.get(name, {}).items()} for name in ("last", "retracts"))
-    return Passes(step, *counts, *by_ledger)
+    passes, barren, next_look, idle_at = (count(data[name]) for name in ("count", "barren", "next_look", "idle_at"))
+    last, retracts = ({str(key): count(n) for key, n in data.get(name, {}).items()} for name in ("last", "retracts"))
+    return Passes(step, passes, barren, next_look, idle_at, last, retracts)
 
 
 def _restore_book(book: PageBook, data: Data) -> None:

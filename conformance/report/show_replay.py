@@ -27,7 +27,7 @@ OF_A_REPLAY = (*ACTIONS, "evict")
 
 
 def coverage_lines(coverage: Coverage, profiles: Iterable[str | None] = (None,), *, every: bool = False) -> list[Text]:
-    """Four lines; with `every`, one more for each branch. `profiles`: whose rules were judged by."""
+    """Four lines; with `every`, one more for each branch of a guard. `profiles`: whose rules were judged by."""
     by_action = all_branches(map(rules_of, dict.fromkeys(profiles)))
     branches = [branch for of_one in by_action.values() for branch in of_one]
     judged = [branch for name, of_one in by_action.items() if coverage.actions[name] for branch in of_one]
@@ -71,9 +71,26 @@ def coverage_json(coverage: Coverage, profile: str | None) -> dict[str, Any]:
 
 def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = False) -> list[Text]:
     """The whole verdict. `first_event`: findings at events before it are counted, not shown."""
-    lines = [verdict_line(report), *weaker_lines(report), Text(f"  {checked(report)}", "dim"), liveness_line(report)]
-    lines += coverage_lines(report.coverage, [report.profile], every=coverage)
-    return lines + reason_lines(report, first_event=first_event)
+    lines = [verdict_line(report), *weaker_lines(report), *reason_lines(report, first_event=first_event)]
+    if report.findings:
+        lines.append(Text(""))
+    lines += [Text(f"  {checked(report)}", "dim"), liveness_line(report)]
+    return lines + exercised_lines(report.coverage, [report.profile], every=coverage)
+
+
+def exercised_lines(coverage: Coverage, profiles: Sequence[str | None], *, every: bool) -> list[Text]:
+    """How much of all that could have been wrong happened, in one line; with `every`, all of it, each with its count."""
+    if every:
+        return coverage_lines(coverage, profiles, every=True)
+    branches = [branch for of_one in all_branches(map(rules_of, dict.fromkeys(profiles))).values() for branch in of_one]
+    parts = (
+        (coverage.actions, OF_A_REPLAY, "actions"),
+        (coverage.invariants, COUNTED, "invariants"),
+        (coverage.fields, SHOWN, "fields"),
+        (coverage.branches, branches, "branches of guards"),
+    )
+    counted = (f"{sum(seen[name] > 0 for name in names)} of {len(names)} {what}" for seen, names, what in parts)
+    return [_line("exercised", f"{', '.join(counted)} (--coverage: which)")]
 
 
 def liveness_line(report: Report) -> Text:

@@ -61,6 +61,7 @@ def late_result_frees_its_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step
 
     It frees out_cache_loc[i], although the release has the page or has freed it.
     """
-    waits = d.every(s.phase == WAITING, s.slot_held, fill_len(s) <= s.slot_kv_committed_len)
+    has_decoded = d.every(d.one <= s.output_len, fill_len(s) <= s.slot_kv_committed_len)
+    waits = d.every(s.phase == WAITING, s.slot_held, has_decoded)
     end = d.where(waits, s.slot_kv_committed_len, d.zero)
     return Step(s, effects=(FreeByLoc(minus(d, end, d.one), end),))

@@ -46,5 +46,5 @@ def last_slot_is_cut_off(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     smallest=(1, 6),
 )
 def cursor_stays_above_the_trim(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """The trim leaves E above T: slots written at [T, E) next turn are never evicted."""
+    """The trim leaves the window cursor above the trimmed length: slots written below it next turn are never evicted."""
     return but_after(finish.run(d, s, p), slot_swa_evicted_seqlen=s.swa_evicted_seqlen)

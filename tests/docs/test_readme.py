@@ -22,8 +22,8 @@ def test_it_is_short() -> None:
 
 def test_each_script_finds_on_the_newest_release_what_it_says() -> None:
     release, found = list(json.loads(FOUND.read_text(encoding="utf-8")).items())[-1]
-    assert f"site/{release}\n" in README
-    scripts = dict(re.findall(r"^\$ \S+ docs/findings/(\w+)\.py\n((?:[^$`].*\n)+)", README, re.MULTILINE))
+    assert f"$(or $(RELEASE),{release})\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    scripts = dict(re.findall(r"^\$ make finding NAME=(\w+)\n((?:[^$`].*\n)+)", README, re.MULTILINE))
     assert len(scripts) == 3
     for script, output in scripts.items():
         said = re.findall(r"^there: (.*)$", output, re.MULTILINE)

@@ -31,7 +31,8 @@ class VerdictPage:
 
     def write(self, table: str) -> None:
         page = self.path.read_text()
-        before, after = page.partition(self.mark)[0], page.partition(END)[2]
+        before, _, behind = page.partition(self.mark)
+        after = behind.partition(END)[2]
         self.path.write_text(f"{before}{self.mark}\n\n{table}\n\n{END}{after}")
 
 

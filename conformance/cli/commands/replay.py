@@ -49,7 +49,7 @@ from kvproof.conformance.report.formats.stream import Formats, telling
 from kvproof.conformance.report.show_replay import (
     as_json,
     checked,
-    coverage_lines,
+    exercised_lines,
     reason_lines,
     replay_command,
     verdict_line,
@@ -254,7 +254,7 @@ def _show_many(answers: Sequence[Judged], first: int, coverage: bool) -> None:
     counts[NOT_JUDGED] = len(answers) - len(reports)
     say(f"\n{len(answers)} traces: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
     say(f"  {sum(r.events for r in reports)} events, {sum(r.pages_moved for r in reports)} page moves", "dim")
-    say_lines(coverage_lines(coverage_of(answers), [report.profile for report in reports], every=coverage))
+    say_lines(exercised_lines(coverage_of(answers), [report.profile for report in reports], every=coverage))
 
 
 def _show_timelines(reports: Sequence[Report], wanted: Slice) -> None:

@@ -14,7 +14,14 @@ from kvproof.conformance.compiled.choose import is_large
 from kvproof.conformance.fuzz.finding_files import SCHEDULE, TEST
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.conformance.fuzz.targets import to_play_again
-from kvproof.conformance.replay.finding_words import MAX_PAGE_LINES, NO_FAULT, by_the_rule, fault_in_words, page_lines
+from kvproof.conformance.replay.finding_words import (
+    MAX_PAGE_LINES,
+    NO_FAULT,
+    fault_in_words,
+    in_one_sentence,
+    invariant_in_words,
+    page_lines,
+)
 from kvproof.conformance.replay.judge import Difference
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.replay.timeline import pages_in_words
@@ -128,9 +135,9 @@ def _facts_of(finding: Finding) -> Iterator[Fact]:
     yield Fact("who", f"{finding.ledger}{turn}{row}")
     yield Fact("action", f": {finding.rule}", finding.action)
     for invariant, sentence in finding.invariants.items():
-        yield Fact("breaks", f" {sentence}", invariant, is_bad=True)
+        yield Fact("breaks", invariant_in_words(invariant, sentence), is_bad=True)
     for fault in finding.explained_by:
-        yield Fact("fault", f" {fault_in_words(fault)}", fault.id)
+        yield Fact("fault", fault_in_words(fault, finding.profile))
         yield Fact("", f"with {fault.id} on, the model accepts this event")
     if finding.cause:
         yield Fact("cause", finding.cause)
@@ -150,15 +157,6 @@ def _pages_of(finding: Finding) -> Iterator[Fact]:
         left = len(pages) - MAX_PAGE_LINES
         named += f" and {left} more" if left > 0 else ""
         yield Fact("page", f": {owner} had it, {became} has it now; by the rule: {rule}", named, is_bad=True)
-
-
-def in_one_sentence(finding: Finding) -> str:
-    """What broke: the page that moved wrongly, or the first value that differs, or that no rule applies."""
-    if finding.pages:
-        return finding.pages[0]
-    for d in finding.differences:
-        return f"{d.name} is {value(d.name, d.seen)}{by_the_rule(d)}"
-    return next(iter(finding.invariants.values()), finding.rule)
 
 
 def events_before(finding: Finding, most: int = EVENTS_BEFORE) -> list[str]:

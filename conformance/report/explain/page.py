@@ -17,11 +17,20 @@ from importlib.metadata import version
 from importlib.resources import files
 from string import Template
 
+from kvproof.conformance.replay.finding_words import in_one_sentence
 from kvproof.conformance.replay.verdict import Report
-from kvproof.conformance.report.explain.account import Account, Command, Value, Wrong, account_of, commands_of
+from kvproof.conformance.report.explain.account import (
+    Account,
+    Command,
+    Fact,
+    Value,
+    Wrong,
+    account_of,
+    commands_of,
+)
 from kvproof.conformance.report.explain.packed import packed
 from kvproof.conformance.report.explain.story import Story, Subject
-from kvproof.conformance.report.show_replay import checked, weaker
+from kvproof.conformance.report.show_replay import checked, coverage_lines, weaker
 from kvproof.spec import SPEC_VERSION
 
 SCRIPTS = ("model.js", "paint.js", "charts.js", "page.js")
@@ -44,7 +53,7 @@ def page_of(story: Story, subject: Subject) -> str:
     return Template(asset("page.html")).substitute(
         parts,
         policy=policy([parts["uplot"], parts["script"]], [parts["uplot_style"], parts["style"]]),
-        title=escape(f"kvproof: {report.verdict} {story.path.name}"),
+        title=escape(f"{_headline(story)}: kvproof, {story.path.name}"),
         headline=escape(_headline(story)),
         verdict=escape(report.verdict),
         facts=escape(_facts_of_run(story)),
@@ -77,10 +86,7 @@ def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 
 def _headline(story: Story) -> str:
     finding = story.report.first
-    if finding is None:
-        return story.path.name
-    broken = ", ".join(finding.invariants) or "the order of events"
-    return f"{story.path.name}: {finding.action} breaks {broken}"
+    return in_one_sentence(finding) if finding is not None else story.path.name
 
 
 def _facts_of_run(story: Story) -> str:
@@ -92,7 +98,7 @@ def _facts_of_run(story: Story) -> str:
 
 def _broke(account: Account, commands: Iterable[Command]) -> str:
     """What broke, in words and tables."""
-    left = f'<p class="lead bad">{escape(account.sentence)}</p>{_facts(account)}'
+    left = _facts(account.facts)
     right = f"{_values(account.values)}{_picture(account)}"
     notes = "".join(f'<p class="dim">{escape(note)}</p>' for note in account.notes)
     return (
@@ -104,12 +110,18 @@ def _broke(account: Account, commands: Iterable[Command]) -> str:
 def _unbroken(report: Report, commands: Iterable[Command]) -> str:
     why = [report.why, report.hint, *weaker(report.allowed, report.gaps)]
     said = "".join(f"<p>{escape(line)}</p>" for line in why if line)
-    return f"<section id='broke'><h2>Nothing broke</h2>{said}{_commands(commands)}</section>"
+    return f"<section id='broke'><h2>Nothing broke</h2>{said}{_exercised(report)}{_commands(commands)}</section>"
 
 
-def _facts(account: Account) -> str:
+def _exercised(report: Report) -> str:
+    """What the run did of all that could have been wrong."""
+    lines = (line.plain.split(maxsplit=1) for line in coverage_lines(report.coverage, [report.profile]))
+    return f"<h3>What was exercised</h3>{_facts([Fact(label, text) for label, text in lines])}"
+
+
+def _facts(facts: Iterable[Fact]) -> str:
     rows = []
-    for fact in account.facts:
+    for fact in facts:
         name = f"<strong{' class=bad' if fact.is_bad else ''}>{escape(fact.name)}</strong>" if fact.name else ""
         rows.append(f"<dt>{fact.label}</dt><dd>{name}{escape(fact.text)}</dd>")
     return f'<dl class="facts">{"".join(rows)}</dl>'

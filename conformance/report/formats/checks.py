@@ -13,7 +13,14 @@ from typing import Any
 
 from kvproof.conformance.errors import at
 from kvproof.conformance.exit_codes import ExitCode
-from kvproof.conformance.replay.finding_words import NO_FAULT, by_the_rule, fault_in_words, page_lines
+from kvproof.conformance.replay.finding_words import (
+    NO_FAULT,
+    by_the_rule,
+    fault_in_words,
+    in_one_sentence,
+    invariant_in_words,
+    page_lines,
+)
 from kvproof.conformance.replay.ledger_words import value
 from kvproof.conformance.report.formats.run_events import (
     NOT_REACHED,
@@ -118,17 +125,17 @@ def _of_trace(judged: Judged, findings: Sequence[Found]) -> Check:
 
 def _with_finding(check: Check, found: Found) -> Check:
     """What broke, where, which values and pages, which fault does the same, and the command that shows it again."""
-    explained = f" ({', '.join(found.explained_by)})" if found.explained_by else ""
-    what = f"breaks {', '.join(found.invariants)}" if found.invariants else found.rule
+    codes = ", ".join((*found.invariants, *found.explained_by))
     return check.with_problem(
         rule_of(found.invariants, found.explained_by),
-        f"event {found.seq}, {found.action} of {found.ledger}: {what}{explained}",
-        f"at: {at(found.path, found.line)}",
+        f"{in_one_sentence(found)}: event {found.seq}, {found.action} of {found.ledger}"
+        + (f" ({codes})" if codes else ""),
+        f"where: {at(found.path, found.line)}",
         f"rule: {found.rule}",
         *(f"{d.name}: {value(d.name, d.seen)}{by_the_rule(d)}" for d in found.differences),
         *(f"page: {line}" for line in page_lines(found.pages)),
-        *(f"{invariant}: {sentence}" for invariant, sentence in found.invariants.items()),
-        *(f"explained by {name}: {fault_in_words(FAULTS[name])}" for name in found.explained_by),
+        *(f"breaks: {invariant_in_words(invariant, sentence)}" for invariant, sentence in found.invariants.items()),
+        *(f"fault: {fault_in_words(FAULTS[name], found.profile)}" for name in found.explained_by),
         *([f"cause: {found.cause}"] if found.cause else ()),
         f"again: {replay_command(found.path, profile=found.profile)}",
         path=found.path,

@@ -151,7 +151,8 @@ def test_the_implementation_follows_what_it_recorded_with_a_fault_on(fault: str,
     scenario = next(name for name, entry in SCENARIOS.items() if fault in entry.exposes)
     recorded(scenario, path, faults=(fault,))
     assert drive(path, faults=[fault]).first is None
-    assert drive(path).first is not None
+    # Each retract of F994e is one that the right implementation takes, too; only that there is no end of them is wrong.
+    assert fault == "F994e" or drive(path).first is not None
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
@@ -325,7 +326,7 @@ def test_the_command_says_same_or_shows_the_first_event_that_differs(saved: dict
 
 def test_prove_saves_what_replay_flags_and_drive_follows(path: Path) -> None:
     assert run("prove", "--fault", "F22790b", "--out", path, "-q").exit_code == 1
-    assert "explained F22790b" in run("replay", path).stdout
+    assert "(F22790b, " in run("replay", path).stdout
     assert run("drive", path, "--fault", "F22790b", "-q").stdout == f"same\t{path}\t5 events\n"
     assert run("drive", path, "-q").stdout == f"otherwise\t{path}\t5 events\n"
 

@@ -48,7 +48,7 @@ ALL = every_action()
 @pytest.mark.parametrize(
     ("file", "old", "new", "concerned"),
     [
-        pytest.param("actions/finish.py", "HAS_GENERATED =", "# new\nHAS_GENERATED =", (), id="a comment"),
+        pytest.param("actions/finish.py", "KEEPS_SOME =", "# new\nKEEPS_SOME =", (), id="a comment"),
         pytest.param("actions/finish.py", "C once all results are in", "C when all are in", (), id="a docstring"),
         pytest.param("actions/session.py", '"open", when', '"match", when', ("open",), id="the row above a rule"),
         pytest.param("faults/window.py", '"F22900"', '"F22901"', ("finish",), id="a fault"),

@@ -84,7 +84,7 @@ def test_a_sentence_that_compares_zeros_says_nothing() -> None:
 
 def test_every_branch_has_a_name_of_its_own_in_words() -> None:
     names = [name for branches in all_branches().values() for name in branches]
-    assert len(names) == len(set(names)) == 31
+    assert len(names) == len(set(names)) == 33
     assert not any("s." in name.split(": ")[-1] or "(s" in name for name in names)
     d = Tracing()
     assert in_words(d.operation("equal", d.read("s.phase"), RUNNING)) == "phase = running"

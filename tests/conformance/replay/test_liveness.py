@@ -195,13 +195,19 @@ def goes_round(*times: int) -> Events:
             yield from retracted("a", 0, tokens)
         yield from prefilled("a", 0, tokens)
         yield {"action": "result", "step": 0, "turn": "a", "params": {"tokens": 1}}
-        yield {"action": "retract", "step": 0, "turn": "a", "row": 0, "free": tuple(page_of(0, at) for at in range(tokens))}
+        yield {
+            "action": "retract",
+            "step": 0,
+            "turn": "a",
+            "row": 0,
+            "free": tuple(page_of(0, at) for at in range(tokens)),
+        }
 
 
 def test_a_turn_that_is_retracted_again_and_again_without_a_token_is_found(tmp_path: Path) -> None:
     finding = standing(tmp_path / "t.jsonl", goes_round(Patience().retracts + 1))
     assert finding.event.action == "retract"
-    assert finding.rule == f"a turn goes on: it was retracted {Patience().retracts + 1} times and got no token between"
+    assert finding.rule == f"a turn goes on: retracted {Patience().retracts + 1} times, it got no token between"
 
 
 def test_some_retracts_before_each_token_are_right(tmp_path: Path) -> None:

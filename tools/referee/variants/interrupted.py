@@ -15,9 +15,9 @@ INTERRUPTED = Variants("retract, abort and detach")
 
 
 @INTERRUPTED.wrong("retract", must="X2, I8")
-def retract_before_a_token(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A turn may be retracted before its first result: its slot holds a prompt that no checkpoint and no output covers."""
-    return without_guard(built_in("retract", d, s, p), "has generated")
+def retract_of_what_the_tree_holds(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
+    """A turn may be retracted when the tree holds all its tokens: its next match keeps one less than the tree owns."""
+    return without_guard(built_in("retract", d, s, p), "keeps KV of it")
 
 
 @INTERRUPTED.wrong("retract", must="X2, I8")

@@ -5,7 +5,7 @@ One virtual environment, `.venv-sglang`, holds what the releases share (pins.txt
 asks for GPU packages, which stand-ins take the place of. About 3 GB and two minutes for
 the releases that are tested often; with --all for every release that is known, a minute more.
 
-    python tests/conformance/adapters/sglang/make_env.py [--all] [--python PATH]
+    python tests/conformance/adapters/sglang/make_env.py [--all] [--python PATH] [RELEASE ...]
 """
 
 from __future__ import annotations
@@ -116,13 +116,17 @@ def make(python: str | None, versions: tuple[str, ...]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", help=f"a Python {PYTHON_VERSION} to build on")
+    parser.add_argument("releases", nargs="*", metavar="RELEASE", help=f"only these, of {', '.join(SITES)}")
     parser.add_argument("--all", action="store_true", help="every known release, not only those that are tested often")
     arguments = parser.parse_args()
+    for release in arguments.releases:
+        if release not in SITES:
+            parser.error(f"{release} is no known release: {', '.join(SITES)}")
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("w") as lock:
         # Of two who make it at once, `make soak` beside `make mutants`, the second waits and finds it ready.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        make(arguments.python, tuple(SITES) if arguments.all else TESTED_OFTEN)
+        make(arguments.python, tuple(arguments.releases) or (tuple(SITES) if arguments.all else TESTED_OFTEN))
 
 
 if __name__ == "__main__":

@@ -12,17 +12,23 @@ from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import MACHINES, every_invariant
 
 OF_A_FAULT = (
-    "the trim leaves E above T",
+    "the trim leaves the window cursor above",
     "bug that was fixed",
     "sglang #22900",
-    "I9 window cursor",
+    "I9 the window cursor",
     "7 evict_window(pre_len=5)      ×××██  C 5  A 5  R 0  E 3",
     "8 finish(finished_len=1)       ×××    C 2  A 2  R 0  E 3 ✗",
     "by the rule                  ××     C 2  A 2  R 0  E 2",
     "finish: slot_swa_evicted_seqlen is 3 after it; the rule says 2",
     "kvproof prove --fault F22900",
 )
-OF_AN_INVARIANT = ("window cursor: E is at most", "why", "sglang #22900", "F22900 (finish)", "8 finish(finished_len=1)")
+OF_AN_INVARIANT = (
+    "window cursor, swa_evicted_seqlen, is at most",
+    "why",
+    "sglang #22900",
+    "F22900 (finish)",
+    "8 finish(finished_len=1)",
+)
 OF_AN_ACTION = ("event     match", "I4 a free starts on a page boundary", "sglang #20070, #22862", "F22862b")
 
 

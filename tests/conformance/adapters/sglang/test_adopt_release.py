@@ -1,0 +1,33 @@
+"""Rows of releases that were taken in: the page is of the data, and what differs is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from adopt_release import ADOPTED, TABLE, asked_for, numbers, other_verdicts, table
+
+
+def test_the_page_has_the_rows_of_the_data() -> None:
+    rows = json.loads(ADOPTED.read_text())
+    assert rows and TABLE.read() == table(rows)
+
+
+def test_a_run_that_another_release_judges_otherwise_or_cannot_do_is_named() -> None:
+    known = {"basic": {"1": "conforms", "4": "conforms"}, "v1": {"1": "conforms"}}
+    here = {"basic-p1": "conforms", "basic-p4": "violates: insert"}
+    assert dict(other_verdicts(here, known)) == {
+        "basic-p4": ("violates: insert", "conforms"),
+        "v1-p1": ("cannot run", "conforms"),
+    }
+    assert numbers("0.5.10.post1") > numbers("0.5.10") > numbers("0.5.9")
+
+
+def test_of_what_a_release_asks_for_a_version_that_is_known_to_work_is_taken(tmp_path: Path) -> None:
+    written = tmp_path / "made-1.0.dist-info"
+    written.mkdir()
+    asked = ("transformers==5.12.1", "huggingface-hub>=1.0", "tokenizers>=99", "torch", "extra1; extra == 'all'")
+    lines = ["Metadata-Version: 2.1", "Name: made", "Version: 1.0", *(f"Requires-Dist: {one}" for one in asked)]
+    (written / "METADATA").write_text("\n".join(lines) + "\n")
+    found = asked_for(tmp_path, "made", "transformers", "huggingface-hub", "tokenizers", "extra1")
+    assert found == ["transformers==5.12.1", "huggingface-hub==1.33.0", "tokenizers>=99"]
