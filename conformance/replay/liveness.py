@@ -64,7 +64,7 @@ class Liveness:
         times = self.passes.retracts.get(key, 0)
         if times <= self.patience.retracts:
             return None
-        return Standing(key, A_TURN, f"retracted {times} times, it got no token between")
+        return Standing(key, A_TURN, f"it was retracted {times} times, and got no token between")
 
     def _stands(self, key: str, ledger: Ledger, stood: int, *, is_idle: bool) -> bool:
         if ledger.phase == NONE:

@@ -387,9 +387,10 @@ class Replayer:
         standing = self.liveness.goes_round(key) if key is not None else None
         if standing is None:
             return None
-        return self._standstill(line, event, standing, explained_by=tuple(faults_behind_retracts()))
+        said = f"{event.turn}: {standing.how}"
+        return self._standstill(line, event, standing, said, explained_by=tuple(faults_behind_retracts()))
 
-    def _standstill(self, line: int, event: Event, standing: Standing, **found: Any) -> Finding:
+    def _standstill(self, line: int, event: Event, standing: Standing, *said: str, **found: Any) -> Finding:
         live = self.liveness
         turn = next((turn for turn, key in self.open_turns().items() if key == standing.key), None)
         first = f"the close of {standing.key} waits" if turn is None else turn_in_words(live, turn, standing.key)
@@ -402,7 +403,7 @@ class Replayer:
             action=STANDSTILL,
             rule=f"{standing.waits_for}: {standing.how}",
             before=self.ledgers[standing.key],
-            pages=(first, *marked, *who_holds(live)),
+            pages=(*said, first, *marked, *who_holds(live)),
             invariants={"I18": GOES_ON},
             cause=f"followed before: {followed}" if followed else "",
             **found,

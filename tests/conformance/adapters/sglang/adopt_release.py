@@ -91,7 +91,7 @@ def adopt(release: str, seconds: float) -> Row:
 
 def install(release: str) -> tuple[str, ...]:
     """The release and, of what it asks for, the versions that change with it; what is there already stays."""
-    site, beside = SITES / release, SITES / f"{release}.part"
+    site, beside = site_of(release), SITES / f"{release}.part"
     if not site.exists():
         say(f"{release}: installing")
         shutil.rmtree(beside, ignore_errors=True)
@@ -101,6 +101,12 @@ def install(release: str) -> tuple[str, ...]:
         pip("install", "--no-deps", "--target", str(beside), *asked)
         beside.rename(site)
     return tuple(sorted(f"{one.name}=={one.version}" for one in metadata.distributions(path=[str(site)])))
+
+
+def site_of(release: str) -> Path:
+    """Where a release is installed, or will be."""
+    known = ENVIRONMENT / "site" / release
+    return known if known.exists() else SITES / release
 
 
 def asked_for(site: Path, package: str, *names: str) -> list[str]:
@@ -140,7 +146,7 @@ def record(release: str) -> Path:
 
 def run(release: str, *command: str, timeout: float = 3600, exits: tuple[int, ...] = (0,)) -> None:
     """A command on the release. Ends this process, with what it said last, where it fails."""
-    environment = {**os.environ, "PYTHONPATH": str(SITES / release)}
+    environment = {**os.environ, "PYTHONPATH": str(site_of(release))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=timeout)
     if done.returncode not in exits:
         sys.exit(f"error: SGLang {release}: {' '.join(command)} exited with {done.returncode}:\n{done.stderr[-3000:]}")
