@@ -35,6 +35,7 @@ from kvproof.spec.effects import DropRow, Free, Unlock
 from kvproof.spec.state import fill_len, is_live
 
 FEW, MANY = 100, 10_000
+MOST_PAGES = 1000
 AT_ONCE = 20_000
 """States that a release's own Python is asked about in one file: of ten times as many, the answers take 12 GB to read."""
 KNOWN, COVERS = z3.Bool("finished_len is known"), z3.Bool("the lock covers the window")
@@ -85,6 +86,7 @@ def states(of: Explored, count: int, seed: int) -> Iterator[z3.ModelRef]:
         solver.add(z3.Or(KNOWN, length == posed.before.output_len))
     fields = [*vars(posed.before).values(), *vars(posed.params).values()]
     lengths = [value for value in fields if isinstance(value, PagedLength)]
+    solver.add(*(length.pages <= MOST_PAGES for length in lengths))  # Python makes lists of these lengths
     flags = [*(value for value in fields if z3.is_bool(value)), posed.d.windowed, KNOWN, COVERS]
     for _ in range(count):
         page_size = chance.randint(1, 5)
