@@ -40,6 +40,7 @@ def record(arguments: argparse.Namespace, adapter: Any) -> None:
     names, folder, settings = adapter.scenarios_here(), arguments.folder, parse_settings(arguments.settings)
     if arguments.target == "sglang":
         folder /= installed_version()
+    folder.mkdir(parents=True, exist_ok=True)
     for page_size in arguments.page_size:
         for name in arguments.scenarios or names:
             out = folder / f"{name}-p{page_size}.jsonl"

@@ -128,7 +128,6 @@ def record(release: str) -> Path:
     say(f"{release}: recording")
     folder = OUT / release
     shutil.rmtree(folder, ignore_errors=True)
-    OUT.mkdir(parents=True, exist_ok=True)
     sizes = map(str, PAGE_SIZES)
     run(
         release,

@@ -27,7 +27,7 @@ SCENARIO = {
     "S0510c": "abort-queued",  # F22790c
     "S0510e": "matrix-speculation",  # F21875c
 }
-STILL_WRONG = {"F22790e": "S0511d", "S0510c": "S0511c"}
+STILL_WRONG = {"F22790e": "S0511d", "S0510c": "S0511b"}
 """What the next release has in its place."""
 
 OnPool = Callable[[str, str, str, int], Trace]
