@@ -3,9 +3,9 @@
     make adopt RELEASE=0.5.22
 
 A release is installed apart, with the versions that its own metadata ask for. Every scenario is recorded at both page sizes, and
-judged by the rules of each release that is known: the nearest is the one from whose verdicts the fewest differ. It is fuzzed
-by the rules of the nearest. What differs is printed, with the command that shows it, for a person to confirm: as a rule of a
-profile, or as a finding.
+judged by the rules of each release that is known: the nearest is the one from whose verdicts the fewest differ, and of equals
+the one that keeps most in the same places. It is fuzzed by the rules of the nearest. What differs is printed, with the command
+that shows it, for a person to confirm: as a rule of a profile, or as a finding.
 """
 
 from __future__ import annotations
@@ -152,17 +152,17 @@ def run(release: str, *command: str, timeout: float = 3600, exits: tuple[int, ..
 
 
 def nearest_to(release: str, traces: Path) -> tuple[str, dict[str, tuple[str, str]], dict[str, str]]:
-    """The known release from which the fewest verdicts differ, which those are, and all verdicts by its rules."""
+    """The known release from which the fewest verdicts differ, of equals the fewest seams; which verdicts; all by its rules."""
     say(f"{release}: judging by the rules of each known release")
     by_profile: Verdicts = json.loads(BY_PROFILE.read_text())
-    best: tuple[tuple[int, bool, int], str, dict[str, tuple[str, str]], dict[str, str]] | None = None
+    best: tuple[tuple[int, int, bool, int], str, dict[str, tuple[str, str]], dict[str, str]] | None = None
     judged: dict[str, dict[str, str]] = {}
     for place, known in enumerate(by_profile):
         name = profile_name(known)
         if name not in judged:
             judged[name] = {trace.stem: verdict_of(trace, name) for trace in sorted(traces.glob("*-p*.jsonl"))}
         differs = dict(other_verdicts(judged[name], by_profile[known]))
-        how_far = (len(differs), numbers(known) > numbers(release), -place)
+        how_far = (len(differs), len(other_seams(traces, known)), numbers(known) > numbers(release), -place)
         if best is None or how_far < best[0]:
             best = how_far, known, differs, judged[name]
     assert best is not None
