@@ -78,19 +78,19 @@ finding: ## show a bug of a real release on a CPU, in a minute (NAME=given_up RE
 	@if [ ! -f docs/findings/$(NAME).md ]; then
 		echo "error: NAME is one of: $$(cd docs/findings; ls *.md | sed 's/\.md$$//' | grep -v README | paste -s -d ' ')" >&2; exit 2
 	fi
-	$(PYTHON) tests/conformance/adapters/sglang/make_env.py $(SHOWN_ON)
+	$(PYTHON) tests/conformance/adapters/sglang/make_env.py $(SHOWN_ON) >&2
 	mkdir -p out
 	PYTHONPATH=.venv-sglang/site/$(SHOWN_ON) .venv-sglang/bin/python docs/findings/$(NAME).py 2>out/finding.log || [ $$? = 1 ] || { cat out/finding.log >&2; exit 2; }
 
 issue: ## a finding as the text of an issue for SGLang, by its bug template: out/issue.md (NAME=given_up RELEASE=0.5.23)
 	@mkdir -p out
-	$(MAKE) --no-print-directory finding NAME=$(NAME) RELEASE=$(SHOWN_ON) | grep -v "is ready" > out/finding.txt
+	$(MAKE) --no-print-directory finding NAME=$(NAME) RELEASE=$(SHOWN_ON) > out/finding.txt
 	$(PYTHON) tools/issue_text.py $(NAME) --release $(SHOWN_ON) --said out/finding.txt > out/issue.md
 	echo "out/issue.md: search upstream for it, and read it, before you send it"
 
 adopt: $(STAMP) ## take in a release of SGLang that is not known: install, record, judge, fuzz, and write its row (RELEASE="0.5.21 0.5.22")
 	@echo "== adopt: $(RELEASE)"
-	PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/adopt_release.py $(RELEASE) $(ADOPT)
+	PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang:tools:benchmarks $(BIN)/python -W ignore tests/conformance/adapters/sglang/adopt_release.py $(RELEASE) $(ADOPT)
 
 CHROMIUM := command -v chromium || command -v chromium-browser || command -v google-chrome
 

@@ -258,9 +258,8 @@ class Scribe:
         phase = outcome.before.phase
         if not outcome.action.of_another:
             return holder.turn if phase == WAITING and holder.turn in holder.late else None
-        own = (
-            holder.turn if phase != NONE else None
-        )  # of a turn that runs again a result is its own, whenever it was launched
+        # Of a turn that runs again a result is its own, whenever it was launched.
+        own = holder.turn if phase != NONE else None
         return next((turn for turn in holder.late if turn != own), None)
 
     def _terms(self, key: str, outcome: Outcome) -> dict[str, dict[str, int]]:

@@ -256,7 +256,9 @@ ALLOC, FREED, WINDOW_ALLOC, WINDOW_FREED = (LISTS[name] for name in ("alloc", "f
 SHARED, FREE_LIST, WINDOW_FREE_LIST = (LISTS[name] for name in ("shared", "free_list", "window_free_list"))
 FOLLOWED, LONGEST_CHUNK, OVERLAP = (SETTINGS_AT[name] for name in ("window_followed", "longest_chunk", "overlap"))
 PAGE_SIZE, ROW_WIDTH, ROWS = (SETTINGS_AT[name] for name in ("page_size", "row_width", "rows"))
-PATIENCE, CLOSE_PATIENCE, RETRACT_PATIENCE = (SETTINGS_AT[f"{of}patience"] for of in ("", "close_", "retract_"))
+PATIENCE, CLOSE_PATIENCE, RETRACT_PATIENCE = (
+    SETTINGS_AT[name] for name in ("patience", "close_patience", "retract_patience")
+)
 # Fields of a ledger that the loop itself reads; a turn in a phase from LIVE_FROM on has a row.
 PHASE, PREFIX_LEN, PENDING = (FIELDS[name] for name in ("phase", "prefix_len", "pending"))
 CLOSING, SLOT_HELD = FIELDS["closing"], FIELDS["slot_held"]

@@ -86,7 +86,8 @@ def _passes(data: Data | None) -> Passes:
         return Passes()
     step = None if data["step"] is None else whole_number(data["step"])
     passes, barren, next_look, idle_at = (count(data[name]) for name in ("count", "barren", "next_look", "idle_at"))
-    last, retracts = ({str(key): count(n) for key, n in data.get(name, {}).items()} for name in ("last", "retracts"))
+    by_ledger = (data["last"], data.get("retracts", {}))  # of an older version retracts are counted from here on
+    last, retracts = ({str(key): count(n) for key, n in counts.items()} for counts in by_ledger)
     return Passes(step, passes, barren, next_look, idle_at, last, retracts)
 
 

@@ -26,22 +26,39 @@ STYLES = {CONFORMS: "bold green", VIOLATES: "bold red", INCOMPLETE: "bold yellow
 OF_A_REPLAY = (*ACTIONS, "evict")
 
 
-def coverage_lines(coverage: Coverage, profiles: Iterable[str | None] = (None,), *, every: bool = False) -> list[Text]:
-    """Four lines; with `every`, one more for each branch of a guard. `profiles`: whose rules were judged by."""
-    by_action = all_branches(map(rules_of, dict.fromkeys(profiles)))
+def coverage_facts(coverage: Coverage, profiles: Sequence[str | None]) -> list[tuple[str, str]]:
+    """What happened of all that could have been wrong, with counts. `profiles`: whose rules were judged by."""
+    by_action = _branches(profiles)
     branches = [branch for of_one in by_action.values() for branch in of_one]
     judged = [branch for name, of_one in by_action.items() if coverage.actions[name] for branch in of_one]
     taken = sum(coverage.branches[branch] > 0 for branch in branches)
     never = [branch for branch in judged if not coverage.branches[branch]]
-    lines = [
-        _line("actions", _counted(coverage.actions, OF_A_REPLAY)),
-        _line("invariants", _counted(coverage.invariants, COUNTED)),
-        _line("fields", _counted(coverage.fields, SHOWN)),
-        _line("guards", f"{taken} of {len(branches)} branches taken; {len(never)} of actions that happened never were"),
+    return [
+        ("actions", _counted(coverage.actions, OF_A_REPLAY)),
+        ("invariants", _counted(coverage.invariants, COUNTED)),
+        ("fields", _counted(coverage.fields, SHOWN)),
+        ("guards", f"{taken} of {len(branches)} branches taken; {len(never)} of actions that happened never were"),
     ]
+
+
+def exercised_lines(coverage: Coverage, profiles: Sequence[str | None], *, every: bool) -> list[Text]:
+    """How much of that happened, in one line; with `every`, all of it, and each branch of a guard with its count."""
+    branches = [branch for of_one in _branches(profiles).values() for branch in of_one]
     if every:
-        lines += [_line(str(coverage.branches[branch]), branch) for branch in branches]
-    return lines
+        counts = [(str(coverage.branches[branch]), branch) for branch in branches]
+        return [_line(name, text) for name, text in (*coverage_facts(coverage, profiles), *counts)]
+    parts = (
+        (coverage.actions, OF_A_REPLAY, "actions"),
+        (coverage.invariants, COUNTED, "invariants"),
+        (coverage.fields, SHOWN, "fields"),
+        (coverage.branches, branches, "branches of guards"),
+    )
+    counted = (f"{sum(seen[name] > 0 for name in names)} of {len(names)} {what}" for seen, names, what in parts)
+    return [_line("exercised", f"{', '.join(counted)} (--coverage: which)")]
+
+
+def _branches(profiles: Sequence[str | None]) -> dict[str, tuple[str, ...]]:
+    return all_branches(map(rules_of, dict.fromkeys(profiles)))
 
 
 def _line(name: str, text: str) -> Text:
@@ -76,21 +93,6 @@ def verdict_lines(report: Report, *, first_event: int = 0, coverage: bool = Fals
         lines.append(Text(""))
     lines += [Text(f"  {checked(report)}", "dim"), liveness_line(report)]
     return lines + exercised_lines(report.coverage, [report.profile], every=coverage)
-
-
-def exercised_lines(coverage: Coverage, profiles: Sequence[str | None], *, every: bool) -> list[Text]:
-    """How much of all that could have been wrong happened, in one line; with `every`, all of it, each with its count."""
-    if every:
-        return coverage_lines(coverage, profiles, every=True)
-    branches = [branch for of_one in all_branches(map(rules_of, dict.fromkeys(profiles))).values() for branch in of_one]
-    parts = (
-        (coverage.actions, OF_A_REPLAY, "actions"),
-        (coverage.invariants, COUNTED, "invariants"),
-        (coverage.fields, SHOWN, "fields"),
-        (coverage.branches, branches, "branches of guards"),
-    )
-    counted = (f"{sum(seen[name] > 0 for name in names)} of {len(names)} {what}" for seen, names, what in parts)
-    return [_line("exercised", f"{', '.join(counted)} (--coverage: which)")]
 
 
 def liveness_line(report: Report) -> Text:

@@ -232,7 +232,7 @@ def test_names_of_sessions_and_turns_are_never_run(browser: Any, traces: Path, t
     hostile = renamed(traces / "retract.jsonl", lambda name: name + HOSTILE, tmp_path / "hostile.jsonl")
     with opened(browser, report(hostile, tmp_path / "hostile.html")) as shown:
         assert shown.complaints == [] and len(shown.requests) == 1
-        assert shown.page.title().endswith(": kvproof, hostile.jsonl")
+        assert shown.page.title() == f"page 9 was freed; the owner was session s{HOSTILE}: kvproof, hostile.jsonl"
         assert shown.page.locator("img").count() == 0
         assert HOSTILE in shown.page.locator("#broke").inner_text()
         assert HOSTILE in shown.point("map", 32.5, 8.5)

@@ -48,16 +48,17 @@ class Row:
 
 def releases_of(environment: Path) -> list[str]:
     """Those installed, in their order."""
-    return sorted((path.name for path in (environment / "site").iterdir()), key=_numbers)
+    return sorted((path.name for path in (environment / "site").iterdir()), key=numbers)
 
 
 def matrix(environment: Path, releases: Sequence[str], seeds: int, seconds: float) -> Iterator[list[Row]]:
     """Release by release. Raises RuntimeError, with what was said, if a search could not be done."""
     for release in releases:
+        site = environment / "site" / release
         first: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for seed in range(1, seeds + 1):
             say(f"SGLang {release}, seed {seed}")
-            for name, of_name in _by_name(_searched(environment, release, seed, seconds)).items():
+            for name, of_name in by_name(searched(environment, site, seed, seconds)["found"]).items():
                 first[name].append(of_name)
         yield [_row(release, name, found) for name, found in sorted(first.items())]
 
@@ -74,7 +75,7 @@ def _row(release: str, name: str, found: Sequence[tuple[float, int]]) -> Row:
     return Row(release, name, len(found), seconds, acts)
 
 
-def _by_name(found: Sequence[dict[str, Any]]) -> dict[str, tuple[float, int]]:
+def by_name(found: Sequence[dict[str, Any]]) -> dict[str, tuple[float, int]]:
     """Of each name the first finding: its seconds, and acts of its schedule."""
     first: dict[str, tuple[float, int]] = {}
     for one in sorted(found, key=lambda one: float(one["after_seconds"])):
@@ -82,27 +83,28 @@ def _by_name(found: Sequence[dict[str, Any]]) -> dict[str, tuple[float, int]]:
     return first
 
 
-def _searched(environment: Path, release: str, seed: int, seconds: float) -> list[dict[str, Any]]:
-    """What the search found, as its summary has it."""
+def searched(environment: Path, site: Path, seed: int, seconds: float, *more: str) -> dict[str, Any]:
+    """The summary of the search of the release in this folder. `more`: options of `kvproof fuzz`."""
     with tempfile.TemporaryDirectory(prefix="kvproof-releases-") as folder:
         command = [str(environment / "bin" / "kvproof"), "fuzz", "--target", "sglang", "--quiet", "--out", folder]
-        command += ["--seconds", str(seconds), "--seed", str(seed)]
+        command += ["--seconds", str(seconds), "--seed", str(seed), *more]
         done = subprocess.run(
             command,
-            env={**os.environ, "PYTHONPATH": str(environment / "site" / release)},
+            env={**os.environ, "PYTHONPATH": str(site)},
             capture_output=True,
             text=True,
             check=False,
             timeout=seconds + SECONDS_TO_START_AND_SHRINK,
         )
         if done.returncode not in FOUND_OR_NOT:
-            raise RuntimeError(f"SGLang {release}, seed {seed}: exit code {done.returncode}: {done.stderr[-2000:]}")
-        found: list[dict[str, Any]] = json.loads((Path(folder) / "summary.json").read_text())["found"]
-        return found
+            raise RuntimeError(f"SGLang {site.name}, seed {seed}: exit code {done.returncode}: {done.stderr[-2000:]}")
+        summary: dict[str, Any] = json.loads((Path(folder) / "summary.json").read_text())
+        return summary
 
 
-def _numbers(release: str) -> list[int]:
-    return [int(part) for part in release.split(".") if part.isdecimal()]
+def numbers(release: str) -> list[int]:
+    """By which releases are ordered."""
+    return [int(part) for part in release.replace(".post", ".").split(".")]
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from kvproof.conformance.report.explain.account import (
 )
 from kvproof.conformance.report.explain.packed import packed
 from kvproof.conformance.report.explain.story import Story, Subject
-from kvproof.conformance.report.show_replay import checked, coverage_lines, weaker
+from kvproof.conformance.report.show_replay import checked, coverage_facts, weaker
 from kvproof.spec import SPEC_VERSION
 
 SCRIPTS = ("model.js", "paint.js", "charts.js", "page.js")
@@ -115,8 +115,8 @@ def _unbroken(report: Report, commands: Iterable[Command]) -> str:
 
 def _exercised(report: Report) -> str:
     """What the run did of all that could have been wrong."""
-    lines = (line.plain.split(maxsplit=1) for line in coverage_lines(report.coverage, [report.profile]))
-    return f"<h3>What was exercised</h3>{_facts([Fact(label, text) for label, text in lines])}"
+    facts = coverage_facts(report.coverage, [report.profile])
+    return f"<h3>What was exercised</h3>{_facts([Fact(label, text) for label, text in facts])}"
 
 
 def _facts(facts: Iterable[Fact]) -> str:

@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from fuzzing.release_matrix import by_name, numbers, searched
 from make_env import ENVIRONMENT, ROOT, TESTED_OFTEN, make, pip
 from make_env import SITES as KNOWN_SITES
 from packaging.requirements import Requirement
@@ -38,8 +39,6 @@ ADOPTED = Path(__file__).with_name("adopted.json")
 SEAMS = Path(__file__).with_name("seams.json")
 TABLE = VerdictPage(PAGE.name, "<!-- every release: written by make adopt -->")
 SITES, OUT = ENVIRONMENT / "adopted", ROOT / "out" / "adopt"
-FOUND_OR_NOT = (0, 1)
-SECONDS_TO_START_AND_SHRINK = 900
 CONFORMS, CANNOT_RUN = "conforms", "cannot run"
 COLUMNS = ("release", "most like", "by the rules of", "recorded", "other verdicts than that one", "fuzzed", "found")
 
@@ -72,7 +71,8 @@ def adopt(release: str, seconds: float) -> Row:
     traces = record(release)
     nearest, differs, verdicts = nearest_to(release, traces)
     profile = profile_name(nearest)
-    fuzzed = fuzz(release, profile, seconds)
+    say(f"{release}: fuzzing for {seconds:.0f} s")
+    fuzzed = searched(ENVIRONMENT, site_of(release), 1, seconds, "--profile", profile)
     return Row(
         release,
         packages,
@@ -85,7 +85,7 @@ def adopt(release: str, seconds: float) -> Row:
         seconds,
         int(fuzzed["schedules"]),
         int(fuzzed["steps"]),
-        tuple(sorted({(one["faults"] or [one["signature"]])[0] for one in fuzzed["found"]})),
+        tuple(sorted(by_name(fuzzed["found"]))),
     )
 
 
@@ -110,7 +110,7 @@ def site_of(release: str) -> Path:
 
 
 def asked_for(site: Path, package: str, *names: str) -> list[str]:
-    """What an installed package asks for of these names, as pip takes it: a version that a known release has, if one will do."""
+    """What an installed package asks for of these names, as pip takes it: a version that a known release has, if one fits."""
     (found,) = metadata.distributions(name=package, path=[str(site)])
     asked = (Requirement(line) for line in found.requires or ())
     return [as_known(r) for r in asked if r.name in names and "extra" not in str(r.marker)]
@@ -143,11 +143,11 @@ def record(release: str) -> Path:
     return folder
 
 
-def run(release: str, *command: str, timeout: float = 3600, exits: tuple[int, ...] = (0,)) -> None:
+def run(release: str, *command: str) -> None:
     """A command on the release. Ends this process, with what it said last, where it fails."""
     environment = {**os.environ, "PYTHONPATH": str(site_of(release))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=timeout)
-    if done.returncode not in exits:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
+    if done.returncode:
         sys.exit(f"error: SGLang {release}: {' '.join(command)} exited with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
@@ -185,26 +185,10 @@ def other_seams(traces: Path, nearest: str) -> dict[str, tuple[str | None, str |
     return {name: (here.get(name), known[name]) for name in known if here.get(name) != known[name]}
 
 
-def fuzz(release: str, profile: str, seconds: float) -> dict[str, Any]:
-    """What the summary of the search says."""
-    say(f"{release}: fuzzing for {seconds:.0f} s")
-    folder = OUT / f"{release}-fuzz"
-    shutil.rmtree(folder, ignore_errors=True)
-    command = [str(ENVIRONMENT / "bin" / "kvproof"), "fuzz", "--target", "sglang", "--profile", profile, "--quiet"]
-    command += ["--out", str(folder), "--seconds", str(seconds), "--seed", "1"]
-    run(release, *command, timeout=seconds + SECONDS_TO_START_AND_SHRINK, exits=FOUND_OR_NOT)
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return summary
-
-
 def profile_name(release: str) -> str:
     profile = profile_of(f"sglang {release}")
     assert profile is not None, f"no profile says that it is of SGLang {release}"
     return profile.name
-
-
-def numbers(release: str) -> list[int]:
-    return [int(part) for part in release.replace(".post", ".").split(".")]
 
 
 def table(rows: Mapping[str, Any]) -> str:

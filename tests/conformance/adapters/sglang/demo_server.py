@@ -1,6 +1,6 @@
 """A real SGLang server on a CPU, recorded while clients use it, then judged.
 
-    make demo-server SGLANG_RELEASE=0.5.23
+    make demo-server RELEASE=0.5.23
 
 The server is started with kvproof's plugin on 127.0.0.1, with a tiny model of random weights. Three sessions of some turns and
 ordinary requests run side by side; one client hangs up in the middle of an answer. Then the server is stopped by its process

@@ -52,9 +52,8 @@ class Census:
                     self._drop(row)
             case "close" if event.row is not None and not event.after.slot_held:
                 self._drop(event.row)
-            case "check" if (
-                "idle_passes" not in event.params
-            ):  # else it says that nothing was found to run, and no more
+            # With idle_passes it says that nothing was found to run, and no more.
+            case "check" if "idle_passes" not in event.params:
                 self._compare(event)
 
     def _take(self, event: Event) -> None:

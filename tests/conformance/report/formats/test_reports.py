@@ -54,7 +54,11 @@ def test_a_violation_is_a_failure_a_result_and_a_found_event(tmp_path: Path, vio
     assert found["differences"] == [{"name": "freed pages", "before": None, "expected": [], "seen": [1]}]
     (failure,) = run.cases[0].findall("failure")
     assert failure.get("type") == "I4"  # what the fault breaks in the first place
-    assert "(F22862b, " in failure.text and f"again: kvproof replay {violating}" in failure.text
+    assert (
+        "fault: the tail free starts at prefix_len" in failure.text
+        and "(F22862b, " in failure.text
+        and f"again: kvproof replay {violating}" in failure.text
+    )
     (result,) = run.results
     assert result["ruleId"] == run.run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "I4"
     place = result["locations"][0]
