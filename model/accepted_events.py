@@ -9,7 +9,7 @@ drafts, an abort and a close in every state. Inserts and chunks are left to the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from kvproof.model.questions import Asker, Posed
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.domain import ceil_align, floor_align, larger
+from kvproof.spec.machine import LEDGER, Machine
 from kvproof.spec.state import RUNNING, Ledger
 
 EVENTS = "events"
@@ -54,29 +55,29 @@ ADDED: Mapping[str, Choices] = {
 """Of a parameter that the built-in rule does not have: an abort that inserts, a finish that inserts less."""
 
 
-def prove_accepted_events(asker: Asker, replaced: Mapping[str, Action]) -> Iterator[Lemma]:
-    """What a table with these rules takes; of the built-in table alone, whether its rules exclude each other."""
-    table = {**ACTIONS, **replaced}
-    of_interest = {_key(action) for action in (replaced or ACTIONS).values()}
+def prove_accepted_events(asker: Asker, replaced: Collection[str], machine: Machine = LEDGER) -> Iterator[Lemma]:
+    """What the machine takes with its `replaced` rules; of the built-in table alone, whether its rules exclude each other."""
+    table = machine.actions
+    of_interest = {_key(table[name]) for name in (replaced or table)}
     for key, rules in itertools.groupby(sorted(table.values(), key=_key), _key):
         among = {rule.name: rule for rule in rules}
         if key in of_interest and len(among) > 1:
             yield as_one_lemma(
-                asker, EVENTS, f"{key[0]}: no two rules judge one event", partial(_pose_exclusive, among)
+                asker, EVENTS, f"{key[0]}: no two rules judge one event", partial(_pose_exclusive, among, machine)
             )
     for name in replaced:
         if ACTIONS[name].event not in LEFT_TO_THE_IMPLEMENTATION:
             among = {rule.name: rule for rule in table.values() if _key(rule) == _key(ACTIONS[name])}
             what = f"{name}: taken wherever the built-in rule can be"
-            yield as_one_lemma(asker, EVENTS, what, partial(_pose_taken, name, among))
+            yield as_one_lemma(asker, EVENTS, what, partial(_pose_taken, name, among, machine))
 
 
 def _key(action: Action) -> tuple[str, bool]:
     return action.event, action.of_another
 
 
-def _pose_exclusive(rules: Mapping[str, Action]) -> Posed:
-    d, s, assumed = any_state()
+def _pose_exclusive(rules: Mapping[str, Action], machine: Machine) -> Posed:
+    d, s, assumed = any_state(machine)
     applies = {name: rule.applies(d, s) for name, rule in rules.items()}
     goals = {
         (EVENTS, f"{one} and {other}"): z3.Not(z3.And(applies[one], applies[other]))
@@ -85,9 +86,9 @@ def _pose_exclusive(rules: Mapping[str, Action]) -> Posed:
     return Posed(assumed, goals)
 
 
-def _pose_taken(name: str, rules: Mapping[str, Action]) -> Posed:
+def _pose_taken(name: str, rules: Mapping[str, Action], machine: Machine) -> Posed:
     """The first choice is the built-in rule's; it is one with which the others can be taken, too."""
-    d, s, assumed = any_state()
+    d, s, assumed = any_state(machine)
     right = ACTIONS[name]
     given = vars(d.parameters(right.params))
     well_formed = [d.is_well_formed(sort, given[param]) for param, sort in right.params.items()]

@@ -137,7 +137,7 @@ class Certifying(Asker):
             if self._keep is not None:
                 self._keep(question, label, text, first, second)
             if found[label].verdict == BROKEN and question.action is not None and label != POSSIBLE:
-                self._judge(f"{question.name}: {label[0]}: {label[1]}", shows(question.action, posed, label))
+                self._judge(f"{question.name}: {label[0]}: {label[1]}", shows(question, posed, label))
         return found
 
     def _said_by_the_second(self, question: Question, text: str) -> Said:
@@ -218,13 +218,15 @@ def unwrapped(proof: str) -> str:
 # --- counterexamples ------------------------------------------------------------------------------------------------
 
 
-def shows(action: Action, posed: Posed, label: Label) -> bool:
+def shows(question: Question, posed: Posed, label: Label) -> bool:
     """Z3's model of a denied goal, evaluated by the oracle: all was well before the step, and the goal fails after it."""
     solver = z3_solver()
     solver.add(*posed.assumptions, z3.Not(posed.goals[label]))
     if checked(solver) != "sat":
         return False
-    machine = machine_of(action.name)
+    action = question.action
+    assert action is not None, question.name
+    machine = question.machine or machine_of(action.name)
     oracle, before, params = numbers(machine, action, solver.model())
     well_before = all(i.holds(oracle.d, before) for i in machine.all_invariants.values())
     if not well_before or not action.applies(oracle.d, before):

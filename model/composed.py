@@ -8,7 +8,7 @@ what the lemma on eviction assumes (`model/page_lemmas.py`: no row's locked pref
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ from kvproof.spec.actions import ACTIONS, Action, Run, Step
 from kvproof.spec.domain import Domain
 from kvproof.spec.effects import Lock, Share, Take, Unlock
 from kvproof.spec.faults.fault import in_order, with_parts, without
-from kvproof.spec.machine import LEDGER, TREE, machine_of
+from kvproof.spec.machine import LEDGER, TREE, Machine, machine_of
 from kvproof.spec.shared_prefix import Place, follow, locks_are_counted, match_is_current
 from kvproof.spec.state import Ledger
 from kvproof.spec.tree import Node, tree_evict
@@ -35,25 +35,27 @@ STAYS: Label = ("I11", "what a row shares stays in the tree")
 Asked = list[tuple[Label, Any]]
 
 
-def prove_shared_prefix(asker: Asker, actions: Mapping[str, Action] = ACTIONS) -> Iterator[Lemma]:
+def prove_shared_prefix(asker: Asker, ledger: Machine = LEDGER) -> Iterator[Lemma]:
     """What is asked of each of these rules of the ledger, and of each of the tree's, by which anyone else changes it."""
     posed: dict[str, Callable[[], Posed]] = {"(initial)": _pose_initial}
-    posed |= {action.name: partial(_pose, action) for action in (*actions.values(), *TREE.actions.values())}
+    posed |= {
+        action.name: partial(_pose, action, ledger) for action in (*ledger.actions.values(), *TREE.actions.values())
+    }
     for name, pose in posed.items():
         for (_, sentence), answer in asker.answers(Question(f"{SHARED_PREFIX}: {name}", pose)).items():
             yield Lemma(SHARED_PREFIX, f"{name}: {sentence}", answer.verdict, answer.seconds)
 
 
-def _pose(action: Action) -> Posed:
-    assumptions, asked = _step(action, matched=True)
+def _pose(action: Action, ledger: Machine) -> Posed:
+    assumptions, asked = _step(action, ledger, matched=True)
     return Posed(assumptions, together(asked))
 
 
-def _step(action: Action, matched: bool) -> tuple[tuple[Any, ...], Asked]:
+def _step(action: Action, ledger: Machine, matched: bool) -> tuple[tuple[Any, ...], Asked]:
     """What is assumed of a step, and what is asked of it. `matched`: what the ledger matched is in the tree still."""
-    machine = machine_of(action.name)
+    machine = TREE if action.name in TREE.actions else ledger
     taken = arbitrary_step(action, machine)
-    d, s, of_ledger = any_state()
+    d, s, of_ledger = any_state(ledger)
     _, node, of_node = any_state(TREE)
     of_the_other = of_ledger if machine is TREE else of_node
     place = d.arbitrary(Place)
@@ -114,7 +116,7 @@ def questions_that_fail() -> Iterator[tuple[str, Question]]:
 
 
 def _pose_wrong(found: Wrong) -> Posed:
-    assumptions, asked = _step(found.action, found.matched)
+    assumptions, asked = _step(found.action, LEDGER, found.matched)
     failing = [z3.Not(holds) for label, holds in asked if label == found.breaks]
     return Posed((*assumptions, z3.Or(*failing)), {})
 

@@ -6,7 +6,7 @@ none comes twice. The input is assumed to fit into a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -15,9 +15,9 @@ import z3
 from kvproof.model.arbitrary_step import any_state
 from kvproof.model.page_lemmas import Lemma, as_one_lemma
 from kvproof.model.questions import Asker, Posed
-from kvproof.spec.actions import ACTIONS, Action
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.liveness import STAGES, Stage, rank
+from kvproof.spec.machine import LEDGER, Machine
 from kvproof.spec.state import NONE, PREFILL, RUNNING, WAITING, fill_len
 
 LIVENESS = "liveness"
@@ -25,29 +25,27 @@ GOES_ON = "a rule can be taken"
 IN_A_STAGE = "every turn that fits into a row, and every close that waits, is in one of the stages"
 
 
-def prove_liveness(
-    asker: Asker, actions: Mapping[str, Action] = ACTIONS, stages: Iterable[Stage] = STAGES
-) -> Iterator[Lemma]:
+def prove_liveness(asker: Asker, machine: Machine = LEDGER, stages: Iterable[Stage] = STAGES) -> Iterator[Lemma]:
     """One lemma for each stage, as bad as its worst goal, and that there is a stage for every turn and every close that waits."""
     asked = tuple(stages)
     for stage in asked:
-        yield as_one_lemma(asker, LIVENESS, stage.waits_for, partial(pose, stage, actions))
-    yield as_one_lemma(asker, LIVENESS, IN_A_STAGE, partial(_pose_covered, asked))
+        yield as_one_lemma(asker, LIVENESS, stage.waits_for, partial(pose, stage, machine))
+    yield as_one_lemma(asker, LIVENESS, IN_A_STAGE, partial(_pose_covered, asked, machine))
 
 
-def _pose_covered(stages: Sequence[Stage]) -> Posed:
-    d, s, assumed = any_state()
+def _pose_covered(stages: Sequence[Stage], machine: Machine) -> Posed:
+    d, s, assumed = any_state(machine)
     turn = z3.Or(*(s.phase == phase for phase in (WAITING, PREFILL, RUNNING)))
     waits = z3.Or(turn, z3.And(s.closing, s.phase == NONE))
     fits = fill_len(s) <= d.row_width
     return Posed((*assumed, waits, fits), {(LIVENESS, IN_A_STAGE): z3.Or(*(stage.holds(d, s) for stage in stages))})
 
 
-def pose(stage: Stage, actions: Mapping[str, Action]) -> Posed:
-    d, before, assumed = any_state()
+def pose(stage: Stage, machine: Machine) -> Posed:
+    d, before, assumed = any_state(machine)
     can, goals = [], {}
     for name, params in stage.ways.items():
-        action = actions[name]
+        action = machine.actions[name]
         given = {**vars(d.parameters(action.params)), **params(d, before)}
         step = action.run(d, before, SimpleNamespace(**given))
         after, _ = apply_effects(d, step.after, step.effects)

@@ -40,6 +40,9 @@ from kvproof.spec.machine import LEDGER, MACHINES, Machine, every_invariant, mac
 
 Progress = Callable[[str], None]
 
+INITIAL = "(initial)"
+"""The row of the table for the state in which nothing exists."""
+
 # What searches find, as it is kept.
 WALK, SENTENCES = TypeAdapter(Walk), TypeAdapter(list[str])
 
@@ -142,7 +145,7 @@ def interruptible(proof: Proof, progress: Progress) -> Iterator[Progress]:
 def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
     fault = proof.fault
     for machine in MACHINES if fault is None else (fault.machine,):
-        proof.obligations.extend(_obligations(machine, "(initial)", asker.answers(base_case(machine))))
+        proof.obligations.extend(initial_state(machine, asker))
         for name, action in (machine.actions if fault is None else fault.deviations).items():
             progress(f"induction: {name}")
             proof.obligations.extend(induction_step(action, proof.vacuous, asker))
@@ -155,7 +158,7 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
         proof.vacuous.extend([*_effects_that_cannot_fail(asker), *impossible_situations(asker)])
         progress("liveness")
         proof.lemmas.extend(prove_liveness(asker))
-        proof.lemmas.extend(prove_accepted_events(asker, {}))
+        proof.lemmas.extend(prove_accepted_events(asker, ()))
         progress("what rows share with the tree")
         proof.lemmas.extend(prove_shared_prefix(asker))
         progress("expected runs")
@@ -225,7 +228,7 @@ def induction_step(
 def step_question(action: Action, machine: Machine | None = None) -> Question:
     """Whether one action keeps everything."""
     chosen = machine or machine_of(action.name)
-    return Question(f"induction: {action.name}", partial(_pose_step, chosen, action), action)
+    return Question(f"induction: {action.name}", partial(_pose_step, chosen, action), action, chosen)
 
 
 def _pose_step(machine: Machine, action: Action) -> Posed:
@@ -253,6 +256,11 @@ def _obligations(machine: Machine, action: str, answers: Answers) -> Iterator[Ob
         failed = "" if worst == PROVED else next(text for text, answer in cell.items() if answer.verdict == worst)
         seconds = sum(a.seconds for a in cell.values())
         yield Obligation(action, invariant, worst, seconds, len(cell), failed, machine.name)
+
+
+def initial_state(machine: Machine, asker: Asker) -> Iterator[Obligation]:
+    """Whether it keeps each invariant."""
+    return _obligations(machine, INITIAL, asker.answers(base_case(machine)))
 
 
 def base_case(machine: Machine = LEDGER) -> Question:

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from kvproof.model.ctrl_c import leave_signals_alone, searching
 from kvproof.spec.actions import Action
+from kvproof.spec.machine import Machine
 
 Label = tuple[str, str]
 """What a goal is about (an invariant, a lemma) and the goal as a sentence."""
@@ -115,11 +116,12 @@ def _numbered(term: Any) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """A name for people, and how to pose it."""
+    """A name for people, and how to pose it; the action that it is about, and its machine (None: the built-in one)."""
 
     name: str
     pose: Callable[[], Posed]
     action: Action | None = None
+    machine: Machine | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import z3
 
@@ -39,6 +39,7 @@ from kvproof.model.prove import (
     Proof,
     all_states_of,
     induction_step,
+    initial_state,
     interruptible,
     prove,
     step_question,
@@ -48,25 +49,39 @@ from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Asker, Po
 from kvproof.model.small_instances import CONFIGS, MIDDLE, SMALL, Instance, said
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
-from kvproof.spec.machine import LEDGER
+from kvproof.spec.invariants import Invariant
+from kvproof.spec.machine import LEDGER, Machine
 
 LARGE_PAGE = 2**20
 """Above any page size that is searched the solver is asked whether a replaced action can happen."""
+NEW = "new"
+"""The verdict of a helper by the built-in rules: they do not have it."""
 REFUTING = (*SMALL, *(Instance(2, 4, config) for config in CONFIGS[1:]), *(Instance(*size) for size in INSTANCES))
 """Where a run is looked for that a changed rule breaks."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Actions that replace the built-in ones of the same names."""
+    """Actions that replace the built-in ones of the same names, and helpers that replace or join the auxiliary invariants."""
 
     name: str
     replaced: Mapping[str, Action]
     summary: str = ""
+    helpers: Mapping[str, Invariant] = field(default_factory=dict)
+    """Auxiliary invariants by id: new ones, and others in place of built-in ones."""
 
     @property
     def actions(self) -> dict[str, Action]:
         return {**ACTIONS, **self.replaced}
+
+    @property
+    def machine(self) -> Machine:
+        return replace(LEDGER, actions=self.actions, auxiliary={**LEDGER.auxiliary, **self.helpers})
+
+    @property
+    def asked_anew(self) -> Mapping[str, Action]:
+        """The actions whose cells are not those of the built-in table: with other helpers, all."""
+        return self.actions if self.helpers else self.replaced
 
 
 @dataclass(frozen=True)
@@ -130,22 +145,25 @@ def prove_variant(
 ) -> Comparison:
     """Prove or refute the changed rules; raises NeverFires, and Interrupted with the part that is done."""
     asker = asker or Asker()
-    proof = ProofOfVariant(None)
+    proof, machine = ProofOfVariant(None), variant.machine
     with interruptible(proof, progress) as show:
-        for name, action in variant.replaced.items():
+        if variant.helpers:
+            proof.obligations.extend(initial_state(machine, asker))
+        for name, action in variant.asked_anew.items():
             show(f"induction: {name} of {variant.name}")
             contradictions: list[str] = []
-            proof.obligations.extend(induction_step(action, contradictions, asker))
+            proof.obligations.extend(induction_step(action, contradictions, asker, machine))
             if contradictions:
                 raise NeverFires(name, "its guards contradict the invariants")
         built_in = prove(progress=show, asker=asker)
         changes = _changes(built_in, proof)
-        kept = [o for o in built_in.obligations if o.action not in variant.replaced]
+        anew = {(o.machine, o.action) for o in proof.obligations}
+        kept = [o for o in built_in.obligations if (o.machine, o.action) not in anew]
         proof.obligations = [*kept, *proof.obligations]
         proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect not in (LIVENESS, EVENTS, SHARED_PREFIX)]
-        proof.lemmas += prove_liveness(asker, variant.actions)
-        proof.lemmas += prove_accepted_events(asker, variant.replaced)
-        proof.lemmas += prove_shared_prefix(asker, variant.actions)
+        proof.lemmas += prove_liveness(asker, machine)
+        proof.lemmas += prove_accepted_events(asker, variant.replaced, machine)
+        proof.lemmas += prove_shared_prefix(asker, machine)
         if all(o.verdict == PROVED for o in proof.obligations):
             proof.vacuous.extend(_what_is_missing(variant, built_in, proof, show, asker))
         else:
@@ -156,16 +174,16 @@ def prove_variant(
 
 def steps_of_variant(variant: Variant) -> int:
     """How often a proof of it says what it does next, if nothing goes wrong."""
-    return steps_of() + len(variant.replaced) + len(explored_whole((SMALL, MIDDLE)))
+    return steps_of() + len(variant.asked_anew) + len(explored_whole((SMALL, MIDDLE)))
 
 
 def _changes(built_in: Proof, proof: Proof) -> list[Change]:
     before: dict[tuple[str, str], Obligation] = {(o.action, o.invariant): o for o in built_in.obligations}
-    pairs = [(before[o.action, o.invariant], o) for o in proof.obligations]
+    pairs = [(before.get((o.action, o.invariant)), o) for o in proof.obligations]
     return [
-        Change(now.action, now.invariant, then.verdict, now.verdict, now.sentence or then.sentence)
+        Change(now.action, now.invariant, then.verdict if then else NEW, now.verdict, now.sentence)
         for then, now in pairs
-        if then.verdict != now.verdict
+        if now.verdict != (then.verdict if then else PROVED)
     ]
 
 
@@ -180,20 +198,22 @@ def _look_for_a_run(variant: Variant, proof: ProofOfVariant, progress: Progress)
         if proof.counterexample is not None:
             return
     proof.searched = f"runs of at most {MOST_STEPS} steps and {the_search().most_states:,} states in {_sizes(REFUTING)}"
-    for action in variant.replaced.values():
-        proof.states.extend(_inductive_states(action, [o for o in proof.obligations if o.action == action.name]))
+    for action in variant.asked_anew.values():
+        cells = [o for o in proof.obligations if o.action == action.name and o.verdict == BROKEN]
+        if cells:
+            proof.states.extend(_inductive_states(action, variant.machine, cells))
 
 
-def _inductive_states(action: Action, cells: list[Obligation]) -> Iterator[InductiveState]:
+def _inductive_states(action: Action, machine: Machine, cells: list[Obligation]) -> Iterator[InductiveState]:
     """For each broken cell a state from which the step breaks it, with small numbers where there is one."""
-    posed = step_question(action).pose()
+    posed = step_question(action, machine).pose()
     d = Symbols()
     small = z3.And(d.page_size <= 2, d.row_width.pages <= 3)
-    for cell in (cell for cell in cells if cell.verdict == BROKEN):
+    for cell in cells:
         solver = z3_solver()
         solver.add(*posed.assumptions, z3.Not(posed.goals[cell.invariant, cell.sentence]))
         if checked(solver, small) == "sat" or checked(solver) == "sat":
-            oracle, before, params = numbers(LEDGER, action, solver.model())
+            oracle, before, params = numbers(machine, action, solver.model())
             taken = Taken(params, oracle.asked_step(action, before, params))
             yield InductiveState(cell.invariant, cell.sentence, oracle.d, taken)
 
@@ -223,7 +243,8 @@ def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Prog
             raise NeverFires(name, f"not in any state of the instances {_sizes(instances)}, in any configuration")
         yield f"{name}: never happens any more in {_places(instances)}"
     for name, action in variant.replaced.items():
-        if _with_large_pages(ACTIONS[name], asker) == PROVED != _with_large_pages(action, asker):
+        built_in_can = _with_large_pages(ACTIONS[name], LEDGER, asker) == PROVED
+        if built_in_can and _with_large_pages(action, variant.machine, asker) != PROVED:
             yield f"{name}: never happens any more with pages of more than {LARGE_PAGE:,} tokens"
 
 
@@ -231,11 +252,11 @@ def _instance(found: Reachable) -> Instance:
     return Instance(found.page_size, found.row_width, found.config)
 
 
-def _with_large_pages(action: Action, asker: Asker) -> str:
+def _with_large_pages(action: Action, machine: Machine, asker: Asker) -> str:
     """Whether the invariants allow the action in some state with large pages."""
 
     def pose() -> Posed:
-        return Posed((*arbitrary_step(action).assumptions, Symbols().page_size > LARGE_PAGE), {})
+        return Posed((*arbitrary_step(action, machine).assumptions, Symbols().page_size > LARGE_PAGE), {})
 
     return asker.answers(Question(f"large pages: {action.name}", pose, action))[POSSIBLE].verdict
 

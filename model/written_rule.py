@@ -7,6 +7,7 @@ runs over every domain as the rule itself does: symbols, integers, terms.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
@@ -17,9 +18,10 @@ from kvproof.model.tracing import Term, Tracing
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.domain import Domain, Flag
 from kvproof.spec.effects import Effect, apply_effects
-from kvproof.spec.invariants import ALL_INVARIANTS
+from kvproof.spec.invariants import ALL_INVARIANTS, Invariant
 from kvproof.spec.state import FIELD_NAMES, GHOSTS, Ledger
 
+HELPER = re.compile(r"X[1-9]\d?")
 MOST_VALUES = 20_000
 """Of one rule; the largest of the specification has a few hundred."""
 MOST_CONSTANT = 2**31
@@ -54,7 +56,7 @@ class NotARuleError(ValueError):
 
 @dataclass(frozen=True)
 class WrittenFlag:
-    """When an action applies."""
+    """A statement about a state: when an action applies, or a helper."""
 
     values: tuple[Value, ...]
     holds: int
@@ -159,6 +161,16 @@ class _Book:
         return ((field.name, self.number(getattr(effect, field.name))) for field in fields(effect))
 
 
+@dataclass(frozen=True)
+class WrittenHelper:
+    """An auxiliary invariant, and where it was written."""
+
+    statement: str
+    holds: WrittenFlag
+    path: str
+    line: int | None
+
+
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +205,20 @@ def action_of(name: str, rule: WrittenRule, applies: WrittenFlag | None) -> Acti
     )
     _check_run(found)
     return found
+
+
+def helper_of(name: str, helper: WrittenHelper) -> Invariant:
+    """The auxiliary invariant. It may read ghost fields. Raises NotARuleError for data that are not one."""
+    if not HELPER.fullmatch(name):
+        raise NotARuleError(f"a helper is named X and a number, not {name!r}")
+    _check_values(helper.holds.values, {})
+    _check_numbers(helper.holds.values, [helper.holds.holds])
+    d = Symbols()
+    try:
+        d.every(helper.holds(d, d.arbitrary(Ledger)))
+    except Exception as error:
+        raise NotARuleError(f"it does not run: {type(error).__name__}: {error}") from error
+    return Invariant(name, helper.statement, helper.path, "", helper.holds)
 
 
 def _check_values(values: Sequence[Value], params: Mapping[str, str]) -> None:

@@ -23,8 +23,9 @@ from kvproof.conformance.errors import UserError, at
 from kvproof.conformance.fuzz.child_process import Child
 from kvproof.conformance.report.terminal import err
 from kvproof.model.variant import Variant
-from kvproof.model.written_rule import NotARuleError, action_of
+from kvproof.model.written_rule import NotARuleError, action_of, helper_of
 from kvproof.spec.actions import ACTIONS
+from kvproof.spec.invariants import Invariant
 
 MOST_SECONDS = 60.0
 MOST_MEMORY = 8 << 30
@@ -59,7 +60,17 @@ def load_variant(path: Path) -> Variant:
             replaced[name] = action_of(name, dataclasses.replace(rule, path=str(path)), written.applies)
         except NotARuleError as error:
             raise UserError(f"{at(path, rule.line)}: {error}") from error
-    return Variant(path.name, replaced, written.summary)
+    return Variant(path.name, replaced, written.summary, _helpers_of(written, path))
+
+
+def _helpers_of(written: WrittenFile, path: Path) -> dict[str, Invariant]:
+    found = {}
+    for name, helper in written.helpers.items():
+        try:
+            found[name] = helper_of(name, dataclasses.replace(helper, path=str(path)))
+        except NotARuleError as error:
+            raise UserError(f"{at(path, helper.line)}: {error}") from error
+    return found
 
 
 def _received(child: Child, path: Path) -> WrittenFile:

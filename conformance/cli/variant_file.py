@@ -3,7 +3,7 @@
 This runs in a process of its own (`conformance/cli/variant.py`), because the file may change any module that it imports.
 
 The form (docs/proving.md): `REPLACES` names one action, and `run(d, s, p)` gives its step; or `REPLACES` maps names to such
-functions. `applies(d, s)` and `SUMMARY` may be left out. Every mistake is answered with the line of the file.
+functions. `applies(d, s)`, `SUMMARY` and `HELPERS` may be left out. Every mistake is answered with the line of the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import z3
 
 from kvproof.conformance.errors import UserError, at, unknown_message
 from kvproof.model.symbolic import Symbols
-from kvproof.model.written_rule import WrittenFlag, WrittenRule, written_flag, written_rule
+from kvproof.model.written_rule import HELPER, WrittenFlag, WrittenHelper, WrittenRule, written_flag, written_rule
 from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
+from kvproof.spec.actions.action import summary_of
 from kvproof.spec.domain import Domain, Flag
 from kvproof.spec.effects import Effect, apply_effects
 from kvproof.spec.state import FIELDS, Ledger
@@ -38,12 +39,16 @@ NO_BRANCHES = (
 
 @dataclasses.dataclass(frozen=True)
 class WrittenFile:
-    """What a file says: its rules by the action that each replaces, and where it says when that one applies; or a mistake."""
+    """What a file says: its rules by the action that each replaces, and where it says when that one applies; or a mistake.
+
+    `helpers`: auxiliary invariants by their ids.
+    """
 
     mistake: str = ""
     summary: str = ""
     rules: dict[str, WrittenRule] = dataclasses.field(default_factory=dict)
     applies: WrittenFlag | None = None
+    helpers: dict[str, WrittenHelper] = dataclasses.field(default_factory=dict)
 
 
 def written_file(path: Path) -> WrittenFile:
@@ -75,7 +80,25 @@ def _written(path: Path) -> WrittenFile:
         if name not in ACTIONS:
             raise UserError(f"{place}: {unknown_message('action', name, ACTIONS)}")
         written[name] = _written_rule(watched.run(ACTIONS[name], run), ACTIONS[name], path, _first_line(run))
-    return WrittenFile("", summary, written, _written_flag(watched.applies(applies)) if applies else None)
+    when = _written_flag(watched.flag(applies)) if applies else None
+    return WrittenFile("", summary, written, when, _helpers(module, watched))
+
+
+def _helpers(module: ModuleType, watched: _Watched) -> dict[str, WrittenHelper]:
+    """Its auxiliary invariants; the first paragraph of a docstring is the statement."""
+    given, path = getattr(module, "HELPERS", {}), watched.path
+    if not isinstance(given, dict) or not all(callable(holds) for holds in given.values()):
+        raise UserError(
+            f"{path}: HELPERS is a dict from ids, X and a number, to functions (d, s) that give a flag; {FORM}"
+        )
+    found = {}
+    for name, holds in given.items():
+        line = _first_line(holds)
+        if not HELPER.fullmatch(str(name)):
+            raise UserError(f"{at(path, line)}: HELPERS: the id of a helper is X and a number, not {name!r}; {FORM}")
+        flag = _written_flag(watched.flag(holds))
+        found[name] = WrittenHelper(summary_of(holds) or holds.__name__, flag, str(path), line)
+    return found
 
 
 def _written_rule(run: Run, action: Action, path: Path, line: int | None) -> WrittenRule:
@@ -84,10 +107,10 @@ def _written_rule(run: Run, action: Action, path: Path, line: int | None) -> Wri
     return written_rule(run, action.params, str(path), line)
 
 
-def _written_flag(applies: Callable[[Domain, Ledger], Flag]) -> WrittenFlag:
+def _written_flag(holds: Callable[[Domain, Ledger], Flag]) -> WrittenFlag:
     d = Symbols()
-    applies(d, d.arbitrary(Ledger))
-    return written_flag(applies)
+    holds(d, d.arbitrary(Ledger))
+    return written_flag(holds)
 
 
 def _executed(path: Path) -> tuple[ModuleType, ast.Module]:
@@ -159,15 +182,15 @@ class _Watched:
 
         return run
 
-    def applies(self, function: Callable[..., Any]) -> Callable[[Domain, Ledger], Flag]:
-        def applies(d: Domain, s: Ledger) -> Flag:
+    def flag(self, function: Callable[..., Any]) -> Callable[[Domain, Ledger], Flag]:
+        def holds(d: Domain, s: Ledger) -> Flag:
             try:
                 with _no_silent_branches():
-                    return function(d, s)
+                    return d.every(function(d, s))
             except (Exception, SystemExit) as error:
                 raise _mistake(self.path, error, function) from error
 
-        return applies
+        return holds
 
     def _check(self, d: Domain, step: Any, function: Callable[..., Any]) -> None:
         """The outcome is a step over the domain's own numbers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -161,6 +161,9 @@ def variant_lines(comparison: Comparison) -> Iterator[Text]:
     yield Text(variant.name + (f": {variant.summary}" if variant.summary else ""), "bold")
     for name in variant.replaced:
         yield Text(f"replaces: {name} ({LEDGER.actions[name].summary})")
+    for helper in variant.helpers.values():
+        kind = "replaces the helper" if helper.id in LEDGER.auxiliary else "helper"
+        yield Text(f"{kind} {helper.id}: {helper.statement}")
     yield from _change_lines(comparison)
     vacuous = [f"vacuous: {what}" for what in proof.vacuous]
     for line in failures(proof) if not comparison.changes else vacuous:
@@ -171,10 +174,26 @@ def variant_lines(comparison: Comparison) -> Iterator[Text]:
         yield from _inductive_lines(state)
     if proof.searched:
         yield Text(f"no run shows it; searched: {proof.searched}", "yellow")
+    for advice in what_to_try(proof.states, variant.machine):
+        yield Text(advice, "yellow")
     yield Text(
         f"{_proved_cells(proof)} of {len(proof.obligations)} cells proved ({proof.seconds:.1f} s): "
         f"{len(variant.replaced)} actions replaced, {len(variant.actions) - len(variant.replaced)} as they were"
     )
+
+
+def what_to_try(states: Sequence[InductiveState], machine: Machine) -> Iterator[str]:
+    """For a maintainer whose rule is right, though the induction fails from these states."""
+    if not states:
+        return
+    failed = {state.invariant for state in states}
+    yield "what to try, if your rule is right (docs/proving.md, helpers):"
+    if narrow := [name for name in machine.auxiliary if name in failed]:
+        name = narrow[0]
+        yield f'  {name} may be too narrow for it: state what holds with your rule in HELPERS = {{"{name}": ...}}'
+    if failed - set(machine.auxiliary):
+        name = f"X{1 + max(int(name[1:]) for name in machine.auxiliary)}"
+        yield f'  no run may lead to the state: say why in HELPERS = {{"{name}": ...}}, which is then proved, too'
 
 
 def _inductive_lines(state: InductiveState) -> Iterator[Text]:
@@ -203,7 +222,7 @@ def _change_lines(comparison: Comparison) -> Iterator[Text]:
         yield Text("no invariant changed its verdict against the built-in rules")
         return
     yield Text("changed against the built-in rules:")
-    for invariant in LEDGER.all_invariants:
+    for invariant in comparison.variant.machine.all_invariants:
         for change in (c for c in comparison.changes if c.invariant == invariant):
             mark, style = MARKS[change.variant]
             helper = " (X: what the induction needs; the rule may be safe and the helper too narrow)"

@@ -13,6 +13,7 @@ from kvproof.model.accepted_events import CHOSEN, LEFT_TO_THE_IMPLEMENTATION, pr
 from kvproof.model.questions import BROKEN, PROVED, Asker
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.domain import Domain, Flag, is_aligned
+from kvproof.spec.machine import LEDGER
 from kvproof.spec.profiles import PROFILES
 from kvproof.spec.state import RUNNING, Ledger
 
@@ -31,7 +32,9 @@ def asking(name: str, holds: Condition) -> Action:
 
 
 def found(*changed: Action) -> dict[str, str]:
-    return {lemma.goal: lemma.verdict for lemma in prove_accepted_events(Asker(), {a.name: a for a in changed})}
+    rules = {action.name: action for action in changed}
+    machine = dataclasses.replace(LEDGER, actions={**ACTIONS, **rules})
+    return {lemma.goal: lemma.verdict for lemma in prove_accepted_events(Asker(), rules, machine)}
 
 
 def broken(*changed: Action) -> list[str]:

@@ -114,8 +114,8 @@ def test_a_model_that_the_oracle_does_not_confirm_is_refuted() -> None:
     fault = FAULTS["F22862b"]
     posed = step_question(fault.deviate()).pose()
     broken = [label for label, answer in ask_z3(posed).items() if answer.verdict == BROKEN]
-    assert all(shows(fault.deviate(), posed, label) for label in broken)
-    assert not any(shows(ACTIONS[fault.action], posed, label) for label in broken)
+    assert all(shows(step_question(fault.deviate()), posed, label) for label in broken)
+    assert not any(shows(step_question(ACTIONS[fault.action]), posed, label) for label in broken)
     asker = Certifying()
     asker.answers(Question("mixed up", lambda: posed, action=ACTIONS[fault.action]))
     assert asker.certificate.verdict == "disagree"

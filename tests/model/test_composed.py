@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kvproof.model.composed import WRONG, Wrong, prove_shared_prefix, questions_that_fail
 from kvproof.model.questions import POSSIBLE, PROVED, Asker
-from kvproof.spec.actions import ACTIONS
-from kvproof.spec.machine import LEDGER, TREE
+from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.machine import LEDGER, TREE, Machine
 
 
 def test_what_a_row_shares_is_locked_and_in_the_tree_for_all_rules() -> None:
@@ -27,17 +29,21 @@ def test_each_proof_asks_whether_the_wrong_rules_break_theirs() -> None:
     ] == []
 
 
+def _ledger_with(only: dict[str, Action]) -> Machine:
+    return dataclasses.replace(LEDGER, actions=only)
+
+
 WRONG_RULES = {wrong.action.run.__name__: wrong for wrong in WRONG if wrong.matched and wrong.action.name in ACTIONS}
 
 
 @pytest.mark.parametrize("wrong", WRONG_RULES.values(), ids=WRONG_RULES)
 def test_a_wrong_rule_is_not_proved(wrong: Wrong) -> None:
-    lemmas = prove_shared_prefix(Asker(), {wrong.action.name: wrong.action})
+    lemmas = prove_shared_prefix(Asker(), _ledger_with({wrong.action.name: wrong.action}))
     said = {lemma.goal.partition(": ")[2] for lemma in lemmas if lemma.verdict != PROVED}
     assert wrong.breaks[1] in said
 
 
 def test_the_built_in_rule_in_place_of_a_wrong_one_breaks_nothing() -> None:
     """The questions about wrong rules fail for their rules alone."""
-    lemmas = prove_shared_prefix(Asker(), {name: ACTIONS[name] for name in ("extend", "close")})
+    lemmas = prove_shared_prefix(Asker(), _ledger_with({name: ACTIONS[name] for name in ("extend", "close")}))
     assert {lemma.verdict for lemma in lemmas} == {PROVED}

@@ -12,12 +12,14 @@ from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, Asker, ask_z3
 from kvproof.spec.actions import ACTIONS, Action, Guard, Step
 from kvproof.spec.domain import Domain, Flag, one_page
 from kvproof.spec.liveness import STAGES, Stage
+from kvproof.spec.machine import LEDGER
 from kvproof.spec.profiles import PROFILES
 from kvproof.spec.state import Ledger
 
 
 def broken(**changed: Action) -> list[str]:
-    return [lemma.goal for lemma in prove_liveness(Asker(), {**ACTIONS, **changed}) if lemma.verdict == BROKEN]
+    machine = dataclasses.replace(LEDGER, actions={**ACTIONS, **changed})
+    return [lemma.goal for lemma in prove_liveness(Asker(), machine) if lemma.verdict == BROKEN]
 
 
 def never(d: Domain, s: Ledger) -> Flag:
@@ -74,7 +76,7 @@ def test_a_turn_that_is_in_no_stage_is_noticed(missing: Stage) -> None:
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.waits_for)
 def test_each_stage_has_states(stage: object) -> None:
-    assert ask_z3(pose(stage, ACTIONS))[POSSIBLE].verdict == PROVED  # type: ignore[arg-type]
+    assert ask_z3(pose(stage, LEDGER))[POSSIBLE].verdict == PROVED  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("goal", WRONG)

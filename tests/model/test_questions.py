@@ -34,6 +34,7 @@ from kvproof.spec.actions import ACTIONS, Guard
 from kvproof.spec.effects import Condition
 from kvproof.spec.invariants import INVARIANTS
 from kvproof.spec.liveness import STAGES
+from kvproof.spec.machine import LEDGER
 from kvproof.spec.state import pristine
 
 X = z3.Int("x")
@@ -74,7 +75,7 @@ def of_one_part(*terms: z3.ExprRef) -> list[z3.ExprRef]:
 
 def test_every_solver_can_read_what_is_asked() -> None:
     assert len(of_one_part(z3.ForAll([X], z3.Not(z3.And(X > 1))))) == 1
-    stages = [Question(stage.waits_for, partial(pose, stage, ACTIONS)) for stage in STAGES]
+    stages = [Question(stage.waits_for, partial(pose, stage, LEDGER)) for stage in STAGES]
     twins = [question for _, question in twin_questions()]
     for question in (*stages, *twins, *lemma_questions().values(), *map(step_question, ACTIONS.values())):
         posed = question.pose()

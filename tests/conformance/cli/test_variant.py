@@ -17,16 +17,18 @@ from kvproof.conformance.cli.variant_file import _no_silent_branches
 from kvproof.model.cache import Remembering, Store
 from kvproof.model.cache_folder import cache_folder
 from kvproof.model.explore import shortest_run_of
-from kvproof.model.prove import induction_step
+from kvproof.model.prove import induction_step, initial_state
+from kvproof.model.questions import PROVED, Asker
 from kvproof.model.small_instances import LARGE, SMALL
 from kvproof.model.symbolic import Symbols
-from kvproof.model.variant import REFUTING, prove_variant
+from kvproof.model.variant import REFUTING, NeverFires, prove_variant
 from kvproof.spec.actions import ACTIONS
 from kvproof.spec.effects import apply_effects
 from kvproof.spec.faults import FAULTS
 from kvproof.spec.machine import MACHINES
 
 OLD, NEW = VARIANTS / "sglang_22862_old_design.py", VARIANTS / "sglang_22862_new_design.py"
+AHEAD = VARIANTS / "decode_reserves_whole_pages.py"
 HEAD = """
 
 from kvproof.spec.actions import ACTIONS, Guard, Step
@@ -79,6 +81,62 @@ def test_the_new_design_of_22862_is_proved() -> None:
     result = require_exit(0, "prove", "--variant", NEW)
     assert "no invariant changed its verdict" in result.stdout
     assert result.stdout.rstrip().endswith("PROVED")
+
+
+# --- helpers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_right_rule_for_which_a_helper_is_too_narrow_is_proved_with_its_own(tmp_path: Path) -> None:
+    assert "replaces the helper X3" in require_exit(0, "prove", "--variant", AHEAD).stdout
+    path = tmp_path / "without.py"
+    path.write_text(AHEAD.read_text().replace('HELPERS = {"X3"', 'NOT_HELPERS = {"X3"'))
+    said = require_exit(3, "prove", "--variant", path).stdout
+    assert "X3 fails after decode()" in said
+    assert 'state what holds with your rule in HELPERS = {"X3": ...}' in said
+
+
+def of_helpers(variant, of: str, rule: str = "ACTIONS['decode'].run(d, s, p)") -> dict[tuple[str, str], str]:
+    """The cells that are not proved."""
+    body = f"REPLACES = 'decode'\ndef run(d, s, p): return {rule}\ndef helper(d, s): return {of}\n"
+    chosen = load_variant(variant(body + "HELPERS = {'X5': helper, 'X3': lambda d, s: d.true}\n"))
+    cells = [cell for a in chosen.actions.values() for cell in induction_step(a, [], machine=chosen.machine)]
+    cells += initial_state(chosen.machine, Asker())
+    return {(cell.action, cell.invariant): cell.verdict for cell in cells if cell.verdict != PROVED}
+
+
+def test_a_helper_must_hold_at_first_and_be_kept_by_actions_that_are_not_replaced(variant) -> None:
+    assert ("(initial)", "X5") in of_helpers(variant, "s.is_open")
+    assert ("open", "X5") in of_helpers(variant, "d.no(s.is_open)")
+
+
+def test_a_helper_that_says_nothing_takes_away_what_the_built_in_one_gave(variant) -> None:
+    """With X3 away the table is not proved: a helper cannot be left out to hide what it finds."""
+    found = of_helpers(variant, "d.true")
+    assert {invariant for _, invariant in found} >= {"I1", "I3"}
+
+
+def test_a_helper_reads_ghosts_and_a_contradictory_one_is_refused(variant) -> None:
+    assert ("decode", "X5") not in of_helpers(variant, "s.kv_valid <= s.kv_valid")
+    body = "REPLACES = 'decode'\nrun = ACTIONS['decode'].run\nHELPERS = {'X5': lambda d, s: d.false}\n"
+    with pytest.raises(NeverFires, match=r"its guards contradict the invariants"):
+        prove_variant(load_variant(variant(body)))
+
+
+@pytest.mark.parametrize(
+    ("helpers", "said"),
+    [
+        ("[1]", "HELPERS is a dict from ids, X and a number, to functions (d, s) that give a flag"),
+        ("{'X5': 3}", "HELPERS is a dict from ids"),
+        ("{'I3': lambda d, s: d.true}", "the id of a helper is X and a number, not 'I3'"),
+        ("{'X5': lambda d, s: s.plain and s.lent}", "cannot branch on the state"),
+        ("{'X5': lambda d, s: s.kv_allocated_len}", "my_fix.py:8: Z3Exception: True, False or Z3 Boolean"),
+        ("{'X5': lambda d, s: s.nothing}", "nothing"),
+    ],
+)
+def test_a_mistake_in_a_helper_is_answered_with_the_line(variant, helpers: str, said: str) -> None:
+    path = variant(f"REPLACES = 'decode'\nrun = ACTIONS['decode'].run\nHELPERS = {helpers}\n")
+    assert said in refusal(path)
 
 
 @pytest.mark.slow
