@@ -325,7 +325,7 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "sglang-0.5.23",
-            "sglang 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check counts "
+            "sglang 0.5.22 to 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check counts "
             "what a session's turn holds as the session's, the window is evicted further, a prompt may go into the tree only up "
             "to where it parts from one that has lost its window pages, and a row that is cut below the window cursor is cut at "
             "a page boundary",
@@ -344,7 +344,7 @@ PROFILES: dict[str, Profile] = {
                 "evict_window": _evict(_keep_window_in_pages, "sglang 0.5.23"),
                 **CUTS_BEFORE_CURSOR,
             },
-            ("sglang 0.5.23",),
+            ("sglang 0.5.22", "sglang 0.5.23"),
         ),
     )
 }

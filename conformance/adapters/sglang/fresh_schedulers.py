@@ -39,10 +39,16 @@ def put_everywhere(name: str, instead: Callable[..., Any]) -> None:
 
 
 def leave_the_last_one() -> None:
-    """SGLang keeps its process groups by name, and refuses to name others: the names are freed, the groups kept."""
+    """SGLang keeps its process groups by name, and refuses to name others: the names are freed, the groups kept.
+
+    0.5.15 also freezes the flags of a process once a scheduler is built.
+    """
     state: Any = importlib.import_module("sglang.srt.distributed.parallel_state")
     if state.model_parallel_is_initialized():
         state.destroy_model_parallel()
+    context: Any = sys.modules.get("sglang.srt.runtime_context")
+    if hasattr(context, "get_flags") and getattr(context.get_flags(), "frozen", False):
+        context.reset_context()
 
 
 @functools.cache

@@ -5,7 +5,8 @@
 A release is installed apart, with the versions that its own metadata ask for. Every scenario is recorded at both page sizes, and
 judged by the rules of each release that is known: the nearest is the one from whose verdicts the fewest differ, and of equals
 the one that keeps most in the same places. It is fuzzed by the rules of the nearest. What differs is printed, with the command
-that shows it, for a person to confirm: as a rule of a profile, or as a finding.
+that shows it, for a person to confirm: as a rule of a profile, or as a finding. Exits with 1 if a release cannot be driven; the
+others have their rows.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class Row:
     steps: int = 0
     found: tuple[str, ...] = ()
     """Faults, or signatures of what no fault explains."""
+
+
+class CannotRunError(Exception):
+    """A release that cannot be driven as it is; the message says what stopped."""
 
 
 def adopt(release: str, seconds: float) -> Row:
@@ -144,11 +149,11 @@ def record(release: str) -> Path:
 
 
 def run(release: str, *command: str) -> None:
-    """A command on the release. Ends this process, with what it said last, where it fails."""
+    """A command on the release. Raises CannotRunError, with what it said last, where it fails."""
     environment = {**os.environ, "PYTHONPATH": str(site_of(release))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
     if done.returncode:
-        sys.exit(f"error: SGLang {release}: {' '.join(command)} exited with {done.returncode}:\n{done.stderr[-3000:]}")
+        raise CannotRunError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
 def nearest_to(release: str, traces: Path) -> tuple[str, dict[str, tuple[str, str]], dict[str, str]]:
@@ -223,15 +228,21 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("releases", nargs="+", metavar="RELEASE")
     parser.add_argument("--seconds", type=float, default=60, help="of fuzzing, each")
     arguments = parser.parse_args()
     make(None, TESTED_OFTEN)
     rows: dict[str, Any] = json.loads(ADOPTED.read_text()) if ADOPTED.exists() else {}
+    code = 0
     for release in arguments.releases:
-        row = adopt(release, arguments.seconds)
+        try:
+            row = adopt(release, arguments.seconds)
+        except CannotRunError as error:
+            print(f"error: SGLang {release}: {error}", file=sys.stderr, flush=True)
+            code = 1
+            continue
         rows[release] = asdict(row)
         write_json(ADOPTED, {release: rows[release] for release in sorted(rows, key=numbers)})
         TABLE.write(table(rows))
@@ -239,7 +250,8 @@ def main() -> None:
     missing = [known.version for known in RELEASES if known.version not in rows]
     if missing:
         print(f"without a row: {', '.join(missing)}")
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
