@@ -215,7 +215,7 @@ def locks_have_holders(d: Domain, s: Ledger) -> Flag:
 def protected_is_the_trees(d: Domain, s: Ledger) -> Flag:
     """cache_protected_len is whole pages, the tree-owned prefix; on every session turn prefix_len >= cache_protected_len.
 
-    R tells which pages are the tree's. Everything that is freed or written starts at or behind it.
+    cache_protected_len tells which pages are the tree's. Everything that is freed or written starts at or behind it.
     """
     return d.every(
         is_aligned(d, s.cache_protected_len),
@@ -354,7 +354,7 @@ def session_or_plain(d: Domain, s: Ledger) -> Flag:
 def turn_appends(d: Domain, s: Ledger) -> Flag:
     """A turn appends: its input is longer than the checkpoint, and cache_protected_len of the slot stays below the turn's tokens.
 
-    This is why prefix_len = min(C, fill - 1) never falls below R.
+    This is why prefix_len = min(kv_committed_len, fill_len - 1) never falls below cache_protected_len.
     """
     active = d.no(s.phase == NONE)
     appending = d.every(active, s.is_open, d.no(s.pre_aborted))
@@ -388,7 +388,7 @@ def turn_appends(d: Domain, s: Ledger) -> Flag:
 
 @auxiliary("X3")
 def turn_lengths(d: Domain, s: Ledger) -> Flag:
-    """A turn's lengths in each phase: C = A but for speculation v2, KV valid up to C, at most two results late.
+    """A turn's lengths in each phase: kv_committed_len = kv_allocated_len but for speculation v2, at most two results late.
 
     Ties lengths, tokens and steps in flight to each other; the guards of decode, result and retract rest on it.
     """

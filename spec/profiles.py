@@ -325,10 +325,10 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "sglang-0.5.23",
-            "sglang 0.5.22 to 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check counts "
-            "what a session's turn holds as the session's, the window is evicted further, a prompt may go into the tree only up "
-            "to where it parts from one that has lost its window pages, and a row that is cut below the window cursor is cut at "
-            "a page boundary",
+            "sglang 0.5.22 to 0.5.23: a first prompt's chunks and an aborted turn's tokens go into the tree, the memory check "
+            "counts what a session's turn holds as the session's, the window is evicted further, a prompt may go into the tree "
+            "only up to where it parts from one that has lost its window pages, and a row that is cut below the window cursor "
+            "is cut at a page boundary",
             ("S0511a",),
             {
                 "insert": _instead(

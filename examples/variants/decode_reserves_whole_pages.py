@@ -1,8 +1,9 @@
 """A decode step that allocates the rest of its page at once. Proved, with a helper of its own.
 
 One page instead of one token at a time: a row then holds tokens of its last page that no step has claimed yet. Under the
-built-in rules C = A while a turn runs without speculation. X3 says so, because the induction needs it; nobody asked for it.
-So the induction fails here, though no run breaks anything: NOT PROVED. HELPERS says what holds instead, and that is enough.
+built-in rules kv_committed_len = kv_allocated_len while a turn runs without speculation. X3 says so, because the induction
+needs it; nobody asked for it. So the induction fails here, though no run breaks anything: NOT PROVED. HELPERS says what holds
+instead, and that is enough.
 
     kvproof prove --variant examples/variants/decode_reserves_whole_pages.py
 """
