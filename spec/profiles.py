@@ -295,11 +295,11 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "sglang-0.5.11",
-            "sglang 0.5.11 to 0.5.12: two deviations, with EAGLE's drafts the tree takes one token less, and on a chunk cache "
+            "sglang 0.5.11 to 0.5.13: two deviations, with EAGLE's drafts the tree takes one token less, and on a chunk cache "
             "a later turn's window is evicted before it runs, too",
             ("S0511a", "S0511b"),
             {**PAIRS, "evict_window": _evict(_keep_window_and_page, "sglang 0.5.11")},
-            ("sglang 0.5.11", "sglang 0.5.12"),
+            ("sglang 0.5.11", "sglang 0.5.13"),
         ),
         Profile(
             "sglang-0.5.14",
@@ -310,11 +310,11 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "sglang-0.5.17",
-            "sglang 0.5.17 to 0.5.18: two deviations, on a tree, too, the window is evicted further, and a prompt may go into "
+            "sglang 0.5.15 to 0.5.18: two deviations, on a tree, too, the window is evicted further, and a prompt may go into "
             "the tree only up to where it parts from one that has lost its window pages",
             ("S0511a", "S0511b"),
             FROM_0_5_17,
-            ("sglang 0.5.17", "sglang 0.5.18"),
+            ("sglang 0.5.15", "sglang 0.5.18"),
         ),
         Profile(
             "sglang-0.5.19",

@@ -42,18 +42,22 @@ def stands_still(decoding: int, state: StateArrays) -> bool:
     if kept_out == 0 or counts[at.BARREN] + 1 < patience or settings[at.FOLLOWED] != 0:
         return False
     obtainable = counts[at.FREE_COUNT] + counts[at.TREE_COUNT] - counts[at.PROTECTED_COUNT]
+    waits, is_held_up = False, False
     for ledger in range(ledgers.shape[0]):
-        phase = ledgers[ledger, at.PHASE]
-        if phase in (at.NO_TURN, at.DECODING) or passes - tables[ledger, at.LAST_PASS] < patience:
+        phase, stood = ledgers[ledger, at.PHASE], passes - tables[ledger, at.LAST_PASS]
+        if phase in (at.NO_TURN, at.DECODING):
             continue
-        wanted = 0  # of a turn in its prefill: it is reserved already
-        if phase == at.IN_THE_QUEUE:
-            if ledgers[ledger, at.SLOT_HELD] == 0 and rows >= settings[at.ROWS]:
-                continue
-            wanted = widest - (tables[ledger, at.LENGTH] if tables[ledger, at.ROW] != at.NO_ROW else 0)
-        if has_room(wanted + reserved, obtainable):
-            return True
-    return False
+        if phase != at.IN_THE_QUEUE:  # a turn in its prefill: what it may want is reserved already
+            if stood >= patience and has_room(reserved, obtainable):
+                return True
+            continue
+        wanted = widest - (tables[ledger, at.LENGTH] if tables[ledger, at.ROW] != at.NO_ROW else 0)
+        has_a_row = ledgers[ledger, at.SLOT_HELD] != 0 or rows < settings[at.ROWS]
+        if not has_a_row or not has_room(wanted + reserved, obtainable):
+            is_held_up = True
+        elif stood >= patience:
+            waits = True
+    return waits and not is_held_up
 
 
 def goes_round(kind: int, ledger: int, state: StateArrays) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from kvproof.conformance.replay.page_book import FREE, TREE, PageBook
 from kvproof.conformance.replay.passes import Passes
@@ -50,9 +51,12 @@ class Liveness:
     passes: Passes
 
     def standing(self, idle_passes: int = 0) -> Iterator[Standing]:
-        """Who stands still after the last event. `idle_passes`: so often since then the scheduler found nothing to run."""
+        """Who stands still after the last event. `idle_passes`: so often since then the scheduler found nothing to run.
+
+        In the order of names: that in which ledgers came to be is not known to each checker.
+        """
         is_idle = idle_passes >= self.patience.turns
-        for key, ledger in self.ledgers.items():
+        for key, ledger in sorted(self.ledgers.items(), key=itemgetter(0)):
             stood = max(self.passes.since(key), idle_passes if is_idle else 0)
             if self._stands(key, ledger, stood, is_idle=is_idle):
                 yield Standing(
@@ -73,7 +77,13 @@ class Liveness:
             return False
         if ledger.phase == RUNNING:
             return not is_idle or has_room(1, self.obtainable())
-        return (is_idle or self._is_barren()) and self.can_run(key)
+        if not self.can_run(key):
+            return False
+        return is_idle or (self._is_barren() and not (ledger.phase == WAITING and self._is_the_queue_held_up()))
+
+    def _is_the_queue_held_up(self) -> bool:
+        """While others run, a turn may have to wait behind one that has no room: a scheduler may keep the order of its queue."""
+        return any(of.phase == WAITING and not self.can_run(key) for key, of in self.ledgers.items())
 
     def _is_barren(self) -> bool:
         """Nothing that was given back made room just now. The window moves on at every pass, so there that is not known."""
@@ -115,7 +125,7 @@ class Liveness:
 
     def users(self) -> list[str]:
         """Ledgers that have a row."""
-        return [key for key in self.ledgers if self.book.table(key) is not None]
+        return sorted(key for key in self.ledgers if self.book.table(key) is not None)
 
     def evictable(self) -> int:
         """Pages of the tree that no lock holds."""

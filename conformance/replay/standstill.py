@@ -70,7 +70,7 @@ def _lacks(live: Liveness, key: str) -> str:
 
 def _pages(live: Liveness) -> str:
     book = live.book
-    held = [f"{key} {_idle(live, key)}{book.count(key)}" for key in live.ledgers if book.count(key)]
+    held = [f"{key} {_idle(live, key)}{book.count(key)}" for key in sorted(live.ledgers) if book.count(key)]
     parts = [
         f"{book.count(FREE)} free",
         f"{live.evictable()} of the tree and not locked",

@@ -31,6 +31,9 @@ class ReqKvInfo:
 class FINISH_ABORT:
     pass
 
+class FINISH_LENGTH:
+    pass
+
 class Req:
     def detach_kv(self):
         kv, self.kv = self.kv, ReqKvInfo()

@@ -154,13 +154,13 @@ def test_a_rule_takes_what_the_rule_that_it_replaces_takes() -> None:
 
 OF_A_TARGET = {
     "sglang-0.5.10": ("sglang 0.5.10.post1",),
-    "sglang-0.5.11": ("sglang 0.5.11", "sglang 0.5.12"),
+    "sglang-0.5.11": ("sglang 0.5.11", "sglang 0.5.12.post1", "sglang 0.5.13.post1"),
     "sglang-0.5.14": ("sglang 0.5.14",),
-    "sglang-0.5.17": ("sglang 0.5.17", "sglang 0.5.18.post1"),
+    "sglang-0.5.17": ("sglang 0.5.15", "sglang 0.5.17", "sglang 0.5.18.post1"),
     "sglang-0.5.19": ("sglang 0.5.19", "sglang 0.5.20.post2"),
-    "sglang-0.5.23": ("sglang 0.5.23",),
+    "sglang-0.5.23": ("sglang 0.5.22", "sglang 0.5.23"),
     None: (
-        *("sglang 0.5.9", "sglang 0.5.13", "sglang 0.5.24", "sglang 0.6", "sglang unknown"),
+        *("sglang 0.5.9", "sglang 0.5.21", "sglang 0.5.24", "sglang 0.6", "sglang unknown"),
         *("sglang", "sglang-jax 0.5.23", "model"),
     ),
 }

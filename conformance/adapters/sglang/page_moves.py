@@ -6,6 +6,7 @@ They belong to the action that is going on (`adapters/scheduler_actions.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import MethodType
 from typing import Any
 
 from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
@@ -42,6 +43,13 @@ class PageMoves:
 
     def allocators(self) -> set[type]:
         return {type(self._allocator), type(self._full_pool)}
+
+    def renew_bound_methods(self, holders: Iterable[Any]) -> None:
+        """A method of an allocator that an object keeps is the one that its class had then."""
+        for holder in holders:
+            for name, kept in list(vars(holder).items()):
+                if isinstance(kept, MethodType) and type(kept.__self__) in self.allocators():
+                    setattr(holder, name, getattr(kept.__self__, kept.__name__))
 
     def free(self, name: str, free: Callable[..., Any], allocator: Any, *args: Any, **kwargs: Any) -> Any:
         if self._freeing or not self._is_of_full_pool(allocator) or is_called_by(self._ends_of_free_groups):

@@ -86,15 +86,17 @@ class Recorder:
         self.hooks.between(
             type(self._scheduler), "process_batch_result", self.steps.results_come, self.steps.results_came
         )
-        self._rebuild_dispatcher()
+        self._renew_bound_methods()
 
     def stop(self) -> None:
         self.hooks.take_away()
-        self._rebuild_dispatcher()
+        self._renew_bound_methods()
 
-    def _rebuild_dispatcher(self) -> None:
-        """The scheduler's dispatcher keeps bound methods; built anew it finds the watched ones, or the originals."""
+    def _renew_bound_methods(self) -> None:
+        """Who keeps bound methods gets the watched ones, or the originals: the dispatcher, and the unified tree of 0.5.11."""
         self._scheduler.init_request_dispatcher()
+        tree, _ = layers_of(self._scheduler.tree_cache)
+        self._moves.renew_bound_methods(getattr(tree, "components", {}).values())
 
     def _watched(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """The table of watched methods: (class or module, name, handler)."""

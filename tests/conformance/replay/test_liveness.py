@@ -100,6 +100,52 @@ def test_one_without_room_is_none(config: Config, tmp_path: Path) -> None:
     assert judged(tmp_path / "t.jsonl", a_turn_is_kept_out(2 * MANY), config).findings == []
 
 
+def a_session_waits_for_its_second_turn(row: int) -> Events:
+    """It has a row already."""
+    of = {"step": 0, "session": "s"}
+    pages = tuple(page_of(row, at) for at in range(3))
+    yield {"action": "open", **of}
+    yield {"action": "create", "turn": "s/1", **of, "params": {"origin_len": 3, "admitted": True}}
+    yield {"action": "match", "turn": "s/1", **of, "params": {"fill_len": 3}}
+    yield {
+        "action": "extend",
+        "turn": "s/1",
+        **of,
+        "row": row,
+        "params": {"seq_len": 3, "last": True},
+        "alloc": pages,
+    }
+    yield {"action": "result", "turn": "s/1", **of, "params": {"tokens": 1}}
+    yield {"action": "finish", "turn": "s/1", **of, "params": {"finished_len": 1}}
+    yield {"action": "create", "turn": "s/2", **of, "params": {"origin_len": 6, "admitted": True}}
+    yield {"action": "match", "turn": "s/2", **of, "row": row, "params": {"fill_len": 6}}
+
+
+@pytest.mark.parametrize("is_held_up", [False, True])
+def test_one_behind_another_that_has_no_room_is_none_while_others_run(tmp_path: Path, is_held_up: bool) -> None:
+    """A queue may be served in order: the session's turn has a row, and "b", which may be before it, has none."""
+
+    def events() -> Events:
+        yield from admitted("a", 0)
+        if is_held_up:
+            yield from arrives("b")
+        yield from a_session_waits_for_its_second_turn(1)
+        for step in range(1, 2 * MANY):
+            yield from decoded("a", 0, step)
+
+    two_rows = CONFIG.model_copy(update={"rows": 2})
+    if is_held_up:
+        assert judged(tmp_path / "t.jsonl", events(), two_rows).findings == []
+    else:
+        assert standing(tmp_path / "t.jsonl", events(), two_rows).ledger == "session s"
+
+
+def test_one_behind_another_is_found_where_nothing_runs(tmp_path: Path) -> None:
+    """Then nobody will ever give back what the other one lacks."""
+    events = [*a_session_waits_for_its_second_turn(0), *arrives("b"), idle(MANY)]
+    assert standing(tmp_path / "t.jsonl", iter(events), CONFIG.model_copy(update={"rows": 1})).ledger == "session s"
+
+
 def test_one_that_waited_a_little_less_is_none(tmp_path: Path) -> None:
     assert judged(tmp_path / "t.jsonl", a_turn_is_kept_out(MANY - 1)).findings == []
 

@@ -292,9 +292,6 @@ class PlainScene(CountsAhead):
     def row_is_the_trees(self) -> Any:
         return self.pool.has_pages_of_tree(self.s.cache_protected_len, self.d.floor_pages(self.p.key_len))
 
-    def finishes(self) -> None:
-        """The request has ended: where no cache asks, nothing says so."""
-
     def unlocks_nothing(self) -> None:
         """Where there is no tree, the lock of the specification is nothing, and goes with the row."""
         if not self.has_tree:

@@ -280,6 +280,10 @@ class SessionScene:
         if not self.runs:
             self.waits()
 
+    def finishes(self) -> None:
+        """The request has ended by itself; its length stands for every reason but an abort."""
+        self.req.fields["finished_reason"] = self.new(BATCH, "FINISH_LENGTH")
+
     def abort_reason(self) -> Instance:
         return self.new(BATCH, "FINISH_ABORT")
 

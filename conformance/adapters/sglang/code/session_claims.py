@@ -42,6 +42,7 @@ def _handed_on(scene: SessionScene, result: Any) -> dict[str, Any]:
 
 def finishes(scene: SessionScene) -> None:
     """The turn has ended with `finished_len` tokens: all that it generated, where that is not said."""
+    scene.finishes()
     if scene.run.paths.decide(z3.Bool("finished_len is known")):
         scene.req.fields["finished_len"] = scene.p.finished_len
     else:

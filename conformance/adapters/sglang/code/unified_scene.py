@@ -90,9 +90,6 @@ class UnifiedScene(PlainScene):
         self.run.paths.assume(z3.And(self.s.cache_protected_len < self.parts_at, self.parts_at <= whole))
         return self.parts_at
 
-    def finishes(self) -> None:
-        self.req.fields["finished_reason"] = self.new("sglang.srt.managers.schedule_batch", "FINISH_LENGTH")
-
 
 def is_there(release: Any) -> bool:
     return any(release.sources.has(module, f"{name}.checkpoint_into_tree") for module, name in OWNERS.items())

@@ -157,17 +157,21 @@ def run(release: str, *command: str) -> None:
 
 
 def nearest_to(release: str, traces: Path) -> tuple[str, dict[str, tuple[str, str]], dict[str, str]]:
-    """The known release from which the fewest verdicts differ, of equals the fewest seams; which verdicts; all by its rules."""
+    """The known release from which the fewest verdicts differ; which; all by its rules.
+
+    Of equals the one that can run the most of the same scenarios, then the one that keeps most in the same places.
+    """
     say(f"{release}: judging by the rules of each known release")
     by_profile: Verdicts = json.loads(BY_PROFILE.read_text())
-    best: tuple[tuple[int, int, bool, int], str, dict[str, tuple[str, str]], dict[str, str]] | None = None
+    best: tuple[tuple[int, int, int, bool, int], str, dict[str, tuple[str, str]], dict[str, str]] | None = None
     judged: dict[str, dict[str, str]] = {}
     for place, known in enumerate(by_profile):
         name = profile_name(known)
         if name not in judged:
             judged[name] = {trace.stem: verdict_of(trace, name) for trace in sorted(traces.glob("*-p*.jsonl"))}
         differs = dict(other_verdicts(judged[name], by_profile[known]))
-        how_far = (len(differs), len(other_seams(traces, known)), numbers(known) > numbers(release), -place)
+        unlike = sum(CANNOT_RUN not in both for both in differs.values())
+        how_far = (unlike, len(differs), len(other_seams(traces, known)), numbers(known) > numbers(release), -place)
         if best is None or how_far < best[0]:
             best = how_far, known, differs, judged[name]
     assert best is not None

@@ -131,3 +131,13 @@ def test_same_seed_writes_the_same_bytes(trace_of: TraceOf, release: str, tmp_pa
     first = trace_of(release, "storm", 4).path
     run_with_sglang(release, RECORD_SCENARIOS, "sglang", str(tmp_path), "storm", "--page-size", "4")
     assert (tmp_path / release / first.name).read_bytes() == first.read_bytes()
+
+
+@pytest.mark.sglang
+def test_the_frees_of_the_opt_in_unified_tree_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its components keep methods of the allocator from before the recorder watches them."""
+    monkeypatch.setenv("SGLANG_ENABLE_UNIFIED_RADIX_TREE", "1")
+    run_with_sglang(NEW, RECORD_SCENARIOS, "sglang", str(tmp_path), "pressure", "--page-size", "4")
+    trace = Trace.read(tmp_path / NEW / "pressure-p4.jsonl")
+    assert trace.of("evict")
+    assert census(trace).wrong == []
