@@ -307,6 +307,7 @@ def _match(on: Called) -> Any:
 def _finish(on: Called) -> Any:
     if on.s["finished_len is known"]:
         on.req.finished_len = on.s["finished_len"]
+    on.req.finished_reason = on.of.batch.FINISH_LENGTH(0)
     return on.method("cache_finished_req", on.req)
 
 
