@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: adopt demo-server finding issue help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: adopt history demo-server finding issue help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -87,6 +87,9 @@ issue: ## a finding as the text of an issue for SGLang, by its bug template: out
 	$(MAKE) --no-print-directory finding NAME=$(NAME) RELEASE=$(SHOWN_ON) > out/finding.txt
 	$(PYTHON) tools/issue_text.py $(NAME) --release $(SHOWN_ON) --said out/finding.txt > out/issue.md
 	echo "out/issue.md: search upstream for it, and read it, before you send it"
+
+history: $(STAMP) ## show a bug of SGLang's history on the release that has it, and that it is gone on the next (BUG=22862; BUG=all writes docs/history.md)
+	@PYTHONPATH=tests/helpers:tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/bug_history.py "$(BUG)"
 
 adopt: $(STAMP) ## take in a release of SGLang that is not known: install, record, judge, fuzz, and write its row (RELEASE="0.5.21 0.5.22")
 	@echo "== adopt: $(RELEASE)"

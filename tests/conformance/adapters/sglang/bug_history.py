@@ -1,0 +1,195 @@
+"""Shows bugs of SGLang's history: each on a release that has it, and that the next release has it no more.
+
+    make history BUG=22862          # a pull request or issue of SGLang, a fault of kvproof, or a finding
+    make history BUG=all            # each of them, and writes the page docs/history.md
+
+Exits with 0 if each bug is there and gone as the table says, with 1 if one is not, with 2 if nothing has the name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bugs_of_sglang import BUGS, Bug, Function, Scenario, Script
+from make_env import ENVIRONMENT, ROOT, make
+from run_findings import answers
+from sglang_process import RECORD_SCENARIOS, run_with_sglang
+from verdict_page import VerdictPage
+
+from kvproof.conformance.code_proof.findings import Finding
+from kvproof.conformance.code_proof.proving import Proving
+from kvproof.conformance.code_proof.targets import targets_of
+from kvproof.conformance.replay.finding_words import in_one_sentence
+from kvproof.conformance.replay.replay import replay
+from kvproof.model.cache import Store
+from kvproof.model.cache_folder import cache_folder
+from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
+
+TABLE = VerdictPage("history.md", "<!-- bugs: written by make history BUG=all -->")
+THERE, GONE = "there", "not there"
+PAGE_SIZE = 4
+
+
+class NotShownError(Exception):
+    """Neither there nor gone: it could not be asked."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen on one release."""
+
+    release: str
+    is_there: bool
+    said: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Shown:
+    bug: Bug
+    seen: tuple[Seen, ...]
+
+    @property
+    def is_as_said(self) -> bool:
+        there, *gone = (seen.is_there for seen in self.seen)
+        return there and not any(gone)
+
+
+def shown(bug: Bug) -> Shown:
+    """The bug on its release, and on the one in which it is gone."""
+    releases = (bug.there, *([bug.gone] if bug.gone else []))
+    return Shown(bug, tuple(_timed(bug, release) for release in releases))
+
+
+def _timed(bug: Bug, release: str) -> Seen:
+    begin = time.perf_counter()
+    is_there, said = _is_there(bug, release)
+    return Seen(release, is_there, said, time.perf_counter() - begin)
+
+
+def _is_there(bug: Bug, release: str) -> tuple[bool, str]:
+    match bug.shown_by:
+        case Scenario(name, fault):
+            return _by_scenario(release, name, fault)
+        case Script(name, statement):
+            return _by_script(release, name, statement)
+        case Function(rule, statement):
+            return _by_function(release, rule, statement)
+
+
+@cache
+def _by_scenario(release: str, name: str, fault: str) -> tuple[bool, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        run_with_sglang(release, RECORD_SCENARIOS, "sglang", folder, name, "--page-size", str(PAGE_SIZE))
+        report = replay(Path(folder, release, f"{name}-p{PAGE_SIZE}.jsonl"))
+    first = report.first
+    if first is None:
+        return False, f"the trace {report.verdict}"
+    faults = [explains.id for explains in first.explained_by]
+    if fault in faults:
+        return True, in_one_sentence(first)
+    return False, f"the trace shows another bug ({', '.join(faults) or f'no known fault, at {first.action}'})"
+
+
+def _by_script(release: str, name: str, statement: str) -> tuple[bool, str]:
+    found = _answers(release, name)
+    if statement not in found:
+        raise NotShownError(f"docs/findings/{name}.py did not say on SGLang {release} whether {statement}")
+    return found[statement], statement if found[statement] else ""
+
+
+@cache
+def _answers(release: str, name: str) -> dict[str, bool]:
+    command = [str(ENVIRONMENT / "bin" / "python"), str(ROOT / "docs" / "findings" / f"{name}.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ENVIRONMENT / "site" / release)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    return answers(done.stdout.splitlines())
+
+
+def _by_function(release: str, rule: str, statement: str) -> tuple[bool, str]:
+    finding = _proof(release, rule)
+    if finding.verdict in (NOT_UNDERSTOOD, UNKNOWN):
+        raise NotShownError(f"{rule} of SGLang {release}: {finding.verdict}")
+    where = f"{finding.path}:{finding.line}: {finding.function}"
+    shows = next((one for one in finding.differences if one.sentence == statement), None)
+    return shows is not None, f"{where}: not so: {statement}" if shows else f"{where}: {finding.verdict}"
+
+
+@cache
+def _proof(release: str, rule: str) -> Finding:
+    [target] = targets_of(str(ENVIRONMENT / "site" / release))
+    found = Proving(target, target.profile(), Store(cache_folder())).all(wanted=lambda name: name == rule)
+    if not found:
+        raise NotShownError(f"SGLang {release} has no function for {rule}")
+    return found[0]
+
+
+# --- what people see ------------------------------------------------------------------------------------------------
+
+
+def lines_of(shown: Shown) -> Iterable[str]:
+    bug = shown.bug
+    known_as = "".join(f" #{number}" for number in bug.numbers)
+    yield f"{bug.name}{known_as}, {bug.layer}: {bug.what}"
+    for seen in shown.seen:
+        word = THERE if seen.is_there else GONE
+        yield f"  SGLang {seen.release}: {word} ({seen.seconds:.0f} s)" + (f": {seen.said}" if seen.said else "")
+    if not shown.is_as_said:
+        yield f"  NOT AS THE TABLE SAYS: there in {bug.there}, gone in {bug.gone or 'no release'}"
+
+
+def table(found: Iterable[Shown]) -> str:
+    lines = ["| bug | SGLang | layer | what happens | there | gone | show it | seconds |", f"|{' --- |' * 8}"]
+    for one in found:
+        bug = one.bug
+        upstream = ", ".join(f"#{number}" for number in bug.numbers)
+        finding = isinstance(bug.shown_by, Script)
+        name = f"[{bug.name}](findings/{bug.name}.md)" if finding else bug.name
+        command = f"`make history BUG={bug.name}`"
+        seconds = f"{sum(seen.seconds for seen in one.seen):.0f}"
+        cells = (name, upstream, bug.layer, bug.what, bug.there, bug.gone or "in no release", command, seconds)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _commit() -> str:
+    told = subprocess.run(
+        ["git", "-C", str(ROOT), "log", "-1", "--format=%h, %cs"], capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bug", help="a number of SGLang's, a fault, a finding, or all")
+    name = parser.parse_args().bug
+    wanted = [bug for bug in BUGS if name == "all" or bug.is_called(name)]
+    if not wanted:
+        names = ", ".join(dict.fromkeys(called for bug in BUGS for called in (*map(str, bug.numbers), bug.name)))
+        print(f"error: no bug is called {name!r}; valid: all, {names}", file=sys.stderr)
+        return 2
+    make(None, tuple(dict.fromkeys(release for bug in wanted for release in (bug.there, bug.gone) if release)))
+    found = []
+    for bug in wanted:
+        try:
+            found.append(shown(bug))
+        except NotShownError as error:
+            print(f"error: {bug.name}: {error}", file=sys.stderr)
+            return 2
+        print("\n".join(lines_of(found[-1])), flush=True)
+    if name == "all":
+        TABLE.write(f"Last run on commit {_commit()}.\n\n{table(found)}")
+    return 0 if all(one.is_as_said for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

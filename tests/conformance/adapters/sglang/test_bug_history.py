@@ -1,0 +1,105 @@
+"""The table of bugs says what was recorded of the releases, and the command says whether it is still so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from unittest.mock import Mock
+
+import bug_history
+import pytest
+from bug_history import TABLE, NotShownError, Shown, lines_of, table
+from bugs_of_sglang import BUGS, NEWEST, Bug, Function, Scenario, Script
+from repository import DOCS
+
+from kvproof.conformance.adapters.sglang.releases import RELEASES
+
+HERE = Path(__file__).parent
+FINDINGS = json.loads((HERE / "findings.json").read_text())
+VERDICTS = json.loads((HERE / "verdicts.json").read_text())
+KNOWN = [known.version for known in RELEASES]
+NAMED = [f"{bug.name}, {bug.there}" for bug in BUGS]
+
+
+def differs_in(release: str, rule: str, statement: str) -> bool:
+    """Whether docs/code_releases.md says so. It cuts long lists: "3 more"."""
+    of_release = (DOCS / "code_releases.md").read_text().partition(f"### {release}\n")[2].partition("\n### ")[0]
+    found = re.search(rf"^- `{re.escape(rule)}` .*$", of_release, re.MULTILINE)
+    return found is not None and (statement in found[0] or found[0].endswith(" more."))
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=NAMED)
+def test_each_row_is_what_was_recorded_of_its_releases(bug: Bug) -> None:
+    def is_in(release: str) -> bool:
+        match bug.shown_by:
+            case Script(name, statement):
+                return bool(FINDINGS[release][name].get(statement, False))
+            case Scenario(name, fault):
+                return bool(VERDICTS[release][name][str(bug_history.PAGE_SIZE)] == f"violates: {fault}")
+            case Function(rule, statement):
+                return differs_in(release, rule, statement)
+
+    seen = {release: is_in(release) for release in (bug.there, bug.gone) if release}
+    assert seen == {bug.there: True} | ({bug.gone: False} if bug.gone else {})
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=NAMED)
+def test_it_is_gone_in_the_next_known_release_or_still_in_the_newest(bug: Bug) -> None:
+    assert KNOWN[-1] == NEWEST
+    behind = KNOWN[KNOWN.index(bug.there) + 1 :]
+    assert bug.gone == (behind[0] if behind else None)
+
+
+def test_the_page_has_a_row_for_each() -> None:
+    assert len(BUGS) >= 30
+    rows = [line for line in TABLE.read().splitlines() if line.startswith("| ")][2:]
+    assert [row.rsplit(" | ", 1)[0] for row in rows] == [
+        row.rsplit(" | ", 1)[0] for row in table(Shown(bug, ()) for bug in BUGS).splitlines()[2:]
+    ]
+
+
+@pytest.fixture
+def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bug_history, "make", Mock())
+
+
+def run(monkeypatch: pytest.MonkeyPatch, name: str, is_there: Mock) -> int:
+    monkeypatch.setattr(bug_history, "_is_there", is_there)
+    monkeypatch.setattr("sys.argv", ["bug_history.py", name])
+    return bug_history.main()
+
+
+@pytest.mark.usefixtures("nothing_is_installed")
+@pytest.mark.parametrize(("seen", "code"), [((True, False), 0), ((False, False), 1), ((True, True), 1)])
+def test_a_bug_that_is_not_as_the_table_says_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seen: tuple[bool, bool], code: int
+) -> None:
+    assert run(monkeypatch, "#25126", Mock(side_effect=[(is_there, "") for is_there in seen])) == code
+    assert ("NOT AS THE TABLE SAYS" in capsys.readouterr().out) == bool(code)
+
+
+@pytest.mark.usefixtures("nothing_is_installed")
+def test_what_cannot_be_asked_and_a_name_of_nothing_end_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "near_the_pool", Mock(side_effect=NotShownError("no answer"))) == 2
+    assert run(monkeypatch, "1", Mock()) == 2
+    assert "valid: all, 22862" in capsys.readouterr().err
+
+
+def test_what_is_seen_stands_below_what_happens() -> None:
+    bug = next(bug for bug in BUGS if bug.gone is None)
+    shown = Shown(bug, (bug_history.Seen(bug.there, True, "a sentence", 3.2),))
+    assert list(lines_of(shown))[1:] == [f"  SGLang {bug.there}: there (3 s): a sentence"]
+
+
+@pytest.mark.sglang
+def test_a_scenario_a_script_and_a_function_show_theirs() -> None:
+    """One of each kind, on the releases that are always installed."""
+    kinds = {
+        type(bug.shown_by): bug for bug in reversed(BUGS) if {bug.there, bug.gone} <= {"0.5.10.post1", "0.5.11", None}
+    }
+    newest = next(bug for bug in BUGS if isinstance(bug.shown_by, Script) and bug.there == NEWEST)
+    for bug in (*kinds.values(), newest):
+        assert bug_history.shown(bug).is_as_said, bug.name
