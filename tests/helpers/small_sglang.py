@@ -32,7 +32,8 @@ class FINISH_ABORT:
     pass
 
 class FINISH_LENGTH:
-    pass
+    def __init__(self, length):
+        self.length = length
 
 class Req:
     def detach_kv(self):
