@@ -179,12 +179,13 @@ def steps_of_variant(variant: Variant) -> int:
 
 def _changes(built_in: Proof, proof: Proof) -> list[Change]:
     before: dict[tuple[str, str], Obligation] = {(o.action, o.invariant): o for o in built_in.obligations}
-    pairs = [(before.get((o.action, o.invariant)), o) for o in proof.obligations]
-    return [
-        Change(now.action, now.invariant, then.verdict if then else NEW, now.verdict, now.sentence)
-        for then, now in pairs
-        if now.verdict != (then.verdict if then else PROVED)
-    ]
+    changes = []
+    for now in proof.obligations:
+        then = before.get((now.action, now.invariant))
+        if now.verdict != (then.verdict if then else PROVED):
+            was, sentence = (then.verdict, then.sentence) if then else (NEW, "")
+            changes.append(Change(now.action, now.invariant, was, now.verdict, now.sentence or sentence))
+    return changes
 
 
 # --- where the induction fails --------------------------------------------------------------------------------------

@@ -190,8 +190,7 @@ def action_of(name: str, rule: WrittenRule, applies: WrittenFlag | None) -> Acti
     of_effects = (number for _, parts in rule.effects for number in parts.values())
     _check_reads(rule.values, [*of_fields, *of_effects, *(number for _, number in rule.guards)])
     if applies is not None:
-        _check_values(applies.values, {})
-        _check_numbers(applies.values, [applies.holds])
+        _check_flag(applies)
         _check_reads(applies.values, [applies.holds])
     found = Action(
         name,
@@ -210,15 +209,19 @@ def action_of(name: str, rule: WrittenRule, applies: WrittenFlag | None) -> Acti
 def helper_of(name: str, helper: WrittenHelper) -> Invariant:
     """The auxiliary invariant. It may read ghost fields. Raises NotARuleError for data that are not one."""
     if not HELPER.fullmatch(name):
-        raise NotARuleError(f"a helper is named X and a number, not {name!r}")
-    _check_values(helper.holds.values, {})
-    _check_numbers(helper.holds.values, [helper.holds.holds])
+        raise NotARuleError(f"HELPERS: the id of a helper is X and a number, not {name!r}")
+    _check_flag(helper.holds)
     d = Symbols()
     try:
         d.every(helper.holds(d, d.arbitrary(Ledger)))
     except Exception as error:
         raise NotARuleError(f"it does not run: {type(error).__name__}: {error}") from error
     return Invariant(name, helper.statement, helper.path, "", helper.holds)
+
+
+def _check_flag(flag: WrittenFlag) -> None:
+    _check_values(flag.values, {})
+    _check_numbers(flag.values, [flag.holds])
 
 
 def _check_values(values: Sequence[Value], params: Mapping[str, str]) -> None:

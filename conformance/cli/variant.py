@@ -12,7 +12,8 @@ from __future__ import annotations
 import dataclasses
 import resource
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -25,7 +26,6 @@ from kvproof.conformance.report.terminal import err
 from kvproof.model.variant import Variant
 from kvproof.model.written_rule import NotARuleError, action_of, helper_of
 from kvproof.spec.actions import ACTIONS
-from kvproof.spec.invariants import Invariant
 
 MOST_SECONDS = 60.0
 MOST_MEMORY = 8 << 30
@@ -52,25 +52,24 @@ def load_variant(path: Path) -> Variant:
         child.end()
     if written.mistake:
         raise UserError(written.mistake)
-    replaced = {}
+    replaced, helpers = {}, {}
     for name, rule in written.rules.items():
         if name not in ACTIONS:
             raise UserError(f"{path}: no action is named {name!r}")
-        try:
+        with _mistakes_at(path, rule.line):
             replaced[name] = action_of(name, dataclasses.replace(rule, path=str(path)), written.applies)
-        except NotARuleError as error:
-            raise UserError(f"{at(path, rule.line)}: {error}") from error
-    return Variant(path.name, replaced, written.summary, _helpers_of(written, path))
-
-
-def _helpers_of(written: WrittenFile, path: Path) -> dict[str, Invariant]:
-    found = {}
     for name, helper in written.helpers.items():
-        try:
-            found[name] = helper_of(name, dataclasses.replace(helper, path=str(path)))
-        except NotARuleError as error:
-            raise UserError(f"{at(path, helper.line)}: {error}") from error
-    return found
+        with _mistakes_at(path, helper.line):
+            helpers[name] = helper_of(name, dataclasses.replace(helper, path=str(path)))
+    return Variant(path.name, replaced, written.summary, helpers)
+
+
+@contextmanager
+def _mistakes_at(path: Path, line: int | None) -> Iterator[None]:
+    try:
+        yield
+    except NotARuleError as error:
+        raise UserError(f"{at(path, line)}: {error}") from error
 
 
 def _received(child: Child, path: Path) -> WrittenFile:

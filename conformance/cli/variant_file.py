@@ -23,7 +23,7 @@ import z3
 
 from kvproof.conformance.errors import UserError, at, unknown_message
 from kvproof.model.symbolic import Symbols
-from kvproof.model.written_rule import HELPER, WrittenFlag, WrittenHelper, WrittenRule, written_flag, written_rule
+from kvproof.model.written_rule import WrittenFlag, WrittenHelper, WrittenRule, written_flag, written_rule
 from kvproof.spec.actions import ACTIONS, Action, Guard, Run, Step
 from kvproof.spec.actions.action import summary_of
 from kvproof.spec.domain import Domain, Flag
@@ -85,7 +85,7 @@ def _written(path: Path) -> WrittenFile:
 
 
 def _helpers(module: ModuleType, watched: _Watched) -> dict[str, WrittenHelper]:
-    """Its auxiliary invariants; the first paragraph of a docstring is the statement."""
+    """Its auxiliary invariants; the first line of a docstring is the statement."""
     given, path = getattr(module, "HELPERS", {}), watched.path
     if not isinstance(given, dict) or not all(callable(holds) for holds in given.values()):
         raise UserError(
@@ -93,11 +93,8 @@ def _helpers(module: ModuleType, watched: _Watched) -> dict[str, WrittenHelper]:
         )
     found = {}
     for name, holds in given.items():
-        line = _first_line(holds)
-        if not HELPER.fullmatch(str(name)):
-            raise UserError(f"{at(path, line)}: HELPERS: the id of a helper is X and a number, not {name!r}; {FORM}")
         flag = _written_flag(watched.flag(holds))
-        found[name] = WrittenHelper(summary_of(holds) or holds.__name__, flag, str(path), line)
+        found[str(name)] = WrittenHelper(summary_of(holds) or holds.__name__, flag, str(path), _first_line(holds))
     return found
 
 

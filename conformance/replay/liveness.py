@@ -77,12 +77,12 @@ class Liveness:
             return False
         if ledger.phase == RUNNING:
             return not is_idle or has_room(1, self.obtainable())
-        if not self.can_run(key):
+        if not (is_idle or self._is_barren()) or not self.can_run(key):
             return False
-        return is_idle or (self._is_barren() and not (ledger.phase == WAITING and self._is_the_queue_held_up()))
+        return is_idle or ledger.phase != WAITING or not self._is_the_queue_held_up()
 
     def _is_the_queue_held_up(self) -> bool:
-        """While others run, a turn may have to wait behind one that has no room: a scheduler may keep the order of its queue."""
+        """While others run, a turn may wait behind one that lacks a row or pages: a scheduler may keep the order of its queue."""
         return any(of.phase == WAITING and not self.can_run(key) for key, of in self.ledgers.items())
 
     def _is_barren(self) -> bool:

@@ -67,11 +67,8 @@ class Row:
     """Faults, or signatures of what no fault explains."""
 
 
-class CannotRunError(Exception):
-    """A release that cannot be driven as it is; the message says what stopped."""
-
-
 def adopt(release: str, seconds: float) -> Row:
+    """Raises RuntimeError, with what was said, for a release that cannot be driven as it is."""
     packages = install(release)
     traces = record(release)
     nearest, differs, verdicts = nearest_to(release, traces)
@@ -149,11 +146,11 @@ def record(release: str) -> Path:
 
 
 def run(release: str, *command: str) -> None:
-    """A command on the release. Raises CannotRunError, with what it said last, where it fails."""
+    """A command on the release. Raises RuntimeError, with what it said last, where it fails."""
     environment = {**os.environ, "PYTHONPATH": str(site_of(release))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
     if done.returncode:
-        raise CannotRunError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}:\n{done.stderr[-3000:]}")
 
 
 def nearest_to(release: str, traces: Path) -> tuple[str, dict[str, tuple[str, str]], dict[str, str]]:
@@ -243,7 +240,7 @@ def main() -> int:
     for release in arguments.releases:
         try:
             row = adopt(release, arguments.seconds)
-        except CannotRunError as error:
+        except RuntimeError as error:
             print(f"error: SGLang {release}: {error}", file=sys.stderr, flush=True)
             code = 1
             continue

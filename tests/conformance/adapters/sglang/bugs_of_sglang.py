@@ -48,10 +48,7 @@ class Bug:
     numbers: tuple[int, ...] = ()
 
     def is_called(self, name: str) -> bool:
-        return name.removeprefix("#") in (self.name, *map(str, self.numbers), *self._finding())
-
-    def _finding(self) -> tuple[str, ...]:
-        return (self.shown_by.name,) if isinstance(self.shown_by, Script) else ()
+        return name.removeprefix("#") in (self.name, *map(str, self.numbers))
 
 
 SLOT, CONTROLLER, SCHEDULER = "session slot", "session controller", "scheduler"
@@ -180,7 +177,7 @@ BUGS: tuple[Bug, ...] = (
     _finding(
         "chunk_without_room",
         SCHEDULER,
-        "A prompt whose next chunk finds no room goes on without its KV.",
+        "A prompt whose next chunk gets no pages goes on without its KV.",
         "a request generates with most of its prompt never computed",
         NEW,
         "0.5.12",
