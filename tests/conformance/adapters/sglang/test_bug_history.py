@@ -88,6 +88,24 @@ def test_what_cannot_be_asked_and_a_name_of_nothing_end_with_2(
     assert "valid: all, 22862" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("nothing_is_installed")
+def test_the_page_is_written_only_if_all_is_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Mock()
+    monkeypatch.setattr(bug_history, "TABLE", written)
+    assert run(monkeypatch, "all", Mock(return_value=(True, ""))) == 1  # nothing is gone anywhere
+    assert not written.write.called
+    assert run(monkeypatch, "all", Mock(side_effect=lambda bug, release: (release == bug.there, ""))) == 0
+    assert written.write.called
+
+
+def test_a_function_that_is_absent_or_not_understood_is_not_called_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for verdict, left_open in (("absent", ()), ("differs", ("a path is not understood",))):
+        finding = Mock(verdict=verdict, differences=(), open=left_open)
+        monkeypatch.setattr(bug_history, "_proof", Mock(return_value=finding))
+        with pytest.raises(NotShownError):
+            bug_history._by_function(NEWEST, "finish", "a statement")
+
+
 def test_what_is_seen_stands_below_what_happens() -> None:
     bug = next(bug for bug in BUGS if bug.gone is None)
     shown = Shown(bug, (bug_history.Seen(bug.there, True, "a sentence", 3.2),))
