@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from kvproof.model.ctrl_c import heed
 from kvproof.model.explore import Reachable, Search, TooManyStatesError, the_search
 from kvproof.model.integers import Integers
 from kvproof.model.small_instances import Instance, said
@@ -220,7 +221,11 @@ EXPLORED = TypeAdapter(list[Explored | str])
 def explored(instances: Iterable[Instance], actions: Mapping[str, Action] = ACTIONS) -> list[Explored | str]:
     """All states of each instance, and in how many of them each situation is met; a sentence where it was not explored whole."""
     search = the_search(actions)
-    return [_explored(at, search) for at in instances]
+    found = []
+    for at in instances:
+        heed()  # it may run in a thread, which no Ctrl-C ends
+        found.append(_explored(at, search))
+    return found
 
 
 def _explored(at: Instance, search: Search) -> Explored | str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter
 
 from kvproof.model.accepted_events import prove_accepted_events
 from kvproof.model.arbitrary_step import arbitrary_step
+from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.composed import prove_shared_prefix, questions_that_fail
 from kvproof.model.condition_twins import conditions_without_a_twin, twin_questions_of_conditions
 from kvproof.model.ctrl_c import heed, kept_ctrl_c
@@ -143,50 +145,91 @@ def interruptible(proof: Proof, progress: Progress) -> Iterator[Progress]:
 
 
 def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
-    fault = proof.fault
-    for machine in MACHINES if fault is None else (fault.machine,):
-        proof.obligations.extend(initial_state(machine, asker))
-        for name, action in (machine.actions if fault is None else fault.deviations).items():
-            progress(f"induction: {name}")
-            proof.obligations.extend(induction_step(action, proof.vacuous, asker))
-    if fault is None and proof.broken:
-        return  # a rule of this checkout is broken: its cells say which; exploring would only meet the same again
-    if fault is None:
-        progress("page identity over unbounded rows")
-        proof.lemmas.extend(prove_effects(asker))
-        proof.lemmas.extend(prove_small_rows(asker))
-        proof.vacuous.extend([*_effects_that_cannot_fail(asker), *impossible_situations(asker)])
-        progress("liveness")
-        proof.lemmas.extend(prove_liveness(asker))
-        proof.lemmas.extend(prove_accepted_events(asker, ()))
-        progress("what rows share with the tree")
-        proof.lemmas.extend(prove_shared_prefix(asker))
-        progress("expected runs")
-        failures = asker.recall("expected runs", _unexpected_runs, SENTENCES)
-        proof.vacuous.extend(failures)
-        for machine in (m for m in MACHINES if m is not LEDGER):
-            taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
-            proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
-        states, not_whole = all_states_of(explored_whole(), asker, progress)
-        proof.reachable.extend(found for found, _ in states)
-        proof.vacuous.extend([*not_whole, *unmet_in(states)])
-        proof.vacuous.extend(_what_never_happens(proof.reachable))
-    elif proof.broken:
+    if proof.fault is not None:
+        _find_out_what_breaks(proof, proof.fault, progress, asker)
+    else:
+        with _searched_beside(explored_whole(), asker) as begun:
+            _prove_the_rules(proof, begun, progress, asker)
+    proof.complete = not (proof.fault is None and proof.broken)
+
+
+def _find_out_what_breaks(proof: Proof, fault: Fault, progress: Progress, asker: Asker) -> None:
+    _prove_cells(proof, fault.machine, fault.deviations, progress, asker)
+    if proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
-    proof.complete = True
 
 
-def all_states_of(
-    groups: Iterable[Instances], asker: Asker, show: Progress, actions: Mapping[str, Action] = ACTIONS
-) -> tuple[list[Explored], list[str]]:
+def _prove_cells(
+    proof: Proof, machine: Machine, actions: Mapping[str, Action], progress: Progress, asker: Asker
+) -> None:
+    proof.obligations.extend(initial_state(machine, asker))
+    for name, action in actions.items():
+        progress(f"induction: {name}")
+        proof.obligations.extend(induction_step(action, proof.vacuous, asker))
+
+
+def _prove_the_rules(proof: Proof, begun: Searches, progress: Progress, asker: Asker) -> None:
+    for machine in MACHINES:
+        _prove_cells(proof, machine, machine.actions, progress, asker)
+    if proof.broken:
+        return  # a rule of this checkout is broken: its cells say which; exploring would only meet the same again
+    progress("page identity over unbounded rows")
+    proof.lemmas.extend(prove_effects(asker))
+    proof.lemmas.extend(prove_small_rows(asker))
+    proof.vacuous.extend([*_effects_that_cannot_fail(asker), *impossible_situations(asker)])
+    progress("liveness")
+    proof.lemmas.extend(prove_liveness(asker))
+    proof.lemmas.extend(prove_accepted_events(asker, ()))
+    progress("what rows share with the tree")
+    proof.lemmas.extend(prove_shared_prefix(asker))
+    progress("expected runs")
+    failures = asker.recall("expected runs", _unexpected_runs, SENTENCES)
+    proof.vacuous.extend(failures)
+    for machine in (m for m in MACHINES if m is not LEDGER):
+        taken = asker.recall(f"walk of {machine.name}", partial(walk, machine), WALK).taken
+        proof.vacuous.extend(f"{name}: never happens" for name, times in taken.items() if not times)
+    states, not_whole = all_states_of(begun, progress)
+    proof.reachable.extend(found for found, _ in states)
+    proof.vacuous.extend([*not_whole, *unmet_in(states)])
+    proof.vacuous.extend(_what_never_happens(proof.reachable))
+
+
+Searches = list[tuple[Instances, Callable[[], list[Explored | str]]]]
+"""Groups of instances, and what gives all their states."""
+
+
+def searches_of(groups: Iterable[Instances], asker: Asker, actions: Mapping[str, Action] = ACTIONS) -> Searches:
+    """A search of each group, not begun."""
+    return [
+        (
+            group,
+            partial(asker.recall, f"all of {'; '.join(map(str, group))}", partial(explored, group, actions), EXPLORED),
+        )
+        for group in groups
+    ]
+
+
+@contextmanager
+def _searched_beside(groups: Iterable[Instances], asker: Asker) -> Iterator[Searches]:
+    """The searches, begun in a thread: compiled rules and Z3 both run without Python's lock, so each has a processor."""
+    searches = searches_of(groups, asker)
+    if not is_installed():
+        yield searches
+        return
+    beside = ThreadPoolExecutor(1)
+    try:
+        yield [(group, beside.submit(search).result) for group, search in searches]
+    finally:
+        beside.shutdown(cancel_futures=True)
+
+
+def all_states_of(searches: Searches, show: Progress) -> tuple[list[Explored], list[str]]:
     """What each instance of each group holds, and sentences about those that were not explored whole."""
     found: list[Explored | str] = []
-    for instances in groups:
+    for instances, search in searches:
         show(f"all states of small instances from {instances[0].size} on")
-        what = f"all of {'; '.join(map(str, instances))}"
-        of_group = asker.recall(what, partial(explored, instances, actions), EXPLORED)
-        found.extend(of_group)
+        found.extend(search())
     return [of for of in found if not isinstance(of, str)], [said for said in found if isinstance(said, str)]
 
 

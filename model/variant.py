@@ -42,6 +42,7 @@ from kvproof.model.prove import (
     initial_state,
     interruptible,
     prove,
+    searches_of,
     step_question,
     steps_of,
 )
@@ -226,9 +227,9 @@ def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Prog
     """What happens by the built-in rules and not by these, what no design may do, what has no end; as sentences."""
     groups = explored_whole((SMALL, MIDDLE))
     right = {str(_instance(found)): found.taken for found in built_in.reachable}
-    others, _ = all_states_of([group for group in groups if str(group[0]) not in right], asker, show)
+    others, _ = all_states_of(searches_of((group for group in groups if str(group[0]) not in right), asker), show)
     right |= {str(_instance(found)): found.taken for found, _ in others}
-    states, not_whole = all_states_of(groups, asker, show, variant.actions)
+    states, not_whole = all_states_of(searches_of(groups, asker, variant.actions), show)
     yield from not_whole
     proof.reachable += (found for found, _ in states)
     missing: dict[str, list[Instance]] = {}

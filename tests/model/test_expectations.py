@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from unittest.mock import Mock
 
 import pytest
 
+from kvproof.model import expectations
 from kvproof.model.expectations import CONFIGURED, EXPECTATIONS, explored, situations_of, unmet, unmet_in
 from kvproof.model.explore import Compiled, Interpreted, states
 from kvproof.model.oracle import Oracle
@@ -60,6 +63,15 @@ def test_an_instance_without_end_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Compiled, "most_states", 100)
     monkeypatch.setattr(Interpreted, "most_states", 100)
     assert explored([Instance(1, 3)]) == ["not explored whole: P=1 row width 3, plain has more than 100 states"]
+
+
+def test_a_ctrl_c_ends_a_search_in_a_thread_before_its_next_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expectations, "heed", Mock(side_effect=[None, KeyboardInterrupt]))
+    searched = Mock(return_value="the first")
+    monkeypatch.setattr(expectations, "_explored", searched)
+    with ThreadPoolExecutor(1) as beside, pytest.raises(KeyboardInterrupt):
+        beside.submit(explored, [Instance(1, 3), Instance(2, 4)]).result()
+    assert searched.call_count == 1
 
 
 @pytest.mark.parametrize(

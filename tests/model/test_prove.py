@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from unittest.mock import Mock
 
 import pytest
 
@@ -137,6 +138,15 @@ def test_a_broken_rule_of_this_checkout_is_told_and_not_explored(monkeypatch: py
     assert found.verdict == "broken"
     assert found.broken == ("I2", "I9", "I10")
     assert found.reachable == []
+
+
+def test_a_search_beside_the_solver_that_fails_fails_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.model.prove.MACHINES", ())  # nothing to ask: what is searched is awaited soon
+    monkeypatch.setattr(
+        "kvproof.model.prove.explored", Mock(side_effect=AssertionError("machine code and rules disagree"))
+    )
+    with pytest.raises(AssertionError, match="disagree"):
+        prove()
 
 
 @pytest.mark.parametrize("auxiliary", [name for name in LEDGER.auxiliary if name != "X4"])
