@@ -13,7 +13,8 @@ from types import FrameType
 
 import z3
 
-_pressed = threading.Event()
+_presses: list[int] = []
+"""Signals that came, until they are answered. A list: the digest of a search reads what it reaches, and a lock is no data."""
 _searching: list[z3.Solver] = []
 
 
@@ -58,17 +59,17 @@ def kept_ctrl_c() -> Iterator[None]:
         signal.set_wakeup_fd(earlier)
         os.close(tell)
         watcher.join()
-        _pressed.clear()
+        _presses.clear()
 
 
 def heed() -> None:
     """Raises KeyboardInterrupt if Ctrl-C was pressed and the program goes on all the same."""
-    if _pressed.is_set():
+    if _presses:
         raise KeyboardInterrupt
 
 
 def _note(signum: int, frame: FrameType | None) -> None:
-    _pressed.set()
+    _presses.append(signum)
     if frame is None or frame.f_globals.get("__package__") != "z3":
         raise KeyboardInterrupt
 
