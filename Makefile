@@ -24,7 +24,7 @@ TOOLS := PYTHONPATH=tools:benchmarks $(BIN)/python
 TOOLS_WITH_SGLANG := PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python
 SOURCES := package spec model impl kernels conformance
 
-.PHONY: adopt history demo-server finding issue help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
+.PHONY: adopt history fix demo-server finding issue help demo certify test test-code test-docs test-full test-sglang test-sglang-full test-sglang-gpu test-sglang-jax test-gpu bench-gpu gpu-python soak test-faults referee mutants mutants-spec mutants-code code-releases bench-prove bench-impl bench-replay bench-traces bench-watch bench-capture bench-fuzz bench-start kill-matrix test-ray test-browser test-docs bench-report fuzz-traces fuzz-files test-versions wheel-twice audit sbom lint types docs layout clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,10 @@ finding: ## show a bug of a real release on a CPU, in a minute (NAME=given_up RE
 	$(PYTHON) tests/conformance/adapters/sglang/make_env.py $(SHOWN_ON) >&2
 	mkdir -p out
 	PYTHONPATH=.venv-sglang/site/$(SHOWN_ON) .venv-sglang/bin/python docs/findings/$(NAME).py 2>out/finding.log || [ $$? = 1 ] || { cat out/finding.log >&2; exit 2; }
+
+fix: $(STAMP) ## try the possible fix of a finding on a copy of SGLang 0.5.23: its script, and the proof of the code (NAME=own_row)
+	@$(PYTHON) tests/conformance/adapters/sglang/make_env.py 0.5.23 >&2
+	PYTHONPATH=tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/fixed_sglang.py $(NAME)
 
 issue: ## a finding as the text of an issue for SGLang, by its bug template: out/issue.md (NAME=given_up RELEASE=0.5.23)
 	@mkdir -p out

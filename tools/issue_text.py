@@ -17,6 +17,7 @@ from pathlib import Path
 FINDINGS = Path(__file__).resolve().parents[1] / "docs" / "findings"
 PART = re.compile(r"^\*\*([A-Z][a-z ]+)\.?\*\*\s*", re.MULTILINE)
 LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+FIX = re.compile(r"\((fixes/\w+\.patch)\)")
 LOCAL_IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 CHECKLIST = """### Checklist
 
@@ -29,7 +30,8 @@ CHECKLIST = """### Checklist
 
 def issue(name: str, release: str, said: str) -> str:
     """Raises ValueError for a finding that is fixed, and KeyError where its page lacks a part."""
-    page = LINK.sub(r"\1", (FINDINGS / f"{name}.md").read_text(encoding="utf-8"))
+    linked = (FINDINGS / f"{name}.md").read_text(encoding="utf-8")
+    page = LINK.sub(r"\1", linked)
     title, _, rest = page.removeprefix("# ").partition("\n")
     what, *others = PART.split(rest)
     parts = dict(zip(others[::2], others[1::2], strict=True))
@@ -40,7 +42,8 @@ def issue(name: str, release: str, said: str) -> str:
             f"[Bug] {title}",
             CHECKLIST,
             f"### Describe the bug\n\n{what.strip()}\n\n**Cause.** {parts['Cause'].strip()}",
-            f"**Possible fix.** {parts['Possible fix'].strip()}",
+            f"**Possible fix.** {parts['Possible fix'].strip()} With this the script finds nothing any more:",
+            *(_fenced((FINDINGS / fix).read_text(encoding="utf-8"), "diff") for fix in FIX.findall(linked)),
             f"### Reproduction\n\n{_how_to_run(name)}\n\nWhat it says:\n\n{_fenced(said, 'text')}",
             *(_folded(script) for script in scripts(name)),
             f"### Environment\n\nsglang {release}, Python {platform.python_version()}, no GPU. It does not depend on the model.",

@@ -18,6 +18,7 @@ def test_a_finding_becomes_an_issue(name: str) -> None:
     assert heads == ["Checklist", "Describe the bug", "Reproduction", "Environment"]
     told = text.partition("<details>")[0]
     assert "there: it is" in told and "**Cause.**" in told and "**Possible fix.**" in told
+    assert told.count("```diff\n--- a/python/sglang/srt/") == 1
     assert not re.search(r"kvproof|\bS05\d\d\w|\bI\d+\b|\]\(", told), "names of ours mean nothing to its reader"
     for script in scripts(name):
         assert script.read_text(encoding="utf-8").strip() in text

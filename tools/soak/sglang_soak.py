@@ -42,6 +42,7 @@ from kvproof.conformance.replay.rules_of_trace import OF_THE_TRACE
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = RESULTS / "soak_sglang.md"
 VERDICTS = ROOT / "tests" / "conformance" / "adapters" / "sglang" / "verdicts_by_profile.json"
+ADOPTED = VERDICTS.with_name("adopted.json")
 KEPT = ROOT / "out" / "soak_sglang"
 DEPENDS_ON = ("kvproof.spec", *(f"kvproof.conformance.{name}" for name in ("compiled", "replay", "adapters")))
 STEPS = 200_000
@@ -128,13 +129,18 @@ def _one_scheduler(soaked: Soaked, seed: int, overrides: dict[str, Any], new_jud
 
 
 def allowed(release: str) -> tuple[list[str], list[str]]:
-    """Scenarios that the rules of the release allow at every page size that is tested; and those that are findings."""
-    verdicts = json.loads(VERDICTS.read_text()).get(release)
+    """Scenarios that the rules of the release allow at every page size that is tested; and those that are findings.
+
+    Of a release that `make adopt` took in: what its nearest known release says, but for the runs that differ.
+    """
+    adopted = json.loads(ADOPTED.read_text()).get(release, {"nearest": release, "differs": {}})
+    verdicts = json.loads(VERDICTS.read_text()).get(adopted["nearest"])
     if verdicts is None:
-        sys.exit(f"SGLang {release} has no profile that says what its rules allow; releases: see {VERDICTS.name}")
+        sys.exit(f"SGLang {release} is in neither {VERDICTS.name} nor {ADOPTED.name}: make adopt RELEASE={release}")
+    differs = {run.rpartition("-p")[0] for run in adopted["differs"]}  # a run is a scenario at a page size
     good = [n for n, by_size in verdicts.items() if all(words.startswith("conforms") for words in by_size.values())]
     known = [n for n, by_size in verdicts.items() if any(words.startswith("violates") for words in by_size.values())]
-    return good, known
+    return [n for n in good if n not in differs], [*known, *differs]
 
 
 def page_of(release: str, all_soaked: list[Soaked], known: list[str], asked: int) -> str:

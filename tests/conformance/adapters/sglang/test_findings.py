@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixed_sglang import ALL, RELEASE, fix_of, fixed, said_on
 from run_findings import HELPERS
-from sglang_process import LATER, called, often_and_in_full
+from sglang_process import LATER, called, often_and_in_full, site_of
 
 FOUND = Path(__file__).with_name("findings.json")
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "findings"
@@ -47,3 +48,30 @@ def test_each_script_has_a_page_and_the_table_is_what_was_found() -> None:
 @pytest.mark.parametrize("release", often_and_in_full(QUICK))
 def test_the_scripts_find_what_is_known(release: str) -> None:
     assert called(release, "run_findings:found") == known()[release]
+
+
+def there(of_script: dict[str, bool]) -> list[str]:
+    return [what for what, is_there in of_script.items() if is_there]
+
+
+UNFIXED = [script for script, found in known()[RELEASE].items() if there(found)]
+"""What is there in the newest release."""
+
+
+def test_each_finding_of_the_newest_release_has_a_fix_and_each_fix_is_of_one() -> None:
+    assert LATER[-1] == RELEASE
+    assert {fix_of(script) for script in UNFIXED} == set(ALL)
+
+
+@pytest.mark.sglang
+def test_with_all_fixes_together_nothing_is_found() -> None:
+    site_of(RELEASE)
+    site = fixed(*ALL)
+    assert [what for script in UNFIXED for what in there(said_on(site, script))] == []
+
+
+@pytest.mark.sglang_full
+@pytest.mark.parametrize("script", UNFIXED)
+def test_each_fix_alone_is_enough(script: str) -> None:
+    site_of(RELEASE)
+    assert there(said_on(fixed(fix_of(script)), script)) == []

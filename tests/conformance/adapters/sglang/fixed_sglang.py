@@ -1,0 +1,107 @@
+"""The fixes of docs/findings/fixes, tried: a copy of SGLang with a fix, what a finding's script says of it, and what the proof of
+the code does.
+
+    make fix NAME=own_row
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import run_findings
+
+ENVIRONMENT = Path(__file__).resolve().parents[4] / ".venv-sglang"
+FINDINGS = run_findings.FINDINGS
+FIXES = FINDINGS / "fixes"
+RELEASE = "0.5.23"
+"""The release that the fixes are for."""
+SITE = ENVIRONMENT / "site" / RELEASE
+ALL = tuple(sorted(patch.stem for patch in FIXES.glob("*.patch")))
+
+
+def fixed(*fixes: str) -> Path:
+    """A folder with the package `sglang` and these fixes, made anew. What no fix changes is a link to what is installed."""
+    folder = ENVIRONMENT / "fixed" / "+".join(fixes)
+    if folder.exists():
+        shutil.rmtree(folder)
+    shutil.copytree(SITE, folder, copy_function=os.link, ignore=shutil.ignore_patterns("__pycache__"))
+    patches = [str(FIXES / f"{fix}.patch") for fix in fixes]
+    # In a folder that git ignores, it would apply nothing, and say nothing. It replaces a file and writes into none.
+    outside_git = {**os.environ, "GIT_CEILING_DIRECTORIES": str(ENVIRONMENT.parent.parent), "GIT_DIR": os.devnull}
+    subprocess.run(["git", "apply", "-p2", *patches], cwd=folder, env=outside_git, check=True)
+    return folder
+
+
+def fix_of(finding: str) -> str:
+    """The fix that a finding's page links to. Raises LookupError if it names none."""
+    page = (FINDINGS / f"{finding}.md").read_text(encoding="utf-8")
+    for fix in ALL:
+        if f"(fixes/{fix}.patch)" in page:
+            return fix
+    raise LookupError(f"{finding}: its page names no fix")
+
+
+def said_on(site: Path, finding: str) -> dict[str, bool]:
+    """What the script of a finding looks for, and whether it is there."""
+    command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", str(FINDINGS / f"{finding}.py")]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=300, check=False
+    )
+    answers = run_findings.answers(done.stdout.splitlines())
+    if not answers:
+        raise RuntimeError(f"{finding} says nothing on {site}:\n{done.stderr[-2000:]}")
+    return answers
+
+
+def proved_on(before: Path, after: Path) -> Iterator[str]:
+    """Each claim about SGLang's functions whose verdict the fix changes, as a sentence."""
+    from kvproof.conformance.code_proof.findings import in_full
+    from kvproof.conformance.code_proof.proving import Proving
+    from kvproof.conformance.code_proof.targets import targets_of
+    from kvproof.model.cache import Store
+    from kvproof.model.cache_folder import cache_folder
+
+    store = Store(cache_folder())
+    ([old], [new]) = (targets_of(str(folder)) for folder in (before, after))
+    found = [{f.rule: f for f in Proving(target, old.profile(), store).all()} for target in (old, new)]
+    for rule, finding in found[1].items():
+        words = [in_full(of[rule]) if rule in of else "absent" for of in found]
+        if words[0] != words[1]:
+            yield f"{finding.function} ({rule}): {words[0]} before, {words[1]} with the fix"
+
+
+def try_fix(finding: str) -> bool:
+    """Says what the fix changes; whether all that the script looks for is gone."""
+    fix = fix_of(finding)
+    folder = fixed(fix)
+    before, after = said_on(SITE, finding), said_on(folder, finding)
+    print(f"SGLang {RELEASE}, {finding}, with docs/findings/fixes/{fix}.patch")
+    for what, is_there in before.items():
+        print(
+            f"{'there' if is_there else 'not there'} before, {'there' if after[what] else 'not there'} with the fix: {what}"
+        )
+    print("the proof of the code:", flush=True)
+    changed = [*proved_on(SITE, folder)]
+    print("\n".join(changed) or "no verdict changes")
+    return any(before.values()) and not any(after.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Try the fix of a finding on a copy of SGLang.")
+    parser.add_argument("finding")
+    asked = parser.parse_args()
+    try:
+        return 0 if try_fix(asked.finding) else 1
+    except (LookupError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
