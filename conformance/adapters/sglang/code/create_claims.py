@@ -115,9 +115,14 @@ def _refuse(made: Record) -> None:
 
 
 def _turn(scene: SessionScene, result: Any) -> dict[str, Any]:
-    if not isinstance(result, Record) or result.fields["session"] is not scene.session:
+    if not isinstance(result, Record) or not _may_be_of(result, scene.session):
         raise NotUnderstoodError("a turn that is not the session's")
     return {**scene.session_fields(), REFUSED: result.fields["is_refused"]}
+
+
+def _may_be_of(turn: Record, session: Any) -> bool:
+    """A refused turn may have no session: what it does later is then none of the session's steps."""
+    return turn.fields["session"] is session or (turn.fields["session"] is None and turn.fields["is_refused"] is True)
 
 
 def _admitted(scene: SessionScene, result: Any) -> dict[str, Any]:
