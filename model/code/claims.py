@@ -253,6 +253,14 @@ OF_ANOTHER_KIND = (AttributeError, LookupError, TypeError, ValueError, Assertion
 """What a scene or a stand-in raises where the code left, or handed on, another kind of value than is described."""
 
 
+def _seen(scene: Scene, result: Any) -> Mapping[str, Any]:
+    """What is looked at after the call. What is raised here is no doing of the code: it left something else than is described."""
+    try:
+        return scene.observed(result)
+    except RaisedError as raised:
+        raise NotUnderstoodError(f"a value of another kind than is described: {raised.name}") from raised
+
+
 @dataclass
 class Comparison:
     """Compares what a path did with what the rule says."""
@@ -268,7 +276,7 @@ class Comparison:
         try:
             scene = arrange()
             result = scene.call()
-            differences = self.differences(scene.observed(result), scene.effects, run.values)
+            differences = self.differences(_seen(scene, result), scene.effects, run.values)
         except InfeasibleError:
             return None
         except NotUnderstoodError as unknown:

@@ -64,9 +64,17 @@ class LeavesTokens(TailScene):
         return {"slot_kv_committed_len": result.length()}
 
 
-def test_a_value_of_another_kind_than_is_described_is_not_understood(tmp_path: Path) -> None:
+class LeavesMatch(TailScene):
+    """Describes that the function leaves a match, which has a prefix."""
+
+    def observed(self, result: Any) -> dict[str, Any]:
+        return {"slot_kv_committed_len": self.run.attribute(result, "prefix")}
+
+
+@pytest.mark.parametrize("scene", [LeavesTokens, LeavesMatch])
+def test_a_value_of_another_kind_than_is_described_is_not_understood(tmp_path: Path, scene: type[TailScene]) -> None:
     (tmp_path / "cache.py").write_text(f"{RIGHT}    return []\n")
-    claim = Claim("tail", "cache", "free_tail", tail_of_an_idle_slot, {}, LeavesTokens)
+    claim = Claim("tail", "cache", "free_tail", tail_of_an_idle_slot, {}, scene)
     found = check(claim, Sources(Folder(tmp_path)), {}, {})
 
     assert found.verdict == NOT_UNDERSTOOD

@@ -53,6 +53,7 @@ NO_STATE_SPACE = {
 
 
 KEEPS_LOCK = "slot keeps the lock"
+HANDS_ON = "the slot's node is handed on"
 NO_EMPTY_SLOT = "no slot is left without a row"
 ON_BOUNDARY = "the window cursor stands on a page boundary"
 
@@ -418,7 +419,7 @@ class SessionScene:
         names = ("last_device_node", "last_host_node", "best_match_node")
         nodes = [result.fields[name] for name in names if name in result.fields]
         stands_in = slot is not None and all(node is slot.fields["virtual_node"] for node in nodes)
-        stands = {"the slot's node is handed on": z3.BoolVal(stands_in)}
+        stands = {HANDS_ON: z3.BoolVal(stands_in)}
         if "device_prefix_len" in result.fields:
             return {"prefix_len": result.fields["device_prefix_len"], **stands}
         indices = self.run.attribute(result, "device_indices")

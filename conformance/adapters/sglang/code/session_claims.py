@@ -10,7 +10,7 @@ import z3
 
 from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Act, Given, Places, Release, Shows
 from kvproof.conformance.adapters.sglang.code.layout import LENGTHS
-from kvproof.conformance.adapters.sglang.code.session import SessionScene
+from kvproof.conformance.adapters.sglang.code.session import HANDS_ON, SessionScene
 from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
 from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.code.errors import NotUnderstoodError
@@ -20,6 +20,8 @@ from kvproof.spec.state import Ledger, drop_slot, end_turn
 
 
 def _matched(scene: SessionScene, result: Any) -> dict[str, Any]:
+    if result is None:
+        return {**scene.slot_fields(), HANDS_ON: z3.BoolVal(False)}
     lengths = scene.turn_lengths()
     lengths["cache_protected_len"] = scene.run.attribute(result, "cache_protected_len")
     own = {BORROWS: scene.borrows(), KEPT: scene.inner.asked == [], KNOWS_LOCK: scene.knows_window_lock()}
@@ -114,7 +116,7 @@ MATCHES = {
     BORROWS: YES,
     KEPT: YES,
     KNOWS_LOCK: YES,
-    "the slot's node is handed on": YES,
+    HANDS_ON: YES,
 }
 LEAVES = "the turn leaves its session"
 ASKS = {"asked the tree": YES, LEAVES: YES}
