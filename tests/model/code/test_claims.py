@@ -73,7 +73,7 @@ class LeavesMatch(TailScene):
 
 @pytest.mark.parametrize("scene", [LeavesTokens, LeavesMatch])
 def test_a_value_of_another_kind_than_is_described_is_not_understood(tmp_path: Path, scene: type[TailScene]) -> None:
-    (tmp_path / "cache.py").write_text(f"{RIGHT}    return []\n")
+    (tmp_path / "cache.py").write_text(f"{RIGHT}    return None\n")
     claim = Claim("tail", "cache", "free_tail", tail_of_an_idle_slot, {}, scene)
     found = check(claim, Sources(Folder(tmp_path)), {}, {})
 
