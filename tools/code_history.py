@@ -161,7 +161,7 @@ def findings_at(
 ) -> list[Finding] | None:
     try:
         [target] = targets_of(f"{repository}@{commit}")
-        return Proving(target, None, store).all(wanted=wanted) or None
+        return Proving(target, None, store, runs=False).all(wanted=wanted) or None
     except UserError:
         return None
 
@@ -295,7 +295,8 @@ def main() -> None:
     if asked.page is not None:
         [target] = targets_of(f"{asked.repository}@{found[-1].commit}")
         asked.page.write_text(
-            page(found, Proving(target, None, store).all(), FIXED if asked.fixes else CHANGED), encoding="utf-8"
+            page(found, Proving(target, None, store, runs=False).all(), FIXED if asked.fixes else CHANGED),
+            encoding="utf-8",
         )
 
 

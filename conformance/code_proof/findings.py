@@ -100,8 +100,9 @@ def names_of(sources: Sources, profile: Profile | None) -> list[str]:
     return [claim.name for claim in claims_of(sources, actions_of(profile))]
 
 
-def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
-    """The finding on the function whose rule has the name."""
+def find(sources: Sources, profile: Profile | None, name: str, runs: bool = True) -> Finding:
+    """The finding on the function whose rule has the name. `runs`: a run of the rules is looked for that leads to a difference,
+    which may take longer than the proof."""
     actions = actions_of(profile)
     claim = _claim(sources, actions, name)
     verdict = check(claim, sources, LIBRARIES, GIVEN)
@@ -115,7 +116,7 @@ def find(sources: Sources, profile: Profile | None, name: str) -> Finding:
         verdict.place.line if verdict.place is not None else None,
         KNOWN_FAULT if is_known else verdict.verdict,
         instead,
-        tuple(_shown(sources, verdict, actions)),
+        tuple(_shown(sources, verdict, actions if runs else None)),
         tuple(_open(verdict)),
         len(verdict.paths),
         verdict.cut,
@@ -178,9 +179,9 @@ def _open(verdict: Verdict) -> Iterator[str]:
     yield from dict.fromkeys(said)
 
 
-def _shown(sources: Sources, verdict: Verdict, actions: Mapping[str, Action]) -> Iterator[Shown]:
+def _shown(sources: Sources, verdict: Verdict, actions: Mapping[str, Action] | None) -> Iterator[Shown]:
     """Each sentence that fails: where a run of the rules shows it, those with the shortest first, else on its shortest path."""
-    after_run = reached(verdict, actions) if verdict.verdict == DIFFERS else {}
+    after_run = reached(verdict, actions) if verdict.verdict == DIFFERS and actions is not None else {}
     for found in sorted(after_run.values(), key=lambda found: len(found.steps)):
         yield _in_state(sources, found.path, found.difference, found.steps)
     for sentence, (path, failing) in _shortest(verdict).items():

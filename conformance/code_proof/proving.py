@@ -64,13 +64,19 @@ class Proving:
     """Proves the functions of one target.
 
     `store`: answers of earlier runs; None asks anew and keeps nothing. `deadline`: by `time.monotonic()`; a function
-    without an answer by then has no verdict.
+    without an answer by then has no verdict. `runs`: whether runs that lead to a difference are looked for.
     """
 
     def __init__(
-        self, target: Target, profile: Profile | None, store: Store | None, deadline: float = math.inf
+        self,
+        target: Target,
+        profile: Profile | None,
+        store: Store | None,
+        deadline: float = math.inf,
+        runs: bool = True,
     ) -> None:
         self._target, self._profile, self._store, self._deadline = target, profile, store, deadline
+        self._runs = runs
         self._sources = Sources(target.tree)
         self._is_read: dict[str, str | None] = {}
 
@@ -110,7 +116,8 @@ class Proving:
         return in_processes(questions, self._child, lost, jobs=jobs, deadline=self._deadline)
 
     def _child(self) -> Child:
-        return Child("kvproof-code", _serve, self._target, self._profile.name if self._profile is not None else None)
+        profile = self._profile.name if self._profile is not None else None
+        return Child("kvproof-code", _serve, self._target, profile, self._runs)
 
     # Answers of earlier runs.
 
@@ -142,7 +149,8 @@ class Proving:
         return self._is_read[module]
 
     def _key(self, name: str) -> str:
-        parts = ["code", own_sources(), self._profile.name if self._profile is not None else "", name]
+        profile = self._profile.name if self._profile is not None else ""
+        parts = ["code" if self._runs else "code without runs", own_sources(), profile, name]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -193,7 +201,7 @@ def _without_verdict(name: str, why: str) -> Finding:
     return Finding(name, name, None, None, NOT_UNDERSTOOD, open=(why,))
 
 
-def _serve(connection: Connection, target: Target, profile: str | None) -> None:
+def _serve(connection: Connection, target: Target, profile: str | None, runs: bool) -> None:
     """Answers the empty name with all names, and each name with its finding: a kept one that still holds, or a new one."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     sys.setrecursionlimit(DEEPEST_PYTHON)
@@ -202,21 +210,21 @@ def _serve(connection: Connection, target: Target, profile: str | None) -> None:
         name, kept = connection.recv()
         found: Answer | list[str] | str
         try:
-            found = _answer(sources, rules, name, kept) if name else names_of(sources, rules)
+            found = _answer(sources, rules, name, kept, runs) if name else names_of(sources, rules)
         except UNREADABLE as error:
             why = f"{type(error).__name__}: {error}"
             found = Answer(_without_verdict(name, why), {}) if name else why
         connection.send(found)
 
 
-def _answer(sources: Sources, rules: Profile | None, name: str, kept: Kept) -> Answer:
+def _answer(sources: Sources, rules: Profile | None, name: str, kept: Kept, runs: bool) -> Answer:
     for before, finding in kept:
         now = again(before, sources)
         if now is not None:
             read, shifts = now
             return Answer(moved(finding, shifts), read)
     sources.begin()
-    finding = find(sources, rules, name)
+    finding = find(sources, rules, name, runs)
     return Answer(finding, read_of(sources))
 
 

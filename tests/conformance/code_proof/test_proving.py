@@ -38,10 +38,19 @@ def test_each_function_is_answered_in_the_order_of_the_claims(tmp_path: Path) ->
     assert done == [(number, len(found)) for number in range(len(found) + 1)]
 
 
+def test_without_runs_a_difference_is_told_all_the_same_and_kept_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path / "kept")
+    [target] = targets_of(str(write_sglang(tmp_path / "code", *A_FREE_THAT_STARTS_IN_A_PAGE)))
+    for runs in (False, True):
+        [found] = Proving(target, None, store, runs=runs).all(wanted=lambda name: name == "finish")
+        assert found.verdict == DIFFERS and len(found.differences) >= 1
+        assert any(shown.schedule for shown in found.differences) == runs
+
+
 def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, folder, asked = Store(tmp_path / "kept"), tmp_path / "code", tmp_path / "asked"
 
-    def find(sources: Sources, profile: object, name: str) -> Finding:
+    def find(sources: Sources, profile: object, name: str, runs: bool) -> Finding:
         """In a process of its own."""
         module = sources.module("sglang.srt.session.streaming_session")
         assert module is not None
@@ -83,7 +92,7 @@ def test_a_finding_that_is_found_again_names_the_lines_of_now(tmp_path: Path, mo
 def test_what_a_solver_did_not_know_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, folder, verdict = Store(tmp_path / "kept"), write_sglang(tmp_path / "code"), UNKNOWN
 
-    def find(sources: Sources, profile: object, name: str) -> Finding:
+    def find(sources: Sources, profile: object, name: str, runs: bool) -> Finding:
         assert sources.module("sglang.srt.session.streaming_session") is not None
         return Finding(name, name, "m.py", 1, verdict)
 
@@ -119,7 +128,7 @@ def test_a_process_that_dies_leaves_its_function_without_a_verdict(
 ) -> None:
     find = proving.find
     monkeypatch.setattr(proving, "names_of", lambda *_: ["detach", "finish", "open"])
-    monkeypatch.setattr(proving, "find", lambda *asked: os._exit(9) if asked[-1] == "finish" else find(*asked))
+    monkeypatch.setattr(proving, "find", lambda *asked: os._exit(9) if asked[2] == "finish" else find(*asked))
     found = {finding.rule: finding for finding in findings(write_sglang(tmp_path))}
 
     assert found["finish"].verdict == NOT_UNDERSTOOD
@@ -139,7 +148,7 @@ def test_a_process_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pyt
     find = proving.find
 
     def never(*asked: object) -> Finding:
-        while asked[-1] == "detach":
+        while asked[2] == "detach":
             pass
         return find(*asked)  # type: ignore[arg-type]
 

@@ -38,13 +38,10 @@ def fixed(*fixes: str) -> Path:
     return folder
 
 
-def fix_of(finding: str) -> str:
-    """The fix that a finding's page links to. Raises LookupError if it names none."""
-    page = (FINDINGS / f"{finding}.md").read_text(encoding="utf-8")
-    for fix in ALL:
-        if f"(fixes/{fix}.patch)" in page:
-            return fix
-    raise LookupError(f"{finding}: its page names no fix")
+def fixable() -> dict[str, str]:
+    """Findings whose page links to a fix, and the fix."""
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in sorted(FINDINGS.glob("*.md"))}
+    return {finding: fix for finding, text in pages.items() for fix in ALL if f"(fixes/{fix}.patch)" in text}
 
 
 def said_on(site: Path, finding: str) -> dict[str, bool]:
@@ -69,7 +66,7 @@ def proved_on(before: Path, after: Path) -> Iterator[str]:
 
     store = Store(cache_folder())
     ([old], [new]) = (targets_of(str(folder)) for folder in (before, after))
-    found = [{f.rule: f for f in Proving(target, old.profile(), store).all()} for target in (old, new)]
+    found = [{f.rule: f for f in Proving(target, old.profile(), store, runs=False).all()} for target in (old, new)]
     for rule, finding in found[1].items():
         words = [in_full(of[rule]) if rule in of else "absent" for of in found]
         if words[0] != words[1]:
@@ -78,7 +75,7 @@ def proved_on(before: Path, after: Path) -> Iterator[str]:
 
 def try_fix(finding: str) -> bool:
     """Says what the fix changes; whether all that the script looks for is gone."""
-    fix = fix_of(finding)
+    fix = fixable()[finding]
     folder = fixed(fix)
     before, after = said_on(SITE, finding), said_on(folder, finding)
     print(f"SGLang {RELEASE}, {finding}, with docs/findings/fixes/{fix}.patch")
@@ -94,11 +91,11 @@ def try_fix(finding: str) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Try the fix of a finding on a copy of SGLang.")
-    parser.add_argument("finding")
+    parser.add_argument("finding", choices=fixable())
     asked = parser.parse_args()
     try:
         return 0 if try_fix(asked.finding) else 1
-    except (LookupError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixed_sglang import ALL, RELEASE, fix_of, fixed, said_on
+from fixed_sglang import ALL, RELEASE, fixable, fixed, said_on
 from run_findings import HELPERS
 from sglang_process import LATER, called, often_and_in_full, site_of
 
@@ -60,7 +60,8 @@ UNFIXED = [script for script, found in known()[RELEASE].items() if there(found)]
 
 def test_each_finding_of_the_newest_release_has_a_fix_and_each_fix_is_of_one() -> None:
     assert LATER[-1] == RELEASE
-    assert {fix_of(script) for script in UNFIXED} == set(ALL)
+    assert set(UNFIXED) == set(fixable())
+    assert set(fixable().values()) == set(ALL)
 
 
 @pytest.mark.sglang
@@ -74,4 +75,4 @@ def test_with_all_fixes_together_nothing_is_found() -> None:
 @pytest.mark.parametrize("script", UNFIXED)
 def test_each_fix_alone_is_enough(script: str) -> None:
     site_of(RELEASE)
-    assert there(said_on(fixed(fix_of(script)), script)) == []
+    assert there(said_on(fixed(fixable()[script]), script)) == []
