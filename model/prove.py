@@ -148,9 +148,8 @@ def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
     if proof.fault is not None:
         _find_out_what_breaks(proof, proof.fault, progress, asker)
     else:
-        with _searched_beside(explored_whole(), asker) as begun:
+        with searched_beside(explored_whole(), asker) as begun:
             _prove_the_rules(proof, begun, progress, asker)
-    proof.complete = not (proof.fault is None and proof.broken)
 
 
 def _find_out_what_breaks(proof: Proof, fault: Fault, progress: Progress, asker: Asker) -> None:
@@ -158,6 +157,7 @@ def _find_out_what_breaks(proof: Proof, fault: Fault, progress: Progress, asker:
     if proof.broken:
         progress("shortest run")
         proof.counterexample = counterexample(fault)
+    proof.complete = True
 
 
 def _prove_cells(
@@ -193,6 +193,7 @@ def _prove_the_rules(proof: Proof, begun: Searches, progress: Progress, asker: A
     proof.reachable.extend(found for found, _ in states)
     proof.vacuous.extend([*not_whole, *unmet_in(states)])
     proof.vacuous.extend(_what_never_happens(proof.reachable))
+    proof.complete = True
 
 
 Searches = list[tuple[Instances, Callable[[], list[Explored | str]]]]
@@ -211,9 +212,11 @@ def searches_of(groups: Iterable[Instances], asker: Asker, actions: Mapping[str,
 
 
 @contextmanager
-def _searched_beside(groups: Iterable[Instances], asker: Asker) -> Iterator[Searches]:
+def searched_beside(
+    groups: Iterable[Instances], asker: Asker, actions: Mapping[str, Action] = ACTIONS
+) -> Iterator[Searches]:
     """The searches, begun in a thread: compiled rules and Z3 both run without Python's lock, so each has a processor."""
-    searches = searches_of(groups, asker)
+    searches = searches_of(groups, asker, actions)
     if not is_installed():
         yield searches
         return

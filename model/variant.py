@@ -37,11 +37,13 @@ from kvproof.model.prove import (
     Obligation,
     Progress,
     Proof,
+    Searches,
     all_states_of,
     induction_step,
     initial_state,
     interruptible,
     prove,
+    searched_beside,
     searches_of,
     step_question,
     steps_of,
@@ -156,19 +158,21 @@ def prove_variant(
             proof.obligations.extend(induction_step(action, contradictions, asker, machine))
             if contradictions:
                 raise NeverFires(name, "its guards contradict the invariants")
-        built_in = prove(progress=show, asker=asker)
-        changes = _changes(built_in, proof)
-        anew = {(o.machine, o.action) for o in proof.obligations}
-        kept = [o for o in built_in.obligations if (o.machine, o.action) not in anew]
-        proof.obligations = [*kept, *proof.obligations]
-        proof.lemmas = [lemma for lemma in built_in.lemmas if lemma.effect not in (LIVENESS, EVENTS, SHARED_PREFIX)]
-        proof.lemmas += prove_liveness(asker, machine)
-        proof.lemmas += prove_accepted_events(asker, variant.replaced, machine)
-        proof.lemmas += prove_shared_prefix(asker, machine)
-        if all(o.verdict == PROVED for o in proof.obligations):
-            proof.vacuous.extend(_what_is_missing(variant, built_in, proof, show, asker))
-        else:
-            _look_for_a_run(variant, proof, show)
+        is_kept = all(o.verdict == PROVED for o in proof.obligations)
+        with searched_beside(explored_whole((SMALL, MIDDLE)) if is_kept else (), asker, variant.actions) as begun:
+            built_in = prove(progress=show, asker=asker)
+            changes = _changes(built_in, proof)
+            anew = {(o.machine, o.action) for o in proof.obligations}
+            kept = [o for o in built_in.obligations if (o.machine, o.action) not in anew]
+            proof.obligations = [*kept, *proof.obligations]
+            proof.lemmas = [of for of in built_in.lemmas if of.effect not in (LIVENESS, EVENTS, SHARED_PREFIX)]
+            proof.lemmas += prove_liveness(asker, machine)
+            proof.lemmas += prove_accepted_events(asker, variant.replaced, machine)
+            proof.lemmas += prove_shared_prefix(asker, machine)
+            if all(o.verdict == PROVED for o in proof.obligations):
+                proof.vacuous.extend(_what_is_missing(variant, built_in, proof, begun, show, asker))
+            else:
+                _look_for_a_run(variant, proof, show)
         proof.complete = True
     return Comparison(variant, built_in, proof, changes)
 
@@ -223,13 +227,17 @@ def _inductive_states(action: Action, machine: Machine, cells: list[Obligation])
 # --- what must still happen -----------------------------------------------------------------------------------------
 
 
-def _what_is_missing(variant: Variant, built_in: Proof, proof: Proof, show: Progress, asker: Asker) -> Iterator[str]:
-    """What happens by the built-in rules and not by these, what no design may do, what has no end; as sentences."""
-    groups = explored_whole((SMALL, MIDDLE))
+def _what_is_missing(
+    variant: Variant, built_in: Proof, proof: Proof, begun: Searches, show: Progress, asker: Asker
+) -> Iterator[str]:
+    """What happens by the built-in rules and not by these, what no design may do, what has no end; as sentences.
+
+    `begun`: the searches by these rules.
+    """
     right = {str(_instance(found)): found.taken for found in built_in.reachable}
-    others, _ = all_states_of(searches_of((group for group in groups if str(group[0]) not in right), asker), show)
+    others, _ = all_states_of(searches_of((group for group, _ in begun if str(group[0]) not in right), asker), show)
     right |= {str(_instance(found)): found.taken for found, _ in others}
-    states, not_whole = all_states_of(searches_of(groups, asker, variant.actions), show)
+    states, not_whole = all_states_of(begun, show)
     yield from not_whole
     proof.reachable += (found for found, _ in states)
     missing: dict[str, list[Instance]] = {}
