@@ -84,7 +84,7 @@ finding: ## show a bug of a real release on a CPU, in a minute (NAME=given_up RE
 
 fix: $(STAMP) ## try the possible fix of a finding on a copy of SGLang 0.5.23: its script, and the proof of the code (NAME=own_row)
 	@$(PYTHON) tests/conformance/adapters/sglang/make_env.py 0.5.23 >&2
-	PYTHONPATH=tests/conformance/adapters/sglang $(BIN)/python -W ignore tests/conformance/adapters/sglang/fixed_sglang.py $(NAME)
+	PYTHONPATH=tests/conformance/adapters/sglang:tools $(BIN)/python -W ignore tests/conformance/adapters/sglang/fixed_sglang.py $(NAME)
 
 issue: ## a finding as the text of an issue for SGLang, by its bug template: out/issue.md (NAME=given_up RELEASE=0.5.23)
 	@mkdir -p out

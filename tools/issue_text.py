@@ -30,8 +30,7 @@ CHECKLIST = """### Checklist
 
 def issue(name: str, release: str, said: str) -> str:
     """Raises ValueError for a finding that is fixed, and KeyError where its page lacks a part."""
-    linked = (FINDINGS / f"{name}.md").read_text(encoding="utf-8")
-    page = LINK.sub(r"\1", linked)
+    page = LINK.sub(r"\1", page_of(name))
     title, _, rest = page.removeprefix("# ").partition("\n")
     what, *others = PART.split(rest)
     parts = dict(zip(others[::2], others[1::2], strict=True))
@@ -43,12 +42,25 @@ def issue(name: str, release: str, said: str) -> str:
             CHECKLIST,
             f"### Describe the bug\n\n{what.strip()}\n\n**Cause.** {parts['Cause'].strip()}",
             f"**Possible fix.** {parts['Possible fix'].strip()} With this the script finds nothing any more:",
-            *(_fenced((FINDINGS / fix).read_text(encoding="utf-8"), "diff") for fix in FIX.findall(linked)),
+            *(_fenced(fix.read_text(encoding="utf-8"), "diff") for fix in fixes(name)),
             f"### Reproduction\n\n{_how_to_run(name)}\n\nWhat it says:\n\n{_fenced(said, 'text')}",
             *(_folded(script) for script in scripts(name)),
             f"### Environment\n\nsglang {release}, Python {platform.python_version()}, no GPU. It does not depend on the model.",
         )
     )
+
+
+def names() -> list[str]:
+    return sorted(page.stem for page in FINDINGS.glob("*.md") if page.stem != "README")
+
+
+def page_of(name: str) -> str:
+    return (FINDINGS / f"{name}.md").read_text(encoding="utf-8")
+
+
+def fixes(name: str) -> list[Path]:
+    """The possible fixes that a finding's page links to, as patches."""
+    return [FINDINGS / fix for fix in FIX.findall(page_of(name))]
 
 
 def scripts(name: str) -> list[Path]:
@@ -79,7 +91,7 @@ def _fenced(text: str, language: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=sorted(page.stem for page in FINDINGS.glob("*.md") if page.stem != "README"))
+    parser.add_argument("name", choices=names())
     parser.add_argument("--release", required=True, help="on which it was run")
     parser.add_argument("--said", type=Path, required=True, help="what the script said there")
     arguments = parser.parse_args()

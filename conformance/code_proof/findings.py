@@ -10,7 +10,7 @@ from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instea
 from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check
-from kvproof.model.code.reached import reached
+from kvproof.model.code.reached import Reached, reached
 from kvproof.model.code.rests_on import Shifts, parts_of
 from kvproof.model.code.source import Sources
 from kvproof.model.explore import Taken
@@ -116,7 +116,7 @@ def find(sources: Sources, profile: Profile | None, name: str, runs: bool = True
         verdict.place.line if verdict.place is not None else None,
         KNOWN_FAULT if is_known else verdict.verdict,
         instead,
-        tuple(_shown(sources, verdict, actions if runs else None)),
+        tuple(_shown(sources, verdict, reached(verdict, actions) if runs and verdict.verdict == DIFFERS else {})),
         tuple(_open(verdict)),
         len(verdict.paths),
         verdict.cut,
@@ -179,9 +179,8 @@ def _open(verdict: Verdict) -> Iterator[str]:
     yield from dict.fromkeys(said)
 
 
-def _shown(sources: Sources, verdict: Verdict, actions: Mapping[str, Action] | None) -> Iterator[Shown]:
+def _shown(sources: Sources, verdict: Verdict, after_run: Mapping[str, Reached]) -> Iterator[Shown]:
     """Each sentence that fails: where a run of the rules shows it, those with the shortest first, else on its shortest path."""
-    after_run = reached(verdict, actions) if verdict.verdict == DIFFERS and actions is not None else {}
     for found in sorted(after_run.values(), key=lambda found: len(found.steps)):
         yield _in_state(sources, found.path, found.difference, found.steps)
     for sentence, (path, failing) in _shortest(verdict).items():

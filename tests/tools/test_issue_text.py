@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from issue_text import FINDINGS, issue, scripts
+from issue_text import issue, names, page_of, scripts
 
-NAMES = sorted(page.stem for page in FINDINGS.glob("*.md") if page.stem != "README")
-FIXED = [name for name in NAMES if "**Fixed" in (FINDINGS / f"{name}.md").read_text(encoding="utf-8")]
+NAMES = names()
+FIXED = [name for name in NAMES if "**Fixed" in page_of(name)]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in FIXED])

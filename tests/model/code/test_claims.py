@@ -71,9 +71,11 @@ class LeavesMatch(TailScene):
         return {"slot_kv_committed_len": self.run.attribute(result, "prefix")}
 
 
-@pytest.mark.parametrize("scene", [LeavesTokens, LeavesMatch])
-def test_a_value_of_another_kind_than_is_described_is_not_understood(tmp_path: Path, scene: type[TailScene]) -> None:
-    (tmp_path / "cache.py").write_text(f"{RIGHT}    return None\n")
+@pytest.mark.parametrize(("scene", "left"), [(LeavesTokens, "[]"), (LeavesMatch, "None")])
+def test_a_value_of_another_kind_than_is_described_is_not_understood(
+    tmp_path: Path, scene: type[TailScene], left: str
+) -> None:
+    (tmp_path / "cache.py").write_text(f"{RIGHT}    return {left}\n")
     claim = Claim("tail", "cache", "free_tail", tail_of_an_idle_slot, {}, scene)
     found = check(claim, Sources(Folder(tmp_path)), {}, {})
 

@@ -9,7 +9,6 @@ Exits with 0 if each bug is there and gone as the table says, with 1 if one is n
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from bugs_of_sglang import BUGS, Bug, Function, Scenario, Script
 from make_env import ENVIRONMENT, ROOT, make
-from run_findings import answers
+from run_findings import answers_on
 from sglang_process import RECORD_SCENARIOS, run_with_sglang
 from verdict_page import VerdictPage
 
@@ -112,10 +111,7 @@ def _by_script(release: str, name: str, statement: str) -> tuple[bool, str]:
 
 @cache
 def _answers(release: str, name: str) -> dict[str, bool]:
-    command = [str(ENVIRONMENT / "bin" / "python"), str(ROOT / "docs" / "findings" / f"{name}.py")]
-    environment = {**os.environ, "PYTHONPATH": str(ENVIRONMENT / "site" / release)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
-    return answers(done.stdout.splitlines())
+    return answers_on(ENVIRONMENT / "site" / release, name)
 
 
 def _by_function(release: str, rule: str, statement: str) -> tuple[bool, str]:
@@ -131,7 +127,7 @@ def _by_function(release: str, rule: str, statement: str) -> tuple[bool, str]:
 @cache
 def _proof(release: str, rule: str) -> Finding:
     [target] = targets_of(str(ENVIRONMENT / "site" / release))
-    found = Proving(target, target.profile(), Store(cache_folder())).all(wanted=lambda name: name == rule)
+    found = Proving(target, target.profile(), Store(cache_folder()), runs=False).all(wanted=lambda name: name == rule)
     if not found:
         raise NotShownError(f"SGLang {release} has no function for {rule}")
     return found[0]

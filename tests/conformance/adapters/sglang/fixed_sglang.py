@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import run_findings
+import issue_text
+from make_env import ENVIRONMENT
+from run_findings import FINDINGS, answers_on
 
-ENVIRONMENT = Path(__file__).resolve().parents[4] / ".venv-sglang"
-FINDINGS = run_findings.FINDINGS
 FIXES = FINDINGS / "fixes"
 RELEASE = "0.5.23"
 """The release that the fixes are for."""
@@ -40,20 +40,7 @@ def fixed(*fixes: str) -> Path:
 
 def fixable() -> dict[str, str]:
     """Findings whose page links to a fix, and the fix."""
-    pages = {page.stem: page.read_text(encoding="utf-8") for page in sorted(FINDINGS.glob("*.md"))}
-    return {finding: fix for finding, text in pages.items() for fix in ALL if f"(fixes/{fix}.patch)" in text}
-
-
-def said_on(site: Path, finding: str) -> dict[str, bool]:
-    """What the script of a finding looks for, and whether it is there."""
-    command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", str(FINDINGS / f"{finding}.py")]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=300, check=False
-    )
-    answers = run_findings.answers(done.stdout.splitlines())
-    if not answers:
-        raise RuntimeError(f"{finding} says nothing on {site}:\n{done.stderr[-2000:]}")
-    return answers
+    return {name: fix.stem for name in issue_text.names() for fix in issue_text.fixes(name)}
 
 
 def proved_on(before: Path, after: Path) -> Iterator[str]:
@@ -77,7 +64,9 @@ def try_fix(finding: str) -> bool:
     """Says what the fix changes; whether all that the script looks for is gone."""
     fix = fixable()[finding]
     folder = fixed(fix)
-    before, after = said_on(SITE, finding), said_on(folder, finding)
+    before, after = (answers_on(site, finding) for site in (SITE, folder))
+    if not before or before.keys() != after.keys():
+        raise RuntimeError(f"{finding} does not say what is there: python docs/findings/{finding}.py")
     print(f"SGLang {RELEASE}, {finding}, with docs/findings/fixes/{fix}.patch")
     for what, is_there in before.items():
         print(

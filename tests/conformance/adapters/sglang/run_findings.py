@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
-FINDINGS = Path(__file__).resolve().parents[4] / "docs" / "findings"
+from make_env import ENVIRONMENT, ROOT
+
+FINDINGS = ROOT / "docs" / "findings"
 HELPERS = ("harness", "drafts")
 
 
@@ -23,6 +26,14 @@ def found() -> dict[str, dict[str, bool]]:
     sys.path.insert(0, str(FINDINGS))
     scripts = sorted(path for path in FINDINGS.glob("*.py") if path.stem not in HELPERS)
     return {script.stem: answers(lines_of(script)) for script in scripts}
+
+
+def answers_on(site: Path, finding: str) -> dict[str, bool]:
+    """The same of one script on the SGLang of a folder, in a process of its own; empty if it says nothing."""
+    command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", str(FINDINGS / f"{finding}.py")]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    return answers(done.stdout.splitlines())
 
 
 def lines_of(script: Path) -> list[str]:

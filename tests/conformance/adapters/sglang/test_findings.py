@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixed_sglang import ALL, RELEASE, fixable, fixed, said_on
-from run_findings import HELPERS
+from fixed_sglang import ALL, RELEASE, fixable, fixed
+from run_findings import HELPERS, answers_on
 from sglang_process import LATER, called, often_and_in_full, site_of
 
 FOUND = Path(__file__).with_name("findings.json")
@@ -50,12 +50,13 @@ def test_the_scripts_find_what_is_known(release: str) -> None:
     assert called(release, "run_findings:found") == known()[release]
 
 
-def there(of_script: dict[str, bool]) -> list[str]:
-    return [what for what, is_there in of_script.items() if is_there]
-
-
-UNFIXED = [script for script, found in known()[RELEASE].items() if there(found)]
+UNFIXED = [script for script, found in known()[RELEASE].items() if any(found.values())]
 """What is there in the newest release."""
+
+
+def gone(script: str) -> dict[str, bool]:
+    """All that a script looks for, as not there."""
+    return dict.fromkeys(known()[RELEASE][script], False)
 
 
 def test_each_finding_of_the_newest_release_has_a_fix_and_each_fix_is_of_one() -> None:
@@ -68,11 +69,11 @@ def test_each_finding_of_the_newest_release_has_a_fix_and_each_fix_is_of_one() -
 def test_with_all_fixes_together_nothing_is_found() -> None:
     site_of(RELEASE)
     site = fixed(*ALL)
-    assert [what for script in UNFIXED for what in there(said_on(site, script))] == []
+    assert {script: answers_on(site, script) for script in UNFIXED} == {script: gone(script) for script in UNFIXED}
 
 
 @pytest.mark.sglang_full
 @pytest.mark.parametrize("script", UNFIXED)
 def test_each_fix_alone_is_enough(script: str) -> None:
     site_of(RELEASE)
-    assert there(said_on(fixed(fixable()[script]), script)) == []
+    assert answers_on(fixed(fixable()[script]), script) == gone(script)
