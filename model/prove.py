@@ -215,9 +215,12 @@ def searches_of(groups: Iterable[Instances], asker: Asker, actions: Mapping[str,
 def searched_beside(
     groups: Iterable[Instances], asker: Asker, actions: Mapping[str, Action] = ACTIONS
 ) -> Iterator[Searches]:
-    """The searches, begun in a thread: compiled rules and Z3 both run without Python's lock, so each has a processor."""
+    """The searches, begun in a thread: compiled rules and Z3 both run without Python's lock, so each has a processor.
+
+    Z3 is not made for two threads. A search has no term of it, and no term is in a cycle, which Python may free in any thread.
+    """
     searches = searches_of(groups, asker, actions)
-    if not is_installed():
+    if not (is_installed() and asker.recalls_beside):
         yield searches
         return
     beside = ThreadPoolExecutor(1)

@@ -137,6 +137,9 @@ Answers = dict[Label, Answer]
 class Asker:
     """Asks Z3, every time anew."""
 
+    recalls_beside = True
+    """Whether `recall` may be called in a thread while questions are asked: then it touches no term of Z3 by itself."""
+
     def answers(self, question: Question) -> Answers:
         return ask_z3(question.pose())
 

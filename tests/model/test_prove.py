@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from functools import cache
 from unittest.mock import Mock
 
 import pytest
+import z3
 
 pytest.importorskip("cvc5")
 
@@ -74,6 +76,18 @@ def test_every_turn_can_still_end_and_the_states_are_pinned(proof: Proof) -> Non
     if is_installed():
         of_sizes = [sum(states[len(SMALL) + n * len(group) :][: len(group)]) for n, group in enumerate(LARGE)]
         assert of_sizes == STATES_OF_LARGE_INSTANCES
+
+
+def test_no_term_is_in_a_cycle_for_a_search_in_a_thread_might_free_it_while_z3_runs() -> None:
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        prove(asker=Remembering(Store(cache_folder())))
+        gc.collect()
+        assert [found for found in gc.garbage if isinstance(found, z3.Z3PPObject | z3.Context)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
 
 
 @pytest.mark.parametrize("fault_id", FAULTS)

@@ -101,6 +101,8 @@ class Known:
 class _Counted(Asker):
     """Gives each question a name of its own: two wrong rules may break one condition."""
 
+    recalls_beside = False  # what a search says is compared by terms, or the functions that it runs are noted
+
     def __init__(self) -> None:
         self._met: Counter[str] = Counter()
 
