@@ -29,6 +29,7 @@ from kvproof.spec.machine import MACHINES
 
 OLD, NEW = VARIANTS / "sglang_22862_old_design.py", VARIANTS / "sglang_22862_new_design.py"
 AHEAD = VARIANTS / "decode_reserves_whole_pages.py"
+VERIFIED = VARIANTS / "keeps_what_is_verified.py"
 HEAD = """
 
 from kvproof.spec.actions import ACTIONS, Guard, Step
@@ -81,6 +82,16 @@ def test_the_new_design_of_22862_is_proved() -> None:
     result = require_exit(0, "prove", "--variant", NEW)
     assert "no invariant changed its verdict" in result.stdout
     assert result.stdout.rstrip().endswith("PROVED")
+
+
+@pytest.mark.slow
+def test_a_session_that_keeps_what_is_verified_is_proved_and_not_if_its_window_cursor_stays(tmp_path: Path) -> None:
+    """The rule behind two fixes of docs/findings."""
+    result = require_exit(0, "prove", "--variant", VERIFIED)
+    assert "no invariant changed its verdict" in result.stdout
+    path = tmp_path / "not_cut.py"
+    path.write_text(VERIFIED.read_text().replace("smaller(d, s.swa_evicted_seqlen, kept)", "s.swa_evicted_seqlen"))
+    assert "✗ I9" in require_exit(3, "prove", "--variant", path).stdout  # no short run gets there
 
 
 # --- helpers --------------------------------------------------------------------------------------------------------
