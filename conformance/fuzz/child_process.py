@@ -6,6 +6,7 @@ import ctypes
 import multiprocessing
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -18,11 +19,15 @@ JOIN_SECONDS = 1.0
 
 
 class Child:
-    """In the process `serve` gets its end of a pipe and the arguments; it is over when nobody asks any more."""
+    """In the process `serve` gets its end of a pipe and the arguments; it is over when nobody asks any more.
+
+    Its temporary files are in a folder that is removed when it is ended: a process that is killed removes nothing.
+    """
 
     def __init__(self, name: str, serve: Callable[..., None], *arguments: Any) -> None:
         self.connection, there = CONTEXT.Pipe()
-        self._process = CONTEXT.Process(target=_begin, args=(serve, there, *arguments), name=name)
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{name}-", ignore_cleanup_errors=True)
+        self._process = CONTEXT.Process(target=_begin, args=(self._folder.name, serve, there, *arguments), name=name)
         self._process.start()
         there.close()
 
@@ -49,9 +54,11 @@ class Child:
         self._process.kill()
         self._process.join()
         self.connection.close()
+        self._folder.cleanup()
 
 
-def _begin(serve: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+def _begin(folder: str, serve: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+    tempfile.tempdir = folder
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's, who ends its children
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -124,7 +124,7 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
     try:
         scheduler = module.Scheduler(
             server_args,
-            arguments.PortArgs.init_new(server_args),
+            _ports(arguments.PortArgs, server_args),
             **{name: None if name == "dp_rank" else 0 for name in ranks},
         )
     except ValueError as error:  # from 0.5.23 on: a window pool that is too small for the window
@@ -136,6 +136,15 @@ def build_scheduler(release: Release, settings: Settings, make_tokens: MakeToken
         if settings.drafts:
             draft_model.make_up_forwards(scheduler, settings, make_tokens, made_up)
     return scheduler
+
+
+def _ports(port_args: Any, server_args: Any) -> Any:
+    """Names of sockets that nobody opens. SGLang makes an empty file for each, so a fuzzer would leave thousands."""
+    ports = port_args.init_new(server_args)
+    for name in vars(ports).values():
+        if isinstance(name, str) and name.startswith("ipc://"):
+            Path(name.removeprefix("ipc://")).unlink(missing_ok=True)
+    return ports
 
 
 def _let_layers_use_torch() -> None:

@@ -134,6 +134,16 @@ def test_same_seed_writes_the_same_bytes(trace_of: TraceOf, release: str, tmp_pa
 
 
 @pytest.mark.sglang
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_recording_leaves_no_temporary_files(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang makes a file for the name of each of its sockets."""
+    (temporary := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    run_with_sglang(release, RECORD_SCENARIOS, "sglang", str(tmp_path), "chunked", "--page-size", "4")
+    assert [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")] == []
+
+
+@pytest.mark.sglang
 def test_the_frees_of_the_opt_in_unified_tree_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its components keep methods of the allocator from before the recorder watches them."""
     monkeypatch.setenv("SGLANG_ENABLE_UNIFIED_RADIX_TREE", "1")
