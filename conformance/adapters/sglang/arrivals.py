@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproof.conformance.adapters.method_hooks import code_of, is_called_by
-from kvproof.conformance.adapters.scheduler_actions import SchedulerActions
+from kvproof.conformance.adapters.scheduler_actions import SchedulerAction, SchedulerActions
 from kvproof.conformance.adapters.sglang.event_records import EventRecords
 from kvproof.conformance.adapters.sglang.observe import Observer, session_of
 from kvproof.conformance.adapters.sglang.releases import Release
@@ -21,6 +21,8 @@ class Arrivals:
         self._reaper = (code_of(release.load("session_controller"), "maybe_reap"),)
         self._refused_at_create: set[str] = set()
         self._not_arrived: set[str] = set()
+        self._released: dict[str, SchedulerAction] | None = None
+        """while an abort goes on: what slots of sessions gave back, by the session's id"""
 
     # -- sessions --
 
@@ -43,6 +45,14 @@ class Arrivals:
         if session_id not in controller.sessions or not is_called_by(self._reaper):
             self._events.session_event("close", session, turn_ended=True, row=row, **action.freed)
         return result
+
+    def release(self, release: Callable[..., Any], cache: Any, session_id: str) -> Any:
+        """A session gives up its slot: with its close, or because its retracted turn is aborted in the queue."""
+        if self._released is None:
+            return release(cache, session_id)
+        with self._actions.open("release") as action:
+            self._released[session_id] = action
+            return release(cache, session_id)
 
     # -- turns and requests --
 
@@ -102,13 +112,19 @@ class Arrivals:
     def abort(self, abort: Callable[..., Any], scheduler: Any, message: Any) -> Any:
         """Of what runs only the wish is noted by the scheduler; what waits is gone at once."""
         queued = [(req, session_of(req)) for req in scheduler.waiting_queue]
-        result = abort(scheduler, message)
+        self._released = {}
+        try:
+            result = abort(scheduler, message)
+        finally:
+            released, self._released = self._released, None
         still_queued = set(scheduler.waiting_queue)
         for req, session in reversed(queued):
             if req not in still_queued:
                 # A refused turn that the scheduler never took up was never a turn of its session.
                 refused = self.arrive_if_due(req)
-                self._events.turn_event("abort", req, None if refused else session, turn_ended=True)
+                slot = released.get(session.session_id) if session is not None else None
+                freed = slot.freed if slot is not None else {}
+                self._events.turn_event("abort", req, None if refused else session, turn_ended=True, **freed)
                 if refused and session is not None and session.session_id in scheduler.session_controller.sessions:
                     self._pass_by(req, session)
         return result

@@ -121,6 +121,7 @@ class Recorder:
         yield release.load("session"), "create_req", arrivals.create
         yield the_scheduler, "handle_generate_request", arrivals.generate
         yield the_scheduler, "abort_request", arrivals.abort
+        yield type(scheduler.tree_cache), "release_session", arrivals.release
         yield request, "init_next_round_input", turns.match
         yield batch, "prepare_for_extend", turns.extend
         yield batch, "release_req", turns.retract

@@ -88,7 +88,11 @@ def site_of(release: str) -> Path:
 
 def run_with_sglang(release: str, *arguments: str) -> str:
     """Run the environment's Python on a release; its output."""
-    site = site_of(release)
+    return run_on(site_of(release), *arguments)
+
+
+def run_on(site: Path, *arguments: str) -> str:
+    """The same on the SGLang of a folder."""
     command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(Path(__file__).parent)))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from fixed_sglang import ALL, RELEASE, fixable, fixed
 from run_findings import HELPERS, answers_on
-from sglang_process import LATER, called, often_and_in_full, site_of
+from sglang_process import LATER, RECORD_SCENARIOS, called, often_and_in_full, run_on, site_of
+from sglang_verdicts import verdict_of
 
 FOUND = Path(__file__).with_name("findings.json")
 PAGES = Path(__file__).resolve().parents[4] / "docs" / "findings"
@@ -70,6 +71,18 @@ def test_with_all_fixes_together_nothing_is_found() -> None:
     site_of(RELEASE)
     site = fixed(*ALL)
     assert {script: answers_on(site, script) for script in UNFIXED} == {script: gone(script) for script in UNFIXED}
+
+
+@pytest.mark.sglang_full
+def test_with_all_fixes_the_scenarios_follow_the_rules_without_any_deviation(tmp_path: Path) -> None:
+    """With drafts a turn keeps one token fewer: the rule of examples/variants/keeps_what_is_verified.py, proved apart."""
+    site_of(RELEASE)
+    run_on(fixed(*ALL), RECORD_SCENARIOS, "sglang", str(tmp_path), "--page-size", "1", "4")
+    traces = sorted((tmp_path / RELEASE).glob("*.jsonl"))
+    found = {trace.stem: verdict_of(trace, f"sglang-{RELEASE}") for trace in traces}
+    drafting = {name for name in found if name.startswith("matrix-speculation")}
+    assert len(found) > len(drafting) > 0
+    assert {name for name, verdict in found.items() if verdict != "conforms"} == drafting
 
 
 @pytest.mark.sglang_full
