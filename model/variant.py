@@ -20,6 +20,7 @@ import z3
 from kvproof.model.accepted_events import EVENTS, prove_accepted_events
 from kvproof.model.arbitrary_step import arbitrary_step
 from kvproof.model.certify import numbers
+from kvproof.model.compiled.machine_code import is_installed
 from kvproof.model.composed import SHARED_PREFIX, prove_shared_prefix
 from kvproof.model.expectations import unmet_in
 from kvproof.model.explore import (
@@ -49,9 +50,10 @@ from kvproof.model.prove import (
     steps_of,
 )
 from kvproof.model.questions import BROKEN, POSSIBLE, PROVED, UNKNOWN, Asker, Posed, Question, checked, z3_solver
-from kvproof.model.small_instances import CONFIGS, MIDDLE, SMALL, Instance, said
+from kvproof.model.small_instances import CONFIGS, EVERY_CONFIG, MIDDLE, SMALL, Instance, Instances, said
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.actions import ACTIONS, Action
+from kvproof.spec.faults import FAULTS
 from kvproof.spec.invariants import Invariant
 from kvproof.spec.machine import LEDGER, Machine
 
@@ -59,8 +61,16 @@ LARGE_PAGE = 2**20
 """Above any page size that is searched the solver is asked whether a replaced action can happen."""
 NEW = "new"
 """The verdict of a helper by the built-in rules: they do not have it."""
-REFUTING = (*SMALL, *(Instance(2, 4, config) for config in CONFIGS[1:]), *(Instance(*size) for size in INSTANCES))
-"""Where a run is looked for that a changed rule breaks."""
+OF_FAULTS = (Instance(*fault.smallest, fault.config) for fault in FAULTS.values() if fault.machine is LEDGER)
+WIDE = (Instance(*size, config) for size in ((1, 6), (2, 6), (3, 9)) for config in EVERY_CONFIG)
+REFUTING: Instances = (
+    *SMALL,
+    *(Instance(2, 4, config) for config in CONFIGS[1:]),
+    *(Instance(*size) for size in INSTANCES),
+    *(at for at in OF_FAULTS if at.config not in CONFIGS),
+    *(WIDE if is_installed() else ()),
+)
+"""Where a run is looked for that a changed rule breaks: also where each known fault shows, and in more by compiled rules."""
 
 
 @dataclass(frozen=True)

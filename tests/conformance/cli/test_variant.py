@@ -85,13 +85,13 @@ def test_the_new_design_of_22862_is_proved() -> None:
 
 
 @pytest.mark.slow
-def test_a_session_that_keeps_what_is_verified_is_proved_and_not_if_its_window_cursor_stays(tmp_path: Path) -> None:
+def test_a_session_that_keeps_what_is_verified_is_proved_and_refuted_if_its_window_cursor_stays(tmp_path: Path) -> None:
     """The rule behind two fixes of docs/findings."""
     result = require_exit(0, "prove", "--variant", VERIFIED)
     assert "no invariant changed its verdict" in result.stdout
     path = tmp_path / "not_cut.py"
     path.write_text(VERIFIED.read_text().replace("smaller(d, s.swa_evicted_seqlen, kept)", "s.swa_evicted_seqlen"))
-    assert "✗ I9" in require_exit(3, "prove", "--variant", path).stdout  # no short run gets there
+    assert "✗ I9" in require_exit(1, "prove", "--variant", path).stdout
 
 
 # --- helpers --------------------------------------------------------------------------------------------------------
@@ -262,6 +262,18 @@ def test_another_design_is_not_wrong_because_it_never_does_what_the_right_rules_
     """A slot that keeps its last page whole: 'a slot with A beyond its tokens' must never be by the built-in design."""
     comparison = prove_variant(load_variant(variant(WHOLE_PAGES)), asker=Remembering(Store(cache_folder())))
     assert comparison.proof.vacuous == []
+
+
+OF_A_FAULT = """REPLACES = 'finish'
+from kvproof.spec.faults import FAULTS
+run = FAULTS["F22900"].deviations[REPLACES].run
+"""
+
+
+def test_a_variant_with_the_effect_of_a_fault_is_refuted_by_a_run_as_the_fault_is(variant, tmp_path: Path) -> None:
+    """It takes a window with drafts, and rows of six tokens."""
+    require_exit(1, "prove", "--variant", variant(OF_A_FAULT), "--out", tmp_path / "run.jsonl", "-q")
+    assert (tmp_path / "run.jsonl").exists()
 
 
 FAR = """REPLACES = 'result'
