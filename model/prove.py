@@ -7,6 +7,7 @@ Together with the base case and the lemmas of `model/page_lemmas.py` this covers
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -134,7 +135,7 @@ def interruptible(proof: Proof, progress: Progress) -> Iterator[Progress]:
         progress(what)
 
     try:
-        with kept_ctrl_c():
+        with kept_ctrl_c(), _collector_paused():
             yield show
     except Interrupted:
         raise
@@ -142,6 +143,21 @@ def interruptible(proof: Proof, progress: Progress) -> Iterator[Progress]:
         raise Interrupted(proof) from stop
     finally:
         proof.seconds = time.perf_counter() - begin
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Z3 is not made for two threads, and Python's collector frees in any thread what is in cycles: with an exception that was
+    kept also terms. A proof leaves little to collect."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _find_out(proof: Proof, progress: Progress, asker: Asker) -> None:
@@ -215,10 +231,7 @@ def searches_of(groups: Iterable[Instances], asker: Asker, actions: Mapping[str,
 def searched_beside(
     groups: Iterable[Instances], asker: Asker, actions: Mapping[str, Action] = ACTIONS
 ) -> Iterator[Searches]:
-    """The searches, begun in a thread: compiled rules and Z3 both run without Python's lock, so each has a processor.
-
-    Z3 is not made for two threads. A search has no term of it, and no term is in a cycle, which Python may free in any thread.
-    """
+    """The searches, begun in a thread: compiled rules and Z3 both run without Python's lock, so each has a processor."""
     searches = searches_of(groups, asker, actions)
     if not (is_installed() and asker.recalls_beside):
         yield searches
