@@ -1,7 +1,7 @@
 """How long proofs and counterexamples take, beside SPIN on the same small instance: `make bench-prove`.
 
 Medians of repeated runs with their spread (smallest to largest), all in one run on one machine, so that ratios mean
-something. Writes benchmarks/results/prove.md. Where SPIN or gcc is missing, it says so and goes on.
+something. Writes benchmarks/results/prove.md. Where SPIN or gcc is missing, it says so and continues.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ RATE = 100_000
 SECONDS = 25.0
 TICK = 0.01
 WARM_UP = 10.0
-"""Seconds from the start that are told apart: the compiled checker is loaded then, and what waits is caught up."""
+"""Seconds from the start that are reported separately: the compiled checker is loaded then, and what waits is caught up."""
 
 
 def prepare(recorded: Recorded, path: Path, events: int) -> int:

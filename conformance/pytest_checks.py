@@ -65,7 +65,7 @@ def failure_of(
     page_size: int = 4,
     profile: str | None = None,
 ) -> str | None:
-    """Why a test with the mark fails, None if it does not. `keep` is told the command that plays a finding again."""
+    """Why a test with the mark fails, None if it does not. `keep` gets the command that plays a finding again."""
     options: dict[str, Any] = {"seed": seed, "settings": dict(settings or {}), "faults": tuple(faults)}
     try:
         if scenario is not None:

@@ -1,7 +1,7 @@
 """The census where the pools are on a device: pages are counted there, and nobody waits for what comes out.
 
-The verdict of a step, 8 bytes, is read one step later (`VerdictReader`). What the books alone tell (rows, locks, sums) is told
-in its own step; and as that ends the run anyway, the verdicts that are still on their way are then waited for.
+The verdict of a step, 8 bytes, is read one step later (`VerdictReader`). What the books alone tell (rows, locks, sums) is
+reported in its own step; and as that ends the run anyway, the verdicts that are still on their way are then waited for.
 """
 
 from __future__ import annotations

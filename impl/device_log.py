@@ -1,7 +1,7 @@
 """What the books did since the device last caught up, in order: the books write here, and the device carries it out.
 
-Allocations of one batch become one launch, see `RowBatch`. A page id is not known before the device was there, so events are
-told tickets instead: the n-th page id that was asked for gets ticket n, and the trace ring brings the ids in that order.
+Allocations of one batch become one launch, see `RowBatch`. A page id is not known before the device was there, so events
+get tickets instead: the n-th page id that was asked for gets ticket n, and the trace ring brings the ids in that order.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class DeviceStream:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def upload(self, host: torch.Tensor) -> torch.Tensor:
-        """Through pinned memory, so that the host goes on. `host` is not changed afterwards: it may be read later.
+        """Through pinned memory, so that the host continues. `host` is not changed afterwards: it may be read later.
 
         What is on the device already stays as it is.
         """

@@ -31,7 +31,7 @@ class NGramDrafter:
     """What followed the last tokens when they came before: prompt lookup.
 
     Of the places where the longest end of the row occurs earlier (of at most `longest_match` tokens) the latest one is
-    taken. What follows there may run into the row's end: then it is read as a period that goes on. No match at all: the
+    taken. What follows there may run into the row's end: then it is read as a period that continues. No match at all: the
     last token is repeated.
     """
 

@@ -24,7 +24,7 @@ class CannotBeDone(RuntimeError):
 
 
 class HandDrivenScheduler(Scheduler):
-    """Every request asks for as much output as its row holds: it ends when it is told to."""
+    """Every request asks for as much output as its row holds: it ends when the caller ends it."""
 
     def __init__(self, config: EngineConfig, observer: Observer) -> None:
         self._requests: dict[str, Request] = {}
@@ -194,7 +194,7 @@ class HandDrivenScheduler(Scheduler):
         return self._requests[rid]
 
     def _limit_output(self, req: Request) -> None:
-        """It ends when it is told to, not before."""
+        """It ends when the caller ends it, not before."""
 
     def _known(self, rid: str) -> Request:
         if rid not in self._requests:

@@ -1,4 +1,4 @@
-"""What an onlooker is told: one event when a step of a request's life is complete. No event decides anything.
+"""What an onlooker gets: one event when a step of a request's life is complete. No event decides anything.
 
 The field names are those of docs/events.md. Lengths are in tokens, pages are page ids.
 """
@@ -193,7 +193,7 @@ class Reporter:
         )
 
     def _prefix_id(self, token_ids: Sequence[int]) -> int:
-        """The same number for the same tokens: an onlooker is told no token."""
+        """The same number for the same tokens: an onlooker gets no token."""
         digest = blake2b(array("q", token_ids).tobytes(), digest_size=16).digest()
         return self._prefixes.setdefault(digest, len(self._prefixes) + 1)
 

@@ -34,7 +34,7 @@ class KVAllocator:
 
     Like the allocator of a server it keeps no owners and detects no double free: a page that is freed twice is handed
     out twice. `moves` sees every page that passes; it is None when nobody asks. In a run whose pools are on the device,
-    what is done here is done there as well: `device` is told.
+    what is done here is done there as well: `device` records it.
     """
 
     device: DeviceLog | None = None

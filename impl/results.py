@@ -88,7 +88,7 @@ class Results:
             self.exits.end(req)
 
     def _take_no_token(self, req: Request) -> None:
-        """It is told where it is a step of its own: with overlap, and while the request is still between two chunks."""
+        """It is reported where it is a step of its own: with overlap, and while the request is still between two chunks."""
         if self.state.config.overlap and req is self.state.chunked_req:
             self.state.reporter.result(req, 0)
         if req.to_finish is not None:

@@ -1,6 +1,6 @@
-"""Events whose page ids are on the device: they go through the trace ring, and an event is told when its page ids have come.
+"""Events whose page ids are on the device: they go through the trace ring, and an event is reported when its page ids have come.
 
-Nothing here waits for the device while a run goes on: each time the device caught up, its page ids are appended to the ring,
+Nothing here waits for the device during a run: each time the device caught up, its page ids are appended to the ring,
 and what has arrived of earlier ones is handed on. Only a ring that would overflow is waited for: a trace with a hole in it
 would judge nothing.
 """
@@ -44,9 +44,9 @@ class RingEvents:
         """Events that are not in the ring yet, and how many page ids each of them has."""
         self._counts: list[int] = []
         self._tickets = 0
-        """Page ids of events that were told."""
+        """Page ids of the events that came in."""
         self._left_over: list[torch.Tensor] = []
-        """Page ids of which no event was told yet."""
+        """Page ids of which no event came in yet."""
         self._under_way: deque[tuple[Event, int]] = deque()
         self._arrived = 0
         """Page ids that came, and those whose event did not come yet: draft pages are reported at `verify`."""
@@ -59,7 +59,7 @@ class RingEvents:
         self._tickets = self._log.tickets
 
     def append(self, named: Sequence[torch.Tensor], stream: DeviceStream) -> None:
-        """Put what was told since the last call into the ring, with the page ids that the device has found for it."""
+        """Put the events that came in since the last call into the ring, with the page ids that the device has found for it."""
         self._left_over += named
         if self._told:
             pages = torch.cat(self._left_over) if self._left_over else self.ring.page_ring[:0]
@@ -77,7 +77,7 @@ class RingEvents:
         self._hand_on(self.ring.drain(wait=True))
 
     def _fitting_parts(self) -> list[tuple[list[Event], list[int]]]:
-        """What was told, in parts that an empty ring can hold."""
+        """The events that came in, in parts that an empty ring can hold."""
         parts: list[tuple[list[Event], list[int]]] = [([], [])]
         for event, count in zip(self._told, self._counts, strict=True):
             events, counts = parts[-1]

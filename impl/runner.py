@@ -1,6 +1,6 @@
 """What a scheduler asks of a forward: run these positions, tell the next tokens of each request, now or one step later.
 
-A runner keeps, per row, the tokens that it has seen and the length that has KV. A decoding row goes on from there, so that
+A runner keeps, per row, the tokens that it has seen and the length that has KV. A decoding row continues from there, so that
 a step can be launched before anybody has read what the last one gave (overlap).
 """
 
@@ -45,7 +45,7 @@ class Runner(Protocol):
         """Start one forward over shares of prefills and over rows that decode; a mixed batch has both.
 
         An extend writes the KV of [prefix_len, seq_len) and sets the row's state: its length, and as its next token the one
-        that it predicts. A decoding row goes on from where its last launch ended: the next token, at position seq_len, gets
+        that it predicts. A decoding row continues from where its last launch ended: the next token, at position seq_len, gets
         its KV, and the one after it is predicted. With `drafts` > 0 each decoding row guesses that many tokens, verifies
         them in the same forward, and advances by the accepted ones and the bonus (1 to drafts + 1 tokens).
 

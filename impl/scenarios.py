@@ -298,7 +298,7 @@ def abort_storm(s: SimulatedUsers) -> None:
 
 
 def steps_in_flight(s: SimulatedUsers) -> None:
-    """Ends of every kind, each with a step in flight: finish, abort, retract and close; then somebody goes on."""
+    """Ends of every kind, each with a step in flight: finish, abort, retract and close; then sessions continue."""
     s.open("s", "t", "u")
     s.run_turn("s", s.length(2, 3), 6)
     ordinary = s.send(s.length(1, 2), 8)
@@ -383,7 +383,7 @@ def window(s: SimulatedUsers) -> None:
 
 
 def window_rounds(s: SimulatedUsers) -> None:
-    """The last round of a turn brings much more than was asked for, and more than a window; the next turn goes on behind it."""
+    """The last round of a turn brings much more than was asked for, and more than a window; the next turn continues there."""
     s.open("s")
     for turn in range(3):
         s.run_turn("s", s.length(1, turn + 1), 2 + turn)

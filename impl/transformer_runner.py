@@ -186,7 +186,7 @@ class TransformerRunner:
         extends: int,
         drafts: int,
     ) -> torch.Tensor:
-        """Each row goes on to its new length; how many drafts of each decode were accepted.
+        """Each row advances to its new length; how many drafts of each decode were accepted.
 
         Accepted are the drafts up to the first one that the target did not predict itself. What it predicts after them is
         the bonus. KV and tokens of rejected drafts stay behind the row's length until they are overwritten.

@@ -54,7 +54,7 @@ def run_workload(
 ) -> Front:
     """Drive the requests to their end, on a rank for each observer.
 
-    `progress` is told the number of requests that ended, and of all.
+    `progress` gets the number of requests that ended, and of all.
     """
     scheduler, side_by_side = front_of(config, observers), len(observers) * config.max_batch
     conversations = _conversations(requests)

@@ -208,7 +208,7 @@ class _SideCopies:
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """Host memory that the device copies into while the host goes on."""
+    """Host memory that the device copies into while the host continues."""
     return tensor.pin_memory()
 
 

@@ -63,7 +63,7 @@ def kept_ctrl_c() -> Iterator[None]:
 
 
 def heed() -> None:
-    """Raises KeyboardInterrupt if Ctrl-C was pressed and the program goes on all the same."""
+    """Raises KeyboardInterrupt if Ctrl-C was pressed and the program continues all the same."""
     if _presses:
         raise KeyboardInterrupt
 

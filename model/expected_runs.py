@@ -54,7 +54,7 @@ ledger: all whole pages of a request may be copies of what the tree has
 ledger: none but the locked ones may be copies
     run: request 2 1; result tokens=1; finish_plain dup_len=1 inserted=True
     then: rows=0 locks=0
-ledger: no copies are told of a request that the tree takes nothing of
+ledger: no copies are reported of a request that the tree takes nothing of
     run: request 2 1; result tokens=1; finish_plain dup_len=3 inserted=False
     then: rows=0 locks=0
 ledger: a request that ended inside a page leaves its whole pages

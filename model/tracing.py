@@ -84,7 +84,7 @@ class Path(Generic[T]):
 
 @dataclass
 class _Forks:
-    """The decisions of one run: those that it was told to take, then True for each new one."""
+    """The decisions of one run: those that it has to take, then True for each new one."""
 
     told: list[bool]
     taken: list[tuple[Term, bool]] = field(default_factory=list)

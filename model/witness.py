@@ -3,7 +3,7 @@
 The run is about one ledger (or a few side by side) and the environment is what it needs it to be. A trace has to show where
 that came from, so the witness adds what the run takes for granted, by the right rules: an ordinary request that has filled the
 tree before something of it is matched, a busy moment in which a turn was refused before it is answered outside its session, and
-the ordinary request that a detached turn goes on as.
+the ordinary request that a detached turn continues as.
 
 Pages are handed out by `model/witness_pools.py`. Nothing here is shared with the replay
 (`conformance/replay/page_book.py`): that the two agree on every run of the right rules is a test of both.

@@ -78,7 +78,7 @@ def _of_the_ledger(fault: Fault, run: Run) -> Witness:
 
 
 def _of_the_tree(fault: Fault, run: Run) -> Witness:
-    """Goes on to the first state that a memory check sees to be wrong. The node is what an ordinary request left there."""
+    """Continues to the first state that a memory check sees to be wrong. The node is what an ordinary request left there."""
     oracle = Oracle.of(run.page_size, run.row_width, actions_with(fault, TREE), **run.config)
     steps = first_steps(oracle, TREE, lambda step: any(drift(oracle.d, step.outcome.after)))
     assert steps is not None, fault.id

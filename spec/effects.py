@@ -234,7 +234,7 @@ class Free:
 class FreeByLoc:
     """Indices of row positions [start, end) are freed beside the release, which does not know of it (sglang #12224).
 
-    No right rule does this: the row goes on naming the pages, and who releases it frees them again.
+    No right rule does this: the row still names the pages, and who releases it frees them again.
     """
 
     start: Length

@@ -1,4 +1,4 @@
-"""What goes on: in each state of a turn, the ways that lead it nearer to its end, by which rule and with which parameters.
+"""How a turn continues: in each of its states, the ways that lead it nearer to its end, by which rule and with which parameters.
 
 A scheduler that takes one of these ways again and again ends every turn, because each way lowers the rank, and the rank has no
 infinite descent. Nothing but a retract raises it, and each retract is paid for with a token (`spec/progress.py`).

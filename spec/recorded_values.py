@@ -3,7 +3,7 @@
 A trace that shows less was recorded by something else, or was changed; unless its header names what is missing under `gaps`, a
 replay does not pass it. Derived from the recorders (`impl/observe.py`, `conformance/adapters/`) and from what they recorded.
 
-Conditions that hold for all are not repeated here: the values of a session or a slot are told where the event names a session,
+Conditions that hold for all are not repeated here: the values of a session or a slot are shown where the event names a session,
 the lengths of a slot where it has a row, window cursors where there is a window.
 """
 

@@ -149,7 +149,7 @@ class Event(_Strict):
 
 
 FINISHED, STOPPED = "finished", "stopped"
-"""Reasons of an end record after which nothing is missing: all turns are over; or the recorded server was told to stop, turns or
+"""Reasons of an end record after which nothing is missing: all turns are over; or somebody stopped the recorded server, turns or
 not. Any other reason is how the run broke off."""
 
 
@@ -159,7 +159,7 @@ class End(_Strict):
     dropped: int = Field(default=0, ge=0, description="events that the recorder had to drop")
     reason: str = Field(
         default=FINISHED,
-        description=f"{FINISHED}: every turn is over, and no close waits; {STOPPED}: the server was told to stop, whatever ran; "
+        description=f"{FINISHED}: every turn is over, and no close waits; {STOPPED}: the server was stopped, whatever ran; "
         "else how the run broke off",
     )
     actions: dict[str, int] | None = Field(

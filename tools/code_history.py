@@ -3,7 +3,7 @@
     PYTHONPATH=tools python -m code_history REPOSITORY [--since DATE] [--fixes] [--page FILE]
 
 REPOSITORY is a local git repository with upstream's history. The rules are the model's own, whatever release a commit became part
-of. Answers are kept, so a run that is ended goes on where it was.
+of. Answers are kept, so a run that is ended continues where it was.
 """
 
 from __future__ import annotations

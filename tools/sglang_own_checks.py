@@ -3,7 +3,7 @@
     python tools/sglang_own_checks.py FOLDER
 
 writes `FOLDER/<release>.json`: scenario -> page size -> what was noticed, in words; empty where it was nothing. Nothing is
-recorded meanwhile. A server would end at the first alarm; here the run goes on.
+recorded meanwhile. A server would end at the first alarm; here the run continues.
 """
 
 from __future__ import annotations

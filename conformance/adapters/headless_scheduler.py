@@ -88,7 +88,10 @@ class HeadlessScheduler(ABC):
         raise NeverIdle(f"after {self.many_steps} steps {', '.join(self.running())} still run")
 
     def stand_idle(self) -> None:
-        """Step until so many in a row found nothing to do that whoever still waits, waits for ever. No memory check is told."""
+        """Step until so many in a row found nothing to do that whoever still waits, waits for ever.
+
+        No memory check is reported.
+        """
         self.on_check = lambda *_: None
         while not self.step() and self.idle_steps < MANY_IDLE_STEPS:
             pass

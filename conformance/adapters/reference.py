@@ -148,7 +148,7 @@ def _record(
             raise
         except Exception as error:
             # A fault may break anything, and the trace up to there is what shows it. Without a fault, a crash is a
-            # defect of the implementation itself: the trace names it too, and the error goes on to whoever asked.
+            # defect of the implementation itself: the trace names it too, and whoever asked gets the error.
             reason = f"crashed: {type(error).__name__}: {error}"
             for writer in writers:
                 writer.close(reason)

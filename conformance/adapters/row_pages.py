@@ -12,7 +12,7 @@ from kvproof.conformance.adapters.live.readings import Values
 MOST_READ = 2**14
 """Tokens of a prefix that are looked at while the scheduler waits."""
 MOST_PREFIXES = 2**16
-"""Prefixes that a recorder tells apart, in about 10 MiB. Of others that come later nothing is told."""
+"""Prefixes that a recorder tells apart, in about 10 MiB. Nothing is reported of others that come later."""
 
 
 class RowPages:
@@ -39,7 +39,7 @@ class RowPages:
     def prefix_id(self, req: Any, length: int) -> Values:
         """The parameter `prefix_id`: the number of the leading whole pages of a request's tokens, the same for the same tokens.
 
-        What sets prefixes apart whose tokens are the same counts, too (`extra_key`). Nothing is told where there is no page,
+        What sets prefixes apart whose tokens are the same counts, too (`extra_key`). No number is given where there is no page,
         where not all tokens are known, and where they are so many that the scheduler would wait: it costs about 25 us for each
         1,000 tokens.
         """

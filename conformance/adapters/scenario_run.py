@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kvproof.spec.trace import FINISHED
 
 TellEvents = Callable[[int], Any]
-"""Is told how many events were written so far."""
+"""Is called with the number of events written so far."""
 
 
 class NeverIdle(Exception):

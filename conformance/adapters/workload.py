@@ -131,7 +131,7 @@ def _read_mooncake(path: Path, lines: _Lines) -> Iterator[WorkloadRequest]:
     """A request continues the latest earlier one whose blocks it repeats, all but the last: see `_known_prefix`.
 
     Sessions only append. So a turn that was regenerated or edited (its input is no longer than the conversation that it
-    repeats) counts as one new token, and a conversation that forks goes on as one session in order of arrival.
+    repeats) counts as one new token, and a conversation that forks continues as one session in order of arrival.
     """
     turns = _Turns()
     for number, line in lines:

@@ -52,7 +52,7 @@ class FuzzPace:
     def __init__(self, progress: Progress, seconds: float) -> None:
         self._progress, self._seconds = progress, seconds
         self._before: tuple[int, float] | None = None
-        """Steps and time at the first call: a campaign that goes on did not begin at 0."""
+        """Steps and time at the first call: a campaign that continues did not begin at 0."""
 
     def __call__(self, schedules: int, steps: int, found: int) -> None:
         now = self._progress.seconds

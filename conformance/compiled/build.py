@@ -35,7 +35,7 @@ from kvproof.spec.tree import is_continued, is_of_tokens, may_be_evicted
 
 Fill = Callable[..., tuple[bool, int]]
 Waits = Callable[[str], None]
-"""Is told what is waited for."""
+"""Is called with what is waited for."""
 
 _HEAD = '''"""Written by kvproof from its own functions; see kvproof.conformance.compiled.build."""
 from __future__ import annotations
@@ -131,7 +131,7 @@ _sources: dict[tuple[int, ...], tuple[Any, str]] = {}
 
 
 def the_judge(actions: Mapping[str, Action] = ACTIONS, waits: Waits = lambda _: None) -> Judge:
-    """The compiled checker of these rules. `waits` is told where something has to be compiled, which is kept then."""
+    """The compiled checker of these rules. `waits` is called where something has to be compiled, which is kept then."""
     key = tuple(map(id, (*actions.values(), *INVARIANTS.values())))
     if key not in _sources:
         _sources[key] = ((*actions.values(), *INVARIANTS.values()), rules_source(actions, INVARIANTS))
@@ -180,7 +180,7 @@ def compiled_fill() -> Fill:
 
 
 def compiled_loop(waits: Waits = lambda _: None) -> Callable[..., tuple[int, int]]:
-    """The loop, compiled; `waits` is told where that is not kept yet."""
+    """The loop, compiled; `waits` is called where that is not kept yet."""
     judge_events: Any = _compiled_loop()
     if not judge_events.overloads and not any(Path(judge_events.stats.cache_path).glob("*.nbi")):
         waits(f"compiling the checker, about {SECONDS} s, once")

@@ -49,7 +49,7 @@ class CompiledChecker:
 
     @classmethod
     def taking_over(cls, replayer: Replayer, judge: Judge, line: int) -> CompiledChecker:
-        """One that goes on where an interpreted replay stands; `line` is that of the next event."""
+        """One that continues where an interpreted replay stands; `line` is that of the next event."""
         checker = cls(replayer, judge)
         checker._line = line
         checker._take_up()

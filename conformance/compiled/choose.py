@@ -28,7 +28,7 @@ def _silent(what: str) -> None:
 class Chosen:
     """A checker by its name, for `replay(..., checker=...)`. AUTO: compiled, if that is installed and the trace is large.
 
-    Another process may be handed one. `waits` is told what is compiled, where that is not kept from an earlier run.
+    Another process may be handed one. `waits` gets what is compiled, where that is not kept from an earlier run.
     """
 
     name: str = AUTO

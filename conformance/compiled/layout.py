@@ -56,7 +56,7 @@ class EventArrays(NamedTuple):
     """The events of one batch, as the loop reads them."""
 
     table: Array
-    """int32[columns, events], see COLUMNS. The last events may be none: how many there are is told apart."""
+    """int32[columns, events], see COLUMNS. The last events may be none: how many there are is passed separately."""
     steps: Array
     """int64[events]."""
     begins: Array
@@ -189,7 +189,7 @@ NUMBERS_OF_A_MOVE = 4
 # Rows of pages and windows, columns of tables and turns.
 OWNER, PINS, WINDOW_OF, MARK, ABOVE, BEHIND_IT, PREFIX_ID = range(7)
 """Above: the page that a page of the tree continues, ROOT or UNKNOWN; behind it: how many pages are known to continue it; the
-number of the prefix that ends with it, 0 if none was told. All three are 0 where a page is not the tree's."""
+number of the prefix that ends with it, 0 if none was shown. All three are 0 where a page is not the tree's."""
 GOING_BACK, OWNED_BY_NONE, OWNED_BY_TREE, OWNED_FROM = -1, 0, 1, 2
 """Owner of a page: none, the tree, or a ledger: its number + OWNED_FROM. Going back: within an event, until it lists the page."""
 BEHIND, WINDOW_MARK = range(2)

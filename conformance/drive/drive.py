@@ -4,7 +4,7 @@ A replay asks whether a trace follows the rules. A drive asks whether an impleme
 the model against the implementation with that fault on (the same outcome) and without it (another one, at the event that
 deviates).
 
-For each event the scheduler of the reference is told to do this very thing next (`impl/hand_driven_scheduler.py`); what it did
+For each event the scheduler of the reference has to do this very thing next (`impl/hand_driven_scheduler.py`); what it did
 comes back as events of its own. What it does of itself beside that (go on with a detached turn, carry out a deferred close) has
 to come next in the trace too.
 """

@@ -1,7 +1,7 @@
 """Tokens for a trace that has none: chosen so that the tree finds again what the trace says it found.
 
 A trace names pages, never tokens. Two requests begin with the same tokens exactly as far as they name the same pages of the
-tree; everything else is told apart by tokens of its own. So each token of each request is an unknown; a page that a request
+tree; everything else is distinguished by tokens of its own. So each token of each request is an unknown; a page that a request
 shares with the tree equates its unknowns with those of the request that left the page there; and what is not equated differs.
 """
 

@@ -1,6 +1,6 @@
 """A campaign: schedules by chance until the time is up, each judged; what fails is shrunk, and what is the same is counted.
 
-Hypothesis draws. What was found in an earlier round is counted and fails no more, so that the search goes on behind it. The
+Hypothesis draws. What was found in an earlier round is counted and fails no more, so that the search continues past it. The
 search is led to what was rarely exercised: a schedule scores by the actions, branches of guards and invariants that it
 exercised and the abstract states that it saw, each the more the fewer others did.
 
@@ -160,7 +160,7 @@ class _Search:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """When the block ends, however it does, what is new in it is told; shrunk, unless somebody does not want to wait."""
+        """When the block ends, however it does, what is new in it is reported; shrunk, unless somebody does not want to wait."""
         is_stopped = True
         try:
             yield

@@ -33,12 +33,12 @@ SAVE_SECONDS, LOOK_SECONDS = 5.0, 0.25
 EXAMPLES = "examples"
 
 OnCounts = Callable[[int, int, int], None]
-"""Is told of schedules, steps and kinds of trouble so far."""
+"""Is called with the numbers of schedules, steps and kinds of trouble so far."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a campaign is run this time; it may be run otherwise when it goes on."""
+    """How a campaign is run this time; it may be run otherwise when it continues."""
 
     seconds: float
     jobs: int = 1
@@ -119,7 +119,7 @@ class CampaignJobs:
         self.save()
 
     def asked_of(self, job: int) -> Data:
-        """What a job goes on with somewhere else."""
+        """What a job continues with somewhere else."""
         campaign = self.jobs[job]
         campaign.known |= set(self.total.found)
         return campaign_as_data(campaign)
@@ -164,7 +164,7 @@ def leave_summary(whole: CampaignJobs, folder: Path) -> None:
 
 
 def player_of(target: Target, how: SearchOptions, waits: Callable[[str], None] = lambda _: None) -> Player:
-    """`waits` is told where the checker has to be compiled first."""
+    """`waits` is called where the checker has to be compiled first."""
     player = Isolated if how.isolates else InThisProcess
     return player(target, how.step_seconds, _judging(how.checker, how.seconds, waits))
 
@@ -174,7 +174,7 @@ _judging = cache(judging_by)
 
 
 def database_of(folder: Path, job: int) -> ExampleDatabase:
-    """What Hypothesis found is tried first when it goes on there. Each job has its own, so that none changes another's search."""
+    """What Hypothesis found is tried first when it continues there. Each job has its own: none changes another's search."""
     return KeptExamples(folder / EXAMPLES / str(job))
 
 

@@ -1,4 +1,4 @@
-"""The state of a campaign in its folder, from which `kvproof fuzz --resume` goes on: plain data, written whole or not at all."""
+"""The state of a campaign in its folder, from which `kvproof fuzz --resume` continues: plain data, saved whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATE = "campaign.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a campaign is about: all that is chosen once and holds when it goes on."""
+    """What a campaign is about: all that is chosen once and holds when it continues."""
 
     target: Text
     seed: Count = 0
@@ -84,7 +84,7 @@ def load_state(folder: Path) -> State:
     if not isinstance(data, dict) or data.get("kvproof_campaign") != FORMAT or data.get("spec") != SPEC_VERSION:
         raise UserError(
             f"{path}: not the state of a campaign of format {FORMAT} by specification {SPEC_VERSION}, "
-            "which this kvproof goes on with; leave --resume out to begin anew"
+            "which this kvproof continues; leave --resume out to begin anew"
         )
     try:
         return _STATE.validate_python({**data, "plan": data, "growth": {"samples": data["growth"]}})

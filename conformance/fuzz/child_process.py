@@ -47,7 +47,7 @@ class Child:
         return code
 
     def end(self, grace: float = 0.0) -> None:
-        """`grace`: seconds for what it has to put away, once it was told by SIGTERM."""
+        """`grace`: seconds for what it has to put away, once it got SIGTERM."""
         if grace:
             self._process.terminate()
             self._process.join(grace)

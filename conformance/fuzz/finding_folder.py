@@ -52,7 +52,7 @@ def report_lines(trouble: Trouble, played: Played, place: Path | None = None) ->
     schedule = played.schedule
     known = ", ".join(trouble.faults) or f"{NO_FAULT}: new"
     if trouble.after:
-        known += f", or what comes of {', '.join(trouble.after)}: known of the target, met before and followed"
+        known += f", or an effect of {', '.join(trouble.after)}: known of the target, met before and followed"
     settings = ", ".join(f"{name}={value}" for name, value in schedule.settings.items()) or "all as usual"
     lines = [f"{trouble.kind}: {trouble.sentence}", f"  signature  {trouble.signature}", f"  explained by  {known}"]
     lines += [f"  target     {schedule.target}" + "".join(f" --fault {fault}" for fault in schedule.faults)]

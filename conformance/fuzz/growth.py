@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class Growth:
-    """Samples in the order of time. When it goes on later, that time follows at once."""
+    """Samples in the order of time. When a campaign continues later, that time follows at once."""
 
     samples: list[Sample] = field(default_factory=list)
 

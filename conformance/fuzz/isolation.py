@@ -261,7 +261,7 @@ def _counted(call: Callable[..., Any], number: int, beats: Any) -> Callable[...,
 
 
 class _Keeping:
-    """Each event is on disk before the target goes on: what comes next may be its end."""
+    """Each event is on disk before the target continues: what comes next may be its end."""
 
     def __init__(self, path: Path, tell: Tell) -> None:
         self._path, self._tell = path, tell

@@ -1,7 +1,7 @@
 """The jobs of a campaign: one in this process, or several in processes of their own.
 
 A job searches for a slice of time, says where it stands, and is given then what the others found meanwhile. So whatever becomes
-of a process, little is lost: the job goes on, in another process, from where it stood before the slice.
+of a process, little is lost: the job continues, in another process, from where it stood before the slice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The jobs of a campaign on many machines: each slice of each job is a task of a Ray cluster. `pip install 'kvproof[ray,fuzz]'`,
 on every node, and the target with it.
 
-What goes there and comes back is JSON. A task whose worker died is lost with its slice, and the job goes on.
+What goes there and comes back is JSON. A task whose worker died is lost with its slice, and the job continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Judges the events of a schedule while it is played: each at once, or, many times as fast, in blocks by the compiled checker.
 
 Both come to the same: what is found is the first event that the model does not allow, and what is behind it is not looked at.
-By blocks the target goes on for some events before it is stopped.
+By blocks the target runs for some more events before it is stopped.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Judging:
         return standstill(self._replayer.liveness, self._replayer.open_turns(), unfinished)
 
     def cause_of_standstill(self) -> str:
-        """Why nothing goes on, the same for what is the same."""
+        """Why nothing continues, the same for what is the same."""
         return cause_of(self._replayer.liveness, self._replayer.open_turns())
 
     @property
@@ -175,8 +175,8 @@ class NewJudging(Protocol):
 def judging_by(checker: str, seconds: float, waits: Callable[[str], None] = lambda _: None) -> NewJudging:
     """What judges a campaign of so many seconds; `checker` as in `replay`. Raises UserError if it is not installed.
 
-    The checker is compiled once on a machine, in some seconds, which are minutes where others use the cores: `waits` is told of
-    it. The rules of a profile are compiled when it is first met: about a second, and only once, too.
+    The checker is compiled once on a machine, in some seconds, which are minutes where others use the cores: `waits` is called
+    then. The rules of a profile are compiled when it is first met: about a second, and only once, too.
     """
     if checker == INTERPRETED or (checker == AUTO and seconds < PAYS_FROM):
         return Judging

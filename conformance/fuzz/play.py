@@ -43,7 +43,7 @@ class Trouble:
     """Known faults that explain it."""
     finding: Finding | None = None
     trace: Text = ""
-    """Where it was raised, for what was raised; what waits for what, where nothing goes on."""
+    """Where it was raised, for what was raised; what waits for what, where nothing continues."""
     after: tuple[Text, ...] = ()
     """Known deviations of the target that were met before, and followed: what nothing else explains may come of them."""
 
@@ -328,7 +328,7 @@ def _is_main_thread() -> bool:
 
 
 def _after(trouble: Trouble, followed: tuple[str, ...]) -> Trouble:
-    """What no fault explains may come of a deviation that was followed: it is told apart from what comes without one."""
+    """What no fault explains may come of a deviation that was followed: it is distinguished from what comes without one."""
     if trouble.faults or not followed:
         return trouble
     return replace(trouble, after=followed, signature=f"{trouble.signature} (after {', '.join(sorted(followed))})")

@@ -122,7 +122,7 @@ class KeptForNobody(Exception):
 
 
 class ReferenceRun:
-    """One engine. After each step its census counts every page, and its memory check is told as an event. Where a model runs,
+    """One engine. After each step its census counts every page, and its memory check is reported as an event. Where a model runs,
     every output is computed anew in the end."""
 
     def __init__(self, config: EngineConfig, tell: Tell, own_checks: bool, scheduler: Scheduler) -> None:

@@ -1,4 +1,4 @@
-"""What was played, as plain data and back: it comes from another process, and a campaign that goes on needs it again."""
+"""What was played, as plain data and back: it comes from another process, and a campaign that continues needs it again."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class SGLang(WordedSettings):
 
 
 class SGLangRun:
-    """One scheduler. Its own memory check runs when it is idle and, if asked for, after each step; each is told as an event."""
+    """One scheduler. Its own memory check runs when it is idle and, if asked for, after each step; each becomes an event."""
 
     def __init__(
         self, settings: Settings, chosen: Mapping[str, Any], tell: Tell | None, own_checks: bool, busy_check: bool
@@ -232,7 +232,7 @@ class SGLangRun:
 
     def _on_check(self, busy: bool, passed: bool) -> None:
         if passed and not busy and self._told == self._checked_at:
-            return  # idle again, and nothing happened since that was told
+            return  # idle again, and nothing happened since that was reported
         self._recorder.check(busy=busy, passed=passed)
         self._checked_at = self._told
         if not passed and not self._alarm:

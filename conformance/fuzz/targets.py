@@ -77,7 +77,7 @@ def to_play_again(target: str, place: Path) -> str:
 
 
 def to_go_on(target: str, folder: Path) -> str:
-    """The command that goes on with a campaign."""
+    """The command that continues a campaign."""
     return f"kvproof fuzz{_named(target)} --resume --out {shlex.quote(str(folder))}"
 
 

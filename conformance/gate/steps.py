@@ -47,7 +47,7 @@ class Plan:
     """Of fuzzing."""
     seed: int = 0
     accepted: frozenset[str] = frozenset()
-    """Signatures of what the fuzzer may find: known of the target, and not yet mended."""
+    """Signatures of what the fuzzer may find: known of the target, and not yet fixed."""
     folder: Path = Path("out/gate")
     show: Callable[[str], None] = field(default=lambda _: None)
 

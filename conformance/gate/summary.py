@@ -1,4 +1,4 @@
-"""The gate's table in Markdown, for a pull request. Names come from files of strangers, so they are no markup here."""
+"""The gate's table in Markdown, for a pull request. Names come from untrusted files, so they are no markup here."""
 
 from __future__ import annotations
 

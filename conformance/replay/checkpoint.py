@@ -1,4 +1,4 @@
-"""Checkpoints of a replay: its whole state in a JSON file, so that it goes on where it stopped.
+"""Checkpoints of a replay: its whole state in a JSON file, so that it continues where it stopped.
 
 A checkpoint holds data only, so a stranger's runs no code here. It belongs to one trace: the bytes that were read of it are
 hashed, and a trace that only grew since may go on. A checksum over the checkpoint finds damage; nobody is kept from writing
@@ -34,7 +34,7 @@ _PART = 2**22
 
 
 class Checkpoints:
-    """Writes the checkpoints of one replay, and reads the one that it goes on from."""
+    """Writes the checkpoints of one replay, and reads the one that it continues from."""
 
     def __init__(self, path: Path, *, every: float = EVERY_SECONDS) -> None:
         self.path = path

@@ -172,7 +172,7 @@ def comparisons(d: Integers, outcome: Outcome, event: Event) -> list[Compared]:
     if not action.of_another:
         known = outcome.before.origin_len + outcome.before.output_len
         compared.append(("fill_len", None, known, params.get("fill_len")))
-    # Of these two only whether they are told: the page book compares them.
+    # Of these two, only whether the event has them is judged here: the page book compares their values.
     if action.event == "insert":
         compared.append(("shared", None, event.shared, event.shared))
     if action.event in ("extend", "insert"):

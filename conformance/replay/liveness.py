@@ -18,7 +18,7 @@ from kvproof.spec.patience import Patience
 from kvproof.spec.state import NONE, RUNNING, WAITING, Ledger, fill_len, is_live
 
 ROW, PAGES, WINDOW_PAGES = "row", "pages", "window pages"
-A_TURN = "a turn goes on"
+A_TURN = "a turn continues"
 """What a turn waits for in a state that the rules do not lead to: after a known deviation was followed."""
 
 

@@ -55,7 +55,7 @@ Judged = Report | CouldNotJudge
 ANSWER: TypeAdapter[Judged] = TypeAdapter(Judged)
 """How an answer is sent between processes: as JSON, so a report is the same whoever made it."""
 Told = Callable[[int, int, int], None]
-"""Is told the events so far, the traces that are done, and of how many."""
+"""Is called with the numbers of events so far, of traces that are done, and of all traces."""
 
 
 def traces_in(arguments: Iterable[str | Path]) -> list[Path]:

@@ -124,7 +124,7 @@ class PageBook:
                 case Free(start=start, end=end) if start < end:
                     self._free(moves, self.d.floor_pages(start), self.d.ceil_pages(end))
                 case FreeByLoc(start=start, end=end) if start < end and moves.table is not None:
-                    # The row goes on naming these pages: whoever releases it frees them again.
+                    # The row still names these pages: whoever releases it frees them again.
                     named = moves.table.pages[self.d.floor_pages(start) : self.d.ceil_pages(end)]
                     moves.freed += named
                     self.window.release(moves.window, named)
@@ -353,7 +353,7 @@ class PageBook:
         moves.table.pages[position] = page
 
     def _show_path(self, moves: Moves, shared: list[int], event: Event) -> None:
-        """The tree's pages that a row begins with; of a wrong path the first page that stands in a wrong place is told."""
+        """The tree's pages that a row begins with; of a wrong path the first page that stands in a wrong place is reported."""
         before = ROOT
         for page in shared:
             if self._now(moves, page) != TREE:

@@ -41,7 +41,7 @@ class Passes:
         return event.action == DECODES and event.step is not None and event.step != self.step
 
     def see(self, event: Event, key: str, *, is_late: bool = False) -> None:
-        """An event of a ledger, by which it goes on. `is_late`: a result that is dropped."""
+        """An event of a ledger, by which it continues. `is_late`: a result that is dropped."""
         if self.begins_with(event):
             self.step, self.count, self.barren = event.step, self.count + 1, self.barren + 1
         if event.action in ADMITS_OR_GIVES_BACK:

@@ -26,7 +26,7 @@ __all__ = ["CONFORMS", "INCOMPLETE", "VIOLATES", "Finding", "Replayer", "Report"
 MAY_LACK_EVENTS = "whether events were left out: the end record, of an older recorder, states no sha256"
 NO_OVERLAP = "none of {steps} decode steps was prepared before the result of the one before it"
 Progress = Callable[[int, float | None], None]
-"""Is told the events so far and the share of the file that they are, where that is known."""
+"""Is called with the number of events so far and the share of the file that they are, where that is known."""
 Pause = Callable[[Callable[[], None]], None]
 """Is called between events, with what makes the replayer's state that of the last one."""
 Checker = Callable[[Replayer, TraceReader, Callable[[int], None], "int | None", Pause], bool]
@@ -143,7 +143,7 @@ def conclude(replayer: Replayer, reader: TraceReader) -> Report:
         if steps:
             report.gaps += (f"overlap, which the header says: {NO_OVERLAP.format(steps=steps)}",)
         if left:
-            report.gaps += (f"what comes of it: the server was stopped while {left}",)
+            report.gaps += (f"what happens afterwards: the server was stopped while {left}",)
         if end.sha256 is None and MAY_LACK_EVENTS not in report.gaps:
             report.gaps += (MAY_LACK_EVENTS,)
     return report

@@ -59,7 +59,7 @@ RUNS_AT_ONCE = "a batch runs at once: what one of its launches reads or writes, 
 STANDSTILL = "standstill"
 """In place of the rule that a finding is about: no event was wrong, one is missing."""
 AFTER_A_DEVIATION = "a turn comes to a session whose state is right"
-GOES_ON = "what can go on goes on: no turn and no close stands still"
+GOES_ON = "what can continue does continue: no turn and no close stands still"
 BESIDE_THE_RULES = ("evict", "check")
 """Events of no ledger."""
 
@@ -83,7 +83,7 @@ class Excused:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """A run that no trace is written of. `path`: what people are told in place of a file's."""
+    """A run that no trace is written of. `path`: what people see in place of a file's."""
 
     path: Path
     header: Header

@@ -21,7 +21,7 @@ def standstill(live: Liveness, turns: Mapping[str, str], unfinished: Sequence[st
 
 
 def cause_of(live: Liveness, turns: Mapping[str, str]) -> str:
-    """Why nothing goes on, in one sentence without names or numbers: of the first turn that is not over."""
+    """Why nothing continues, in one sentence without names or numbers: of the first turn that is not over."""
     if not turns:
         return "no event told of what is left"
     key = next(iter(turns.values()))

@@ -76,7 +76,7 @@ class Report:
 
     @property
     def is_over(self) -> bool:
-        """Whether a finding ended the replay: after one of a memory check it goes on."""
+        """Whether a finding ended the replay: after one of a memory check it continues."""
         return bool(self.findings) and self.findings[-1].action != "check"
 
     @property

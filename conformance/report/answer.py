@@ -70,7 +70,7 @@ def answering(command: str, place: Path | None) -> Iterator[None]:
 
 @contextmanager
 def ending(say: Callable[[int, str | None], None]) -> Iterator[None]:
-    """However the block ends, `say` is told the exit code, and the error if there was one."""
+    """However the block ends, `say` gets the exit code, and the error if there was one."""
     code: int = ExitCode.COULD_NOT_RUN
     error: str | None = None
     try:

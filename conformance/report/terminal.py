@@ -93,7 +93,7 @@ def note(message: str) -> None:
 
 @contextmanager
 def verbosity(verbose: bool, quiet: bool) -> Iterator[None]:
-    """For one command: whether `detail` is said, and what it took in the end; whether what is told and `Progress` are not."""
+    """For one command: whether `detail` is said, and what it took in the end; whether `tell` and `Progress` are not."""
     global _is_verbose, _is_quiet
     before, began = (_is_verbose, _is_quiet), time.monotonic()
     _is_verbose, _is_quiet = verbose, quiet

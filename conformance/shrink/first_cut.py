@@ -16,7 +16,7 @@ _BEGINS, _ENDS = ("open", "arrive"), ("finish", "abort", "close")
 
 @dataclass
 class Lives:
-    """Who lived when, and who rests on whom, as events are told in order."""
+    """Who lived when, and who rests on whom, as events come in order."""
 
     owner_of: dict[int, int] = field(default_factory=dict)
     """Of each page the life that took it last."""

@@ -36,7 +36,7 @@ from kvproof.spec.trace import Event, Header
 
 Events = list[Event]
 OnRecords = Callable[[str, int, "float | None"], None]
-"""Is told what is done now, how many records there are left, and the share of it, or of the time, that is over."""
+"""Is called with what is done now, how many records there are left, and the share of it, or of the time, that is over."""
 
 
 class Same(NamedTuple):
@@ -111,7 +111,7 @@ class TraceShrinker:
             events = self.best.events
             self._leave_out()
             self._retell()
-            self._begin_again()  # what was told anew may be left out by other stretches
+            self._begin_again()  # what was written anew may be left out by other stretches
         assert self.best is not None
         self.best.is_smallest = not self._limit.is_over
         return self.best

@@ -61,7 +61,7 @@ LARGEST_WIDE_NUMBER = 2**63 - 1
 
 
 def pyarrow() -> ModuleType:
-    """pyarrow, which only columnar traces need; without it the user is told what to install."""
+    """pyarrow, which only columnar traces need; without it the user learns what to install."""
     try:
         pyarrow = importlib.import_module("pyarrow")
         importlib.import_module("pyarrow.ipc")

@@ -468,7 +468,7 @@ def _open_for_writing(path: Path) -> IO[bytes]:
     file = path.open("wb")
     if not _is_packed(path):
         return file
-    # GzipFile stamps the file name and the time into its header unless it is told not to, and closes only `myfileobj` with it.
+    # By default GzipFile stamps the file name and the time into its header. It closes only `myfileobj` with itself.
     packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
     packed.myfileobj = cast(Any, file)
     return cast("IO[bytes]", packed)

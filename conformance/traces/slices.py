@@ -18,7 +18,7 @@ PLACE = "slice"
 class Slice(BaseModel):
     """The events `first` to `last` of a trace, both included; with `session` or `page` only some of them.
 
-    `last` is null where the slice goes on to the end of its trace.
+    `last` is null where the slice continues to the end of its trace.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

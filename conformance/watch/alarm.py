@@ -1,7 +1,7 @@
 """The alarm of `kvproof watch`: a command of the user's that is run once for each finding.
 
-It runs beside the watch: its failing, hanging or being slow is told, and stops nothing. Findings may come faster than it runs,
-so a few wait and the rest is counted: an alarm that starts a thousand processes would be the greater harm.
+It runs beside the watch. If it fails, hangs or is slow, that is reported, and stops nothing. Findings may come faster than it
+runs, so a few wait and the rest is counted: an alarm that starts a thousand processes would be the greater harm.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class LiveJudge:
             self._take_over()
         elif code is not None:
             self._may_compile = False
-            self._note(f"the compiled checker could not be made (exit code {code}): the interpreted one goes on")
+            self._note(f"the compiled checker could not be made (exit code {code}): the interpreted one continues")
 
     def _take_over(self) -> None:
         from kvproof.conformance.compiled.checker import CompiledChecker

@@ -35,7 +35,7 @@ never_closed = server.session("b") is not None
 report(
     {
         "a session whose turn was retracted is not busy any more, and admits another turn beside it": not_busy,
-        "a turn that is retracted twice is cut off its session and goes on as an ordinary request": cut_off,
+        "a turn that is retracted twice is cut off its session and continues as an ordinary request": cut_off,
         "after the abort of a retracted turn the session is never closed and holds its KV for ever": never_closed,
     }
 )

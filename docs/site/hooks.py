@@ -1,4 +1,4 @@
-"""What mkdocs is told beside mkdocs.yml: pages that are made while the site is built, and links out of docs/. README.md is the
+"""What mkdocs gets beside mkdocs.yml: pages that are made while the site is built, and links out of docs/. README.md is the
 first page.
 
 Pages link to files of the repository as a reader of the repository needs it (`../examples/variants/x.py`). In the site such a
@@ -61,7 +61,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links that leave docs/ lead to the page that stands for the file; lists are told from the lines before them."""
+    """Links that leave docs/ lead to the page that stands for the file; lists are separated from the lines before them."""
     uri = page.file.src_uri
     if uri in DRAWN:
         markdown = markdown.replace("\n\n", f"\n\n{DRAWN[uri]}\n\n", 1)

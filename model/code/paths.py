@@ -116,7 +116,7 @@ class Paths:
         return self._facts.model(self._taken, condition)
 
     def assume(self, condition: Any) -> None:
-        """Goes on only in states in which the condition holds. Raises InfeasibleError where none is left."""
+        """Continues only in states in which the condition holds. Raises InfeasibleError where none is left."""
         if len(self.branches) >= len(self._planned):
             self._state = self._with(condition)
             if self._state is None:

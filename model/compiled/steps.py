@@ -5,7 +5,7 @@ first those of the state alone, then those of the first parameter in the loop ov
 the other parameters are never tried.
 
 All functions have the same arguments: the states before and after, the configuration, and the search (`SLOTS`), numbers of 64
-bits. What a step leads to is told to `arrive` (`model/compiled/search.py`).
+bits. What a step leads to is passed to `arrive` (`model/compiled/search.py`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def pass_by(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
 def detach(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
     """A pre-aborted turn leaves a session that holds a slot.
 
-    It leaves before it can touch the slot, and goes on as an ordinary request.
+    It leaves before it can touch the slot, and continues as an ordinary request.
     """
     return Step(end_turn(d, s).but(inflight=d.false), effects=(End(d.true),))
 

@@ -105,7 +105,7 @@ def test_pointing_at_a_page_says_whose_it_is_since_when_and_by_which_action(retr
 def test_pointing_at_the_timeline_says_what_happened_and_the_lengths(retract: Opened) -> None:
     said = retract.point("timeline", 30.2, 0.5)
     assert said.splitlines()[:2] == ["event 30: extend", "session s, turn s-3, row 1"]
-    assert "C 33 A 33 R 8 E 0" in " ".join(said.split()) and "2 pages taken" in said
+    assert "committed 33, allocated 33, protected 8" in " ".join(said.split()) and "2 pages taken" in said
 
 
 def test_dragging_zooms_all_charts_and_a_double_click_shows_all_again(retract: Opened) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +37,10 @@ INSTEAD = {
     r"\bgoes? on\b": "continue",
 }
 """Phrases that readers stumble over, as regular expressions, and what to write instead: from the style guide."""
+
+SOURCES = ("package", "spec", "model", "impl", "kernels", "conformance", "tools", "benchmarks", "examples", "docs")
+PROSE = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
+"""Kinds of tokens."""
 
 GENERATED_PART = re.compile(
     r"<!-- ([\w-]+):begin.*?<!-- \1:end -->|<!-- [^>]*written by [^>]*-->.*?(?:<!-- end -->|\Z)", re.DOTALL
@@ -81,6 +87,37 @@ def entries(navigation: str) -> int:
 def test_no_page_uses_a_phrase_of_the_table() -> None:
     found = [line for name, text in hand_written().items() for line in offences(name, text)]
     assert found == [], "\n".join(found)
+
+
+def prose_of(source: str) -> str:
+    """Strings and comments of a Python source, each on its lines: docstrings, help texts, messages."""
+    lines = [""] * (source.count("\n") + 1)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in PROSE:
+            for number, text in enumerate(token.string.split("\n"), token.start[0] - 1):
+                lines[number] += " " + text.strip()
+    return "\n".join(lines)
+
+
+def test_no_docstring_message_or_comment_uses_one() -> None:
+    found = [
+        line
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line in offences(path.relative_to(ROOT).as_posix(), prose_of(path.read_text(encoding="utf-8")))
+    ]
+    assert found == [], "\n".join(found)
+
+
+def test_prose_of_a_source_is_its_strings_and_comments() -> None:
+    source = (
+        'goes_on = 1  # it goes on\n\ndef told() -> str:\n    """Who is\n    told."""\n    return f"{told} mended"\n'
+    )
+    assert [line.partition(", ")[0] for line in offences("a.py", prose_of(source))] == [
+        "a.py:6: 'mended'",
+        "a.py:4: 'is told'",
+        "a.py:1: 'goes on'",
+    ]
 
 
 def test_the_documentation_is_short() -> None:

@@ -27,7 +27,7 @@ def test_a_free_list_hands_out_what_came_back_last_and_grows_when_a_page_comes_b
 
 
 class Books:
-    """Rows of a pool on the host, and a device that is told what is done to them."""
+    """Rows of a pool on the host, and a device that learns what is done to them."""
 
     def __init__(self, page_size: int, window: bool, pages: int = 60, rows: int = 6, width: int = 40) -> None:
         config = EngineConfig(

@@ -244,7 +244,7 @@ def test_an_event_that_no_ring_can_hold_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_ring_that_was_overtaken_ends_the_run(late_ring: type[LateRing]) -> None:
-    """Somebody else writes into it: what they overwrote is told, and no event gets page ids that are not its own."""
+    """Somebody else writes into it: what they overwrote is reported, and no event gets page ids that are not its own."""
     scheduler, device, _ = engine_on_device()
     scheduler.submit("a", [1] * 9, 5)
     device.events.ring.header += 10_000

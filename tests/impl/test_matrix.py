@@ -171,7 +171,7 @@ class Accompanied(SimulatedUsers):
             super().step()
 
     def drain(self) -> None:
-        """Until the requests of the behaviour are over: the companion goes on."""
+        """Until the requests of the behaviour are over: the companion continues."""
         while any(req.rid not in self.companions for req in self._pending()):
             self.step()
 

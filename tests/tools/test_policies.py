@@ -104,11 +104,11 @@ impl/scheduler.py Scheduler._launch
 impl/results.py Results._take_no_token
     drop statement: self.exits.end(req) -> (dropped)
     an abort between two chunks, overlap False
-    r# is over with its result, and goes on
+    r# is over with its result, and continues
 impl/scheduler.py Scheduler.abort
     drop operand: req.results_due -> (dropped)
     aborts between the halves of a step, overlap False
-    r# is aborted, and goes on
+    r# is aborted, and continues
 impl/scheduler.py Scheduler.retract
     drop operand: if req.rid == rid -> (dropped)
     seed 4
@@ -136,7 +136,7 @@ impl/decode.py Decode.make_room
 impl/request_exit.py RequestExit.abort
     drop operand: req.to_finish -> (dropped)
     an abort of a prompt of 56 tokens
-    r# is told another reason than 'input too long'
+    r# gets another reason than 'input too long'
 impl/request_exit.py RequestExit.retract
     off by one: min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) -> \
 min(computed_len(state, req), len(req.origin_input_ids) + len(req.output_ids) - 1) - 1

@@ -3,7 +3,7 @@
     PYTHONPATH=tools:benchmarks python -m code_mutation FOLDER [--all] [--jobs N] [--results FILE] [--tell] [--show]
 
 FOLDER holds the package `sglang` of a release, as an unpacked wheel does. Mutants are made in memory: without --all a sample,
-spread evenly over functions and kinds of mistake. What was judged is kept: a run that was stopped goes on. Writes its part of
+spread evenly over functions and kinds of mistake. What was judged is kept: a run that was stopped continues. Writes its part of
 benchmarks/results/code_mutants.md. Exit code 1 if a mutant survives that `tools/code_mutation/reviewed.py` has no word on, if a
 word there is on no mutant or on one that is noticed, or if fewer than 97% of those that change what claims are about are refuted
 or not understood.

@@ -25,7 +25,7 @@ def report(
     places: Mapping[str, str] = PLACES,
 ) -> Told:
     """`words`: on mutants that survive, what they are as read by hand. `places`: what a mutant may change that no claim is about.
-    Without a word a survivor counts as missed."""
+    A survivor that has no word counts as missed."""
     by_name = {(word.function, name): word for word in words for name in word.mutants}
     known = [m for m in mutants if m.key in results]
     ours = [m for m in known if results[m.key]["outcome"] != NO_MUTANT]

@@ -33,7 +33,7 @@ def run_campaign(
     found: OnFound = lambda _: None,
     checker: str = AUTO,
 ) -> Campaign:
-    """Fuzz for so many seconds, or until what is found is enough; `found` is told of each finding once it is shrunk.
+    """Fuzz for so many seconds, or until what is found is enough; `found` gets each finding once it is shrunk.
 
     `checker`: who judges, as in `replay`.
     """

@@ -129,7 +129,7 @@ def _head(releases: Sequence[str], seeds: int, seconds: float) -> list[str]:
         "",
         f"Written by `make kill-matrix`. {machine()}; load at the end: {os.getloadavg()[0]:.0f}. Releases {', '.join(releases)}; "
         f"{seeds} seeds each, {seconds:.0f} s of search each. Seconds and acts are medians over the seeds that found it. What "
-        "has no name of the catalogue is told by its signature; docs/findings/ has pages for what was followed to its cause.",
+        "has no name of the catalogue is shown by its signature; docs/findings/ has pages for what was followed to its cause.",
         "",
     ]
 

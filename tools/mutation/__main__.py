@@ -4,7 +4,7 @@
     PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python -m mutation --subject sglang
 
 Makes mutants of the reference implementation, or of SGLang's streaming sessions, in memory; plays the same runs on each until a
-check notices something, and tells which one did. What was judged is kept: a run that was stopped goes on. Writes its part of
+check notices something, and tells which one did. What was judged is kept: a run that was stopped continues. Writes its part of
 benchmarks/results/mutants.md. Exit code 1 if a mutant survives that `tools/mutation/reviewed.py` has no word on, if a word
 there is on no mutant or on one that is noticed, or if fewer than 95% of those that are not equivalent are noticed.
 """
@@ -62,7 +62,7 @@ def main() -> int:
             bench = Bench(subject, asked.seed, asked.schedules, asked.with_a_model, console)
             results = judge(bench, chosen, path, asked.jobs, console)
     except KeyboardInterrupt:
-        console.print(f"interrupted; what was judged is in {path}, the next run goes on")
+        console.print(f"interrupted; what was judged is in {path}, the next run continues")
         return 130
     except UserError as error:
         console.print(error.message)

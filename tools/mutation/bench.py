@@ -1,7 +1,7 @@
 """The bench that mutants are judged on: the runs, what each says without a mutant, the lines that each comes to, and what was
 judged so far.
 
-Results are kept: a run that was stopped goes on, and starts anew when a source changed that a verdict depends on.
+Results are kept: a run that was stopped continues, and starts anew when a source changed that a verdict depends on.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ def _flipped(node: ast.Compare) -> Iterator[Edit]:
 
 
 def _fixed(node: Any, test: ast.expr) -> Iterator[Edit]:
-    """A condition that says nothing. One that a loop goes on by is not made true: it would never end, and prove nothing."""
+    """A condition that says nothing. The condition of a loop is not made true: it would never end, and prove nothing."""
     for value in (False,) if isinstance(node, ast.While) else (True, False):
         yield _edit("fix condition", node, "test", ast.Constant(value), text_of(test), str(value), test)
 

@@ -1,4 +1,4 @@
-"""What is told: every event says that something happened, and all of what happened."""
+"""What is reported: every event says that something happened, and all of what happened."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ReportedEvents:
             case "evict":
                 require(bool(event.free or event.window_free), "an eviction from the tree gives no page back")
             case "result" if "kv_committed_len" not in event.after:
-                require(bool(event.params.get("tokens")), f"a late result of no token is told of {turn}")
+                require(bool(event.params.get("tokens")), f"a late result of no token is reported of {turn}")
             case "match":
                 self._must_name_prefix[turn] = not event.after.get("lent", False)
             case "extend":

@@ -48,7 +48,7 @@ class RetractsAndAborts:
         if req is not None:
             is_known = self._known(rid) is not None
             require(
-                is_known == waits, f"{rid} is aborted, and {'goes on' if is_known else 'its result is not awaited'}"
+                is_known == waits, f"{rid} is aborted, and {'continues' if is_known else 'its result is not awaited'}"
             )
 
     def _abort(self, inner: Callable[..., None], req: Request, reason: str) -> None:
@@ -62,9 +62,7 @@ class RetractsAndAborts:
             require(not others, f"{req.rid} is given up, and another could be sent back to the queue")
         inner(req, reason)
         told = self._scheduler.outcomes.get(req.rid)
-        require(
-            told is None or told.finished or told.reason == first, f"{req.rid} is told another reason than {first!r}"
-        )
+        require(told is None or told.finished or told.reason == first, f"{req.rid} gets another reason than {first!r}")
 
     # -- retracts --
 

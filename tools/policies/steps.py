@@ -1,5 +1,5 @@
 """When results are taken: in the step that launched them, or with overlap in the next. Who is over then, ends then; and the
-prompt of who goes on is in the tree."""
+prompt of who continues is in the tree."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Steps:
         for step in launched[: len(launched) - stays]:
             for req in requests_of(step):
                 is_over = req.to_finish is not None or len(req.output_ids) >= req.max_new_tokens
-                require(not (req.is_live and is_over), f"{req.rid} is over with its result, and goes on")
+                require(not (req.is_live and is_over), f"{req.rid} is over with its result, and continues")
             for chunk in step.chunks:
                 self._require_is_in_tree(chunk)
 

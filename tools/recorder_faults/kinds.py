@@ -128,7 +128,7 @@ def read_only(host: Host, name: str, folder: Path, chance: random.Random) -> Out
 
 
 def short_stall(host: Host, name: str, folder: Path, chance: random.Random) -> Outcome:
-    """The disk stalls and goes on: the buffer bridges it."""
+    """The disk stalls and continues: the buffer bridges it."""
     run = host.start(folder, folder / name)
     run.until(strike_at(chance))
     writer = run.writer()
@@ -151,7 +151,7 @@ def stalled_until_full(run: Run, seconds: float) -> int:
 
 
 def long_stall(host: Host, name: str, folder: Path, chance: random.Random) -> Outcome:
-    """The disk stalls until the buffer is full, and goes on after that."""
+    """The disk stalls until the buffer is full, and continues after that."""
     run = host.start(folder, folder / name, buffer_bytes=SMALL_BUFFER[host.kind], steps=100_000)
     run.until(strike_at(chance))
     writer = stalled_until_full(run, 90)
@@ -163,7 +163,7 @@ def long_stall(host: Host, name: str, folder: Path, chance: random.Random) -> Ou
 
 
 def stall_for_ever(host: Host, name: str, folder: Path, chance: random.Random) -> Outcome:
-    """The disk stalls and never goes on. The reference fills the whole buffer; SGLang puts less down, and gets a smaller one."""
+    """The disk stalls and never continues. The reference fills the whole buffer; SGLang writes less, and gets a smaller one."""
     buffer_bytes = BUFFER_BYTES if host.kind == "reference" else BUFFER_BYTES // 16
     run = host.start(folder, folder / name, steps=400_000, pace=0.0, buffer_bytes=buffer_bytes)
     run.until(strike_at(chance))

@@ -228,7 +228,7 @@ def no_memory(_server: Any, _folder: Path) -> None:
 
 
 def clock_steps(_server: Any, _folder: Path, *, dice: list[float] = [-86400.0, 3600.0, -1e9, 1e9]) -> None:  # noqa: B006
-    """Whoever asks for the time of day is told another one from now on."""
+    """Whoever asks for the time of day gets another one from now on."""
     step, real, real_ns = dice.pop(0), time.time, time.time_ns
     dice.append(step)
     time.time = lambda: max(0.0, real() + step)

@@ -3,7 +3,7 @@
     PYTHONPATH=tools python -m referee [NAME...] [--folder out/referee] [--page docs/referee.md]
 
 Puts every case, or those that are named, to `kvproof prove --variant` and `kvproof replay`, two at once. Prints what is not as
-it must be. Verdicts are kept in FOLDER: a run that was stopped goes on, and a changed kvproof begins anew. The files of the
+it must be. Verdicts are kept in FOLDER: a run that was stopped continues, and a changed kvproof begins anew. The files of the
 cases stay there, too, to be tried by hand. `--page`: writes all verdicts between the markers of this page. Exit code 1 if a
 harmful case is not found or a harmless one does not pass.
 """
@@ -31,7 +31,7 @@ CPU_SECONDS = 60
 """Of one case. A case takes a few: only a rule that reaches states without end takes more, and has no verdict then."""
 CPU_SECONDS_OF_RECORDING = 600
 EVERY = 20
-"""Progress is told after so many verdicts, which are saved one by one."""
+"""Progress is shown after so many verdicts, which are saved one by one."""
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
     try:
         told = report(chosen, verdicts(chosen, asked.folder))
     except KeyboardInterrupt:
-        print(f"\ninterrupted; verdicts so far are in {asked.folder}, the next run goes on", file=sys.stderr)
+        print(f"\ninterrupted; verdicts so far are in {asked.folder}, the next run continues", file=sys.stderr)
         return 130
     print(told.text.partition("## Variants of rules")[0] if len(chosen) == len(CASES) else told.text)
     if asked.page is not None:

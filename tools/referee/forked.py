@@ -34,7 +34,7 @@ def answers(
 ) -> Iterator[tuple[Question, Answer | None]]:
     """Each question with its answer, as they come; None: none within `cpu_seconds` of processor time.
 
-    An error in `ask` ends the process and is told on stderr; then there is no answer either.
+    An error in `ask` ends the process and is reported on stderr; then there is no answer either.
     """
     waiting = iter(questions)
     asked: list[_Asked[Question]] = []

@@ -1,4 +1,4 @@
-"""Verdicts on mutants as they are kept between runs, and the pages that they are told on. Of any mutation test."""
+"""Verdicts on mutants as they are kept between runs, and the pages that they are shown on. Of any mutation test."""
 
 from __future__ import annotations
 

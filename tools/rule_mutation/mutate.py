@@ -1,7 +1,7 @@
 """Mutation test over the specification: `python -m rule_mutation.mutate [--results FILE] [--page docs/trust.md]`.
 
 Makes every mutant of the rules and of what effects mean for pages, asks for each whether any check notices it, and prints who
-survived. Two processes share the work; results are kept, so an interrupted run goes on where it stopped, and a changed
+survived. Two processes share the work; results are kept, so an interrupted run continues where it stopped, and a changed
 specification starts anew. Exit code 1 if the proof alone notices too few, if `reviewed.py` has no word on a survivor, or if it
 has one on a mutant that does not survive.
 """
@@ -122,7 +122,7 @@ def main(arguments: list[str]) -> int:
     try:
         mutants, results = run(given.results)
     except KeyboardInterrupt:
-        print(f"\ninterrupted; results so far are in {given.results}, the next run goes on", file=sys.stderr)
+        print(f"\ninterrupted; results so far are in {given.results}, the next run continues", file=sys.stderr)
         return 130
     page = told(mutants, results)
     print(page.text)

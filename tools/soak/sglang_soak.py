@@ -3,7 +3,7 @@
     PYTHONPATH=tools:benchmarks:.venv-sglang/site/0.5.11 .venv-sglang/bin/python -m soak.sglang_soak
         [--steps N] [--seconds S] [--seed S] [--jobs N] [--out FILE] [SCENARIO ...]
 
-It goes on where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
+It continues where it was stopped: what was done of a scenario stands in out/soak_sglang/, by release, code and seed.
 Scenarios that are known to violate the release's rules stand in docs/findings and are left out: they are no false alarms. The
 others are run on schedulers that are built anew every few thousand steps, each time with another page size, pool and seed.
 `--seconds` bounds each scenario; what was not reached is said. Exit code 1 if anything is found. With no bound and no names it

@@ -81,7 +81,7 @@ class Handover:
         return self._packed + self._lost + sum(map(events_of, waiting))
 
     def put(self, record: Any) -> None:
-        if self._is_over:  # around the handler in which the recording ended there may be one that goes on
+        if self._is_over:  # around the handler in which the recording ended there may be one that still runs
             return
         self._batch.append(record)
         self.records += 1

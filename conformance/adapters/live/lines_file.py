@@ -75,7 +75,7 @@ class LinesFile:
 
     @contextmanager
     def _or_give_up(self) -> Iterator[None]:
-        """On a disk that takes no more, the trace gets its end record yet if that can be. The error goes on."""
+        """On a disk that takes no more, the trace gets its end record yet if that can be. The error is raised again."""
         try:
             yield
         except OSError as error:

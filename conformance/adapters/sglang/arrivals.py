@@ -22,7 +22,7 @@ class Arrivals:
         self._refused_at_create: set[str] = set()
         self._not_arrived: set[str] = set()
         self._released: dict[str, SchedulerAction] | None = None
-        """while an abort goes on: what slots of sessions gave back, by the session's id"""
+        """while an abort is running: what slots of sessions gave back, by the session's id"""
 
     # -- sessions --
 
@@ -94,7 +94,7 @@ class Arrivals:
         self._not_arrived.add(req.rid)
 
     def arrive_if_due(self, req: Any) -> bool:
-        """A turn that its session refused or cut off goes on as an ordinary request when the scheduler takes it up."""
+        """A turn that its session refused or cut off continues as an ordinary request when the scheduler takes it up."""
         if req.rid not in self._not_arrived:
             return False
         self._not_arrived.remove(req.rid)

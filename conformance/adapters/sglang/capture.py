@@ -1,6 +1,6 @@
 """Records a scheduler of a running server: from its event loop's start to its end, and never at the server's cost.
 
-Whatever goes wrong here is said once in the server's log and ends the recording; the server goes on as if nothing had been
+Whatever goes wrong here is said once in the server's log and ends the recording; the server continues as if nothing had been
 asked for. `PATH` of `KVPROOF_TRACE` may hold `{pid}` and `{rank}`; a file that is there already is never touched.
 """
 

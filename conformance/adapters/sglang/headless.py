@@ -175,7 +175,7 @@ class Headless(HeadlessScheduler):
         return loop
 
     def _passes(self, check: Callable[[], None]) -> bool:
-        """Run one of the release's own checks, which raise. In a server that is its end; here the run goes on to show more."""
+        """Run one of the release's own checks, which raise. In a server that is its end; here the run continues, to show more."""
         self.alarm = ""
         try:
             check()

@@ -90,7 +90,7 @@ def retract(h: Headless, s1: Session, s2: Session) -> None:
         h.drain()
 
 
-@SCENARIOS.add("retract-twice", "the same turn is retracted twice; then the session goes on")
+@SCENARIOS.add("retract-twice", "the same turn is retracted twice; then the session continues")
 def retract_twice(h: Headless, s1: Session) -> None:
     s1.whole_turn(9)
     h.send("plain/1", 3, 40)
@@ -272,7 +272,7 @@ def abort_chunked(h: Headless, s1: Session) -> None:
         s1.whole_turn()
 
 
-@SCENARIOS.add("abort-queued", "a turn is aborted before it ran; the session goes on and is closed")
+@SCENARIOS.add("abort-queued", "a turn is aborted before it ran; the session continues and is closed")
 def abort_queued(h: Headless, s1: Session) -> None:
     s1.whole_turn(13)
     s1.send()
@@ -299,7 +299,7 @@ def abort_retracted(h: Headless, s1: Session) -> None:
     h.drain()
 
 
-@SCENARIOS.add("abort-then-retract", "a running turn is aborted and retracted in the same step; the session goes on")
+@SCENARIOS.add("abort-then-retract", "a running turn is aborted and retracted in the same step; the session continues")
 def abort_then_retract(h: Headless, s1: Session) -> None:
     _second_turn_beside_a_request(h, s1)
     s1.ask_to_abort()

@@ -1,8 +1,8 @@
 """Where SGLang's releases keep what is driven and watched: one row per seam, with the ways in which releases do it.
 
-A release is not asked for its version but for what it has: of each row the first way that is there is taken, newest
-first. So a release that nobody has looked at yet is driven by the ways that it shares with those that are known, and
-what fits none of them is named.
+A release is not asked for its version but for what it has. Each row lists its ways, the newest first, and the first one that
+the release has is taken. So a release that nobody has looked at yet is driven by the ways that it shares with those that are
+known, and what fits none of them is named.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ SEAMS: tuple[Seam, ...] = (
     ),
     Seam(
         "keeps_unfinished",
-        "the function that keeps the KV of a request that goes on; modules imported it by name",
+        "the function that keeps the KV of a request that continues; modules imported it by name",
         Way("checkpoint_kv_cache", has(f"{_COMMON}:checkpoint_kv_cache"), "checkpoint_kv_cache"),
         Way("a method of the cache", _cache_has_cache_unfinished, None),
     ),

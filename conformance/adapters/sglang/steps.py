@@ -58,7 +58,7 @@ class Steps:
         self._put((DECODE, self._step(), turns, rows, self._lengths(reqs), output_lens, sessions, opened, None))
 
     def prepared_for_round(self, batch: Any) -> None:
-        """Where rounds of speculation reserve ahead each is told in full."""
+        """Where rounds of speculation reserve ahead, each round is recorded in full."""
         assert self._rounds is not None
         reqs, observe = batch.reqs, self._observe
         taken = self._rounds.launched(reqs)

@@ -99,7 +99,7 @@ class Turns:
         return result
 
     def keep(self, keep: Callable[..., Any], req: Any, *args: Any, **kwargs: Any) -> Any:
-        """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
+        """A request that continues: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._steps.write_results_up_to(req)
         release, session = self._release, session_of(req)
         row, is_chunk = release.row(req), release.is_chunk(req, kwargs)

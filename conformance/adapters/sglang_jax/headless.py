@@ -132,7 +132,7 @@ class Headless(HeadlessScheduler):
             self._was_idle = True
             try:
                 check_memory()
-            except (AssertionError, ValueError):  # in a server that is its end; here the run goes on to show more
+            except (AssertionError, ValueError):  # in a server that is its end; here the run continues, to show more
                 self.on_check(False)
             else:
                 self.on_check(True)

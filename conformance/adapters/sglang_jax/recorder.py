@@ -1,7 +1,7 @@
 """Records what sglang-jax's scheduler does with KV pages as events of `docs/events.md`, by wrapping its real functions.
 
 The seams are those of the recorder for SGLang: the allocator's `free`, the tree's `insert` and `evict`, what keeps the KV of a
-request that goes on (`cache_unfinished_req`), what releases it (`release_kv_cache`, or `cache_finished_req` where a checkout
+request that continues (`cache_unfinished_req`), what releases it (`release_kv_cache`, or `cache_finished_req` where a checkout
 has no such entry yet), the preparation of batches and the processing of results. A handler calls the original once and
 changes nothing. A recorder shows what happened, also where that was wrong; it decides nothing.
 
@@ -209,7 +209,7 @@ class Recorder:
         return result
 
     def _keep(self, keep: Callable[..., Any], tree: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
-        """A request that goes on: its KV goes into the tree, or its chunk is kept by its row alone."""
+        """A request that continues: its KV goes into the tree, or its chunk is kept by its row alone."""
         self._write_results_through(req)
         row = req.req_pool_idx
         with self._actions.open("keep") as action:

@@ -1,4 +1,4 @@
-"""What is told of one violation, in parts: the same in the terminal and on the page."""
+"""What is reported of one violation, in parts: the same in the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Account:
-    """What is told of the first bad event."""
+    """What is reported of the first bad event."""
 
     sentence: str
     facts: Sequence[Fact]

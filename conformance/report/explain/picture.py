@@ -13,10 +13,10 @@ WIDEST = 64
 TREES, EVICTED, COMMITTED, ALLOCATED, UNBACKED = "▒", "×", "█", "░", "!"
 STYLES = {EVICTED: "yellow", ALLOCATED: "cyan", UNBACKED: "bold red", TREES: "dim"}
 LEGEND = (
-    (TREES, "the tree's, below R"),
-    (EVICTED, "out of the window, below E"),
-    (COMMITTED, "committed, below C"),
-    (ALLOCATED, "allocated only, below A"),
+    (TREES, "the tree's, below cache_protected_len"),
+    (EVICTED, "out of the window, below swa_evicted_seqlen"),
+    (COMMITTED, "committed, below kv_committed_len"),
+    (ALLOCATED, "allocated only, below kv_allocated_len"),
     (UNBACKED, "committed, but no page"),
 )
 
@@ -37,7 +37,7 @@ def pictures(rows: Sequence[tuple[str, Lengths]], page_size: int) -> list[Text]:
             line.append(letter, STYLES.get(letter, ""))
         numbers = str(lengths) if lengths.whose else "no row"
         lines.append(line.append(" " * (most - len(drawn) + 2)).append(numbers, "dim"))
-    scale = f"a letter: {unit} tokens" if unit > 1 else "a letter: a token"
+    scale = f"each character is {unit} tokens" if unit > 1 else "each character is one token"
     used = {letter for _, drawn, _ in strips for letter in drawn}
     return [*lines, Text(" " * (wide + 2) + "; ".join([scale, f"a page: {page_size}", *_legend(used)]), "dim")]
 

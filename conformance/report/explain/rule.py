@@ -38,7 +38,7 @@ def unknown_subject(what: str) -> UserError:
 
 
 def rule_lines(name: str, searching: Searching = lambda: None) -> Iterator[Text]:
-    """All about one of `rule_names`, whatever its case. `searching` is told before a search that may take seconds."""
+    """All about one of `rule_names`, whatever its case. `searching` is called before a search that may take seconds."""
     spelt = _as_spelt(name)
     if spelt in FAULTS:
         yield from _fault_lines(FAULTS[spelt], searching)

@@ -101,7 +101,8 @@ class Lengths(NamedTuple):
         return Lengths(whose, *(was if now is None else now for now, was in zip(seen, self[1:], strict=True)))
 
     def __str__(self) -> str:
-        return f"C {self.c}  A {self.a}  R {self.r}  E {self.e}"
+        evicted = f", evicted {self.e}" if self.e else ""
+        return f"committed {self.c}, allocated {self.a}, protected {self.r}{evicted}"
 
 
 class Moment(NamedTuple):

@@ -34,7 +34,7 @@ def report_lines(subject: Subject, report: Report, header: Header, html: Path | 
 
 
 def _account_lines(account: Account) -> Iterator[Text]:
-    """What is told of the first bad event."""
+    """What is reported of the first bad event."""
     yield Text(account.sentence, "bold red")
     for fact in account.facts:
         name = Text(fact.name, "bold red" if fact.is_bad else "bold")

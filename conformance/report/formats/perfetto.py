@@ -24,11 +24,12 @@ POOL = 1
 """The process of the counters of pages; that of the first session is the next."""
 TURNS, PHASES, DONE = TRACKS = (1, 2, 3)
 TRACK_NAMES = {TURNS: "turn", PHASES: "phase", DONE: "done"}
+WINDOW_CURSOR = "swa_evicted_seqlen"
 LENGTHS = {
-    "C committed": ("kv_committed_len", "slot_kv_committed_len"),
-    "A allocated": ("kv_allocated_len", "slot_kv_allocated_len"),
-    "R protected": ("cache_protected_len", "slot_cache_protected_len"),
-    "E window cursor": ("swa_evicted_seqlen", "slot_swa_evicted_seqlen"),
+    "kv_committed_len": ("kv_committed_len", "slot_kv_committed_len"),
+    "kv_allocated_len": ("kv_allocated_len", "slot_kv_allocated_len"),
+    "cache_protected_len": ("cache_protected_len", "slot_cache_protected_len"),
+    WINDOW_CURSOR: ("swa_evicted_seqlen", "slot_swa_evicted_seqlen"),
 }
 """Of each counter the field of a turn that runs, and that of a slot between turns."""
 
@@ -99,7 +100,7 @@ class _Timeline:
         yield from self._shown(process, PHASES, PHASE_NAMES[phase] if phase != NONE else "", at)
 
     def _shown(self, process: int, track: int, name: str, at: int, *, keep: bool = False) -> Iterator[dict[str, Any]]:
-        """`keep`: what is open goes on, whatever its name."""
+        """`keep`: what is open stays open, whatever its name."""
         was = self._open.get((process, track), "")
         if name == was or (keep and was):
             return
@@ -113,7 +114,7 @@ class _Timeline:
     def _lengths(self, process: int, ledger: Ledger, at: int) -> Iterator[dict[str, Any]]:
         which = 0 if is_live(self._followed.replayer.d, ledger) else 1
         for name, fields in LENGTHS.items():
-            if name.startswith("E") and not self._followed.reader.header.config.window:
+            if name == WINDOW_CURSOR and not self._followed.reader.header.config.window:
                 continue
             yield from self._count(process, name, "tokens", int(getattr(ledger, fields[which])), at)
 

@@ -93,7 +93,7 @@ def test_ctrl_c_ends_a_command_cleanly(command: str, after: float, long_trace: P
     code, out, err = interrupted(COMMANDS[command](long_trace, tmp_path), after)
     assert code == 130, (code, out, err)
     assert "Traceback" not in err + out, err
-    if after > 1:  # before that typer may end it without a word
+    if after > 1:  # before that typer may end it silently
         assert "interrupted" in err + out
     for path in tmp_path.glob("*.jsonl"):
         assert command == "record" and run("info", path).exit_code == 3, (

@@ -1,4 +1,4 @@
-"""What the loop is told of an event is what stands in the event, whichever part of a record batch it comes from."""
+"""What the loop gets of an event is what stands in the event, whichever part of a record batch it comes from."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def test_a_trace_that_breaks_off_gives_no_verdict(saved: dict[str, Path], path: 
 
 
 def test_what_the_implementation_does_of_itself_at_the_end_is_a_difference(saved: dict[str, Path], path: Path) -> None:
-    """The trace ends where the turn ends, the implementation goes on and carries out the deferred close."""
+    """The trace ends where the turn ends, the implementation continues and carries out the deferred close."""
     begun = [
         event.model_dump(exclude={"record", "seq"}, exclude_unset=True) for event in events_of(saved["S0511b"])[:2]
     ]

@@ -1,4 +1,4 @@
-"""A campaign that was stopped goes on where it was: what it found is known, what it tried is counted, no seed is drawn twice."""
+"""A campaign that was stopped continues where it was: what it found is known, what it tried counts, no seed is drawn twice."""
 
 from __future__ import annotations
 

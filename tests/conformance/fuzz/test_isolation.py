@@ -1,4 +1,4 @@
-"""A target may exit, crash or hang: the campaign notes it, with what is known of it, and goes on."""
+"""A target may exit, crash or hang: the campaign notes it, with what is known of it, and continues."""
 
 from __future__ import annotations
 

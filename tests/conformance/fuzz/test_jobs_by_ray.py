@@ -1,4 +1,4 @@
-"""A campaign by a Ray cluster of this machine: the same findings, and it goes on when a worker is killed in the middle."""
+"""A campaign by a Ray cluster of this machine: the same findings, and it continues when a worker is killed in the middle."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from kvproof.model.explore import counterexample
 
 # The search has to find these itself: they take a wait, a full pool or a tree with a branch, which no user's act brings about.
 NOT_BY_A_SEED = {"F22753", "F994a", "F994b", "F994d"}
-# The implementation inserts only the prompt of a turn that goes on, which has a page of its own soon after.
+# The implementation inserts only the prompt of a turn that continues, which has a page of its own soon after.
 NOT_MET_BY_A_SEED = {"a slot whose every page is shared with the tree"}
 CORNERS = {e.name: e for some in CONFIGURED.values() for e in some if e.reachable}
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a replay that goes on says what one says that was never stopped, and no other trace's state is taken."""
+"""Checkpoints: a replay that continues says what one says that was never stopped, and no other trace's state is taken."""
 
 from __future__ import annotations
 

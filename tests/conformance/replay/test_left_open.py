@@ -71,7 +71,7 @@ def test_a_close_that_was_never_carried_out_is_incomplete(judged: Callable[..., 
 def test_a_server_that_was_stopped_may_leave_turns_and_the_verdict_says_so(judged: Callable[..., Report]) -> None:
     report = judged(STOPPED, *RUNS)
     assert report.verdict == CONFORMS
-    assert report.gaps[0] == f"what comes of it: the server was stopped while {DECODES}"
+    assert report.gaps[0] == f"what happens afterwards: the server was stopped while {DECODES}"
     assert not any("stopped" in gap for gap in judged(STOPPED, *ENDS).gaps)
 
 

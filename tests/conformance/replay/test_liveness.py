@@ -253,7 +253,9 @@ def goes_round(*times: int) -> Events:
 def test_a_turn_that_is_retracted_again_and_again_without_a_token_is_found(tmp_path: Path) -> None:
     finding = standing(tmp_path / "t.jsonl", goes_round(Patience().retracts + 1))
     assert finding.event.action == "retract"
-    assert finding.rule == f"a turn goes on: it was retracted {Patience().retracts + 1} times, and got no token between"
+    assert (
+        finding.rule == f"a turn continues: it was retracted {Patience().retracts + 1} times, and got no token between"
+    )
 
 
 def test_some_retracts_before_each_token_are_right(tmp_path: Path) -> None:

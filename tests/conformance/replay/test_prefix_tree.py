@@ -87,7 +87,7 @@ def test_all_that_is_told_of_one_prefix_agrees() -> None:
     tree = tree_of((1, 2))
     assert [told(tree, 2, number) for number in (None, 77, None, 77)] == [""] * 4
     assert told(tree, 2, 78) == "the prefix that ends with page 2 is number 77 in the tree, and number 78 in the row"
-    assert told(tree, 1, 78) == "", "that prefix is another one, and nothing was told of it"
+    assert told(tree, 1, 78) == "", "that prefix is another one, and nothing was shown of it"
     assert told(tree, ROOT, 5) == told(tree, UNKNOWN, 5) == ""
     assert dict(tree.ids()) == {2: 77, 1: 78}
 

@@ -121,7 +121,7 @@ def test_nothing_of_who_sent_it_is_left(tmp_path: Path) -> None:
 
 
 def test_a_finding_without_a_name_is_cut_out_and_kept(tmp_path: Path) -> None:
-    """No fault predicts it, so nothing is told anew: the events are those that were recorded."""
+    """No fault predicts it, so nothing is written anew: the events are those that were recorded."""
     path = long_trace(tmp_path / "t.jsonl", 5)
 
     def free_another(records: Records) -> None:

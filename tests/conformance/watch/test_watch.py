@@ -127,7 +127,7 @@ def test_a_violation_gets_the_diagnosis_of_a_replay(tmp_path: Path, fault_id: st
 
 
 def test_a_wrong_memory_check_does_not_end_the_following(live: Path) -> None:
-    """It changes nothing; each is told, the report keeps the first of its kind."""
+    """It changes nothing; each is reported, the report keeps the first of its kind."""
     result = run("record", "--scenario", "busy-check", "--fault", "F22213", "--out", live)
     assert result.exit_code == 0, result.output
     report = replay(live)

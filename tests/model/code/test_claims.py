@@ -326,7 +326,7 @@ BEHAVES_OTHERWISE = {
         "xs = []\n    g = (xs.append(n) for n in (1,))\n    start = start + 1 - len(xs)",
     ),
     "a generator that is asked late": ("", "n = start\n    g = (n for _ in (1,))\n    n = 0\n    start = list(g)[0]"),
-    "an iterator that goes on": ("", "it = iter((0, 1))\n    next(it)\n    start = start + next(it)"),
+    "an iterator that continues": ("", "it = iter((0, 1))\n    next(it)\n    start = start + next(it)"),
     "a zip that is used up": (
         "",
         "z = zip((1,), (2,))\n    list(z)\n    n = 1\n    for a, b in z:\n        n = 0\n    start = start + n",
@@ -430,7 +430,7 @@ def test_what_is_understood_stays_proved(tmp_path: Path, line: str) -> None:
 
 DECORATED = {
     "the function itself": ("return function", PROVED),
-    "the function itself, where it is told so": ("return function if function is not None else other", PROVED),
+    "the function itself, where it is given one": ("return function if function is not None else other", PROVED),
     "another function": ("return lambda *_: None", NOT_UNDERSTOOD),
     "nothing": ("pass", NOT_UNDERSTOOD),
     "an exception": ("raise ValueError", NOT_UNDERSTOOD),

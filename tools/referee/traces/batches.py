@@ -57,7 +57,7 @@ def row_taken_in_the_batch_that_uses_it(t: Trace) -> None:
 
 @BATCHES.right("storm in flight")
 def steps_in_tens(t: Trace) -> None:
-    """The batch behind takes pages of a step in flight, as with SGLang's overlap: it writes later. Steps are told in tens."""
+    """The batch behind takes pages of a step in flight, as with SGLang's overlap: it writes later. Steps are written in tens."""
     for event in t.events:
         event["step"] *= 10
 

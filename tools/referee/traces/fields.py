@@ -183,7 +183,7 @@ def a_page_less_was_duplicate(t: Trace) -> None:
 
 @OFF_BY_ONE.wrong("aborts", must="I16")
 def flag_of_a_slot(t: Trace) -> None:
-    """An abort left the slot held: the session goes on with pages that were freed."""
+    """An abort left the slot held: the session continues with pages that were freed."""
     t.last("abort", where=lambda e: e["after"].get("slot_held") is False)["after"]["slot_held"] = True
 
 

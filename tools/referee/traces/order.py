@@ -148,7 +148,7 @@ def create_before_the_last_finish(t: Trace) -> None:
 
 @EVENTS.wrong("sessions", must="turn of the session")
 def result_of_another_turn(t: Trace) -> None:
-    """A result is told of a turn of another session: one user's token is appended to another's answer."""
+    """A result is written for a turn of another session: one user's token is appended to another's answer."""
     results = t.all("result", where=of_session)
     other = next(e for e in results if e["session"] != results[0]["session"])
     results[0]["turn"] = other["turn"]
@@ -185,7 +185,7 @@ def two_turns_of_one_name(t: Trace) -> None:
 
 @EVENTS.wrong("sessions", must="no rule applies")
 def decode_of_another_session(t: Trace) -> None:
-    """A decode step is told of a session that is idle."""
+    """A decode step is written for a session that is idle."""
     closes = t.all("close")
     last = t.last("decode", where=of_session)
     last["session"] = next(e["session"] for e in closes if e["session"] != last["session"])
@@ -193,7 +193,7 @@ def decode_of_another_session(t: Trace) -> None:
 
 @EVENTS.wrong("sessions", must="no rule applies")
 def decode_behind_the_end(t: Trace) -> None:
-    """A turn goes on after it ended."""
+    """A turn continues after it ended."""
     finish = t.last("finish", where=of_session)
     before = [e for e in t.events[: t.place(finish)] if e.get("turn") == finish["turn"] and e["action"] == "decode"]
     t.insert_after(finish, {k: v for k, v in before[-1].items() if k not in ("seq", "record")})
@@ -222,7 +222,7 @@ def retract_repeated(t: Trace) -> None:
 
 @EVENTS.wrong("sessions", must="no rule applies")
 def session_of_another_name(t: Trace) -> None:
-    """The end of a turn is told of a session that does not exist: its own waits for ever."""
+    """The end of a turn is written for a session that does not exist: its own waits for ever."""
     t.last("finish", where=of_session)["session"] = "nobody"
 
 

@@ -101,7 +101,7 @@ def abort_frees_from_the_prefix(d: Domain, s: Ledger, p: SimpleNamespace) -> Ste
 
 @FREES.wrong("abort_queued", must="I16")
 def queued_abort_frees_the_slot(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A turn that never ran frees the slot's pages: the session goes on to name pages of others."""
+    """A turn that never ran frees the slot's pages: the session still names pages, which are others' now."""
     return with_effects(
         built_in("abort_queued", d, s, p), FreeByLoc(s.slot_cache_protected_len, s.slot_kv_allocated_len)
     )

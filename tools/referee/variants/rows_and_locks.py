@@ -44,7 +44,7 @@ def close_returns_its_row_twice(d: Domain, s: Ledger, p: SimpleNamespace) -> Ste
 
 @ROWS_AND_LOCKS.wrong("finish", must="I5, I16")
 def finish_returns_the_slots_row(d: Domain, s: Ledger, p: SimpleNamespace) -> Step:
-    """A session's finish returns the row that its slot goes on naming: another request writes into it."""
+    """A session's finish returns the row that its slot still names: another request writes into it."""
     return with_effects(built_in("finish", d, s, p), DropRow(d.true))
 
 

@@ -61,7 +61,7 @@ def _summed(scene: SessionScene, function: str) -> Any:
     method = class_at(run, CACHES).member(function)
     if method is not None:
         assert isinstance(method[1], ast.FunctionDef)
-        knows_batches = len(method[1].args.args) > 1  # before #22213 it is told of none
+        knows_batches = len(method[1].args.args) > 1  # before #22213 it gets none
         active = [ActiveRows(scene.row, is_live(d, scene.s))] if knows_batches else []
         return run.call(run.attribute(scene.cache, function), active, {})
     observer = scene.new(OBSERVER, "SchedulerPoolStatsObserver", tree_cache=scene.owner)

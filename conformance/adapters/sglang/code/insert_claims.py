@@ -32,7 +32,7 @@ ENTRIES = ("cache_unfinished_req", "checkpoint")
 """By which a chunk is kept: up to 0.5.20, and from then on."""
 ROW_IS_THE_TREES = "the row names the tree's pages from what it owned on"
 ASSUMES = (
-    "the tokens of the request that were prefilled are those that it is told to fill",
+    "the tokens of the request that were prefilled are those that it has to fill",
     "what leaves the window at a chunk is another claim's",
 )
 

@@ -105,7 +105,7 @@ TO_FILL = "tokens to fill"
 
 
 def _fills(release: Release) -> Claim:
-    """Before a match and before a checkpoint a request is told its tokens anew: the input and all of the output."""
+    """Before a match and before a checkpoint a request gets its tokens anew: the input and all of the output."""
 
     def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
         return Expected((is_live(d, s), *release.given(d, s)), s, (), {TO_FILL: fill_len(s)})

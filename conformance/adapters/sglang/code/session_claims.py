@@ -36,7 +36,7 @@ def _match(scene: SessionScene) -> Any:
 
 
 def _handed_on(scene: SessionScene, result: Any) -> dict[str, Any]:
-    """The turn goes on as an ordinary request, or with a match of the tree: the slot stays as it is."""
+    """The turn continues as an ordinary request, or with a match of the tree: the slot stays as it is."""
     asked = result is None if scene.layout.is_owned else scene.inner.asked == ["match_prefix"]
     is_plain = scene.req.fields["session"] is None
     return {**scene.slot_fields(), **scene.session_fields(), LEAVES: is_plain, "asked the tree": asked}

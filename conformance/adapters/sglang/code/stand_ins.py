@@ -195,7 +195,7 @@ class FreeRows(StandIn):
 class Allocator(StandIn):
     """The KV allocator: `free` gives back the whole pages that the indices touch; `free_swa` those of the window pool.
 
-    `free_segments` is told where in the row its indices stand. `free_full` and `free_full_segments` leave the window pool alone.
+    `free_segments` learns where in the row its indices stand. `free_full` and `free_full_segments` leave the window pool alone.
     """
 
     members = frozenset({"free", "free_swa", "free_segments", "free_full", "free_full_segments", "page_size"})

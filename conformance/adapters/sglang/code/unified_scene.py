@@ -71,7 +71,7 @@ class UnifiedScene(PlainScene):
         return {Opaque("an earlier turn"): Record(req=Record(tokens=self.s.checkpoint_len))}
 
     def _insert(self, params: Any) -> Any:
-        """It is told of the window's cursor: what lies below has lost its window pages."""
+        """It gets the window's cursor: what lies below has lost its window pages."""
         is_first = not any(isinstance(effect, Insert) for effect in self.effects)
         result = super()._insert(params)
         told = params.fields["component_evicted_seqlens"].get(WINDOW, self.d.zero)

@@ -77,7 +77,7 @@ class JaxRowPool(RowPool):
         return self.req_to_token.item((row, slice(None, length)))
 
     def free(self, req: Any) -> None:
-        """Of a request; before #1008 it is told the row alone, and the request goes on naming it."""
+        """Of a request; before #1008 it gets the row alone, and the request still names it."""
         if isinstance(req, Row):
             self.free_slots.append(req)
         else:
@@ -97,7 +97,7 @@ class JaxTable(ReqToToken):
 
 
 class JaxAllocator(ReleasingAllocator):
-    """One rank's: `free` is told which rank."""
+    """One rank's: `free` gets the number of the rank."""
 
     def free(self, indices: Any, dp_rank: Any = 0) -> None:
         if dp_rank != 0:

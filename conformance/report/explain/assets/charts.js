@@ -330,7 +330,7 @@ function markWrongPages(u, view, tall) {
 // ---- lengths of the chosen row ----
 
 const LENGTH_NAMES = {
-  c: "C kv_committed_len", a: "A kv_allocated_len", r: "R cache_protected_len", e: "E swa_evicted_seqlen",
+  c: "kv_committed_len", a: "kv_allocated_len", r: "cache_protected_len", e: "swa_evicted_seqlen",
 };
 const DASHES = { c: [], a: [8, 4], r: [2, 3], e: [10, 3, 2, 3] };
 const WIDTHS = { c: 2.5, a: 2, r: 2.5, e: 2 };
@@ -385,7 +385,7 @@ function drawExpected(u, view) {
     ctx.beginPath();
     ctx.moveTo(x, y - s); ctx.lineTo(x + s, y); ctx.lineTo(x, y + s); ctx.lineTo(x - s, y); ctx.closePath();
     ctx.stroke();
-    ctx.fillText(`${name.toUpperCase()} ${bad.expected[name]} by the rule`, x - 2 * s, y);
+    ctx.fillText(`${LENGTH_NAMES[name]} ${bad.expected[name]} by the rule`, x - 2 * s, y);
   }
   ctx.restore();
 }

@@ -3,6 +3,7 @@
 const FREE = 0, TREE = 1, CHECKS = 2;
 const FIRST_LEDGER = 3;
 const LENGTHS = ["c", "a", "r", "e"];
+const LENGTH_WORDS = { c: "committed", a: "allocated", r: "protected", e: "evicted" };
 
 async function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

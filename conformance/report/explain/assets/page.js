@@ -266,7 +266,8 @@ class View {
 
   lengths(i) {
     const { events } = this.story;
-    return events.told_by[i] ? LENGTHS.map((name) => `${name.toUpperCase()} ${events[name][i]}`).join("  ") : "no row";
+    const shown = LENGTHS.filter((name) => name !== "e" || events[name][i]);
+    return events.told_by[i] ? shown.map((name) => `${LENGTH_WORDS[name]} ${events[name][i]}`).join(", ") : "no row";
   }
 
   sentence(i) {

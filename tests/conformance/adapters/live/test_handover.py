@@ -124,7 +124,7 @@ def wait_for_lines(path: Path, lines: int) -> None:
 @pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz"])
 @pytest.mark.parametrize("idle", [True, False])
 def test_a_server_that_vanishes(tmp_path: Path, name: str, idle: bool) -> None:
-    """Its pipe closes without a word: while idle the trace is whole, at work it is incomplete, and never torn."""
+    """Its pipe closes silently: while idle the trace is whole, at work it is incomplete, and never torn."""
     path = tmp_path / name
     handover = to_a_writer(path)
     for _ in range(3):

@@ -27,7 +27,7 @@ def handover() -> Any:
 
 
 def test_what_is_put_after_the_end_waits_for_nobody(handover: Handover, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler around one that ended the recording goes on, and puts its own event: the pipe takes nothing any more."""
+    """A handler around one that ended the recording still runs, and puts its own event: the pipe takes nothing any more."""
     with pytest.raises(TraceLost):
         for step in range(1_000_000):
             handover.put(a_decode(step))

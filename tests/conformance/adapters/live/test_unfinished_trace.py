@@ -75,7 +75,7 @@ def test_a_torn_tail_is_cut_off_and_what_is_missing_counted(tmp_path: Path, form
 def test_an_end_that_is_no_longer_true_is_taken_back_and_a_header_alone_gets_one(
     tmp_path: Path, form: str, events: int
 ) -> None:
-    """The process that writes may die while the server is idle, and the server goes on."""
+    """The process that writes may die while the server is idle, and the server continues."""
     path = tmp_path / f"t{form}"
     file = new_file(path)
     if events:

@@ -177,7 +177,7 @@ BUGS: tuple[Bug, ...] = (
     _finding(
         "chunk_without_room",
         SCHEDULER,
-        "A prompt whose next chunk gets no pages goes on without its KV.",
+        "A prompt whose next chunk gets no pages continues without its KV.",
         "a request generates with most of its prompt never computed",
         NEW,
         "0.5.12",

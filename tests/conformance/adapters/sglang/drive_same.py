@@ -202,5 +202,5 @@ def other_words(page_size: int) -> dict[str, Any]:
         "words": len(said[0]),
         "words that stayed": sum(word == another for word, another in zip(said[0], said[1], strict=True)),
         "same trace": one == other,
-        "same trace though a word is told": one == told,
+        "same trace though a word is reported": one == told,
     }

@@ -1,4 +1,4 @@
-"""Runs inside SGLang's environment: schedules are played on the release, and the trouble of each is told."""
+"""Runs inside SGLang's environment: schedules are played on the release, and the trouble of each is reported."""
 
 from __future__ import annotations
 

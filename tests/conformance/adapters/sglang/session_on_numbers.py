@@ -1,5 +1,5 @@
 """A session cache, run by CPython: a state in numbers becomes the objects of the server, one function is called, and what it left
-is told in numbers again. Also run where a release lives, by its own Python.
+becomes numbers again. Also run where a release lives, by its own Python.
 """
 
 from __future__ import annotations
@@ -404,7 +404,7 @@ RULES: Mapping[str, tuple[Act, Shows]] = {
         lambda on: {"where it begins": on.result[0], "where what is handed over ends": on.result[1]},
     ),
 }
-"""Of each claim: the function that is called, and what is told of it."""
+"""Of each claim: the function that is called, and what is reported of it."""
 
 
 def outcome(of: Code, rule: str, s: Numbers) -> Outcome:

@@ -30,4 +30,4 @@ def test_other_words_of_the_same_lengths_leave_the_same_bytes(release: str, page
     assert len(set(found["ended"])) == 1  # 0.5.10.post1 comes to a standstill, as its faults have it
     assert found["events"] > 100 and found["words"] > 100 and found["words that stayed"] == 0
     assert found["same trace"]
-    assert not found["same trace though a word is told"], "a recorder that tells a word is noticed"
+    assert not found["same trace though a word is reported"], "a recorder that reports a word is noticed"

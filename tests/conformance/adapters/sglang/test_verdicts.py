@@ -87,7 +87,7 @@ def test_own_checks_of_a_release_notice_what_is_known(release: str, tmp_path: Pa
 
 
 def test_a_double_free_that_the_newest_release_does_not_notice_is_found() -> None:
-    # At page size 4 its busy check stumbles over it; that check is off unless a server is told to make it.
+    # At page size 4 its busy check stumbles over it; that check is off unless a server is asked to make it.
     assert json.loads(OWN_CHECKS.read_text())[LATER[-1]]["busy-twice"] == {"1": "", "4": "busy check"}
     assert EXPECTED[LATER[-1]]["busy-twice"] == {"1": "violates: S0511c", "4": "violates: S0511c"}
 

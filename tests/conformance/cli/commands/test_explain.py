@@ -57,7 +57,7 @@ def test_the_lengths_stand_before_by_the_rule_and_as_seen(trace: Path) -> None:
 def test_what_led_to_it_ends_with_the_bad_event(trace: Path) -> None:
     said = run("explain", trace).stdout
     led = [" ".join(line.split()) for line in said[said.index("what led to it") :].splitlines()]
-    assert led[1] == "event 28, step 8 create s-3 C 25 A 25 R 8 E 0"
+    assert led[1] == "event 28, step 8 create s-3 committed 25, allocated 25, protected 8"
     assert led[7] == "event 34 is the bad one"
 
 
@@ -135,7 +135,7 @@ def test_a_strip_tells_the_tokens_of_a_row_apart(lengths: Lengths, page_size: in
 def test_long_rows_are_drawn_to_scale() -> None:
     *rows, legend = pictures([("row", Lengths(FROM_SLOT, c=64_000, a=64_000, r=0, e=0))], page_size=256)
     assert rows[0].plain.count("█") == 64
-    assert "a letter: 1000 tokens" in legend.plain
+    assert "each character is 1000 tokens" in legend.plain
 
 
 def test_nothing_is_drawn_of_rows_that_are_empty() -> None:

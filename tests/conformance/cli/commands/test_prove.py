@@ -230,7 +230,7 @@ def test_a_real_signal_ends_with_130(tmp_path: Path) -> None:
     file.write_text(
         "import os, subprocess\nfrom kvproof.spec.actions import ACTIONS\n"
         f"REPLACES = {name!r}\nrun = ACTIONS[REPLACES].run\n"
-        "subprocess.Popen(['sh', '-c', f'sleep 4; kill -INT {os.getppid()}'])  # while the proof goes on\n"
+        "subprocess.Popen(['sh', '-c', f'sleep 4; kill -INT {os.getppid()}'])  # while the proof is running\n"
     )
     # Whoever runs the tests in the background may have told its children to ignore the signal.
     result = completed(

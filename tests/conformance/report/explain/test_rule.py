@@ -16,9 +16,9 @@ OF_A_FAULT = (
     "bug that was fixed",
     "sglang #22900",
     "I9 the window cursor",
-    "7 evict_window(pre_len=5)      ×××██  C 5  A 5  R 0  E 3",
-    "8 finish(finished_len=1)       ×××    C 2  A 2  R 0  E 3 ✗",
-    "by the rule                  ××     C 2  A 2  R 0  E 2",
+    "7 evict_window(pre_len=5)      ×××██  committed 5, allocated 5, protected 0, evicted 3",
+    "8 finish(finished_len=1)       ×××    committed 2, allocated 2, protected 0, evicted 3 ✗",
+    "by the rule                  ××     committed 2, allocated 2, protected 0, evicted 2",
     "finish: slot_swa_evicted_seqlen is 3 after it; the rule says 2",
     "kvproof prove --fault F22900",
 )

@@ -81,7 +81,7 @@ def test_a_time_line_holds_every_event_and_every_page(tmp_path: Path) -> None:
     assert set(pages) == {f"pages: {owner}" for owner in ("free", "tree", "slots", "running")}
     assert sum(pages.values()) == 100  # at the end; no page is lost between counters
     lengths = {event["name"] for event in events if event["ph"] == "C"} - set(pages)
-    assert lengths == {"C committed", "A allocated", "R protected"}
+    assert lengths == {"kv_committed_len", "kv_allocated_len", "cache_protected_len"}
 
 
 def test_slices_of_a_turn_stand_on_the_track_of_its_session(tmp_path: Path) -> None:

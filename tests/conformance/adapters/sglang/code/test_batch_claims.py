@@ -103,7 +103,7 @@ WRONG = {
     "the last slot is overwritten": ("decode", "batch.seq_lens.clone()", "batch.seq_lens - 1"),
     "the prefix is thought empty": ("extend", "torch.tensor(batch.prefix_lens,", "torch.tensor([0],"),
     "no row is taken": ("extend", "batch.req_to_token_pool.alloc(batch.reqs)", "[r.kv.req_pool_idx for r in batch.reqs]"),
-    "the first page of the prefix goes on": ("extend", "t[-1:] if", "t[:1] if"),
+    "the first page of the prefix continues": ("extend", "t[-1:] if", "t[:1] if"),
     "the lengths stay": ("extend", "        req.kv.kv_committed_len = seq_len\n", ""),
     "the bonus is not committed": ("result", "+= len(accept_tokens)", "+= len(accept_tokens) - 1"),
     "a token is lost": ("result", "i * stride + accept_lens[i]]", "i * stride + accept_lens[i] - 1]"),

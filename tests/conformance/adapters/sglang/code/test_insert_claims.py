@@ -42,9 +42,9 @@ def test_a_right_cache_is_proved(tmp_path: Path, name: str) -> None:
 
 
 WRONG = {
-    "copies are told from the prefix": ("insert, radix", "begin = req.kv.cache_protected_len", "begin = 0"),
+    "copies are counted from the prefix": ("insert, radix", "begin = req.kv.cache_protected_len", "begin = 0"),
     "copies are not freed": ("insert, radix", "        self.token_to_kv_pool_allocator.free(row[begin:had])\n", ""),
-    "the row goes on naming the copies": (
+    "the row still names the copies": (
         "insert, radix",
         "slice(begin, len(indices))), indices[begin:])",
         "slice(had, len(indices))), indices[had:])",

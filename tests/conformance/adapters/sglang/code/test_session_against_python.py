@@ -81,7 +81,7 @@ def states(of: Explored, count: int, seed: int) -> Iterator[z3.ModelRef]:
     chance = random.Random(seed)
     solver, posed = z3_solver(), of.posed
     solver.add(*posed.assumptions, posed.d.row_width.pages <= 12)
-    if hasattr(posed.params, "finished_len"):  # the scene leaves it open only where the code is told of none
+    if hasattr(posed.params, "finished_len"):  # the scene leaves it open only where the code gets none
         length = posed.params.finished_len
         solver.add(z3.Or(KNOWN, length == posed.before.output_len))
     fields = [*vars(posed.before).values(), *vars(posed.params).values()]

@@ -39,7 +39,7 @@ def test_what_ends_in_the_tree_is_proved(tmp_path: Path, name: str) -> None:
 WRONG = {
     "the input grows by the output": ("refresh, tokens to fill", "if is_shared or there < 0", "if there < 0"),
     "tokens stay that are no longer there": ("refresh, tokens to fill", " or there > len(self.output_ids)", ""),
-    "the output is told twice": ("refresh, tokens to fill", "self.output_ids[there:]", "self.output_ids"),
+    "the output is added twice": ("refresh, tokens to fill", "self.output_ids[there:]", "self.output_ids"),
     "an aborted turn's marker stays": ("abort_first, released", "        req.session.abort_req()\n", ""),
     "the slot of an aborted turn stays": (
         "abort_nth, released",

@@ -73,7 +73,7 @@ WRONG = {
     ),
     "a retracted request goes into the tree": ("retract_plain, radix", ", is_insert=False)", ")"),
     "the lengths of a retracted request stay": ("retract_plain, radix", "        req.begins_anew()\n", ""),
-    "copies are told from the prefix, not from the tree": (
+    "copies are counted from the prefix, not from the tree": (
         "insert, radix",
         "begin = req.cache_protected_len",
         "begin = len(req.prefix_indices)",
