@@ -64,6 +64,8 @@ def test_the_policy_refuses_every_request_and_every_script_that_is_not_its_own(r
 def test_the_bad_event_is_said_and_marked(retract: Opened) -> None:
     broke = retract.page.locator("#broke").inner_text()
     assert retract.page.locator("h1").inner_text() == "page 9 was freed; the owner was session s"
+    moved = retract.page.locator(".moved").inner_text().split("\n")
+    assert moved == ["page 9", "session s", "before", "match_slot →", "free list", "after", "session s", "by the rule"]
     assert "a free starts on a page boundary" in broke
     assert "F22862b" in broke and "kvproof replay" in broke
     assert "This is the bad event" in retract.page.locator("#said").inner_text()

@@ -96,11 +96,28 @@ class Fact(NamedTuple):
     is_bad: bool = False
 
 
+class Moved(NamedTuple):
+    """Pages that an event moved wrongly: `owner` before it, `became` after it, and the owner by the rule."""
+
+    pages: str
+    owner: str
+    became: str
+    rule: str
+    by: str
+    """The action."""
+
+    @property
+    def fact(self) -> Fact:
+        text = f": {self.owner} had it, {self.became} has it now; by the rule: {self.rule}"
+        return Fact("page", text, self.pages, is_bad=True)
+
+
 @dataclass(frozen=True)
 class Account:
     """What is reported of the first bad event."""
 
     sentence: str
+    moved: Sequence[Moved]
     facts: Sequence[Fact]
     values: Sequence[Value]
     picture: Sequence[Text]
@@ -118,7 +135,8 @@ def account_of(finding: Finding, report: Report, subject: Subject, header: Heade
         notes.append("this trace is as short as they get that show it")
     return Account(
         in_one_sentence(finding),
-        [*_facts_of(finding), *_pages_of(finding)],
+        [*_moved_in(finding)],
+        [*_facts_of(finding)],
         values_of(finding),
         pictures(lengths_around(finding, page_size), page_size),
         [*before, f"event {finding.event.seq} is the bad one"] if before else [],
@@ -143,12 +161,12 @@ def _facts_of(finding: Finding) -> Iterator[Fact]:
         yield Fact("cause", finding.cause)
     elif not finding.explained_by:
         yield Fact("fault", f"{NO_FAULT} does this: it is new, or another rule than the model's")
-
-
-def _pages_of(finding: Finding) -> Iterator[Fact]:
-    """The two owners of each page that moved wrongly; pages that differ in nothing but their id stand in one line."""
     if not finding.wrong:
         yield from (Fact("page", line) for line in page_lines(finding.pages))
+
+
+def _moved_in(finding: Finding) -> Iterator[Moved]:
+    """Pages that differ in nothing but their id stand together."""
     alike: dict[tuple[str, str, str], list[WrongPage]] = {}
     for one in finding.wrong:
         alike.setdefault((one.owner, one.became, one.rule), []).append(one)
@@ -156,7 +174,7 @@ def _pages_of(finding: Finding) -> Iterator[Fact]:
         named = ", ".join(str(one.page) for one in pages[:MAX_PAGE_LINES])
         left = len(pages) - MAX_PAGE_LINES
         named += f" and {left} more" if left > 0 else ""
-        yield Fact("page", f": {owner} had it, {became} has it now; by the rule: {rule}", named, is_bad=True)
+        yield Moved(named, owner, became, rule, finding.action)
 
 
 def events_before(finding: Finding, most: int = EVENTS_BEFORE) -> list[str]:

@@ -23,6 +23,7 @@ from kvproof.conformance.report.explain.account import (
     Account,
     Command,
     Fact,
+    Moved,
     Value,
     Wrong,
     account_of,
@@ -98,11 +99,11 @@ def _facts_of_run(story: Story) -> str:
 
 def _broke(account: Account, commands: Iterable[Command]) -> str:
     """What broke, in words and tables."""
-    left = _facts(account.facts)
-    right = f"{_values(account.values)}{_picture(account)}"
+    opening = f"{''.join(map(_moved, account.moved))}{_picture(account)}"
+    left, right = _facts(account.facts), _values(account.values)
     notes = "".join(f'<p class="dim">{escape(note)}</p>' for note in account.notes)
     return (
-        f'<section class="broke" id="broke"><h2>What broke</h2><div class="columns"><div>{left}</div><div>{right}</div></div>'
+        f'<section class="broke" id="broke"><h2>What broke</h2>{opening}<div class="columns"><div>{left}</div><div>{right}</div></div>'
         f"{_before(account)}{notes}{_commands(commands)}</section>"
     )
 
@@ -117,6 +118,20 @@ def _exercised(report: Report) -> str:
     """What the run did of all that could have been wrong."""
     facts = coverage_facts(report.coverage, [report.profile])
     return f"<h3>What was exercised</h3>{_facts([Fact(label, text) for label, text in facts])}"
+
+
+def _moved(moved: Moved) -> str:
+    """Pages, their owner before and after the event, and the owner by the rule."""
+    word = "pages" if "," in moved.pages else "page"
+    steps = (
+        ("pages", f"{word} {moved.pages}", ""),
+        ("owner", moved.owner, "before"),
+        ("by", f"{moved.by} →", ""),
+        ("owner bad", moved.became, "after"),
+        ("owner rule", moved.rule, "by the rule"),
+    )
+    parts = (f'<span class="{kind}">{escape(text)}<small>{when}</small></span>' for kind, text, when in steps)
+    return f'<p class="moved">{" ".join(parts)}</p>'
 
 
 def _facts(facts: Iterable[Fact]) -> str:

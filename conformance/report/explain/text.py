@@ -36,7 +36,7 @@ def report_lines(subject: Subject, report: Report, header: Header, html: Path | 
 def _account_lines(account: Account) -> Iterator[Text]:
     """What is reported of the first bad event."""
     yield Text(account.sentence, "bold red")
-    for fact in account.facts:
+    for fact in (*account.facts, *(moved.fact for moved in account.moved)):
         name = Text(fact.name, "bold red" if fact.is_bad else "bold")
         text = Text(fact.text, "not bold not red" if fact.name else "")
         yield Text(f"  {fact.label:<{LABEL}}", "dim") + name + text
