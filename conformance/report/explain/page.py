@@ -103,7 +103,8 @@ def _broke(account: Account, commands: Iterable[Command]) -> str:
     left, right = _facts(account.facts), _values(account.values)
     notes = "".join(f'<p class="dim">{escape(note)}</p>' for note in account.notes)
     return (
-        f'<section class="broke" id="broke"><h2>What broke</h2>{opening}<div class="columns"><div>{left}</div><div>{right}</div></div>'
+        f'<section class="broke" id="broke"><h2>What broke</h2>{opening}'
+        f'<div class="columns"><div>{left}</div><div>{right}</div></div>'
         f"{_before(account)}{notes}{_commands(commands)}</section>"
     )
 
