@@ -61,8 +61,8 @@ LARGE_PAGE = 2**20
 """Above any page size that is searched the solver is asked whether a replaced action can happen."""
 NEW = "new"
 """The verdict of a helper by the built-in rules: they do not have it."""
-OF_FAULTS = (Instance(*fault.smallest, fault.config) for fault in FAULTS.values() if fault.machine is LEDGER)
-WIDE = (Instance(*size, config) for size in ((1, 6), (2, 6), (3, 9)) for config in EVERY_CONFIG)
+OF_FAULTS = [Instance(*fault.smallest, fault.config) for fault in FAULTS.values() if fault.machine is LEDGER]
+WIDE = [Instance(*size, config) for size in ((1, 6), (2, 6), (3, 9)) for config in EVERY_CONFIG]
 REFUTING: Instances = (
     *SMALL,
     *(Instance(2, 4, config) for config in CONFIGS[1:]),

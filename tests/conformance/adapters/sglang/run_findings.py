@@ -29,7 +29,7 @@ def found() -> dict[str, dict[str, bool]]:
 
 
 def answers_on(site: Path, finding: str) -> dict[str, bool]:
-    """The same of one script on the SGLang of a folder, in a process of its own; empty if it says nothing."""
+    """What one script looked for on the SGLang of a folder, in a process of its own; empty if it says nothing."""
     command = [str(ENVIRONMENT / "bin" / "python"), "-W", "ignore", str(FINDINGS / f"{finding}.py")]
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
