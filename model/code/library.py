@@ -323,6 +323,22 @@ def _extend(run: Run, values: list[Any], more: Any) -> None:
     values.extend(run.elements(more))
 
 
+def _pop_place(run: Run, values: list[Any], place: Any = -1) -> Any:
+    if type(place) is not int:
+        raise NotUnderstoodError("a pop at a place that is no plain number")
+    if not -len(values) <= place < len(values):
+        raise RaisedError("IndexError")
+    return values.pop(place)
+
+
+def _sort(run: Run, values: list[Any], *, key: Any = None, reverse: Any = False) -> None:
+    """Of at most one element, where there is nothing to compare."""
+    if len(values) > 1:
+        raise NotUnderstoodError("the order of several values")
+    for value in values if key is not None else ():
+        run.call(key, [value], {})
+
+
 def _pop_item(run: Run, table: dict[Any, Any]) -> tuple[Any, Any]:
     """The pair that came in last."""
     if not table:
@@ -342,6 +358,8 @@ METHODS: Mapping[tuple[type, str], Callable[..., Any]] = {
     (list, "append"): _append,
     (list, "extend"): _extend,
     (list, "clear"): lambda run, values: values.clear(),
+    (list, "pop"): _pop_place,
+    (list, "sort"): _sort,
     (list, "copy"): lambda run, values: list(values),
     (dict, "get"): lambda run, table, key, default=None: table.get(run.known_key(table, key), default),
     (dict, "pop"): _pop,

@@ -262,6 +262,8 @@ class Objects:
         if isinstance(value, Class):
             return self.attribute_of_class(value, value, name)
         if isinstance(value, SuperOf):
+            if name == "__init__" and initializes_nothing(value.cls):
+                return Known("object.__init__", lambda: None)  # more than no argument is another kind of value
             return self.attribute_of_class(value.cls, value.receiver, name)
         if value is None:
             raise RaisedError("AttributeError")
@@ -753,6 +755,16 @@ def dataclass_fields(kind: Class) -> list[tuple[Class, ast.AnnAssign]]:
 
 def is_dataclass(kind: Class) -> bool:
     return any(is_decorator(kind.module, decorator, "dataclass") for decorator in kind.node.decorator_list)
+
+
+def initializes_nothing(kind: Class) -> bool:
+    """Its objects are made by `object.__init__`: neither the class nor a base has or generates another one."""
+    bases = (base for c in kind.ancestors() for base in c.bases if isinstance(base, str))
+    return (
+        kind.member("__init__") is None
+        and not any(map(is_dataclass, kind.ancestors()))
+        and set(bases) <= {"builtins.object", "abc.ABC"}
+    )
 
 
 def has_slots(kind: Class) -> bool:

@@ -162,7 +162,7 @@ class Module:
             found.append(node)
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 waiting += [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
-                waiting += [] if self._annotations_are_text else _annotations(node)
+                waiting += self._annotations_run(node)
             elif isinstance(node, ast.ClassDef):
                 waiting += [*node.decorator_list, *(keyword.value for keyword in node.keywords), *node.body]
                 waiting += [hook for base in node.bases for hook in self._subclass_hooks(base)]
@@ -189,6 +189,14 @@ class Module:
     @cached_property
     def _annotations_are_text(self) -> bool:
         return self.imports.get("annotations") == ("__future__", "annotations")
+
+    def _annotations_run(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
+        """Annotations that run something. A top-level function's that only names a class loads it; who reads it from there names
+        the function, and a function that is named is read with its annotations."""
+        if self._annotations_are_text:
+            return []
+        only_loads = node in self.tree.body and not node.decorator_list
+        return [found for found in _annotations(node) if not (only_loads and isinstance(found, ast.Name))]
 
     def _subclass_hooks(self, base: ast.expr) -> Iterator[ast.AST]:
         """What a base runs when a class inherits from it, if the base is defined here; else the base's expression."""

@@ -23,6 +23,9 @@ def rank_consensus(func=None, *, same_params=None):
 """,
     f"{MANAGERS}/schedule_batch.py": """
 import dataclasses
+from http import HTTPStatus
+
+from sglang.srt.managers.scheduler_components.new_token_ratio_tracker import NewTokenRatioTracker
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class ReqKvInfo:
@@ -36,10 +39,16 @@ class ReqKvInfo:
     def holds_kv(self):
         return self.req_pool_idx is not None
 
-class FINISH_ABORT:
-    pass
+class BaseFinishReason:
+    def to_json(self):
+        raise NotImplementedError
 
-class FINISH_LENGTH:
+class FINISH_ABORT(BaseFinishReason):
+    def __init__(self, message=None, status_code=None):
+        super().__init__()
+        self.message, self.status_code = message, status_code
+
+class FINISH_LENGTH(BaseFinishReason):
     pass
 
 class Req:
@@ -63,6 +72,28 @@ class ScheduleBatch:
 
         release_kv_cache(self.reqs[idx], self.tree_cache, checkpoint=False)
         self.reqs[idx].reset_for_retract()
+
+    def retract_decode(self):
+        kept = list(range(len(self.reqs)))
+        kept.sort(key=lambda i: len(self.reqs[i].output_ids), reverse=True)
+        retracted, aborted = [], []
+        is_first = True
+        while is_first or not self.check_decode_mem(selected_indices=kept):
+            if len(kept) == 1:
+                break
+            is_first = False
+            idx = kept.pop()
+            self.release_req(idx, len(kept))
+            retracted.append(self.reqs[idx])
+        if len(kept) <= 1 and not self.check_decode_mem(selected_indices=kept):
+            idx = kept.pop()
+            last = self.reqs[idx]
+            last.to_finish = FINISH_ABORT("no memory", HTTPStatus.INTERNAL_SERVER_ERROR)
+            last.finished_reason = last.to_finish
+            aborted.append(last)
+            self.release_req(idx, 0)
+        self.filter_batch(keep_indices=kept)
+        return retracted, NewTokenRatioTracker.estimate_new_token_ratio_after_retract(self.reqs), aborted
 """,
     f"{MEM_CACHE}/base_prefix_cache.py": """
 from dataclasses import dataclass, field

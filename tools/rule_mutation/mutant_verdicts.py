@@ -38,6 +38,8 @@ KILLED, EQUIVALENT, SURVIVED = "killed", "equivalent", "survived"
 NO_MUTANT, NOT_JUDGED = "no mutant", "not judged"
 KILL_MATRIX, CONFORMANCE, STATE_COUNT = "kill matrix", "conformance", "state count"
 RUN_BY_NOTHING = "no action, effect or invariant that is judged here runs it"
+NO_ANSWER = ": unknown"
+"""The end of what is said of a mutant that the proof notices because the solver gives no answer."""
 CHECKS = (*BY_PROOF, KILL_MATRIX, CONFORMANCE, STATE_COUNT)
 """Those of the proof first; the others need tests: of all faults, replays, pinned numbers."""
 
@@ -92,7 +94,7 @@ class Judge:
         if not is_of_long_rows and difference.is_nothing:
             return Verdict(EQUIVALENT, "in every state") if copy.reached else Verdict(NOT_JUDGED, "", RUN_BY_NOTHING)
         if noticed:
-            return Verdict(KILLED, noticed.by, f"{noticed.said}: unknown")
+            return Verdict(KILLED, noticed.by, f"{noticed.said}{NO_ANSWER}")
         if said := next(self._other_kills(copy, difference), ""):
             return Verdict(KILLED, KILL_MATRIX, said)
         differ = difference.of_allowed_states

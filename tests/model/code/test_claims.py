@@ -335,6 +335,11 @@ BEHAVES_OTHERWISE = {
         "",
         "xs = [0]\n    for x in xs:\n        if len(xs) < 2:\n            xs.append(1)",
     ),
+    "a list that shrinks in its loop": ("", "xs = [0, 1]\n    for x in xs:\n        xs.pop()"),
+    "a sort of two": ("", "[1, 0].sort()"),
+    "a sort by a key that frees": ("", "[0].sort(key=lambda n: allocator.free(row[0:end]))"),
+    "a pop at a place that is a length": ("", "xs = [0, 1]\n    xs.pop(start)"),
+    "a pop of an empty list": ("", "[].pop()"),
     "a dictionary that shrinks in its loop": ("", "t = {1: 1}\n    for x in t.values():\n        t.clear()"),
     "the name of a caught exception": (
         "",
@@ -419,6 +424,8 @@ UNDERSTOOD = {
     "an iterator": "it = iter((0, 1))\n    start = start + next(it)",
     "a comprehension of a dictionary": "t = {n: n - 1 for n in (1, 2)}\n    start = start + t[1]",
     "the pair that came last": "t = {2: 1, 1: 0}\n    _, n = t.popitem()\n    start = start + n",
+    "a sort of one": "xs = [0]\n    xs.sort(key=lambda n: n, reverse=True)\n    start = start + xs[0]",
+    "the last of a list": "xs = [1, 0]\n    start = start + xs.pop() + len(xs) - 1",
     "what is no array": "from array import array\n    start = end if isinstance(None, array) else start",
 }
 

@@ -12,7 +12,7 @@ import pytest
 from rule_mutation.mutant_proof import INDUCTION, LEMMAS, SITUATIONS, Known, recorded
 from rule_mutation.mutant_results import begin_of, load, save, write_part
 from rule_mutation.mutant_spec import copy_of_spec
-from rule_mutation.mutant_verdicts import EQUIVALENT, KILLED, NO_MUTANT, NOT_JUDGED, Judge, Verdict
+from rule_mutation.mutant_verdicts import EQUIVALENT, KILLED, NO_ANSWER, NO_MUTANT, NOT_JUDGED, Judge, Verdict
 from rule_mutation.mutants import Mutant, all_mutants, mutants_of, rule_modules
 from rule_mutation.mutate import SCORE, main
 from rule_mutation.results_page import named, told
@@ -173,6 +173,19 @@ def test_a_survivor_without_a_word_a_word_on_none_and_a_low_share_are_complaints
     no_mistake = Review("spec/a.py", "f", (named(mutants[3]),), EQUIVALENT, "a witness")
     assert told(mutants, results, (no_mistake,)).complaints == []
     assert "it is as good" in told(mutants, results, (of_survivor,)).text
+
+
+def test_where_the_solver_gave_no_answer_a_word_counts() -> None:
+    mutants, results = _four()
+    results["1"] = {"outcome": KILLED, "by": LEMMAS, "detail": f"pages: Insert / J4: 0 <= tree_end{NO_ANSWER}"}
+    page = told(mutants, results, ())
+    assert "**2 of 3 (66.7%)**.\n\nOf these, 1 lemmas on pages" in page.text
+    word = Review(
+        "spec/a.py", "f", (named(mutants[0]), named(mutants[3])), EQUIVALENT, "it bounds small instances alone"
+    )
+    page = told(mutants, results, (word,))
+    assert page.complaints == []
+    assert "**1 of 1 (100.0%)**.\n\nOf these, 0 lemmas on pages" in page.text
 
 
 def test_a_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from kvproof.conformance.adapters.sglang.code.admission_claims import admission
 from kvproof.conformance.adapters.sglang.code.allocator_claims import allocators
 from kvproof.conformance.adapters.sglang.code.batch_claims import batch
 from kvproof.conformance.adapters.sglang.code.batch_stand_ins import SERVER
@@ -11,6 +12,7 @@ from kvproof.conformance.adapters.sglang.code.claims import release_of
 from kvproof.conformance.adapters.sglang.code.controller_claims import controller
 from kvproof.conformance.adapters.sglang.code.create_claims import created
 from kvproof.conformance.adapters.sglang.code.designs import DESIGNS
+from kvproof.conformance.adapters.sglang.code.give_up_claims import given_up
 from kvproof.conformance.adapters.sglang.code.held_claims import held
 from kvproof.conformance.adapters.sglang.code.insert_claims import inserts
 from kvproof.conformance.adapters.sglang.code.length_claims import lengths
@@ -47,7 +49,7 @@ GIVEN = {
 }
 
 
-GROUPS = (session_cache, requests, lengths, inserts, held, controller, created, batch, allocators)
+GROUPS = (session_cache, requests, lengths, inserts, held, controller, created, batch, allocators, given_up, admission)
 """Each gives claims about the functions of one part of the server."""
 
 

@@ -112,9 +112,9 @@ class RequestScene(SessionScene):
         flags = {name: keeps for name in ("is_insert", "checkpoint") if takes(release, name)}
         return self.run.call(release, [self.req, self.tree_cache], flags)
 
-    def retract(self) -> Any:
-        """`ScheduleBatch.release_req`, of a batch with this request."""
-        batch = self.new(
+    def batch(self) -> Instance:
+        """A batch with this request alone."""
+        return self.new(
             BATCH,
             "ScheduleBatch",
             reqs=[self.req],
@@ -123,7 +123,10 @@ class RequestScene(SessionScene):
             token_to_kv_pool_allocator=self.allocator,
             hisparse_coordinator=None,
         )
-        release_req = self.run.attribute(batch, "release_req")
+
+    def retract(self) -> Any:
+        """`ScheduleBatch.release_req`, of a batch with this request."""
+        release_req = self.run.attribute(self.batch(), "release_req")
         settings = {"server_args": self.settings} if takes(release_req.function, "server_args") else {}
         return self.run.call(release_req, [0, z3.Int("requests left")], settings)
 

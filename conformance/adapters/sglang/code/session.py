@@ -251,9 +251,10 @@ class SessionScene:
         return Instance(kind, {**known, **lengths, **({} if layout.row_is_on_record else NO_STATE_SPACE)})
 
     def _committed_len(self) -> Any:
-        """C of the turn. Where a round claims no position, it is behind the ledger's by the rounds in flight."""
+        """C of the turn. Where a round claims no position, it is behind the ledger's by the rounds in flight; a prompt that is in
+        flight is claimed."""
         s = self.s
-        waits = z3.And(self.d.spec_v2, s.phase == RUNNING)
+        waits = z3.And(self.d.spec_v2, s.phase == RUNNING, self.d.one <= s.output_len)
         if self.layout.claims_ahead or not self.run.paths.decide(waits):
             return s.kv_committed_len
         return kv_of_known_tokens(self.d, s)

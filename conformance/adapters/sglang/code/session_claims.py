@@ -14,7 +14,7 @@ from kvproof.conformance.adapters.sglang.code.session import HANDS_ON, SessionSc
 from kvproof.conformance.adapters.sglang.code.stand_ins import Indices
 from kvproof.model.code.claims import Claim, Expected, Rule, follows
 from kvproof.model.code.errors import NotUnderstoodError
-from kvproof.model.code.values import Record
+from kvproof.model.code.values import Deferred, Record
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.state import Ledger, drop_slot, end_turn
 
@@ -31,7 +31,9 @@ def _matched(scene: SessionScene, result: Any) -> dict[str, Any]:
 def _match(scene: SessionScene) -> Any:
     scene.waits()
     if scene.run.paths.decide(scene.s.pre_aborted):
-        scene.req.fields["to_finish"] = scene.abort_reason()
+        scene.req.fields |= {"to_finish": scene.abort_reason(), "is_retracted": False}  # it never ran
+    else:
+        scene.req.fields["is_retracted"] = Deferred(lambda: scene.run.paths.decide(z3.Bool("is_retracted")))
     return scene.method("match_prefix", scene.match_params())
 
 
