@@ -2,7 +2,8 @@
 
 SGLang 0.5.23 counts all tokens of a turn as computed, also the one whose KV only the round in flight would write, and perhaps no
 round is in flight (docs/findings/last_token_without_kv.md). Here a turn that finishes or is retracted leaves that token out:
-lengths, window cursor and row are cut, so the next turn computes it again.
+lengths, window cursor and row are cut, so the next turn computes it again. As in SGLang, a row that is cut below the window
+cursor is cut at a page boundary.
 
     kvproof prove --variant examples/variants/keeps_what_is_verified.py
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from kvproof.spec.actions import ACTIONS, Step
 from kvproof.spec.domain import orphan_start, smaller
 from kvproof.spec.effects import Forget, Free
+from kvproof.spec.profiles import cut_before_cursor
 
 SUMMARY = "a session keeps what was verified, and not the token of a round in flight"
 
@@ -22,7 +24,8 @@ def verified(d, s):
 
 
 def cut(d, s, step, kept):
-    """The slot's lengths end where `kept` does, and the pages behind it are freed."""
+    """The slot's lengths end where `kept` does, or at the page boundary below, and the pages behind it are freed."""
+    kept = cut_before_cursor(d, kept, s.swa_evicted_seqlen)
     after = step.after.but(
         slot_kv_committed_len=kept,
         slot_kv_allocated_len=smaller(d, s.kv_allocated_len, kept),

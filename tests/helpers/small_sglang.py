@@ -65,6 +65,7 @@ class Session:
         turn = Req(rid=asked.rid, origin_input_ids=tokens, session=self)
         if refused:
             turn.set_finish_with_abort("a turn is in flight")
+            turn.session = None
         self._inflight = True
         return turn
 
@@ -152,7 +153,7 @@ class StreamingSession:
 
     def match_prefix(self, params):
         req = params.req
-        slot = self.slots.get(req.session.session_id)
+        slot = self.slots.get(req.session.session_id) if req.session is not None else None
         if slot is None or not slot.kv.holds_kv:
             return self.inner.match_prefix(params)
         if req.to_finish is not None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.claims import Release
+from kvproof.conformance.adapters.sglang.code.claims import RIGHT, YES, Release
 from kvproof.conformance.adapters.sglang.code.layout import CONTROLLERS
 from kvproof.conformance.adapters.sglang.code.session import SessionScene
+from kvproof.conformance.adapters.sglang.code.session_claims import LEAVES
 from kvproof.conformance.adapters.sglang.code.stand_ins import Tokens
 from kvproof.model.code import arithmetic
 from kvproof.model.code.claims import Claim, Expected, Rule
@@ -38,6 +39,21 @@ def created(release: Release) -> Iterator[Claim]:
         places = dict.fromkeys(CONTROLLERS, "Session.create_req")
         shows = _admitted if name == "create" else _turn
         yield release.claim(name, places, _rule(release, name), _create, shows, params=params, assumes=ASSUMED)
+    yield _passes_by(release)
+
+
+def _passes_by(release: Release) -> Claim:
+    """A turn that was refused is matched before it is answered: it takes nothing of the session then, and ends no turn of it."""
+    refused, action = _rule(release, "refuse"), release.actions["pass_by"]
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        step = action.run(d, s, p)
+        assumptions = (action.applies(d, s), *refused(d, s, p).assumptions, *release.given(d, s))
+        return Expected(assumptions, step.after, step.effects, {**RIGHT, REFUSED: YES, LEAVES: YES})
+
+    params = {**release.actions["create"].params, **OF_LAST}
+    matched = release.of_cache("try_match_prefix" if release.is_owned else "match_prefix")
+    return release.claim("pass_by", matched, rule, _refused_and_matched, _unchanged, params=params, assumes=ASSUMED)
 
 
 def _rule(release: Release, name: str) -> Rule:
@@ -64,6 +80,19 @@ def _create(scene: SessionScene) -> Any:
         scene.session.fields["req_nodes"] = {Opaque("an earlier turn"): Record(req=_last_turn(scene))}
     asked = _asked(Tokens(run, arithmetic.subtract(d, p.origin_len, s.checkpoint_len)))
     return run.call(run.attribute(scene.session, "create_req"), [asked, None, Opaque("the vocabulary")], {})
+
+
+def _refused_and_matched(scene: SessionScene) -> Any:
+    scene.req = refused = _create(scene)
+    refused.fields |= {"to_finish": scene.abort_reason(), "finished_reason": None, "is_retracted": False}
+    refused.fields["release_mm_inputs_on_abort"] = Known("release_mm_inputs_on_abort", lambda: None)
+    return scene.method("match_prefix", Record(req=refused, key=Opaque("the key of the refused turn")))
+
+
+def _unchanged(scene: SessionScene, result: Any) -> dict[str, Any]:
+    refused = scene.req.fields
+    own = {REFUSED: refused["is_refused"], LEAVES: refused["session"] is None}
+    return {**scene.slot_fields(), **scene.session_fields(), **own}
 
 
 def _last_turn(scene: SessionScene) -> Record:

@@ -7,11 +7,13 @@ the code does.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
+import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import issue_text
@@ -58,6 +60,24 @@ def proved_on(before: Path, after: Path) -> Iterator[str]:
         words = [in_full(of[rule]) if rule in of else "absent" for of in found]
         if words[0] != words[1]:
             yield f"{finding.function} ({rule}): {words[0]} before, {words[1]} with the fix"
+
+
+def verdicts_on(site: Path, names: Collection[str], variant: Path | None = None) -> dict[str, str]:
+    """The verdict on each of these claims about SGLang's functions. `variant`: a file with rules instead of the release's."""
+    from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
+    from kvproof.conformance.code_proof.targets import targets_of
+    from kvproof.model.code.claims import check
+    from kvproof.model.code.source import Sources
+    from kvproof.spec.actions import ACTIONS
+
+    [target] = targets_of(str(site))
+    profile = target.profile()
+    assert profile is not None
+    replaced = runpy.run_path(str(variant))["REPLACES"] if variant else {}
+    rules = {name: dataclasses.replace(ACTIONS[name], run=run) for name, run in replaced.items()}
+    sources = Sources(target.tree)
+    claims = {claim.name: claim for claim in claims_of(sources, {**profile.actions, **rules})}
+    return {name: check(claims[name], sources, LIBRARIES, GIVEN).verdict for name in names}
 
 
 def try_fix(finding: str) -> bool:

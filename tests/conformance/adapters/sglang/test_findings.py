@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixed_sglang import ALL, RELEASE, fixable, fixed
+from fixed_sglang import ALL, RELEASE, fixable, fixed, verdicts_on
 from run_findings import HELPERS, answers_on
 from sglang_process import LATER, RECORD_SCENARIOS, called, often_and_in_full, run_on, site_of
 from sglang_verdicts import verdict_of
 
+from kvproof.model.code.claims import DIFFERS, PROVED
+
 FOUND = Path(__file__).with_name("findings.json")
-PAGES = Path(__file__).resolve().parents[4] / "docs" / "findings"
+ROOT = Path(__file__).resolve().parents[4]
+PAGES = ROOT / "docs" / "findings"
+VERIFIED = ROOT / "examples" / "variants" / "keeps_what_is_verified.py"
 MARK = "<!-- releases: written by tests/conformance/adapters/sglang/test_findings.py -->"
 # There is nothing to look at in 0.5.10.post1: it has no in-flight marker.
 QUICK = ("0.5.11", LATER[-1])
@@ -71,6 +75,33 @@ def test_with_all_fixes_together_nothing_is_found() -> None:
     site_of(RELEASE)
     site = fixed(*ALL)
     assert {script: answers_on(site, script) for script in UNFIXED} == {script: gone(script) for script in UNFIXED}
+
+
+PROVES = {
+    "chunk_cache_ignores_the_session": {"extend, admission"},
+    "given_up": {"abort_first, given up", "abort_nth, given up"},
+    "own_row": {"match_slot, admission"},
+    "refused_turn": {"pass_by"},
+}
+"""Of each fix the claims about SGLang's functions that differ before and are proved with it."""
+
+
+@pytest.mark.sglang
+@pytest.mark.parametrize("fix", PROVES)
+def test_a_fix_is_proved(fix: str) -> None:
+    site = site_of(RELEASE)
+    before, after = (verdicts_on(folder, PROVES[fix]) for folder in (site, fixed(fix)))
+    assert before == dict.fromkeys(PROVES[fix], DIFFERS)
+    assert after == dict.fromkeys(PROVES[fix], PROVED)
+
+
+@pytest.mark.sglang
+def test_with_all_fixes_a_turn_ends_and_is_retracted_as_the_variant_says() -> None:
+    """The variant itself is proved in tests/conformance/cli/test_variant.py."""
+    names = ("finish", "retract", "finish, released", "retract, released")
+    before, after = (verdicts_on(site, names, VERIFIED) for site in (site_of(RELEASE), fixed(*ALL)))
+    assert before == dict.fromkeys(names, DIFFERS)
+    assert after == dict.fromkeys(names, PROVED)
 
 
 @pytest.mark.sglang_full

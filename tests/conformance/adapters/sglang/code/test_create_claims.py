@@ -23,6 +23,8 @@ WRONG = {
         "            [last] = self.req_nodes.values()\n            self.req_nodes = {}\n            tokens",
     ),
     "a second turn is admitted": ("refuse", "refused = self._inflight", "refused = False"),
+    "a refused turn stays the session's": ("pass_by", "            turn.session = None\n", ""),
+    "a refused turn is admitted, and matched": ("pass_by", "refused = self._inflight", "refused = False"),
     "a refused turn clears the marker": (
         "refuse",
         "        self._inflight = True\n        return turn",
