@@ -78,6 +78,10 @@ class BatchScene(SessionScene):
         if not isinstance(record, Instance) or "swa_evict_floor" not in record.fields:
             self.req.fields["swa_evict_floor"] = 0
 
+    def _has_rounds(self) -> Any:
+        """A round may be prepared before the first result, too."""
+        return z3.And(self.d.spec_v2, self.s.phase == RUNNING)
+
     def _choose_cuda(self) -> None:
         """Later releases look up by the device which function allocates: they have one that is CUDA's."""
         chosen: dict[str, Any] = dict.fromkeys(WRITERS, Known("write_cache_indices", self._write_cache_indices))

@@ -251,13 +251,14 @@ class SessionScene:
         return Instance(kind, {**known, **lengths, **({} if layout.row_is_on_record else NO_STATE_SPACE)})
 
     def _committed_len(self) -> Any:
-        """C of the turn. Where a round claims no position, it is behind the ledger's by the rounds in flight; a prompt that is in
-        flight is claimed."""
-        s = self.s
-        waits = z3.And(self.d.spec_v2, s.phase == RUNNING, self.d.one <= s.output_len)
-        if self.layout.claims_ahead or not self.run.paths.decide(waits):
-            return s.kv_committed_len
-        return kv_of_known_tokens(self.d, s)
+        """C of the turn. Where a round claims no position, it is behind the ledger's by the rounds in flight."""
+        if self.layout.claims_ahead or not self.run.paths.decide(self._has_rounds()):
+            return self.s.kv_committed_len
+        return kv_of_known_tokens(self.d, self.s)
+
+    def _has_rounds(self) -> Any:
+        """Before the first result only the prompt is in flight, which is claimed."""
+        return z3.And(self.d.spec_v2, self.s.phase == RUNNING, self.d.one <= self.s.output_len)
 
     def waits(self) -> None:
         """The turn is queued: it has no row. It may have borrowed the slot's record in an earlier try."""
