@@ -17,12 +17,12 @@ from kvproof.model.code.source import Sources
 @pytest.mark.parametrize(
     ("rule", "fault"), [("match_slot", "F22862a"), ("detach", "F21875b"), ("abort_first", "S0510a")]
 )
-def test_a_differencerequire_seen_when_its_schedule_is_played(rule: str, fault: str, tmp_path: Path) -> None:
+def test_a_difference_is_seen_when_its_schedule_is_played(rule: str, fault: str, tmp_path: Path) -> None:
     require_seen(RELEASES[0], rule, fault, tmp_path)
 
 
 @pytest.mark.sglang_full
-def test_a_round_that_is_not_launchedrequire_seen(tmp_path: Path) -> None:
+def test_a_round_that_is_not_launched_is_seen(tmp_path: Path) -> None:
     require_seen("0.5.17", "finish", "S0517a", tmp_path)
 
 
