@@ -7,6 +7,11 @@ from pathlib import Path
 from small_sglang import FILES as SESSION_FILES
 from small_sglang import MANAGERS, MEM_CACHE, SESSION, write_files
 
+from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES, claims_of
+from kvproof.model.code.claims import Verdict, check
+from kvproof.model.code.source import Folder, Sources
+from kvproof.spec.profiles import PROFILES
+
 CONTROLLER, UTILS = f"{SESSION}/session_controller.py", "sglang/srt/utils"
 COMPONENTS = f"{MEM_CACHE}/unified_cache/components"
 FILES = {
@@ -225,3 +230,11 @@ class StreamingSession:
 def write_unified(folder: Path, right: str = "", wrong: str = "") -> Path:
     """The miniature in a folder, with one text in place of another."""
     return write_files(FILES, folder, right, wrong)
+
+
+def claim_checked(sglang: Path, name: str, *, to_the_first_difference: bool = False) -> Verdict:
+    """The claim of that name, by the rules of SGLang 0.5.23."""
+    sources = Sources(Folder(sglang))
+    claims = claims_of(sources, PROFILES["sglang-0.5.23"].actions)
+    claim = next(claim for claim in claims if claim.name == name)
+    return check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=to_the_first_difference)

@@ -6,28 +6,20 @@ from pathlib import Path
 
 import pytest
 from small_scheduler import write_scheduler
+from small_unified import claim_checked
 
 from kvproof.conformance.adapters.sglang.code.admission_claims import admission
 from kvproof.conformance.adapters.sglang.code.claims import release_of
-from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES
-from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED, Verdict, check
+from kvproof.model.code.claims import DIFFERS, NOT_UNDERSTOOD, PROVED
 from kvproof.model.code.source import Folder, Sources
 from kvproof.spec.profiles import PROFILES
 
 ROW, PREFIX = "match_slot, admission", "extend, admission"
 
 
-def checked(sglang: Path, name: str) -> Verdict:
-    sources = Sources(Folder(sglang))
-    release = release_of(sources, PROFILES["sglang-0.5.23"].actions)
-    assert release is not None
-    claim = next(claim for claim in admission(release) if claim.name == name)
-    return check(claim, sources, LIBRARIES, GIVEN)
-
-
 @pytest.mark.parametrize("name", [ROW, PREFIX])
 def test_right_admission_is_proved(tmp_path: Path, name: str) -> None:
-    assert checked(write_scheduler(tmp_path), name).verdict == PROVED
+    assert claim_checked(write_scheduler(tmp_path), name).verdict == PROVED
 
 
 WRONG = {
@@ -43,7 +35,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "right", "wrong"), WRONG.values(), ids=WRONG)
 def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    assert checked(write_scheduler(tmp_path, right, wrong), name).verdict == DIFFERS
+    assert claim_checked(write_scheduler(tmp_path, right, wrong), name).verdict == DIFFERS
 
 
 UNCLEAR = {
@@ -61,7 +53,7 @@ UNCLEAR = {
 
 @pytest.mark.parametrize(("name", "right", "wrong"), UNCLEAR.values(), ids=UNCLEAR)
 def test_what_is_not_read_is_never_a_pass(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    assert checked(write_scheduler(tmp_path, right, wrong), name).verdict == NOT_UNDERSTOOD
+    assert claim_checked(write_scheduler(tmp_path, right, wrong), name).verdict == NOT_UNDERSTOOD
 
 
 def test_a_release_that_counts_no_rows_has_no_claim(tmp_path: Path) -> None:

@@ -5,29 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_unified import write_unified
+from small_unified import claim_checked, write_unified
 
-from kvproof.conformance.adapters.sglang.code.claims import release_of
-from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES
-from kvproof.conformance.adapters.sglang.code.give_up_claims import given_up
-from kvproof.model.code.claims import DIFFERS, PROVED, Verdict, check
-from kvproof.model.code.source import Folder, Sources
-from kvproof.spec.profiles import PROFILES
+from kvproof.model.code.claims import DIFFERS, PROVED
 
 FIRST, LATER = "abort_first, given up", "abort_nth, given up"
 
 
-def checked(sglang: Path, name: str) -> Verdict:
-    sources = Sources(Folder(sglang))
-    release = release_of(sources, PROFILES["sglang-0.5.23"].actions)
-    assert release is not None
-    claim = next(claim for claim in given_up(release) if claim.name == name)
-    return check(claim, sources, LIBRARIES, GIVEN)
-
-
 @pytest.mark.parametrize("name", [FIRST, LATER])
 def test_a_turn_that_ends_as_aborted_is_proved(tmp_path: Path, name: str) -> None:
-    assert checked(write_unified(tmp_path), name).verdict == PROVED
+    assert claim_checked(write_unified(tmp_path), name).verdict == PROVED
 
 
 WRONG = {
@@ -41,4 +28,4 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "right", "wrong"), WRONG.values(), ids=WRONG)
 def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    assert checked(write_unified(tmp_path, right, wrong), name).verdict == DIFFERS
+    assert claim_checked(write_unified(tmp_path, right, wrong), name).verdict == DIFFERS

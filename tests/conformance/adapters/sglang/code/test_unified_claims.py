@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_unified import write_unified
+from small_unified import claim_checked, write_unified
 
-from kvproof.conformance.adapters.sglang.code.claims import release_of
-from kvproof.conformance.adapters.sglang.code.functions import GIVEN, LIBRARIES
-from kvproof.conformance.adapters.sglang.code.request_claims import requests
-from kvproof.model.code.claims import DIFFERS, PROVED, Verdict, check
-from kvproof.model.code.source import Folder, Sources
-from kvproof.spec.profiles import PROFILES
+from kvproof.model.code.claims import DIFFERS, PROVED
 
 NAMES = (
     "abort_first, released",
@@ -23,17 +18,9 @@ NAMES = (
 )
 
 
-def checked(sglang: Path, name: str, *, to_the_first_difference: bool = False) -> Verdict:
-    sources = Sources(Folder(sglang))
-    release = release_of(sources, PROFILES["sglang-0.5.23"].actions)
-    assert release is not None
-    claim = next(claim for claim in requests(release) if claim.name == name)
-    return check(claim, sources, LIBRARIES, GIVEN, to_the_first_difference=to_the_first_difference)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_what_ends_in_the_tree_is_proved(tmp_path: Path, name: str) -> None:
-    assert checked(write_unified(tmp_path), name).verdict == PROVED
+    assert claim_checked(write_unified(tmp_path), name).verdict == PROVED
 
 
 WRONG = {
@@ -73,4 +60,4 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "right", "wrong"), WRONG.values(), ids=WRONG)
 def test_a_wrong_line_differs(tmp_path: Path, name: str, right: str, wrong: str) -> None:
-    assert checked(write_unified(tmp_path, right, wrong), name, to_the_first_difference=True).verdict == DIFFERS
+    assert claim_checked(write_unified(tmp_path, right, wrong), name, to_the_first_difference=True).verdict == DIFFERS
