@@ -27,7 +27,7 @@ DRAWN = {
     "faults": [name.lower() for name in FAULTS],
 }
 FIGURES = {
-    "prove.md": ("81,320", "239,932"),
+    "prove.md": ("148,007", "518,405"),
     "replay.md": ("7.12", "5,934"),
     "fuzz.md": ("26.0 s", "1.7 s", "2.7 s"),
 }
