@@ -262,7 +262,7 @@ class Objects:
         if isinstance(value, Class):
             return self.attribute_of_class(value, value, name)
         if isinstance(value, SuperOf):
-            if name == "__init__" and initializes_nothing(value.cls):
+            if name == "__init__" and initializes_nothing(value):
                 return Known("object.__init__", lambda: None)  # more than no argument is another kind of value
             return self.attribute_of_class(value.cls, value.receiver, name)
         if value is None:
@@ -757,13 +757,16 @@ def is_dataclass(kind: Class) -> bool:
     return any(is_decorator(kind.module, decorator, "dataclass") for decorator in kind.node.decorator_list)
 
 
-def initializes_nothing(kind: Class) -> bool:
-    """Its objects are made by `object.__init__`: neither the class nor a base has or generates another one."""
-    bases = (base for c in kind.ancestors() for base in c.bases if isinstance(base, str))
+def initializes_nothing(base: SuperOf) -> bool:
+    """`super().__init__` is that of `object`: no class above has or generates another one, and none stands beside them."""
+    kinds = base.cls.ancestors()
+    others = (name for c in kinds for name in c.bases if isinstance(name, str))
     return (
-        kind.member("__init__") is None
-        and not any(map(is_dataclass, kind.ancestors()))
-        and set(bases) <= {"builtins.object", "abc.ABC"}
+        isinstance(base.receiver, Instance)
+        and all(len(c.bases) <= 1 for c in base.receiver.kind.ancestors())
+        and base.cls.member("__init__") is None
+        and not any(map(is_dataclass, kinds))
+        and set(others) <= {"builtins.object", "abc.ABC"}
     )
 
 

@@ -191,8 +191,8 @@ class Module:
         return self.imports.get("annotations") == ("__future__", "annotations")
 
     def _annotations_run(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
-        """Annotations that run something. A top-level function's that only names a class loads it; who reads it from there names
-        the function, and a function that is named is read with its annotations."""
+        """Annotations that run something. A top-level function's that only names a class loads it; who calls it from there names
+        the function, which is read with its annotations then, or `READ_ANNOTATIONS`."""
         if self._annotations_are_text:
             return []
         only_loads = node in self.tree.body and not node.decorator_list
@@ -505,7 +505,8 @@ def bound_at(node: ast.AST) -> Iterator[str]:
 
 
 KEEPERS = {("dataclasses", "field"), ("collections", "defaultdict"), ("torch", "empty")}
-MAGIC = frozenset({"exec", "eval", "setattr", "delattr", "globals", "vars", "locals", "__import__"})
+READ_ANNOTATIONS = {"__annotations__", "get_annotations", "get_type_hints", "getfullargspec", "signature"}
+MAGIC = {"exec", "eval", "setattr", "delattr", "globals", "vars", "locals", "__import__"} | READ_ANNOTATIONS
 
 
 def _last_name(node: ast.Name | ast.Attribute) -> str:

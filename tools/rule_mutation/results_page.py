@@ -45,8 +45,9 @@ def told(mutants: Sequence[Mutant], results: dict[str, Result], words: Sequence[
     mutants = [m for m in mutants if results[m.key]["outcome"] != NO_MUTANT]
     idle = [m for m in mutants if results[m.key]["outcome"] == NOT_JUDGED]
     judged = [m for m in mutants if m not in idle]
-    results = {m.key: _without_luck(m, results[m.key], words) for m in judged}
-    word_on, complaints = _words_on(judged, results, words)
+    by_name = {(word.path, word.function, name): word for word in words for name in word.mutants}
+    results = {m.key: _without_luck(results[m.key], _name_of(m) in by_name) for m in judged}
+    word_on, complaints = _words_on(judged, results, by_name)
     real = [m for m in judged if _outcome(m, results, word_on) != EQUIVALENT]
     killed = [results[m.key] for m in real if results[m.key]["outcome"] == KILLED]
     by = Counter(result["by"] for result in killed)
@@ -81,9 +82,8 @@ def told(mutants: Sequence[Mutant], results: dict[str, Result], words: Sequence[
     return Told("\n".join([*lines, *_survivors(judged, results, word_on)]).rstrip(), complaints)
 
 
-def _without_luck(mutant: Mutant, result: Result, words: Sequence[Review]) -> Result:
+def _without_luck(result: Result, has_word: bool) -> Result:
     """What was read by hand counts, where the solver gave no answer: another run it may prove the same."""
-    has_word = any(named(mutant) in w.mutants and (w.path, w.function) == (mutant.path, mutant.function) for w in words)
     if has_word and str(result["detail"]).endswith(NO_ANSWER):
         return {**result, "outcome": SURVIVED, "by": "", "detail": ""}
     return result
@@ -94,13 +94,20 @@ def _outcome(mutant: Mutant, results: dict[str, Result], word_on: dict[str, Revi
     return word_on[mutant.key].verdict if mutant.key in word_on else str(results[mutant.key]["outcome"])
 
 
+Name = tuple[str, str, str]
+"""A mutant as `reviewed.py` names it: path, function, what was changed."""
+
+
+def _name_of(mutant: Mutant) -> Name:
+    return mutant.path, mutant.function, named(mutant)
+
+
 def _words_on(
-    judged: Sequence[Mutant], results: dict[str, Result], words: Sequence[Review]
+    judged: Sequence[Mutant], results: dict[str, Result], by_name: dict[Name, Review]
 ) -> tuple[dict[str, Review], list[str]]:
     """By key of each survivor what was found when it was read; and words that are missing, or on no survivor."""
-    by_name = {(word.path, word.function, name): word for word in words for name in word.mutants}
     survived = {m.key: m for m in judged if results[m.key]["outcome"] == SURVIVED}
-    names = {key: (m.path, m.function, named(m)) for key, m in survived.items()}
+    names = {key: _name_of(m) for key, m in survived.items()}
     word_on = {key: by_name[name] for key, name in names.items() if name in by_name}
     complaints = [f"survived, and reviewed.py has no word on it: {key}" for key in survived if key not in word_on]
     idle = by_name.keys() - set(names.values())

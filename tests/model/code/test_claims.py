@@ -282,6 +282,15 @@ RUNS_AT_IMPORT = {
     "the module's table": "import sys\nsys.modules[__name__] = object()",
     "a hook of subclasses": "class Hook:\n    def __init_subclass__(cls):\n        Slot.start = None\nclass Z(Hook):\n    pass",
     "a name that is bound twice": "def free_tail(*a):\n    pass",
+    "an annotation of the module's function": (
+        "class P:\n    def __init__(self):\n        Slot.start = None\ndef other(x: P):\n    pass\n"
+        "import cache as me\nme.other.__annotations__['x']()"
+    ),
+    "an annotation that is called": ("def patch():\n    Slot.start = None\ndef other(x: patch()):\n    pass"),
+    "an annotation that a decorator reads": (
+        "class P:\n    def __init__(self):\n        Slot.start = None\n"
+        "def hook(f):\n    [P() for P in f.__annotations__.values()]\n    return f\n@hook\ndef other(x: P):\n    pass"
+    ),
     "a walrus in a default": "def other(x=(Slot := None)):\n    pass",
 }
 
@@ -334,6 +343,11 @@ BEHAVES_OTHERWISE = {
     "a list that grows in its loop": (
         "",
         "xs = [0]\n    for x in xs:\n        if len(xs) < 2:\n            xs.append(1)",
+    ),
+    "an initializer beside the base": (
+        "class A:\n    pass\nclass M:\n    def __init__(self):\n        self.x = 1\n"
+        "class B(A):\n    def __init__(self):\n        self.x = 0\n        super().__init__()\nclass C(B, M):\n    pass\n",
+        "start = start + C().x",
     ),
     "a list that shrinks in its loop": ("", "xs = [0, 1]\n    for x in xs:\n        xs.pop()"),
     "a sort of two": ("", "[1, 0].sort()"),
@@ -413,6 +427,14 @@ def test_python_that_behaves_otherwise_than_it_looks_is_never_a_pass(tmp_path: P
     code = before + RIGHT.replace("    if start", f"    {hidden}\n    if start")
 
     assert checked(tmp_path, code).verdict != PROVED
+
+
+def test_the_initializer_of_every_object_does_nothing(tmp_path: Path) -> None:
+    classes = (
+        "class A:\n    pass\nclass B(A):\n    def __init__(self):\n        super().__init__()\n        self.x = 0\n"
+    )
+    code = classes + RIGHT.replace("    if start", "    start = start + B().x\n    if start")
+    assert checked(tmp_path, code).verdict == PROVED
 
 
 UNDERSTOOD = {

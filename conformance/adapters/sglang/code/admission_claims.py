@@ -9,13 +9,14 @@ from typing import Any
 
 import z3
 
-from kvproof.conformance.adapters.sglang.code.claims import YES, Release
+from kvproof.conformance.adapters.sglang.code.batch_stand_ins import NOTHING, Requests, known_of_any
+from kvproof.conformance.adapters.sglang.code.claims import YES, Given, Release
 from kvproof.conformance.adapters.sglang.code.request_scene import RequestScene
-from kvproof.model.code.claims import Claim, Expected
+from kvproof.model.code.claims import Claim, Expected, Rule
 from kvproof.model.code.errors import NotUnderstoodError
 from kvproof.model.code.interpreter import Interpreter
 from kvproof.model.code.source import MENTIONS
-from kvproof.model.code.values import Bound, Class, Function, Known, Opaque, Record, StandIn
+from kvproof.model.code.values import Bound, Class, Function, Known, Opaque, Record
 from kvproof.model.symbolic import Symbols
 from kvproof.spec.state import WAITING, Ledger
 
@@ -24,14 +25,13 @@ ADMITS = {SCHEDULER: "Scheduler._get_new_batch_prefill_raw"}
 COUNTS_ROWS = "num_held_rows"
 OFFERED = "the turn that runs on its session's row is offered to the adder, whatever rows are free"
 UNREAD = (
-    *(
-        "processed_tokens_counter",
-        "page_size",
-        "token_to_kv_pool_allocator",
-        "max_prefill_tokens",
-        "chunked_prefill_size",
-    ),
-    *("priority_scheduling_preemption_threshold", "max_running_requests"),
+    "processed_tokens_counter",
+    "page_size",
+    "token_to_kv_pool_allocator",
+    "max_prefill_tokens",
+    "chunked_prefill_size",
+    "priority_scheduling_preemption_threshold",
+    "max_running_requests",
 )
 ADDS = {POLICY: "PrefillAdder.add_one_req"}
 KEEPS_PREFIX = "a request that has a prefix is not added in the way that begins at 0"
@@ -50,20 +50,14 @@ def admission(release: Release) -> Iterator[Claim]:
 
 
 def _row(release: Release) -> Claim:
-    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
-        waits = (s.phase == WAITING, s.slot_held, d.no(s.pre_aborted), d.no(s.plain))
-        return Expected((*waits, *release.given(d, s)), s, (), {OFFERED: YES})
-
+    rule = _every(release, OFFERED, lambda d, s: (s.phase == WAITING, s.slot_held, d.no(s.pre_aborted), d.no(s.plain)))
     return release.claim(
         "match_slot, admission", ADMITS, rule, _admit, _offered, action="match_slot", assumes=ALONE, kind=RequestScene
     )
 
 
 def _prefix(release: Release) -> Claim:
-    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
-        waits = (s.phase == WAITING, s.matched, d.one <= s.prefix_len)
-        return Expected((*waits, *release.given(d, s)), s, (), {KEEPS_PREFIX: YES})
-
+    rule = _every(release, KEEPS_PREFIX, lambda d, s: (s.phase == WAITING, s.matched, d.one <= s.prefix_len))
     return release.claim(
         "extend, admission",
         ADDS,
@@ -75,6 +69,15 @@ def _prefix(release: Release) -> Claim:
         assumes=CHOICE,
         kind=RequestScene,
     )
+
+
+def _every(release: Release, sentence: str, waits: Given) -> Rule:
+    """The sentence holds in every state of these, and nothing changes."""
+
+    def rule(d: Symbols, s: Ledger, p: SimpleNamespace) -> Expected:
+        return Expected((*waits(d, s), *release.given(d, s)), s, (), {sentence: YES})
+
+    return rule
 
 
 class Part(Record):
@@ -100,16 +103,6 @@ class Part(Record):
         return Bound(Function(found, self.kind.module, self.kind), self)
 
 
-class Several(StandIn):
-    """Requests of which only the number is asked."""
-
-    def __init__(self, count: Any) -> None:
-        self.count = count
-
-    def length(self) -> Any:
-        return self.count
-
-
 def _admit(scene: RequestScene) -> list[Any]:
     scene.waits()
     offered: list[Any] = []
@@ -120,7 +113,7 @@ def _admit(scene: RequestScene) -> list[Any]:
         return results.fields["OTHER"]
 
     adder = Record(
-        can_run_list=[], preempt_list=[], budget_state=_says(0), add_one_req=Known("add_one_req", add_one_req)
+        can_run_list=[], preempt_list=[], budget_state=known_of_any(0), add_one_req=Known("add_one_req", add_one_req)
     )
     running, most, free = z3.Ints("running most free")
     scene.run.paths.assume(z3.And(running >= 1, running < most, free >= 0))
@@ -128,12 +121,16 @@ def _admit(scene: RequestScene) -> list[Any]:
         **scene.run.given,
         f"{POLICY}.AddReqResult": results,
         f"{SCHEDULER}.TEST_RETRACT": False,
-        f"{SCHEDULER}.get_parallel": _says(Record(pp_max_micro_batch_size=most)),
-        f"{SCHEDULER}.get_schedule": _says(Record(prefill_max_requests=None)),
+        f"{SCHEDULER}.get_parallel": known_of_any(Record(pp_max_micro_batch_size=most)),
+        f"{SCHEDULER}.get_schedule": known_of_any(Record(prefill_max_requests=None)),
     }
-    scene.req.fields |= {"beam_group": None, "token_indices_to_pool": None, "init_next_round_input": _says(None)}
+    scene.req.fields |= {"beam_group": None, "token_indices_to_pool": None, "init_next_round_input": NOTHING}
     batch = scene.batch()
-    batch.fields |= {"reqs": Several(running), "batch_is_full": False, "is_empty": _says(False)}
+    batch.fields |= {
+        "reqs": Requests(Opaque("a request that runs"), running),
+        "batch_is_full": False,
+        "is_empty": known_of_any(False),
+    }
     scheduler = Part(scene.run, SCHEDULER, "Scheduler", **_scheduler(scene, adder, free))
     scene.run.call(scheduler.attribute("_get_new_batch_prefill_raw"), [None, batch], {})
     return offered
@@ -186,12 +183,8 @@ class ChosenError(Exception):
         self.from_the_start = from_the_start
 
 
-def _says(value: Any) -> Known:
-    return Known("what is given", lambda *_, **__: value)
-
-
 def _scheduler(scene: RequestScene, adder: Record, free: Any) -> Mapping[str, Any]:
-    pool = Record(available_size=_says(free), mamba_allocator=None)
+    pool = Record(available_size=known_of_any(free), mamba_allocator=None)
     off = ("enable_priority_preemption", "is_hybrid_swa", "enable_lora", "enable_hicache_storage", "enable_lmcache")
     nothing = ("min_free_slots_delayer", "chunked_req", "dynamic_chunk_sizer", "dllm_config", "truncation_align_size")
     return {
@@ -203,12 +196,12 @@ def _scheduler(scene: RequestScene, adder: Record, free: Any) -> Mapping[str, An
         "is_mixed_chunk": False,
         "new_token_ratio_tracker": Record(current=Opaque("a ratio")),
         "tp_worker": Record(model_runner=Record(attn_backend=Record(extend_attention_block_m=1))),
-        "grammar_manager": Record(has_waiting_grammars=_says(False)),
+        "grammar_manager": Record(has_waiting_grammars=known_of_any(False)),
         "waiting_queue": [scene.req],
         "req_to_token_pool": pool,
-        "beam_coordinator": Record(pending_member_rows=_says(0)),
-        "policy": Record(calc_priority=_says(None)),
-        "get_prefill_adder_class": _says(_says(adder)),
+        "beam_coordinator": Record(pending_member_rows=known_of_any(0)),
+        "policy": Record(calc_priority=NOTHING),
+        "get_prefill_adder_class": known_of_any(known_of_any(adder)),
     }
 
 
