@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,17 @@ from small_sglang import commit_sglang, write_sglang
 RIGHT = ("", "")
 FREES_A_KEPT_PAGE = ("(target + page_size - 1) // page_size", "target // page_size")
 ENDS_A_RETRACT = ("        if is_insert:", "        if True:")
+ALL_PROVED = r"(\d+) of \1 functions proved"
 ALONE = ("--skip", "proof", "--skip", "golden", "--skip", "fuzz", "--skip", "kills")
 
 
 @pytest.mark.parametrize(
     ("edits", "change", "code", "said"),
     [
-        ((RIGHT,), "@main", 0, "passed         code: checkout@main: 20 of 20 functions proved"),
+        ((RIGHT,), "@main", 0, rf"passed         code: checkout@main: {ALL_PROVED}"),
         ((RIGHT, FREES_A_KEPT_PAGE), "@main~1..main", 1, "differs from the rule finish: not so:"),
-        ((ENDS_A_RETRACT, ENDS_A_RETRACT), "@main~1..main", 0, "(retract): differs as before"),
-        ((FREES_A_KEPT_PAGE, RIGHT), "@main~1..main", 0, "20 of 20 functions proved"),
+        ((ENDS_A_RETRACT, ENDS_A_RETRACT), "@main~1..main", 0, r"\(retract\): differs as before"),
+        ((FREES_A_KEPT_PAGE, RIGHT), "@main~1..main", 0, ALL_PROVED),
     ],
     ids=["right", "newly wrong", "wrong before", "made right"],
 )
@@ -28,7 +30,7 @@ def test_a_change_is_judged_by_what_it_makes_worse(
     edits: tuple[tuple[str, str], ...], change: str, code: int, said: str, tmp_path: Path
 ) -> None:
     repository = commit_sglang(tmp_path / "checkout", *edits)
-    assert said in require_exit(code, "gate", *ALONE, "--code", f"{repository}{change}").stdout
+    assert re.search(said, require_exit(code, "gate", *ALONE, "--code", f"{repository}{change}").stdout)
 
 
 def test_a_function_that_differs_is_told_with_a_run(tmp_path: Path) -> None:
