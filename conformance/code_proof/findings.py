@@ -10,7 +10,7 @@ from kvproof.conformance.adapters.sglang.code.functions import LIBRARIES, instea
 from kvproof.conformance.code_proof.engines import GIVEN, claims_of
 from kvproof.conformance.replay.ledger_words import action_in_words, changes
 from kvproof.model.code.claims import DIFFERS, PROVED, Claim, Difference, Failing, Path, Verdict, check
-from kvproof.model.code.reached import Reached, reached
+from kvproof.model.code.reached import Reached, SmallRuns, reached
 from kvproof.model.code.rests_on import Shifts, parts_of
 from kvproof.model.code.source import Sources
 from kvproof.model.explore import Taken
@@ -100,9 +100,9 @@ def names_of(sources: Sources, profile: Profile | None) -> list[str]:
     return [claim.name for claim in claims_of(sources, actions_of(profile))]
 
 
-def find(sources: Sources, profile: Profile | None, name: str, runs: bool = True) -> Finding:
-    """The finding on the function whose rule has the name. `runs`: a run of the rules is looked for that leads to a difference,
-    which may take longer than the proof."""
+def find(sources: Sources, profile: Profile | None, name: str, runs: SmallRuns | None = None) -> Finding:
+    """The finding on the function whose rule has the name. `runs`: of the same rules, in which one is looked for that leads to a
+    difference; None: none is."""
     actions = actions_of(profile)
     claim = _claim(sources, actions, name)
     verdict = check(claim, sources, LIBRARIES, GIVEN)
@@ -116,7 +116,9 @@ def find(sources: Sources, profile: Profile | None, name: str, runs: bool = True
         verdict.place.line if verdict.place is not None else None,
         KNOWN_FAULT if is_known else verdict.verdict,
         instead,
-        tuple(_shown(sources, verdict, reached(verdict, actions) if runs and verdict.verdict == DIFFERS else {})),
+        tuple(
+            _shown(sources, verdict, reached(verdict, runs) if runs is not None and verdict.verdict == DIFFERS else {})
+        ),
         tuple(_open(verdict)),
         len(verdict.paths),
         verdict.cut,
@@ -151,6 +153,11 @@ def _ran(sources: Sources, verdict: Verdict) -> set[str]:
 def actions_of(profile: Profile | None) -> Mapping[str, Action]:
     """The rules that the functions must follow."""
     return profile.actions if profile is not None else ACTIONS
+
+
+def small_runs(profile: Profile | None) -> SmallRuns:
+    """Of the same rules, for `find`. Those that one search explored are there for the next."""
+    return SmallRuns(actions_of(profile))
 
 
 def _claim(sources: Sources, actions: Mapping[str, Action], name: str) -> Claim:

@@ -24,7 +24,7 @@ import kvproof.conformance.code_proof
 import kvproof.model
 import kvproof.spec
 from kvproof.conformance.code_proof import engines
-from kvproof.conformance.code_proof.findings import Finding, find, moved, names_of
+from kvproof.conformance.code_proof.findings import Finding, find, moved, names_of, small_runs
 from kvproof.conformance.code_proof.targets import Target
 from kvproof.conformance.errors import UserError
 from kvproof.conformance.fuzz.child_process import Child
@@ -32,6 +32,7 @@ from kvproof.conformance.replay.many_traces import cores
 from kvproof.model.cache import Store
 from kvproof.model.code.claims import NOT_UNDERSTOOD, UNKNOWN
 from kvproof.model.code.errors import NotUnderstoodError
+from kvproof.model.code.reached import SmallRuns
 from kvproof.model.code.rests_on import Read, again, digest_of, read_of
 from kvproof.model.code.source import Sources
 from kvproof.spec.profiles import PROFILES, Profile
@@ -206,18 +207,19 @@ def _serve(connection: Connection, target: Target, profile: str | None, runs: bo
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     sys.setrecursionlimit(DEEPEST_PYTHON)
     sources, rules = Sources(target.tree), PROFILES[profile] if profile is not None else None
+    explored = small_runs(rules) if runs else None
     while True:
         name, kept = connection.recv()
         found: Answer | list[str] | str
         try:
-            found = _answer(sources, rules, name, kept, runs) if name else names_of(sources, rules)
+            found = _answer(sources, rules, name, kept, explored) if name else names_of(sources, rules)
         except UNREADABLE as error:
             why = f"{type(error).__name__}: {error}"
             found = Answer(_without_verdict(name, why), {}) if name else why
         connection.send(found)
 
 
-def _answer(sources: Sources, rules: Profile | None, name: str, kept: Kept, runs: bool) -> Answer:
+def _answer(sources: Sources, rules: Profile | None, name: str, kept: Kept, runs: SmallRuns | None) -> Answer:
     for before, finding in kept:
         now = again(before, sources)
         if now is not None:

@@ -131,7 +131,7 @@ class Failing:
     rule: Any
     values: Sequence[tuple[int, str, Any]]
 
-    @property
+    @cached_property
     def condition(self) -> Any:
         """Holds in the states that take the path and in which the statement fails, of those that are assumed."""
         return z3.And(*self.branches, z3.Not(self.goal))

@@ -44,13 +44,48 @@ class Reached:
     steps: tuple[Taken, ...]
 
 
-def reached(verdict: Verdict, actions: Mapping[str, Action]) -> dict[str, Reached]:
+class SmallRuns:
+    """The rules on small instances. Each is explored once, as far as a claim needs it, and then read by the others."""
+
+    def __init__(self, actions: Mapping[str, Action]) -> None:
+        self._explored = [
+            _Explored(Oracle.of(page_size, row_width, actions, **config))
+            for (page_size, row_width), config in itertools.product(INSTANCES, CONFIGS)
+        ]
+
+    def __iter__(self) -> Iterator[_Explored]:
+        return iter(self._explored)
+
+
+class _Explored:
+    """One instance: every step breadth first, and whether it leads to a new state."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.oracle = oracle
+        self._found: list[tuple[Taken, bool]] = []
+        self._more = breadth_first(oracle, LEDGER, MOST_STEPS)
+
+    def __iter__(self) -> Iterator[tuple[Taken, bool]]:
+        for number in itertools.count():
+            if number == len(self._found):
+                step = next(self._more, None)
+                if step is None:
+                    return
+                self._found.append(step)
+            yield self._found[number]
+
+
+def reached(verdict: Verdict, runs: SmallRuns) -> dict[str, Reached]:
     """Of each sentence that fails the first run on which it does. A sentence that fails on none of these runs is left out."""
     search = _Search(verdict)
-    for (page_size, row_width), config in itertools.product(INSTANCES, CONFIGS):
+    for explored in runs:
         if search.waiting and search.left > 0:
-            search.explore(Oracle.of(page_size, row_width, actions, **config))
+            search.explore(explored)
     return search.found
+
+
+Waiting = list[tuple[Path, Failing]]
+"""Statements that are looked for, each on its path."""
 
 
 class _Search:
@@ -58,27 +93,28 @@ class _Search:
 
     def __init__(self, verdict: Verdict) -> None:
         self._claim = verdict.claim
-        self.waiting = [(path, d.failing) for path in verdict.paths for d in path.differences if d.failing is not None]
+        self.waiting: Waiting = [
+            (path, d.failing) for path in verdict.paths for d in path.differences if d.failing is not None
+        ]
         self.found: dict[str, Reached] = {}
         self.left = MOST_STATES_IN_ALL
 
-    def explore(self, oracle: Oracle) -> None:
+    def explore(self, explored: _Explored) -> None:
         """Takes the runs of one instance, shortest first."""
+        oracle = explored.oracle
         instance = self._configuration(oracle)
         if not self._is_possible(instance):
             return
-        wanted, names = self._wanted(instance)
+        wanted = _Wanted(self.waiting, instance)
         arrived_by: dict[Any, Taken] = {}
         asked: set[Any] = set()
-        for step, is_new in breadth_first(oracle, LEDGER, MOST_STEPS):
+        for step, is_new in explored:
             key = self._asked_of(step)
             if key is not None and key not in asked:
                 asked.add(key)
                 numbers = self._numbers(oracle, step)
-                if _can_hold(wanted, [pair for pair in numbers if pair[0].get_id() in names]) and self._add(
-                    instance + numbers, path_to(arrived_by, step.outcome.before), step
-                ):
-                    wanted, names = self._wanted(instance)
+                if self._add(wanted.that_can_fail(numbers), instance + numbers, arrived_by, step):
+                    wanted = _Wanted(self.waiting, instance)
             if is_new:
                 arrived_by[step.outcome.after] = step
             if not self.waiting or len(asked) == MOST_ASKED or len(arrived_by) == min(MOST_STATES, self.left):
@@ -96,18 +132,12 @@ class _Search:
         some = z3.Or(*(failing.condition for _, failing in self.waiting))
         return _model([*self.waiting[0][1].assumed, some, *_equations(instance)]) is not None
 
-    def _wanted(self, instance: Numbers) -> tuple[Any, set[int]]:
-        """That some statement which is looked for fails, and the symbols on which this depends. States that are reached keep the
-        invariants; what else is assumed of them is asked when one is found."""
-        some = _evaluated(z3.Or(*(failing.condition for _, failing in self.waiting)), instance)
-        return some, _symbols(some)
-
-    def _add(self, numbers: Numbers, run: tuple[Taken, ...], step: Taken) -> bool:
-        """Whether a statement that is looked for fails in this state."""
+    def _add(self, failing: Waiting, numbers: Numbers, arrived_by: Mapping[Any, Taken], step: Taken) -> bool:
+        """Whether one of these statements fails in this state."""
         shown = [
-            Reached(path, failing.difference(model), (*run, step))
-            for path, failing in self.waiting
-            if (model := _model_of(failing, numbers)) is not None
+            Reached(path, one.difference(model), (*path_to(arrived_by, step.outcome.before), step))
+            for path, one in failing
+            if (model := _model([*one.assumed, one.condition, *_equations(numbers)])) is not None
         ]
         for one in shown:
             self.found.setdefault(one.difference.sentence, one)
@@ -133,6 +163,24 @@ class _Search:
         ]
 
 
+class _Wanted:
+    """The statements that can fail in one instance, as terms in which its numbers are filled in."""
+
+    def __init__(self, waiting: Waiting, instance: Numbers) -> None:
+        conditions = ((found, _evaluated(found[1].condition, instance)) for found in waiting)
+        self._possible = [(found, condition) for found, condition in conditions if not z3.is_false(condition)]
+        self._some = z3.Or(*(condition for _, condition in self._possible))
+        self._symbols = _symbols(self._some)
+        self._assumed = _evaluated(z3.And(*waiting[0][1].assumed), instance) if waiting else self._some
+
+    def that_can_fail(self, numbers: Numbers) -> Waiting:
+        """Those of which the numbers alone do not say that they hold; what the numbers leave open is asked of the solver."""
+        used = [pair for pair in numbers if pair[0].get_id() in self._symbols]
+        if z3.is_false(_evaluated(self._some, used)) or z3.is_false(_evaluated(self._assumed, numbers)):
+            return []
+        return [found for found, condition in self._possible if not z3.is_false(_evaluated(condition, used))]
+
+
 def _pairs(oracle: Oracle, symbol: Any, number: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(symbol, PagedLength):
         yield symbol.pages, z3.IntVal(oracle.d.floor_pages(number))
@@ -145,17 +193,6 @@ def _pairs(oracle: Oracle, symbol: Any, number: Any) -> Iterator[tuple[Any, Any]
 
 def _evaluated(term: Any, numbers: Numbers) -> Any:
     return z3.simplify(z3.substitute(term, *numbers))
-
-
-def _can_hold(term: Any, numbers: Numbers) -> bool:
-    """False where the numbers alone say that it does not hold; what they leave open is asked of the solver."""
-    return not z3.is_false(_evaluated(term, numbers))
-
-
-def _model_of(failing: Failing, numbers: Numbers) -> z3.ModelRef | None:
-    if not _can_hold(failing.condition, numbers):
-        return None
-    return _model([*failing.assumed, failing.condition, *_equations(numbers)])
 
 
 def _equations(numbers: Numbers) -> Iterator[Any]:

@@ -22,7 +22,7 @@ DIFFERENCE = Shown("C is as the rule has it", "1", "2", {"P": 1}, ())
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A right cache, a wrong one, and the fix. The proof is replaced by a look at the one line that changes."""
 
-    def find(sources: Sources, profile: object, name: str, runs: bool) -> Finding:
+    def find(sources: Sources, profile: object, name: str, runs: object) -> Finding:
         module = sources.module("sglang.srt.session.streaming_session")
         is_right = module is not None and RIGHT in module.text
         verdict, differences = (PROVED, ()) if is_right or name != "finish" else (DIFFERS, (DIFFERENCE,))

@@ -8,7 +8,7 @@ import pytest
 from small_sglang import write_sglang
 
 from kvproof.conformance.code_proof import findings
-from kvproof.conformance.code_proof.findings import Finding, find, word_of
+from kvproof.conformance.code_proof.findings import Finding, find, small_runs, word_of
 from kvproof.model.code.claims import ABSENT, DIFFERS, NOT_UNDERSTOOD, PROVED
 from kvproof.model.code.source import Folder, Sources
 from kvproof.model.oracle import Oracle
@@ -19,7 +19,8 @@ ENDS_A_RETRACT = ("        if is_insert:", "        if True:")
 
 
 def found(folder: Path, name: str, profile: str | None = None) -> Finding:
-    return find(Sources(Folder(folder)), PROFILES[profile] if profile else None, name)
+    rules = PROFILES[profile] if profile else None
+    return find(Sources(Folder(folder)), rules, name, small_runs(rules))
 
 
 def test_a_function_that_follows_its_rule_has_no_difference(tmp_path: Path) -> None:

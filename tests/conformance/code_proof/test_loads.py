@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_sglang import write_sglang
 
-from kvproof.conformance.code_proof.findings import Finding, find
+from kvproof.conformance.code_proof.findings import Finding, find, small_runs
 from kvproof.conformance.code_proof.loads import loads_of_finding, run_of, save_loads
 from kvproof.conformance.fuzz.schedule import Schedule
 from kvproof.model.code.source import Folder, Sources
@@ -22,7 +22,8 @@ CLAIMS_LAST = (
 
 
 def found(folder: Path, edit: tuple[str, str], name: str, profile: str | None = None) -> Finding:
-    return find(Sources(Folder(write_sglang(folder, *edit))), PROFILES[profile] if profile else None, name)
+    rules = PROFILES[profile] if profile else None
+    return find(Sources(Folder(write_sglang(folder, *edit))), rules, name, small_runs(rules))
 
 
 def test_the_run_of_a_difference_ends_with_its_action_in_its_state(tmp_path: Path) -> None:

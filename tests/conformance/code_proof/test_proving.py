@@ -50,7 +50,7 @@ def test_without_runs_a_difference_is_told_all_the_same_and_kept_apart(tmp_path:
 def test_a_warm_proof_asks_for_what_changed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, folder, asked = Store(tmp_path / "kept"), tmp_path / "code", tmp_path / "asked"
 
-    def find(sources: Sources, profile: object, name: str, runs: bool) -> Finding:
+    def find(sources: Sources, profile: object, name: str, runs: object) -> Finding:
         """In a process of its own."""
         module = sources.module("sglang.srt.session.streaming_session")
         assert module is not None
@@ -92,7 +92,7 @@ def test_a_finding_that_is_found_again_names_the_lines_of_now(tmp_path: Path, mo
 def test_what_a_solver_did_not_know_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, folder, verdict = Store(tmp_path / "kept"), write_sglang(tmp_path / "code"), UNKNOWN
 
-    def find(sources: Sources, profile: object, name: str, runs: bool) -> Finding:
+    def find(sources: Sources, profile: object, name: str, runs: object) -> Finding:
         assert sources.module("sglang.srt.session.streaming_session") is not None
         return Finding(name, name, "m.py", 1, verdict)
 

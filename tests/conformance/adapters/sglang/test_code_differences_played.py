@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sglang_process import RELEASES, called, site_of
 
-from kvproof.conformance.code_proof.findings import find
+from kvproof.conformance.code_proof.findings import find, small_runs
 from kvproof.conformance.code_proof.loads import save_loads
 from kvproof.conformance.code_proof.targets import targets_of
 from kvproof.model.code.source import Sources
@@ -28,6 +28,6 @@ def test_a_round_that_is_not_launched_is_seen(tmp_path: Path) -> None:
 
 def require_seen(release: str, rule: str, fault: str, folder: Path) -> None:
     [target] = targets_of(str(site_of(release)))
-    finding = find(Sources(target.tree), target.profile(), rule)
+    finding = find(Sources(target.tree), target.profile(), rule, small_runs(target.profile()))
     files = save_loads([finding], target.profile(), folder)
     assert f"{rule}: {fault}" in called(release, "played_schedule:signatures", *files)
